@@ -1,1 +1,1 @@
-"""Batches: a file of requests in, a file of answers out, in OpenAI's batch format."""
+"""Batch runs: process a file of requests in OpenAI's batch format."""

@@ -1,9 +1,9 @@
-"""Ray actors that answer requests on any number of nodes. Ray places them; this module watches them and moves their requests.
+"""Ray actors that answer requests on any number of nodes.
 
-Each slot has one actor, which is an engine in a separate process. While Ray has not yet placed an actor, the other slots work.
-If the user sets no number of actors, slots are added when the cluster has room for more. A new actor replaces one that dies or
-misses a deadline, and the requests of the lost actor move to other actors immediately. Answers of a lost actor are ignored, so
-no request is answered twice.
+Each slot has one actor, an engine in a separate process that Ray places on a node. Placed actors
+work while others wait for a node. Without a number of actors, slots are added while the cluster has
+room. A lost actor (dead, or late for a deadline) is replaced, and its requests move to other actors
+immediately. Its answers are ignored, so no request is answered twice.
 """
 
 import os
@@ -61,9 +61,9 @@ class _Job(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """A slot and the state of its actor. `actor` is None once actors of the slot died too often; `about` until it has loaded.
+    """A slot and the state of its actor. Times are those of `Actors._now`.
 
-    Times are those of `Actors._now`.
+    `actor` is None once the slot's actors have died too often; `about` is None until it has loaded.
     """
 
     number: int
@@ -87,22 +87,22 @@ class _Call(NamedTuple):
 
 
 class Actors:
-    """A crew of actors; the actor with the fewest requests gets the next one.
+    """A crew of actors. The actor with the fewest requests gets the next one.
 
-    The crew begins as soon as one actor is ready. Raises ValueError if the cluster is unreachable, and if no actor can make its
-    engine.
+    The crew starts once one actor is ready. Raises ValueError if the cluster is unreachable, or if no
+    actor can create its engine.
     """
 
     def __init__(self, config: EngineConfig, options: BatchOptions) -> None:
         self._options = options
-        # A sum of capped times between steps, so that no actor is late if this process was paused, as a suspended job is.
+        # A sum of capped intervals, so a pause of this process makes no actor late.
         self._now, self._clock = 0.0, Clock()
         self._calls: dict[Any, _Call] = {}
         self._waiting: deque[_Job] = deque()
         self._facts: dict[str, Any] | None = None
         self._word, self._growth = FIRST_WORD, GROWTH
         _join(options.ray)
-        with ExitStack() as cluster:  # leaves the cluster if the crew cannot be made
+        with ExitStack() as cluster:  # leave the cluster if the crew cannot start
             cluster.callback(ray.shutdown)
             gpus = 0 if config.device == "cpu" else int(ray.cluster_resources().get("GPU", 0))
             size = config.tensor_parallel_size
@@ -126,13 +126,13 @@ class Actors:
 
     @property
     def about(self) -> About:
-        """The facts of the engines, and the seats of those that are ready."""
+        """The facts of the engines, and the number of concurrent requests of the ready ones."""
         assert self._facts is not None, "the constructor returns once an actor is ready"
         return About(self._facts, sum(slot.about.seats for slot in self._slots if slot.about is not None))
 
     @property
     def live(self) -> int:
-        """Requests without an answer."""
+        """The number of requests without an answer."""
         return len(self._waiting) + sum(slot.live for slot in self._slots)
 
     def add(self, place: int, key: str, content: Json) -> None:
@@ -141,7 +141,7 @@ class Actors:
         self._send()
 
     def step(self) -> list[Answered]:
-        """Wait up to `BEAT` seconds for answers of any actor. Raises DlstepError once every actor has died too often."""
+        """Wait up to `BEAT` seconds for answers. Raises DlstepError if all actors are lost."""
         calls = list(self._calls)
         if ray.wait(calls, num_returns=1, timeout=BEAT)[0]:
             done, _ = ray.wait(calls, num_returns=len(calls), timeout=0)
@@ -177,7 +177,7 @@ class Actors:
         self._calls[slot.actor.about.remote()] = _Call(slot, "about")
 
     def _send(self) -> None:
-        """Send queued requests to ready actors with room: each takes up to twice as many requests as it decodes at once."""
+        """Send queued requests to ready actors, up to twice the number that each decodes."""
         while self._waiting:
             able = [slot for slot in self._slots if slot.about is not None and slot.live < 2 * slot.about.seats]
             if not able:
@@ -197,7 +197,7 @@ class Actors:
         slot.heard = self._now
         if isinstance(found, Failed):
             slot.restarts = 0  # a new actor would fail in the same way
-            self._lost(slot, f"cannot make its engine: {found.error}", call.job, ValueError(found.error))
+            self._lost(slot, f"cannot create its engine: {found.error}", call.job, ValueError(found.error))
         elif call.kind == "answer":
             slot.live -= 1
             return found
@@ -206,7 +206,7 @@ class Actors:
         elif call.kind == "busy":
             slot.asked = None
             if found > STEPS * self._options.actor_timeout:
-                self._lost(slot, f"has run one forward for {found:.0f} s")
+                self._lost(slot, f"has been in one forward pass for {found:.0f} s")
         else:
             if self._facts is not None and found.facts != self._facts:
                 raise ValueError(f"the actors do not have the same engine: {short(found.facts)} and {short(self._facts)}")
@@ -283,9 +283,10 @@ class Actors:
         return sum(slot.actor is not None and slot.where is None for slot in self._slots)
 
     def _room(self) -> int:
-        """Return how many more actors the cluster has room for: by its free GPUs; without GPUs, one for each node with CPUs.
+        """Return how many more actors fit: by free GPUs, or without GPUs one per node.
 
-        An actor needs all of its GPUs on one node. Slots whose actor was given up still count, so that they are not replaced.
+        An actor needs all of its GPUs on one node. Slots that lost their actor count, so they are not
+        replaced by new slots.
         """
         size = self._needs["CPU"]
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -296,14 +297,14 @@ class Actors:
 
 
 def _reason(error: RayError) -> str:
-    """Return the message of an error of Ray on one line, without its lines of ids, which begin with a tab."""
+    """Return the message of a Ray error on one line, without lines of ids (with tabs)."""
     lines = [line for line in str(error).splitlines() if not line.startswith("\t")]
     said = repr(error.cause) if isinstance(error, RayTaskError) else " ".join(" ".join(lines).split())
     return said[:LONGEST]
 
 
 def _kill(actor: Any, where: tuple[int, str] | None) -> None:
-    """Kill the process of an actor. `ray.kill` cannot end a stopped process, so a task on its node sends SIGKILL."""
+    """Kill an actor by a task that sends SIGKILL: `ray.kill` cannot end stopped processes."""
     if actor is None:
         return
     if where is not None:
@@ -315,7 +316,7 @@ def _kill(actor: Any, where: tuple[int, str] | None) -> None:
 
 
 def _kill_process(pid: int) -> None:
-    """Kill a process of this node if it is still an actor."""
+    """Kill a process of this node, unless its id now belongs to another program."""
     with suppress(OSError):
         if b"AnswererActor" in Path(f"/proc/{pid}/cmdline").read_bytes():
             os.kill(pid, signal.SIGKILL)
@@ -329,7 +330,7 @@ def _join(address: str | None) -> None:
     """Start a cluster on this machine, or join one. Raises ValueError if no cluster is reachable at the address."""
     host, colon, port = (address or "").rpartition(":")
     try:
-        if colon and port.isdigit():  # `ray.init` would wait for minutes if there is no cluster at this address
+        if colon and port.isdigit():  # without a cluster there, `ray.init` would wait for minutes
             socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
         ray.init(address=address, include_dashboard=False if address == LOCAL else None, logging_level="ERROR")
     except (OSError, RaySystemError, RuntimeError, ValueError) as error:

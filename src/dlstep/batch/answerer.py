@@ -1,4 +1,4 @@
-"""The engine of an actor, which decodes in a thread of its own while requests come in. It knows nothing of Ray."""
+"""The engine of an actor. It does not depend on Ray."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ from .lines import Json
 
 
 class Answerer:
-    """The actor: an engine that decodes in a thread of its own while requests come in."""
+    """An engine that decodes in a separate thread while requests arrive."""
 
     def __init__(self, config: EngineConfig, name: str | None, template: str | None, folder: str) -> None:
         self._waiting: dict[int, asyncio.Future[Answered]] = {}
@@ -29,7 +29,7 @@ class Answerer:
         self._loading = self._thread.submit(_loaded, config, name, template, folder)
 
     async def about(self) -> About | Failed:
-        """Return the facts of the engine, or why it could not be made."""
+        """Return the facts of the engine, or why it could not be created."""
         desk = await asyncio.wrap_future(self._loading)
         return desk if isinstance(desk, Failed) else desk.about
 
@@ -38,10 +38,7 @@ class Answerer:
         return 0.0 if self._began is None else monotonic() - self._began
 
     async def answer(self, place: int, key: str, content: Json) -> Answered | Failed:
-        """The answer to a request, which is decoded together with all others that wait for theirs.
-
-        A request that is already here may be sent again; both calls get the same answer.
-        """
+        """Answer a request, batched with all waiting ones. Repeated calls are idempotent."""
         desk = await asyncio.wrap_future(self._loading)
         if isinstance(desk, Failed):
             return desk
@@ -54,7 +51,7 @@ class Answerer:
         return await asyncio.shield(self._waiting[place])
 
     async def _steps(self, desk: Desk) -> None:
-        """Forwards as long as something is to be answered."""
+        """Run forward passes until all requests are answered."""
         while self._coming or desk.live:
             coming, self._coming = self._coming, []
             self._began = monotonic()
@@ -64,7 +61,7 @@ class Answerer:
 
 
 def _loaded(config: EngineConfig, name: str | None, template: str | None, folder: str) -> Desk | Failed:
-    """Load the engine and return its desk, or why the engine cannot be made."""
+    """Load the engine and return its desk, or why the engine cannot be created."""
     from ..engine.loader import load_engine
 
     try:
@@ -75,14 +72,14 @@ def _loaded(config: EngineConfig, name: str | None, template: str | None, folder
 
 
 def _end_if_failed(task: "asyncio.Task[None]") -> None:
-    """End the process if the stepping task failed, because no request would get an answer. The driver starts a new process."""
+    """End the process if the stepping task failed, so that the driver starts a new process."""
     if not task.cancelled() and (error := task.exception()) is not None:
         print_exception(error)
         os._exit(1)
 
 
 def _stepped(desk: Desk, coming: list[tuple[int, str, Json]]) -> list[Answered]:
-    """Add the requests that arrived, then run one step. A broken engine ends its process, and the driver starts a new one."""
+    """Add new requests, then run one step. End the process if the model fails repeatedly."""
     for place, key, content in coming:
         desk.add(place, key, content)
     try:

@@ -1,12 +1,11 @@
-"""The files of a batch. Beside the output, a folder has what a batch needs to go on after it was killed.
+"""The files of a batch. A folder next to the output contains what is needed to resume the batch.
 
-- `answers.jsonl` has the answers so far, in order of arrival.
-- `beside.jsonl` has one line for each answer, with the values that depend on the other requests.
-- `run.json` has the facts of the engine.
-- `lock` keeps other processes from writing here.
+- `answers.jsonl`: the answers so far, in order of arrival.
+- `beside.jsonl`: one line per answer, with the values that depend on the other requests.
+- `run.json`: the facts of the engine.
+- `lock`: keeps other processes from writing to the folder.
 
-The formats are those of an evaluation. Each answer in `answers.jsonl` and in the output carries a checksum, which is verified
-on reading.
+The formats are those of an evaluation. Answers carry a checksum, which is verified on reading.
 """
 
 import os
@@ -21,7 +20,7 @@ from ..evaluate.checkpoint import ANSWERS, BESIDE, RUN, begin
 from .desk import About, Answered
 from .lines import OWN, Json, Line, answer_id, answer_line, content_key, is_intact, lasts, merged, missing, output_lines
 
-ANSWER = {"id": str, "response": {"status_code": int, "body": dict}}  # fields of an answer, and their kinds
+ANSWER = {"id": str, "response": {"status_code": int, "body": dict}}  # fields of an answer and their types
 REMEDY = "give another OUT, or delete this one and its folder"
 
 
@@ -33,8 +32,8 @@ def folder_of(out: Path) -> Path:
 class Checkpoint:
     """The stored answers of a batch, locked against other processes until `close`.
 
-    Raises ValueError if another process writes to the same output, if files of another batch are there, or if a stored answer
-    was altered.
+    Raises ValueError if another process writes to the same output, if the folder has files of
+    another batch, or if a stored answer was altered.
     """
 
     def __init__(self, out: Path, lines: Items[Line], about: About) -> None:
@@ -42,7 +41,9 @@ class Checkpoint:
         self._folder = folder_of(out)
         self.keys = [content_key(about.facts, line.content) for line in lines]
         if out.exists() and not (self._folder / RUN).exists():
-            raise ValueError(f"{out} is there, and no output of a batch that could go on: give another OUT, or delete it")
+            raise ValueError(
+                f"{out} exists and is not the output of a batch that can be resumed: give another OUT, or delete it"
+            )
         with ExitStack() as held:
             self._lock = RunLock(self._folder)
             held.callback(self._lock.close)
@@ -55,22 +56,22 @@ class Checkpoint:
         foreign = self._known.keys() - {answer_id(key) for key in self.keys}
         if foreign:
             raise ValueError(
-                f"{self._out} has answers to {len(foreign)} requests that the input does not hold: it has changed since, or is "
+                f"{self._out} has answers to {len(foreign)} requests that are not in the input: the input has changed, or is "
                 f"another one; {REMEDY}"
             )
         self._counts = Counter(map(answer_id, self.keys))
-        self.done = self.failed = 0  # requests with an answer, and with one that is an error
+        self.done = self.failed = 0  # numbers of requests with an answer, and with an error
         for answer in self._known.values():
             self._count(answer)
         self._answers, self._beside = opened(self._folder / ANSWERS), opened(self._folder / BESIDE)
 
     @property
     def missing(self) -> list[int]:
-        """The places of requests without an answer; of those with equal content, the first."""
+        """The places of requests without an answer; for equal contents only the first place."""
         return missing(self.keys, self._known)
 
     def note(self, answered: Answered) -> None:
-        """Write an answer; a second one to the same content changes nothing."""
+        """Write an answer. A second answer to the same content is ignored."""
         key = self.keys[answered.place]
         if answer_id(key) in self._known:
             return
@@ -82,10 +83,7 @@ class Checkpoint:
         self._count(answer)
 
     def finish(self) -> None:
-        """Write the output atomically. All requests must have an answer.
-
-        Raises DlstepError if the folder was deleted or replaced meanwhile.
-        """
+        """Write the output atomically. Raises DlstepError if the folder was deleted or replaced."""
         self._lock.check()
         new = self._out.with_name(f"{self._out.name}.new")
         with new.open("wb") as file:
@@ -112,10 +110,10 @@ class Checkpoint:
         """Yield the answers of a file. Raises ValueError for a line that is not an answer or whose checksum is wrong."""
         for number, line in enumerate(whole_lines(path), 1):
             if "error" not in line or not is_a(line, ANSWER):
-                raise ValueError(f"{path}, line {number} is no answer of a batch: {REMEDY}")
+                raise ValueError(f"{path}, line {number} is not an answer of a batch: {REMEDY}")
             if not is_intact(line):
                 raise ValueError(
                     f"{path}, line {number} has a wrong checksum, so this answer was altered or comes from another version of "
-                    f"dlstep: delete the line and run again, which answers the request anew; or {REMEDY}"
+                    f"dlstep: delete the line and run again, which answers the request again; or {REMEDY}"
                 )
             yield {name: value for name, value in line.items() if name != OWN}

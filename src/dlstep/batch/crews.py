@@ -1,4 +1,4 @@
-"""Who answers: an engine in this process, or actors of Ray (`actors.py`). Who it is changes no byte of an answer."""
+"""Crews, which answer requests: an engine in this process, or Ray actors (`actors.py`)."""
 
 from typing import Protocol
 
@@ -7,28 +7,28 @@ from .lines import Json
 
 
 class Crew(Protocol):
-    """Takes requests at any time."""
+    """An engine, or several, that accept requests at any time. All crews give identical answers."""
 
     @property
     def about(self) -> About:
-        """The facts of its engines, and how many requests they take at a time, together."""
+        """The facts of the engines, and the number of requests that they decode concurrently."""
         ...
 
     @property
     def live(self) -> int:
-        """Requests without an answer."""
+        """The number of requests without an answer."""
         ...
 
     def add(self, place: int, key: str, content: Json) -> None:
-        """Let a request wait."""
+        """Queue a request."""
         ...
 
     def step(self) -> list[Answered]:
-        """Some answers, perhaps none."""
+        """Return new answers, possibly none."""
         ...
 
     def close(self) -> None:
-        """Give up what is not answered."""
+        """Abandon unanswered requests and release resources."""
         ...
 
 
@@ -44,15 +44,15 @@ class Alone:
         return self._desk.about
 
     def add(self, place: int, key: str, content: Json) -> None:
-        """Let a request wait."""
+        """Queue a request."""
         self._desk.add(place, key, content)
         self.live += 1
 
     def step(self) -> list[Answered]:
-        """The answers that a forward ended."""
+        """Run one forward pass. Return the answers that it completed."""
         ended = self._desk.step()
         self.live -= len(ended)
         return ended
 
     def close(self) -> None:
-        """Nothing is left behind."""
+        """Do nothing: there are no resources to release."""

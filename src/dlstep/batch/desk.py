@@ -1,4 +1,4 @@
-"""An engine that takes requests of a batch at any time and answers them as the server would."""
+"""An engine that answers the requests of a batch like the server would."""
 
 from dataclasses import dataclass, replace
 from itertools import count
@@ -26,11 +26,11 @@ from .lines import Json, created_of
 
 MODELS = {"/v1/completions": CompletionRequest, "/v1/chat/completions": ChatRequest}
 MEASURED = ("nfe", "tokens_per_forward")  # fields of a choice that depend on the batch
-ROUND = 6  # decimals of what is measured
+ROUND = 6  # decimals of measured seconds
 
 
 class RequestLine(Strict):
-    """A request without its name."""
+    """A request without its `custom_id`."""
 
     method: Literal["POST"]
     url: Literal["/v1/completions", "/v1/chat/completions"]
@@ -38,14 +38,14 @@ class RequestLine(Strict):
 
 
 class About(NamedTuple):
-    """The engine of a desk: the facts that its answers depend on, and how many requests it takes at a time."""
+    """The facts that an engine's answers depend on, and its number of concurrent requests."""
 
     facts: dict[str, Any]
     seats: int
 
 
 class Answered(NamedTuple):
-    """The answer to the request at `place`: what is a function of the request, and what is not."""
+    """The answer to the request at `place`. `beside`: values that depend on other requests."""
 
     place: int
     status: int
@@ -55,7 +55,7 @@ class Answered(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A request under way."""
+    """A running request."""
 
     place: int
     head: Head
@@ -66,7 +66,7 @@ class Job:
 
 
 class Desk:
-    """Requests in, answers out; each step is one forward. Nothing here waits for anything."""
+    """An engine with a synchronous interface: `add` requests, then `step` for one forward pass."""
 
     def __init__(self, engine: Engine, name: str | None = None, template: str | None = None) -> None:
         card = card_of(engine)
@@ -76,16 +76,16 @@ class Desk:
         self.about = About(facts_of(engine).facts | known, card.config.max_num_reqs)
         self._ids = count()
         self._tickets: dict[int, Ticket] = {}
-        self._jobs: dict[int, Job] = {}  # by the id of each of their tickets
+        self._jobs: dict[int, Job] = {}  # ticket id -> job
         self._refused: list[Answered] = []
 
     @property
     def live(self) -> bool:
-        """Whether something is to be answered still."""
+        """Whether any request is unanswered."""
         return bool(self._jobs or self._refused)
 
     def add(self, place: int, key: str, content: Json) -> None:
-        """Let a request wait; one that is wrong is answered by what is wrong with it."""
+        """Queue a request. The answer to an invalid request is its error."""
         begin = perf_counter()
         try:
             body = _body(content)
@@ -99,14 +99,14 @@ class Desk:
         self._loop.take([ticket.submit for ticket in job.tickets])
 
     def step(self) -> list[Answered]:
-        """One forward; the answers that have ended with it. Raises DlstepError when the model fails again and again."""
+        """Run one forward pass. Return ended answers. Raises DlstepError on repeated failure."""
         ended, self._refused = self._refused, []
         if not self._jobs:
             return ended
         try:
             report = self._loop.step()
         except RuntimeError as error:
-            raise DlstepError(f"{MOST_FAILURES + 1} forwards failed one after the other: {error}") from error
+            raise DlstepError(f"{MOST_FAILURES + 1} consecutive forward passes failed: {error}") from error
         now = perf_counter()
         for news in report.news:
             ticket = self._tickets[news.id]
@@ -143,21 +143,21 @@ class Desk:
 
 
 def _body(content: Json) -> CompletionRequest | ChatRequest:
-    """The body of a request. Raises ApiError naming the field that is wrong."""
+    """Validate the body of a request. Raises ApiError that names the invalid field."""
     try:
         if not isinstance(content.get("body"), dict):
-            raise ApiError(400, "body must be an object, as the server takes it", param="body")
+            raise ApiError(400, "body must be an object, as for the server", param="body")
         line = RequestLine.model_validate(content)
         body = MODELS[line.url].model_validate(line.body)
     except ValidationError as error:
         raise invalid(error.errors(include_url=False)) from error
     if body.stream:
-        raise ApiError(400, "stream must be false or left out: the answers of a batch are whole", param="stream")
+        raise ApiError(400, "stream must be false or left out: a batch does not stream", param="stream")
     if body.dlstep.stream != "settled":
-        said = f"dlstep.stream must be settled or left out, got {body.dlstep.stream}: a batch streams and keeps nothing"
+        said = f"dlstep.stream must be settled or left out, got {body.dlstep.stream}: a batch does not stream or keep steps"
         raise ApiError(400, said, param="dlstep.stream")
     return body
 
 
 def _nobody_waits() -> None:
-    """Nobody waits for news: each step looks itself."""
+    """Do nothing: `Desk.step` reads the tickets itself."""

@@ -1,4 +1,4 @@
-"""Lines of a batch: read, told apart, and keyed by their content. Everything here is a pure function."""
+"""Lines of a batch: parsing, and keys derived from their content. All functions are pure."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence as Items
@@ -10,20 +10,20 @@ from ..core.checks import short
 from ..engine.json_lines import checksum, is_intact as is_intact_line
 
 Json = Mapping[str, Any]
-OWN = "custom_id"  # names a line, and is no part of its content
-TRY_AGAIN = 500  # statuses from here on are no function of the request: such an answer is not kept
+OWN = "custom_id"  # names a line and is not part of its content
+TRY_AGAIN = 500  # answers with this status or above may succeed on retry, so they are not kept
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A request: its own name, and everything else in it, on which its answer depends."""
+    """A request: its `custom_id`, and all other fields, which determine the answer."""
 
     custom_id: str
     content: Json
 
 
 def read_lines(name: str, data: bytes) -> list[Line]:
-    """The requests of a file. Raises ValueError for a line without a name of its own, which could not be answered."""
+    """Parse the requests of a file. Raises ValueError for a line without a unique `custom_id`."""
     texts = data.split(b"\n")
     if not texts[-1]:
         texts.pop()
@@ -32,11 +32,11 @@ def read_lines(name: str, data: bytes) -> list[Line]:
     for number, text in enumerate(texts, 1):
         last = number == len(texts) and not data.endswith(b"\n")
         if not text.strip():
-            raise ValueError(f"{name}, line {number} is empty: every line holds a request, none is left out")
+            raise ValueError(f"{name}, line {number} is empty: every line must contain a request")
         line = _parsed(name, number, text, last=last)
         custom_id = line.get(OWN)
         if not isinstance(custom_id, str) or not custom_id:
-            raise ValueError(f"{name}, line {number} has no {OWN}, a text that names its answer, got {short(custom_id)}")
+            raise ValueError(f"{name}, line {number} needs a non-empty text as its {OWN}, got {short(custom_id)}")
         if custom_id in numbers:
             first = numbers[custom_id]
             raise ValueError(f"{name}, lines {first} and {number} both have {OWN} {short(custom_id)}: give each its own")
@@ -59,25 +59,25 @@ def _parsed(name: str, number: int, text: bytes, *, last: bool) -> dict[str, Any
 
 
 def content_key(facts: Json, content: Json) -> str:
-    """The key of an answer: of the facts of the engine and the content of the request, whatever the order of its fields."""
+    """Hash the engine's facts and a request's content, independently of the order of fields."""
     text = json.dumps([facts, content], sort_keys=True)
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def created_of(key: str) -> int:
-    """A number in place of the time of an answer, which would be another one each time."""
+    """Return a reproducible number for the `created` field, where the server has a time."""
     return int(key[:8], 16) >> 1
 
 
 def answer_id(key: str) -> str:
-    """The id of an answer's line."""
+    """Return the id of an answer's line."""
     return f"batch_req_{key}"
 
 
 def answer_line(key: str, status: int, body: Json) -> dict[str, Any]:
-    """Return the answer to a content: a line of the output without the name of its request.
+    """Return the answer to a content: a line of the output without `custom_id`.
 
-    Its `request_id` is a checksum of all its other fields, which detects an answer that was altered in a file.
+    Its `request_id` is a checksum of all other fields, which detects an altered answer in a file.
     """
     sealed = {"id": answer_id(key), "response": {"status_code": status, "body": body}, "error": None}
     response = {"status_code": status, "request_id": f"req_{checksum(sealed)}", "body": body}
@@ -85,19 +85,19 @@ def answer_line(key: str, status: int, body: Json) -> dict[str, Any]:
 
 
 def is_intact(answer: Json) -> bool:
-    """Return whether an answer read from a file is unchanged since it was written, including the order of its fields."""
+    """Return whether an answer read from a file is unchanged, including the order of its fields."""
     response = {name: value for name, value in answer["response"].items() if name != "request_id"}
     sealed = {"id": answer["id"], "response": response, "error": answer["error"]}
     return is_intact_line(sealed, answer["response"].get("request_id"), "req_")
 
 
 def lasts(answer: Json) -> bool:
-    """Whether an answer is a function of its request, and not a failure that may not come again."""
+    """Return whether an answer is final, not a failure that may succeed on retry."""
     return answer["response"]["status_code"] < TRY_AGAIN
 
 
 def merged(parts: Iterable[Json]) -> dict[str, Json]:
-    """The answers of several parts by their id. The first one of an id stands; what is no lasting answer is left out."""
+    """Return final answers by id. If several answers have the same id, the first one wins."""
     found: dict[str, Json] = {}
     for answer in parts:
         if lasts(answer):
@@ -106,13 +106,13 @@ def merged(parts: Iterable[Json]) -> dict[str, Json]:
 
 
 def missing(keys: Items[str], known: Mapping[str, Json]) -> list[int]:
-    """The places of the first request of each content that has no answer, in order."""
+    """Return the first place of each content without an answer, in ascending order."""
     first = {key: place for place, key in reversed(list(enumerate(keys)))}
     return sorted(place for key, place in first.items() if answer_id(key) not in known)
 
 
 def output_lines(lines: Items[Line], keys: Items[str], answers: Mapping[str, Json]) -> list[dict[str, Any]]:
-    """The output, a line for each request, in their order."""
+    """Return the output: one line per request, in the order of the input."""
     found: list[dict[str, Any]] = []
     for line, key in zip(lines, keys, strict=True):
         answer = answers[answer_id(key)]

@@ -1,4 +1,4 @@
-"""Options of a batch, beside those of the engine."""
+"""Options of a batch, in addition to those of the engine."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +11,14 @@ from ..core.checks import check_ranges
 
 @dataclass(frozen=True, slots=True)
 class BatchOptions:
-    """Options of a batch. Raises ValueError naming field, value and what is allowed."""
+    """Options of a batch. Raises ValueError that names the field, its value and what is allowed."""
 
     served_model_name: str | None = None
     """Name of the model in requests and answers; null: the name of its folder."""
     chat_template: str | None = None
-    """File with a chat template, used in place of the checkpoint's."""
+    """File with a chat template that replaces the checkpoint's."""
     ray: str | None = None
-    """Ray cluster whose actors answer: local starts one on this machine, auto or HOST:PORT joins one; null: no Ray."""
+    """Ray cluster that runs the actors: local starts one on this machine, auto or HOST:PORT joins one; null: no Ray."""
     actors: Annotated[int, Interval(ge=1, le=4096)] | None = None
     """With --ray: number of engines, each with its own copy of the network; null: one per free GPU (per N GPUs of a node with
     --tp N), or one per node if there are no GPUs, and more when nodes join. The batch begins when the first engine is ready."""
@@ -31,10 +31,12 @@ class BatchOptions:
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.ray is None and self.actors is not None:
-            raise ValueError(f"BatchOptions.actors={self.actors} does nothing without --ray: give --ray local, or leave it out")
+            raise ValueError(
+                f"BatchOptions.actors={self.actors} has no effect without --ray: give --ray local, or leave it out"
+            )
         if self.ray == "":
             raise ValueError("BatchOptions.ray must be local, auto or an address like 10.0.0.1:6379, got an empty text")
 
     def template(self) -> str | None:
-        """The text of the chat template's file."""
+        """Return the text of the chat template's file; None if no file was given."""
         return None if self.chat_template is None else Path(self.chat_template).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The loop of a batch: requests go to a crew as long as it has room, answers to the checkpoint as they come."""
+"""The loop of a batch: send requests to a crew, and store answers as they arrive."""
 
 from collections import deque
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from .checkpoint import Checkpoint
 from .crews import Crew
 from .lines import Line
 
-Show = Callable[[int, str], None]  # answers so far, some words
+Show = Callable[[int, str], None]  # number of answers so far, status text
 
 
 def no_show(done: int, said: str) -> None:
@@ -17,16 +17,16 @@ def no_show(done: int, said: str) -> None:
 
 
 def answer_all(crew: Crew, lines: list[Line], out: Path, show: Show = no_show) -> int:
-    """Answer every request that `out` does not answer yet, and write it; returns how many answers are errors.
+    """Answer all requests without an answer, and write `out`. Return the number of errors.
 
-    Killed at any moment and called again, `out` is that of an unbroken run, byte for byte. Raises ValueError where files of
-    another batch are in the way, and DlstepError when the crew cannot go on.
+    If the process is killed, call this again: it resumes and writes a byte-identical `out`. Raises
+    ValueError if files of another batch exist there, and DlstepError if the crew cannot continue.
     """
     checkpoint = Checkpoint(out, lines, crew.about)
     with closing(checkpoint):
         places = deque(checkpoint.missing)
         while places or crew.live:
-            while places and crew.live < 2 * crew.about.seats:  # as many requests wait as run
+            while places and crew.live < 2 * crew.about.seats:  # queue as many as run, so the engine never idles
                 place = places.popleft()
                 crew.add(place, checkpoint.keys[place], lines[place].content)
             answers = crew.step()

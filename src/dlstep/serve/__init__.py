@@ -1,4 +1,4 @@
-"""An HTTP server that OpenAI clients can talk to: one process for HTTP, which loads no torch, and one for the engine.
+"""An OpenAI-compatible server: an HTTP process (never imports torch) and an engine process.
 
 Reading order: messages, engine_loop, engine_process, link, tickets, front, then shapes, schema, translate, choices,
 replies, app.

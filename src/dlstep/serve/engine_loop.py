@@ -1,4 +1,4 @@
-"""The engine's side: it takes commands and sends one message per step, in a process, a thread or a Ray actor."""
+"""The engine's loop, which executes commands and reports each step."""
 
 from collections.abc import Iterable
 from operator import add
@@ -12,17 +12,17 @@ from .engine_steps import Steps
 from .log_lines import STDERR
 from .messages import Cancel, Card, Command, Drop, Load, News, Report, Submit
 
-MOST_FAILURES = 2  # consecutive failures of forward passes that an engine survives; after one more it counts as broken
+MOST_FAILURES = 2  # consecutive failed forward passes that an engine survives; one more ends it
 
 
 class EngineLoop:
-    """A `Decode` driven by commands. It has no transport and no threads, and reads clocks only to measure its cost."""
+    """A `Decode` driven by commands, without transport or threads. Clocks only measure its cost."""
 
     def __init__(self, engine: Engine) -> None:
         self._decode = engine.decode(record=self._count)
         self._policy = engine.buffer_policy
         self._failures = 0
-        self._wishes: dict[int, Submit] = {}  # of live requests, by id
+        self._wishes: dict[int, Submit] = {}  # submissions of live requests, by id
         self._usage = Usage()
         self._steps = Steps()
         self._work = Work()
@@ -51,7 +51,7 @@ class EngineLoop:
                     self._steps.drop(command.id)
 
     def _enter(self, submit: Submit, live: int) -> None:
-        """Queue a request or a fork. `live` is the number of live requests, those of the same commands included."""
+        """Queue a request or a fork. `live` counts live requests, including new ones."""
         if submit.origin is None:
             params = submit.params if self._policy is None else self._policy.applied(submit.params, live)
             self._decode.add(Request(submit.id, submit.prompt, params, index=submit.index, salt=submit.salt))
@@ -65,10 +65,10 @@ class EngineLoop:
             self._steps.open(submit.id, sequence, keeps=submit.keeps)
 
     def step(self) -> Report:
-        """Run one forward pass, if a request waits or runs, and return what it changed.
+        """Run one forward pass, if a request is live, and return its changes.
 
-        The next step retries a forward pass that raises. If it raises again, its requests end with an error. The error
-        of a third failure in a row is raised here.
+        If the forward pass raises RuntimeError, the next step retries it. If it fails again, its
+        requests end with an error. A third consecutive failure raises the error.
         """
         try:
             updates = self._decode.step()
@@ -84,12 +84,12 @@ class EngineLoop:
 
     def _after(self, error: RuntimeError) -> None:
         self._failures += 1
-        STDERR.write(f"dlstep: a forward failed ({self._failures}): {error}")
+        STDERR.write(f"dlstep: a forward pass failed ({self._failures}): {error}")
         if self._failures > MOST_FAILURES:
             raise error
         if self._failures == MOST_FAILURES:
-            for span in schedule(self._decode.state).spans:  # the plan that failed
-                self._decode.fail(span.id, "the model failed on a forward that this request took part in")
+            for span in schedule(self._decode.state).spans:  # the same plan again
+                self._decode.fail(span.id, "the model failed in a forward pass that included this request")
 
     def _load(self) -> Load:
         state = self._decode.state
@@ -119,7 +119,7 @@ class EngineLoop:
         )
 
     def _count(self, event: Event) -> None:
-        """Add a forward pass to the work done, and pass the event on to the steps."""
+        """Add a forward pass to the work done, and pass the event to the recorded steps."""
         self._steps.take(event, self._decode.state)
         if not isinstance(event, Samples):
             return
@@ -128,7 +128,7 @@ class EngineLoop:
 
 
 def card_of(engine: Engine) -> Card:
-    """Return the card of an engine: everything that the HTTP process must know about it."""
+    """Return the card of an engine: everything that the HTTP process needs to know about it."""
     first = engine.first
     folder = engine.folder if engine.tokenizer is not None else None
     texts = folder, engine.prompt_end, engine.chat_template
@@ -136,7 +136,7 @@ def card_of(engine: Engine) -> Card:
 
 
 def converse(engine: Engine, heart: Heart) -> None:
-    """Answer commands from the connection of `heart` until it closes or None arrives."""
+    """Execute commands from the connection of `heart` until it closes or None arrives."""
     loop, pipe = EngineLoop(engine), heart.connection
     try:
         heart.send(card_of(engine))

@@ -1,4 +1,4 @@
-"""Hosts, which run an engine in its own process or in a thread of this one. Both are reached through a pipe."""
+"""Hosts, which run an engine in a separate process or in a thread, connected by a pipe."""
 
 import os
 import threading
@@ -21,7 +21,7 @@ from .messages import Failed
 
 
 class Death(NamedTuple):
-    """Why an engine ended: `reason` for the log, `told` for clients (without texts of exceptions, which may hold secrets)."""
+    """Why an engine ended: `reason` for the log, `told` for clients (no exceptions: secrets)."""
 
     reason: str
     told: str
@@ -35,7 +35,7 @@ class Host(Protocol):
         ...
 
     def kill(self, reason: str) -> None:
-        """Kill the engine immediately; `reason` follows the engine's name in a sentence."""
+        """Kill the engine immediately. `reason` is a predicate, as in "the engine {reason}"."""
         ...
 
     def end(self, seconds: float) -> Death:
@@ -44,9 +44,9 @@ class Host(Protocol):
 
 
 class ProcessHost:
-    """Runs the engine of a configuration in a process, which can be killed and never outlives this one.
+    """Runs an engine in a separate process, which can be killed and never outlives this one.
 
-    `number` is the index of the engine among several: each has its own CUDA device if there are enough.
+    `number` is the replica's index; it selects the CUDA device if there are enough devices.
     """
 
     def __init__(self, config: EngineConfig, number: int = 0) -> None:
@@ -69,7 +69,7 @@ class ProcessHost:
             self._worker.kill(reason)
 
     def end(self, seconds: float) -> Death:
-        """Wait, then kill the process: during a long forward pass, the engine reads no commands. Return why it ended."""
+        """Wait up to `seconds`, then kill the process, which may be in a long forward pass."""
         assert self._worker is not None, "it was started"
         self._worker.end(seconds)
         return Death(self._worker.reason, self._worker.ending)
@@ -88,7 +88,7 @@ class ThreadHost:
         self._reason = ""
 
     def start(self) -> Connection:
-        """Start the thread."""
+        """Start the thread. Return this end of its pipe."""
         self._pipe, theirs = get_context("spawn").Pipe()
         self._reason = ""
         self._thread = threading.Thread(target=converse, args=(self._engine, Heart(theirs)), name="dlstep-engine", daemon=True)
@@ -102,7 +102,7 @@ class ThreadHost:
             disconnect(self._pipe)
 
     def end(self, seconds: float) -> Death:
-        """Wait for the thread. Return why it ended."""
+        """Wait up to `seconds` for the thread. Return why it ended."""
         if self._thread is not None:
             self._thread.join(seconds)
         reason = self._reason or "the engine's thread ended"
@@ -110,16 +110,16 @@ class ThreadHost:
 
 
 def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
-    """Run the engine process: load the engine, then answer commands. Heartbeats begin before it loads."""
+    """Run the engine process: start heartbeats, load the engine, then execute commands."""
     heart = Heart(pipe)
     try:
         with searched(Path.cwd()):
             if config.tensor_parallel_size == 1:
                 config = replace(config, device=device_of(config.device, number))
-            else:  # each rank has a device; the processes of the ranks inherit this variable
+            else:  # each rank has a device; the rank processes inherit this variable
                 os.environ[FIRST_DEVICE] = str(number * config.tensor_parallel_size)
             engine = load_engine(config)
-    except RankLost as error:  # unlike for wrong options, a restart may help
+    except RankLost as error:  # a restart may help, unlike for invalid options
         _end_with_rank(str(error))
     except (ValueError, OSError, DlstepError) as error:
         heart.send(Failed.because(error))
@@ -131,5 +131,5 @@ def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
 
 def _end_with_rank(why: str) -> NoReturn:
     """End this process, so that its requests end and the server restarts it with all ranks."""
-    last_words(why)  # the server prints them
+    last_words(why)  # printed by the server
     os._exit(1)

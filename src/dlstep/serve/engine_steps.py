@@ -1,4 +1,4 @@
-"""The engine's side of steps: frames of the requests that asked for them, and the sequences that forks begin at."""
+"""Recorded steps: frames for requests with `stream: steps`, and sequences for forks."""
 
 from ..core import Event, Sequence, State
 from ..engine.overrides import with_changes, with_params
@@ -7,28 +7,28 @@ from .messages import Origin
 
 
 class Steps:
-    """Frames that are still to be told, and each kept request's sequence after each of its forwards.
+    """Unsent frames, and each kept request's sequence after every forward pass.
 
-    The sequences share what did not change between two steps. They are kept until `drop`, which the HTTP process asks for.
+    Consecutive sequences share their unchanged parts. They are kept until `drop` is called.
     """
 
     def __init__(self) -> None:
         self._watch = Watch()
         self._frames: dict[int, list[Frame]] = {}
-        self._kept: dict[int, tuple[int, list[Sequence]]] = {}  # by id: the first one's number, then all
+        self._kept: dict[int, tuple[int, list[Sequence]]] = {}  # id -> (seq of the first, all)
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def open(self, request_id: int, sequence: Sequence, *, keeps: bool) -> None:
-        """Watch a request that has just come in, maybe keep it; the HTTP process knows its first frame itself."""
+        """Record a new request. Its first frame is not sent: the HTTP process computes it."""
         first, *rest = self._watch.open(sequence)
         self._frames[request_id] = rest
         if keeps:
             self._kept[request_id] = (first.seq, [] if rest else [sequence])
 
     def take(self, event: Event, state: State) -> None:
-        """Note what an event made of the requests that are watched."""
+        """Record the changes that an event made to the watched requests."""
         if not len(self._watch):
             return
         for sequence, frame in self._watch.take(event, state):
@@ -37,7 +37,7 @@ class Steps:
                 self._kept[sequence.id][1].append(sequence)
 
     def told(self, request_id: int, *, over: bool) -> tuple[Frame, ...]:
-        """The frames of a request that were not told yet; none come after those of one that is `over`."""
+        """Return and clear the unsent frames of a request; `over` says that no more will follow."""
         found = tuple(self._frames[request_id])
         self._frames[request_id] = []
         if over:
@@ -45,11 +45,11 @@ class Steps:
         return found
 
     def drop(self, request_id: int) -> None:
-        """Keep a request no longer; it goes on if it is under way."""
+        """Discard the kept sequences of a request. A live request continues."""
         self._kept.pop(request_id, None)
 
     def at(self, origin: Origin, state: State) -> Sequence:
-        """The sequence that a fork begins with, to be adopted. Raises ValueError where the fork could not go on."""
+        """Return the sequence that a fork starts from. Raises ValueError for invalid changes."""
         first, sequences = self._kept[origin.id]
         sequence = with_params(sequences[origin.seq - first], seed=origin.seed, temperature=origin.temperature)
         return with_changes(sequence, dict(origin.changes), state.config, state.strategy)

@@ -1,4 +1,4 @@
-"""The facts of a model by which bodies are translated and checked, whoever answers them: a server or a batch."""
+"""The facts of a model that the server and the batch runner need to translate and check bodies."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from .messages import Card
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """How this model's texts become tokens and the other way round."""
+    """The tokenizer of a model and the texts that its prompts are built with."""
 
     tokenizer: Tokenizer | None
     prompt_end: str
@@ -20,8 +20,8 @@ class Texts:
 class Facts:
     """The facts of a loaded engine.
 
-    `first` is its state before any request, `model` the name of the model to clients. One body may
-    ask for at most `most_answers` answers, and the steps of at most `most_kept` are kept.
+    `first` is the engine's state before any request; `model` is the model name that clients use. One
+    body may ask for at most `most_answers` answers; the steps of at most `most_kept` are kept.
     """
 
     card: Card

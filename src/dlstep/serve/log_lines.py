@@ -1,4 +1,4 @@
-"""Log lines, written by a thread, so that a full disk, a closed pipe or a stopped reader cannot delay a request."""
+"""Log lines, written by a thread so that a full disk or a stalled reader cannot delay a request."""
 
 import logging
 import os
@@ -52,11 +52,11 @@ class LineWriter:
                 self._dropped()
 
 
-STDERR = LineWriter(2)  # for messages to the operator; unlike `print`, it does not wait for a reader of stderr that has stopped
+STDERR = LineWriter(2)  # messages to the operator; unlike `print`, never blocks on a stalled reader
 
 
 class SeldomFilter(logging.Filter):
-    """Passes one record per source line every `seconds`, and counts the others: clients can cause thousands a second."""
+    """A filter that passes one record per source line every `seconds`, and counts the others."""
 
     def __init__(self, seconds: float = 10.0) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class SeldomFilter(logging.Filter):
 
 
 class LineHandler(logging.Handler):
-    """Writes records of `logging` with a `LineWriter`."""
+    """A `logging` handler that writes records with a `LineWriter`."""
 
     def __init__(self, writer: LineWriter) -> None:
         super().__init__()

@@ -39,7 +39,7 @@ class Failed(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where a fork begins: after frame `seq` of a kept request. `seed` and `temperature` are as before if None."""
+    """Where a fork starts: after frame `seq` of kept request `id`. None: unchanged."""
 
     id: int
     seq: int
@@ -49,14 +49,14 @@ class Origin(NamedTuple):
 
 
 class Submit(NamedTuple):
-    """Answer a prompt.
+    """Command to answer a prompt.
 
     Attributes:
         drafts: Whether to report the window after each forward pass.
         probabilities: Whether to report the probabilities of settled tokens.
         steps: Whether to report a frame of each forward pass.
-        keeps: With `steps`, whether to keep the sequence after each forward pass until a `Drop`, for forks.
-        origin: Where the request begins if it is a fork.
+        keeps: With `steps`: whether to keep the sequence after each forward pass, for forks.
+        origin: Where the request starts if it is a fork.
         salt: Only prompts with the same salt share pages.
     """
 
@@ -73,14 +73,14 @@ class Submit(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """End a request; `reason` says why, in words. Nothing happens if it has ended."""
+    """Command to end a request, with a readable `reason`. No effect if it has ended."""
 
     id: int
     reason: str = ""
 
 
 class Drop(NamedTuple):
-    """Stop keeping the steps of a request."""
+    """Command to discard the kept steps of a request."""
 
     id: int
 
@@ -91,9 +91,9 @@ Command = Submit | Cancel | Drop
 class News(NamedTuple):
     """The changes that a step made to one request.
 
-    `tokens` became settled; `cells` holds the token (None: undecided) and the probability of each position after them.
-    `cached` tokens of the prompt were found in pages of earlier requests. For a request with `steps`, `frames` replaces
-    tokens, probabilities and cells.
+    `tokens` are newly settled. `cells` holds the token (None: undecided) and the probability of each
+    position after them. `cached` counts prompt tokens found in pages of earlier requests. With
+    `steps`, `frames` replaces `tokens`, `probabilities` and `cells`.
     """
 
     id: int
@@ -108,7 +108,7 @@ class News(NamedTuple):
 
 
 class Load(NamedTuple):
-    """The current numbers of the engine's requests and pages."""
+    """The current numbers of requests and pages in the engine."""
 
     running: int = 0
     waiting: int = 0
@@ -118,10 +118,10 @@ class Load(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The changes of one step for all requests, the work since the last report, and the load.
+    """The changes that one step made to all requests, the work since the last report, and the load.
 
-    `cpu_seconds` is the CPU time of the engine's process since the last report, `busy_seconds` the
-    time that passed while there was something to do.
+    `cpu_seconds` is the CPU time of the engine process since the last report; `busy_seconds` is the
+    wall-clock time in which it had requests.
     """
 
     news: tuple[News, ...]

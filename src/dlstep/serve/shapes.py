@@ -1,20 +1,20 @@
-"""The shapes of responses: dictionaries that the routes return and the OpenAPI document shows."""
+"""The shapes of responses: dictionaries, also used in the OpenAPI document."""
 
 from typing import (
     Any,
     Literal,
-    NotRequired,  # pydantic takes that of `typing` from Python 3.12 on
+    NotRequired,  # from `typing`: pydantic accepts it on Python 3.12 and later
 )
 
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-exact = with_config(ConfigDict(extra="forbid"))  # these fields and no other
+exact = with_config(ConfigDict(extra="forbid"))  # no further fields
 
 
 @exact
 class ErrorDetail(TypedDict):
-    """An error: a sentence, its kind, the field that is wrong, and a word for programs."""
+    """An error: a message, its type, the invalid field, and a machine-readable code."""
 
     message: str
     type: str
@@ -31,7 +31,7 @@ class ErrorBody(TypedDict):
 
 @exact
 class Cancelled(TypedDict):
-    """A request that ends with what is settled of it."""
+    """A cancelled request, which ends with its settled tokens."""
 
     id: str
     cancelled: Literal[True]
@@ -39,7 +39,7 @@ class Cancelled(TypedDict):
 
 @exact
 class ModelCard(TypedDict):
-    """The model that is served."""
+    """The served model."""
 
     id: str
     object: Literal["model"]
@@ -50,7 +50,7 @@ class ModelCard(TypedDict):
 
 @exact
 class ModelList(TypedDict):
-    """The list of the one model there is."""
+    """The list of models, which contains the one served model."""
 
     object: Literal["list"]
     data: list[ModelCard]
@@ -58,7 +58,7 @@ class ModelList(TypedDict):
 
 @exact
 class Tokenized(TypedDict):
-    """Token ids of a prompt, with their names where asked for."""
+    """The token ids of a prompt, with their strings if requested."""
 
     count: int
     max_model_len: int
@@ -75,7 +75,7 @@ class Detokenized(TypedDict):
 
 @exact
 class ForkOrigin(TypedDict):
-    """Where a fork begins."""
+    """Where a fork starts: a request, the index of an answer, and a step."""
 
     request: str
     index: int
@@ -84,7 +84,7 @@ class ForkOrigin(TypedDict):
 
 @exact
 class RequestRow(TypedDict):
-    """A request: what it took so far, and whether its steps are kept."""
+    """A request: its status and cost so far, and whether its steps are kept."""
 
     id: str
     status: Literal["running", "ended"]
@@ -99,7 +99,7 @@ class RequestRow(TypedDict):
 
 @exact
 class RequestList(TypedDict):
-    """The requests of an API key: those under way, and those whose steps are kept."""
+    """The requests of an API key that are running or whose steps are kept."""
 
     object: Literal["list"]
     data: list[RequestRow]
@@ -107,7 +107,7 @@ class RequestList(TypedDict):
 
 @exact
 class RunOfRecording(TypedDict):
-    """An answer: what is known of it before its first forward, its frames, its text so far."""
+    """An answer: its head (facts before the first forward pass), frames, and text so far."""
 
     index: int
     head: dict[str, Any]
@@ -118,7 +118,7 @@ class RunOfRecording(TypedDict):
 
 @exact
 class Recording(TypedDict):
-    """The steps of a request, an answer each."""
+    """The steps of a request, one run per answer."""
 
     dlstep_recording: Literal[1]
     runs: list[RunOfRecording]
@@ -129,7 +129,7 @@ OptionKind = Literal["number", "integer", "boolean", "choice", "text", "integers
 
 @exact
 class OptionCard(TypedDict):
-    """An option: its kind, its range, the value in force, and whether one request may change it."""
+    """An option: its kind, range and current value, and whether a single request may change it."""
 
     name: str
     kind: OptionKind
@@ -146,7 +146,7 @@ class OptionCard(TypedDict):
 
 @exact
 class StrategyCard(TypedDict):
-    """The strategy of the engine, and its options."""
+    """The strategy of the engine and its options."""
 
     name: str
     doc: str
@@ -155,7 +155,7 @@ class StrategyCard(TypedDict):
 
 @exact
 class RuleCard(StrategyCard):
-    """A rule, its options, and why no request may choose it, if so."""
+    """A rule and its options; `why`: the reason if requests may not choose it, else empty."""
 
     per_request: bool
     why: str
@@ -163,7 +163,7 @@ class RuleCard(StrategyCard):
 
 @exact
 class Example(TypedDict):
-    """A prompt, or a conversation, to try."""
+    """An example prompt or conversation."""
 
     name: str
     prompt: NotRequired[str]
@@ -172,7 +172,7 @@ class Example(TypedDict):
 
 @exact
 class StrategyChoices(TypedDict):
-    """The strategy of the engine, the name of its rule, and the rules that it takes."""
+    """The strategy of the engine, the name of its rule, and the rules that it accepts."""
 
     strategy: StrategyCard
     rule: str | None
@@ -181,7 +181,7 @@ class StrategyChoices(TypedDict):
 
 @exact
 class Choices(StrategyChoices):
-    """The choices that one request has on this engine."""
+    """The options that a single request can set on this engine."""
 
     model: str
     chat: bool
@@ -194,16 +194,16 @@ class Choices(StrategyChoices):
 
 @exact
 class Health(TypedDict):
-    """The process answers."""
+    """The server process is responding."""
 
     status: Literal["ok"]
 
 
 @exact
 class ReplicaState(TypedDict):
-    """One of the engines: its status, its number of deaths, and the reason of the last one.
+    """One engine: its status, its number of deaths, and the reason for the last one.
 
-    `resting`: it finishes its requests and is then restarted, as was requested. `silent`: its heartbeats are overdue.
+    `resting`: it finishes its requests before a requested restart. `silent`: its heartbeats are overdue.
     """
 
     replica: int
@@ -214,7 +214,7 @@ class ReplicaState(TypedDict):
 
 @exact
 class Readiness(TypedDict):
-    """Whether requests can be answered, and why not."""
+    """Whether the server can answer requests, and if not, the reason."""
 
     status: Literal["loading", "ready", "silent", "restarting", "draining", "failed"]
     engine_deaths: int

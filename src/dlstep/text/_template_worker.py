@@ -1,8 +1,9 @@
-"""The process that renders chat templates, run as a script; it imports nothing of this package, so that it starts fast.
+"""The process that renders chat templates. For a fast start, it does not import this package.
 
-A template is a program, and it may come with a checkpoint. Here it can only waste time and memory: it runs in Jinja's sandbox,
-and this process ends if a rendering takes too long or needs too much memory. The language is that of transformers 5.17:
-`ImmutableSandboxedEnvironment` with `raise_exception`, `strftime_now`, `tojson`, `break`, `continue` and `generation`.
+Templates are programs from untrusted checkpoints. Here they run in Jinja's sandbox, in a process that
+ends if a rendering exceeds its limits of time or memory. The language is that of transformers 5.17:
+`ImmutableSandboxedEnvironment` with `raise_exception`, `strftime_now`, `tojson`, `break`, `continue`
+and `generation`.
 """
 
 import faulthandler
@@ -23,13 +24,13 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
-MEMORY = 1 << 29  # bytes beyond those that this process has at its start
+MEMORY = 1 << 29  # bytes in addition to those in use at the start of the process
 LONGEST = 1 << 26  # bytes of an answer
 LONGEST_ERROR = 1000  # characters
 
 
 class SafeNamespace(Namespace):
-    """Variables that a loop may change. No name begins with an underscore."""
+    """Variables that a loop may change. Their names must not start with an underscore."""
 
     def __init__(*args: Any, **values: Any) -> None:  # so that `namespace(self=...)` works, too
         Namespace.__init__(args[0])
@@ -43,7 +44,7 @@ class SafeNamespace(Namespace):
 
 
 class Generation(Extension):
-    """`{% generation %}` marks what the assistant says, for training; here it prints its body."""
+    """The tag `{% generation %}`, which marks assistant text for training. It renders its body."""
 
     tags: ClassVar[set[str]] = {"generation"}
 
@@ -54,18 +55,18 @@ class Generation(Extension):
 
 
 def raise_exception(message: str) -> None:
-    """Refuse the messages."""
+    """Raise TemplateError. Templates call this to reject messages."""
     raise TemplateError(message)
 
 
 def tojson(value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
-    """Return a value as JSON; Jinja's own filter escapes HTML."""
+    """Return a value as JSON. Jinja's built-in filter would escape HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 @lru_cache(maxsize=8)
 def compiled(template: str) -> Template:
-    """Return a template that is ready to be rendered."""
+    """Return the compiled template."""
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation])
     environment.filters["tojson"] = tojson
     environment.globals |= {
@@ -86,14 +87,14 @@ def answer(template: str, variables: dict[str, Any]) -> bytes:
         error = f"it makes more than {LONGEST} bytes of JSON"
     except MemoryError:
         raise
-    except Exception as raised:  # noqa: BLE001 - the boundary to the template, which may raise any exception
+    except Exception as raised:  # noqa: BLE001 - a template may raise any exception
         kind = "" if isinstance(raised, TemplateError | ValueError) else f"{type(raised).__name__}: "
         error = f"{kind}{raised}"[:LONGEST_ERROR]
     return json.dumps({"error": error}).encode()
 
 
 def limit_memory() -> None:
-    """Limit the memory of this process where the system can: on Linux."""
+    """Limit the memory of this process. Only works on Linux."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         import resource
@@ -108,7 +109,7 @@ def main() -> None:
     with open(os.devnull, "w") as nowhere, suppress(EOFError):
         while True:
             seconds, template, variables = pickle.load(sys.stdin.buffer)
-            # A thread without Python code ends this process, even in the middle of one long operation.
+            # A C thread ends this process, even inside a long operation that holds the GIL.
             faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere)
             line = answer(template, variables)
             faulthandler.cancel_dump_traceback_later()

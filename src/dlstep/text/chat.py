@@ -1,4 +1,4 @@
-"""Conversations: how messages become the tokens of a prompt, by the template of the checkpoint or of its family."""
+"""Conversations: rendering of messages to prompt tokens, with a chat template."""
 
 from collections.abc import Mapping, Sequence as Items
 from typing import Any
@@ -13,10 +13,10 @@ Conversation = Items[Message]
 def chat_prompt(
     tokenizer: Tokenizer | None, template: str | None, messages: Conversation, *, continues: bool = False
 ) -> tuple[int, ...]:
-    """Return the prompt for the assistant's next turn after `messages`, or with `continues` for the rest of their last turn.
+    """Return the prompt for the next assistant turn, or with `continues` the rest of the last.
 
-    The tokenizer's own chat template is used, or else `template`. It writes the special tokens itself, so none is added when
-    its text is encoded. Raises ValueError when there is none, and for messages that it cannot render.
+    `template` is used if the tokenizer has no chat template. Encoding adds no special tokens, because
+    the template writes them. Raises ValueError if neither exists, or cannot render the messages.
     """
     from .rendering import render
 
@@ -39,7 +39,7 @@ def chat_prompt(
 
 
 def check_conversation(messages: object) -> None:
-    """Raise ValueError unless `messages` are texts with roles, at least one of them."""
+    """Raise ValueError unless `messages` is a non-empty list of messages with role and content."""
     many = listed(messages)
     if many is None:
         raise ValueError(f"a conversation must be a list of messages with role and content, got {short(messages)}")
@@ -55,12 +55,12 @@ def check_conversation(messages: object) -> None:
 
 
 def _own(message: Message) -> dict[str, Any]:
-    """A message as a plain dictionary, its texts as plain ones."""
+    """Return a message as a plain dictionary of plain strings (not subclasses)."""
     return {key: text_of(value) if isinstance(value, str) else value for key, value in message.items()}
 
 
 def as_conversations(messages: Conversation | Items[Conversation]) -> list[Conversation]:
-    """One conversation or many as a list; messages are one."""
+    """Return one conversation or many as a list. A list of messages is one conversation."""
     many: Items[Any] | None = listed(messages)
     if many is None:
         raise ValueError(f"messages must be a conversation or a list of conversations, got {short(messages)}")

@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping, Sequence as Items
 from typing import Any, Protocol
 
-UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what a decoder makes of the first bytes of a character
-BYTE = re.compile("<0x[0-9A-F]{2}>")  # the token of a byte in vocabularies that fall back on bytes
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # decoded from an incomplete character
+BYTE = re.compile("<0x[0-9A-F]{2}>")  # a single byte in vocabularies with byte fallback
 KEPT = 16  # tokens that are decoded again together with new ones
-GARBLED = 3  # at most so many characters at the beginning of a text change if the tokens before it are left out
+GARBLED = 3  # maximum number of leading characters that change if earlier tokens are omitted
 
 
 class Tokenizer(Protocol):
@@ -35,21 +35,17 @@ class Tokenizer(Protocol):
 
 
 def encode(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
-    """Return the ids of a text.
-
-    Raises ValueError if the tokenizer fails. Its library raises `Exception` itself, or a panic, which is no
-    `Exception`.
-    """
+    """Return the ids of a text. Raises ValueError if the tokenizer fails."""
     try:
         return tuple(tokenizer.encode(text, add_special_tokens=add_special_tokens))
-    except BaseException as error:
+    except BaseException as error:  # tokenizers raises plain Exception, or a Rust panic
         if type(error) is Exception or type(error).__name__ == "PanicException":
             raise ValueError(f"the model's tokenizer cannot encode this text: {str(error)[:200]}") from error
         raise
 
 
 def decode(tokenizer: Tokenizer | None, tokens: Items[int]) -> str:
-    """Return the text of `tokens` without special ones, with all spaces as generated; empty without a tokenizer."""
+    """Return the text of `tokens` without special tokens; empty without a tokenizer."""
     if tokenizer is None:
         return ""
     text = tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
@@ -58,18 +54,18 @@ def decode(tokenizer: Tokenizer | None, tokens: Items[int]) -> str:
 
 
 def cut(text: str, stops: tuple[str, ...]) -> str:
-    """`text` up to the first of `stops`."""
+    """Return `text` up to the first of the stop strings."""
     return text[: min((place for stop in stops if (place := text.find(stop)) >= 0), default=len(text))]
 
 
 def held_back(text: str, stops: tuple[str, ...]) -> int:
-    """How many characters at the end of `text` may be the beginning of one of `stops`."""
+    """Return how many characters at the end of `text` may start a stop string."""
     return max((_begun(text, stop) for stop in stops), default=0)
 
 
 def _begun(text: str, stop: str) -> int:
-    """How many characters at the end of `text` are the beginning of `stop`, but not all of it."""
-    # For speed, try only where its first character occurs: a server does this for each piece, with any client's stops.
+    """Return how many characters at the end of `text` are a proper prefix of `stop`."""
+    # For speed, try only where its first character occurs: a server does this for each piece.
     place = text.find(stop[0], max(0, len(text) - len(stop) + 1))
     while place >= 0:
         if stop.startswith(text[place:]):
@@ -79,11 +75,11 @@ def _begun(text: str, stop: str) -> int:
 
 
 class TextStream:
-    """Turns tokens that arrive in pieces into text that arrives in pieces.
+    """An incremental detokenizer.
 
-    All pieces joined are the text of all tokens, cut at the first stop string. No piece ends inside a character, and none
-    holds text that later tokens could change or that could become a stop string. A push costs the tokens that it brings
-    and a fixed number of those before.
+    The joined pieces are the text of all tokens, cut at the first stop string. No piece ends inside a
+    character, or contains text that later tokens could change or turn into a stop string. The cost
+    of a push depends only on its number of tokens.
     """
 
     def __init__(self, tokenizer: Tokenizer | None, stops: tuple[str, ...]) -> None:
@@ -92,9 +88,9 @@ class TextStream:
         if tokenizer is not None:
             special = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
             self._silent = special | set(tokenizer.all_special_ids)
-        self._window: list[int] = []  # the last tokens, as many as the text of new ones may depend on
-        self._bytes = 0  # tokens at its end that are single bytes: they are decoded together once another token follows
-        self._taken = 0  # characters of the text of its other tokens that were added to `_waiting`
+        self._window: list[int] = []  # the last tokens, on which the text of new ones may depend
+        self._bytes = 0  # byte tokens at its end, decoded together once another token follows
+        self._taken = 0  # characters of its other tokens' text that were added to `_waiting`
         self._waiting = ""
         self._sent = 0
 
@@ -127,15 +123,12 @@ class TextStream:
         return BYTE.fullmatch(self._tokenizer.convert_ids_to_tokens(token)) is not None
 
     def _shorten(self, text: str, end: int) -> None:
-        """Forget the oldest tokens of the window, unless that changes the text of the others.
-
-        `text` is that of the first `end` tokens.
-        """
+        """Drop the oldest tokens of the window, unless that changes the others' `text`."""
         begin = end - KEPT
         if begin < KEPT:
             return
         while self._is_byte(self._window[begin - 1]) and self._is_byte(self._window[begin]):
-            begin += 1  # never cut between two bytes; the loop ends, because the token at `end` - 1 is no byte
+            begin += 1  # never cut between bytes; ends, as token `end` - 1 is not a byte
         kept = decode(self._tokenizer, self._window[begin:end])
         if len(kept) > GARBLED and text.endswith(kept[GARBLED:]):
             self._taken += len(kept) - len(text)

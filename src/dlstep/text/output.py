@@ -1,4 +1,4 @@
-"""The answer to one prompt, as users see it."""
+"""The answer to one prompt, as returned to users."""
 
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ Prompt = str | Items[int]
 class Output:
     """The answer to one prompt.
 
-    `text` ends in front of the first stop string; `token_ids` are all emitted tokens, `probabilities` the one each had when
-    it was decided. `nfe` counts the forwards that the request took part in, `steps` those that sampled a position of it.
-    `error` says why `finish_reason` is `rejected` or `error`.
+    `text` ends before the first stop string. `token_ids` are all emitted tokens; `probabilities` has
+    the probability of each when it was unmasked. `nfe` counts the request's forward passes, `steps`
+    those that sampled. `error` says why `finish_reason` is `rejected` or `error`.
     """
 
     prompt: str | tuple[int, ...]
@@ -37,17 +37,17 @@ class Output:
 
     @property
     def tokens_per_forward(self) -> float:
-        """Emitted tokens / `nfe`; 0 before the first forward."""
+        """Emitted tokens / `nfe`; 0 before the first forward pass."""
         return len(self.token_ids) / self.nfe if self.nfe else 0.0
 
     @property
     def tokens_per_step(self) -> float:
-        """Emitted tokens / `steps`; 0 before the first sampling forward."""
+        """Emitted tokens / `steps`; 0 before the first sampling forward pass."""
         return len(self.token_ids) / self.steps if self.steps else 0.0
 
 
 def output_of(sequence: Sequence, prompt: Prompt, tokenizer: Tokenizer | None) -> Output:
-    """The answer of `sequence` as far as it is certain."""
+    """Return the answer of `sequence` up to its last settled token."""
     tokens = sequence.answer
     return Output(
         prompt=prompt if isinstance(prompt, str) else sequence.request.prompt,

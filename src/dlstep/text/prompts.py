@@ -1,4 +1,4 @@
-"""Conversion of what callers pass: one prompt or many, as text or token ids; pinned tokens; rules by name or value."""
+"""Conversion of callers' arguments: prompts as text or token ids, pinned tokens, rules by name."""
 
 from collections import Counter
 from collections.abc import Sequence as Items
@@ -13,10 +13,7 @@ from .output import Prompt
 
 
 class Texts(Protocol):
-    """A converter of text to token ids: an engine, or the part of one that a process without its weights has.
-
-    `prompt_end` is appended to a text prompt that does not end with it.
-    """
+    """A converter of text to ids. It appends `prompt_end` to text prompts that lack this ending."""
 
     @property
     def tokenizer(self) -> Tokenizer | None: ...
@@ -32,13 +29,15 @@ def encode(texts: Texts, prompt: Prompt) -> tuple[int, ...]:
         kept = [plain(part) for part in ids]
         wrong = [part for part in kept if type(part) is not int]
         if wrong:
-            raise ValueError(f"a prompt of token ids holds whole numbers only, this one holds {short(wrong[0])}")
+            raise ValueError(f"a prompt of token ids must contain integers only, got {short(wrong[0])}")
         return tuple(kept)
     if not isinstance(plain(prompt), str):
         raise ValueError(f"a prompt must be text or a list of token ids, got {short(prompt)}")
     text = text_of(prompt)
     if text is None:
-        raise ValueError(f"the prompt {short(prompt)} is no valid text: UTF-8 has no lone surrogates")
+        raise ValueError(
+            f"the prompt {short(prompt)} is not valid text: it contains a lone surrogate, which UTF-8 cannot encode"
+        )
     if texts.tokenizer is None:
         raise ValueError(f"the prompt {short(text)} is text and the engine has no tokenizer: give token ids")
     end = "" if not text or text.endswith(texts.prompt_end) else texts.prompt_end
@@ -78,9 +77,9 @@ def _ids_of(texts: Texts, offset: int, text: str) -> list[int]:
 
 
 def as_list(prompts: Prompt | Items[Prompt]) -> list[Prompt]:
-    """Return one prompt or many as a list. A text is one prompt, and so is a list or a 1-D array of numbers.
+    """Return one prompt or many as a list. A text, list of ids or 1-D array is one prompt.
 
-    Raises ValueError for anything else, and for numbers and prompts in one list.
+    Raises ValueError for anything else, and for a list that mixes numbers and prompts.
     """
     given: Any = plain(prompts)
     if isinstance(given, str):
@@ -98,10 +97,7 @@ def as_list(prompts: Prompt | Items[Prompt]) -> list[Prompt]:
 
 
 def params_of(given: object) -> SamplingParams:
-    """Return `given` with names of rules replaced by rules.
-
-    Raises ValueError for a value that is not `SamplingParams`, and for an unknown name.
-    """
+    """Return `given` with rule names replaced by rules. Raises ValueError if it is invalid."""
     if type(given) is not SamplingParams:
         raise ValueError(f"sampling_params must be SamplingParams, got {short(given)}")
     options = dict(given.strategy_options)
@@ -110,7 +106,7 @@ def params_of(given: object) -> SamplingParams:
 
 
 def numbered(prompts: list[tuple[int, ...]], params: Items[SamplingParams]) -> list[Request]:
-    """Return a request for each prompt. Equal requests get indices, from which their seeds are derived."""
+    """Return one request per prompt. Equal requests get different indices (seeds)."""
     asked: Counter[tuple[tuple[int, ...], SamplingParams]] = Counter()
     requests: list[Request] = []
     for prompt, wanted in zip(prompts, params, strict=True):

@@ -1,6 +1,6 @@
-"""Chat templates, rendered in a process of their own, which bounds their time and memory: a checkpoint may bring any template.
+"""Rendering of untrusted chat templates in a separate process with limits of time and memory.
 
-The process is no `processes.Worker`: those import the main module of the program, and so need its `__main__` guard.
+It is not a `processes.Worker`, because those import the main module and so need a `__main__` guard.
 """
 
 import atexit
@@ -16,7 +16,7 @@ from threading import Lock
 from time import monotonic
 from typing import Any
 
-START_SECONDS = 60.0  # for the process to start, on a busy machine
+START_SECONDS = 60.0  # for the process to start on a busy machine
 RENDER_SECONDS = 10.0
 LONGEST_TEMPLATE = 1 << 18  # characters
 WORKER = Path(__file__).with_name("_template_worker.py")
@@ -25,17 +25,14 @@ REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
 class Renderer:
-    """A process that renders templates. It starts with the first rendering, and again after one that ended it.
-
-    Threads may share it; their renderings follow one another.
-    """
+    """A process that renders templates, started when needed. Thread-safe: renders one at a time."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
     def render(self, template: str, variables: Mapping[str, Any]) -> str:
-        """Return the text that a template makes of plain values. Raises ValueError with the reason if it makes none."""
+        """Render a template with plain values. Raises ValueError with the reason if it fails."""
         job = pickle.dumps((RENDER_SECONDS, template, dict(variables)))
         with self._lock:
             if self._process is not None and self._process.poll() is not None:
@@ -44,10 +41,10 @@ class Renderer:
                 if self._process is None:
                     self._process = _process()
                     if _asked(self._process, pickle.dumps((START_SECONDS, "", {}))) is None:
-                        raise ValueError(f"the process that renders templates does not start: {sys.executable} {WORKER}")
+                        raise ValueError(f"the process that renders templates did not start: {sys.executable} {WORKER}")
                 begun = monotonic()
                 answer = _asked(self._process, job)
-            except BaseException:  # also KeyboardInterrupt: the next rendering must not read the answer to this one
+            except BaseException:  # even KeyboardInterrupt: the next call must not read this answer
                 self._end()
                 raise
             if answer is None:
@@ -68,24 +65,24 @@ class Renderer:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            with suppress(OSError), process:  # waits for its end and closes the pipes, even if it did not read everything
+            with suppress(OSError), process:  # waits for it and closes the pipes
                 pass
 
 
 def _process() -> subprocess.Popen[bytes]:
-    """Return a new process."""
+    """Start a new process."""
     return subprocess.Popen(
         [sys.executable, "-P", str(WORKER)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        start_new_session=True,  # Ctrl-C in a terminal does not end it
+        start_new_session=True,  # so that Ctrl-C does not end it
     )
 
 
 def _asked(process: subprocess.Popen[bytes], job: bytes) -> dict[str, str] | None:
-    """Return the answer to a job; None if the process ended without one."""
+    """Send a job and return its answer; None if the process ended without one."""
     assert process.stdin is not None and process.stdout is not None, "both are pipes"
     try:
         process.stdin.write(job)
@@ -103,7 +100,7 @@ if hasattr(os, "register_at_fork"):  # a forked process must not use the pipes o
 
 
 def plain(value: Any) -> Any:
-    """Return a value made of what JSON knows; of anything else only the name of its class."""
+    """Return a value as plain JSON types. Replace any other object by its class name."""
     if value is None or type(value) in (str, int, float, bool):
         return value
     if isinstance(value, str):
@@ -116,7 +113,7 @@ def plain(value: Any) -> Any:
 
 
 def as_message(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message as templates expect it: without empty keys, and its reasoning under every usual name."""
+    """Return a message for templates: without None values, with its reasoning under all names."""
     said = {key: plain(value) for key, value in message.items() if value is not None}
     reasoning = next((said[name] for name in REASONING if name in said), None)
     return said if reasoning is None else {"thinking": reasoning, **said, "reasoning_content": reasoning}
@@ -125,11 +122,11 @@ def as_message(message: Mapping[str, Any]) -> dict[str, Any]:
 def render(
     template: str, messages: Sequence[Mapping[str, Any]], special_tokens: Mapping[str, str], *, continues: bool = False
 ) -> str:
-    """Return the text that a chat template makes of messages, up to the beginning of the assistant's answer.
+    """Render messages with a chat template, up to the start of the assistant's answer.
 
-    With `continues`, the text ends with the content of the last message, which the answer continues: what the template writes
-    after it is cut off, as `continue_final_message` of transformers does. Raises ValueError if the template is invalid, refuses
-    the messages, takes too long, makes too much text, or does not write the last message.
+    With `continues`, the text ends with the content of the last message, which the answer continues
+    (like `continue_final_message` of transformers). Raises ValueError if the template is invalid,
+    rejects the messages, takes too long, makes too much text, or omits the last message.
     """
     if len(template) > LONGEST_TEMPLATE:
         raise ValueError(f"the chat template has {len(template)} characters, and at most {LONGEST_TEMPLATE} are read")
@@ -145,9 +142,9 @@ def render(
 
 
 def text_before_end(text: str, last: str) -> str:
-    """Return a rendered text up to the end of its last message, `last`. Raises ValueError if the message is missing."""
+    """Return a rendered text up to the end of its message `last`. Raises ValueError without it."""
     end = text.rfind(END_OF_LAST.strip())
     if end < 0 or last.strip() not in text:
         raise ValueError("the last message, which the answer continues, is not in the text")
-    # A template that trims messages has removed the blank after the mark, so blanks before the mark are removed, too.
+    # If the template trimmed the blank after the mark, also trim blanks before the mark.
     return text[:end] if text.startswith(END_OF_LAST, end) else text[:end].rstrip()

@@ -1,4 +1,4 @@
-"""The tokenizer of a checkpoint folder, read without torch. Code that a folder brings is never run."""
+"""Loading of a checkpoint's tokenizer, without torch. Code in the folder is never executed."""
 
 from pathlib import Path
 
@@ -9,9 +9,9 @@ QWEN_FILES = ("vocab.json", "merges.txt")
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """The fast tokenizer in `folder`, whatever class its tokenizer_config.json names.
+    """Load the fast tokenizer in `folder`, ignoring the class in tokenizer_config.json.
 
-    Raises FileNotFoundError if there is none, nor the two files from which that of Qwen, GPT-2 and their kin is made.
+    Raises FileNotFoundError without tokenizer.json, or the vocab.json and merges.txt of Qwen2 models.
     """
     if (folder / TOKENIZER).is_file():
         return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)

@@ -1,4 +1,4 @@
-"""Short texts of values: tokens, positions, counts, and lines that fit a terminal of 80 columns."""
+"""Short texts for tokens, positions and counts, and lines that fit a terminal of 80 columns."""
 
 from codecs import getincrementaldecoder
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ _REPLACED = {"\n": "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}"}
 
 
 def piece(spec: Spec, token: int | None) -> str:
-    """The text of a token as it is shown: a special one, or one of an unknown tokenizer, by its number."""
+    """Return the display text of a token. Tokens without text appear as their number."""
     if token is None:
         return UNDECIDED
     known = spec.pieces[token] if 0 <= token < len(spec.pieces) else b""
@@ -21,26 +21,26 @@ def piece(spec: Spec, token: int | None) -> str:
 
 
 def printable(text: str) -> str:
-    """The text on one line, without characters that a terminal would act on."""
+    """Return the text on one line, without control characters."""
     if text.isprintable():
         return text
     return "".join(_REPLACED.get(c, c if c.isprintable() else "\N{REPLACEMENT CHARACTER}") for c in text)
 
 
 def harmless(text: str) -> str:
-    """The text with its lines, but without characters that a terminal would act on."""
+    """Return the text without control characters except newlines and tabs."""
     return "".join([c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text])
 
 
 class Pieces:
-    """Turns ids into texts, run by run; a character that several ids make is at the last of them. Special ids have no text."""
+    """A converter of ids to texts. A character of several ids belongs to the last."""
 
     def __init__(self, pieces: tuple[bytes, ...]) -> None:
         self._pieces = pieces
         self._decoder = getincrementaldecoder("utf-8")("replace")
 
     def texts(self, tokens: Iterable[int | None], *, end: bool = True) -> list[str | None]:
-        """The text of each id, None where it is undecided. With `end` false, the next call goes on from here."""
+        """Return the text of each id (None: undecided). Without `end`, the next call continues."""
         texts: list[str | None] = []
         decoder, pieces = self._decoder, self._pieces
         for token in tokens:
@@ -54,7 +54,7 @@ class Pieces:
         return texts
 
     def _flush(self, texts: list[str | None]) -> None:
-        """Give the rest of a run to its last id."""
+        """Append undecoded bytes of a run to the text of its last id."""
         rest = self._decoder.decode(b"", final=True)
         self._decoder.reset()
         if rest and texts:
@@ -62,28 +62,28 @@ class Pieces:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 request`, `3 requests`."""
+    """Return `1 request`, `3 requests`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def clipped(text: str, width: int = WIDTH) -> str:
-    """The text, with its end left out where it is longer than `width`."""
+    """Return the text, with its end omitted if it is longer than `width`."""
     return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
 def clipped_front(text: str, width: int) -> str:
-    """The text, with its beginning left out where it is longer than `width`."""
+    """Return the text, with its beginning omitted if it is longer than `width`."""
     return text if len(text) <= width else f"...{text[len(text) - max(0, width - 3) :]}"
 
 
 def listed(items: Sequence[object], most: int = 8) -> str:
-    """The items with commas between them, and how many more there are than `most`."""
+    """Return the first `most` items separated by commas, and the number of the others."""
     shown = ", ".join(map(str, items[:most]))
     return f"{shown} and {len(items) - most} more" if len(items) > most else shown
 
 
 def runs(positions: Iterable[int]) -> list[tuple[int, int]]:
-    """Ascending positions as first and last ones of runs without a gap."""
+    """Return the (first, last) pairs of contiguous runs in ascending positions."""
     found: list[tuple[int, int]] = []
     for position in positions:
         if found and position == found[-1][1] + 1:
@@ -94,22 +94,22 @@ def runs(positions: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def run_text(first: int, last: int) -> str:
-    """`19`, `19 to 24`."""
+    """Return `19`, or `19 to 24`."""
     return str(first) if first == last else f"{first} to {last}"
 
 
 def runs_text(positions: Iterable[int], most: int = 4) -> str:
-    """Ascending positions in few words: `19 to 24, 30`."""
+    """Return ascending positions as text: `19 to 24, 30`."""
     return listed([run_text(first, last) for first, last in runs(positions)], most)
 
 
 def more(number: int, noun: str) -> list[str]:
-    """A line that says how many things are left out; none if none are."""
+    """Return a line with the number of omitted things; empty if there are none."""
     return [f"and {counted(number, f'more {noun}')}"] if number > 0 else []
 
 
 def packed(items: Iterable[str], head: str = "", separator: str = ", ", indent: str = "  ") -> list[str]:
-    """The items after `head`, with `separator` between them, on as many lines as fit the width; no item is broken."""
+    """Wrap `head` and the items, joined by `separator`, to lines. Items are never split."""
     lines, empty = [head], True
     for item in items:
         added = item if empty else f"{separator}{item}"
@@ -123,7 +123,7 @@ def packed(items: Iterable[str], head: str = "", separator: str = ", ", indent: 
 
 
 def fitting(items: Sequence[str], head: str = "", separator: str = "  ", width: int = WIDTH) -> str:
-    """As many of the items as fit on a line after `head`, and how many more there are."""
+    """Return a line with `head`, as many items as fit, and the number of the others."""
     for count in range(len(items), 0, -1):
         rest = [f"and {len(items) - count} more"] if count < len(items) else []
         line = head + separator.join([*items[:count], *rest])

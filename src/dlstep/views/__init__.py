@@ -1,4 +1,4 @@
-"""Pictures of the core's values: HTML for notebooks, rich renderables for terminals."""
+"""Views of the core's values: HTML for notebooks, rich renderables for terminals."""
 
 from .cells import Stay as Stay, stays as stays
 from .diff_html import state_diff_html as state_diff_html, trace_diff_html as trace_diff_html

@@ -1,6 +1,6 @@
-"""Things to see: positions with their phase, pages with their holders, events with what they did. Plain values.
+"""Display data as plain values: positions with phases, pages with holders, events with effects.
 
-Pictures in HTML and on terminals are drawn from these, so that they show the same things by the same names.
+The HTML and terminal views are both rendered from these values, so they agree.
 """
 
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ from ..core.spec import Spec
 from ..core.state import State
 from ..core.trace import Abort, Add, Adopt, Event, Fail, Trace, applied
 
-# final: can no longer change; held: final, but still in the window; open: decided, its block is not; draft: undecided, what
-# the network is fed there; masked: undecided, fed as a mask; void: behind the end of the answer.
+# final: can no longer change; held: final, still in the window; open: decided, in an open block;
+# draft: undecided, fed as a token; masked: undecided, fed as a mask; void: after the answer's end.
 Phase = Literal["prompt", "final", "held", "open", "draft", "masked", "void"]
 PHASES: tuple[Phase, ...] = ("prompt", "final", "held", "open", "draft", "masked", "void")
 
@@ -25,7 +25,7 @@ USES: tuple[Use, ...] = ("owned", "shared", "cached", "free")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One position: `token` is None where a mask is fed, `probability` the one it had when it was decided, else 0."""
+    """One position. `token` is None for a mask; `probability`: at unmasking (0 if undecided)."""
 
     position: int
     token: int | None
@@ -35,7 +35,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class PageCell:
-    """One page, how it is used, and the ids of the requests that hold it."""
+    """One page, its use, and the ids of the requests that hold it."""
 
     page: int
     use: Use
@@ -43,7 +43,7 @@ class PageCell:
 
 
 class EventRow(NamedTuple):
-    """Effect of one event of a trace: `fed` and `sampled` rows of a forward, and where the decode stood afterwards."""
+    """The effect of one trace event: rows fed and sampled, and counts after it."""
 
     number: int
     kind: str
@@ -62,7 +62,7 @@ SPAN_COLUMNS = ("request", "positions", "query only", "final", "window", "wanted
 
 
 def cells(sequence: Sequence, spec: Spec) -> tuple[Cell, ...]:
-    """All positions of a request, up to the end of its window or of its finished answer."""
+    """Return all positions of a request, up to the end of its window or finished answer."""
     undecided: Phase = "draft" if spec.mask_id is None else "masked"
     prompt = sequence.request.prompt
     found = [Cell(position, token, "prompt", 1.0) for position, token in enumerate(prompt)]
@@ -85,7 +85,7 @@ def cells(sequence: Sequence, spec: Spec) -> tuple[Cell, ...]:
 
 
 def _phase(sequence: Sequence, block: Sealed | Block, position: int, in_window: bool) -> Phase:
-    """Where a position of the answer stands in a sequence that has not ended."""
+    """Return the phase of an answer position in a sequence that has not ended."""
     if position >= sequence.limit:
         return "void"
     if position < sequence.final or isinstance(block, Sealed):
@@ -94,7 +94,7 @@ def _phase(sequence: Sequence, block: Sealed | Block, position: int, in_window: 
 
 
 def page_cells(state: State) -> tuple[PageCell, ...]:
-    """Every page that was ever handed out, in order of its number; the others are free."""
+    """Return every page that was ever allocated, in ascending order. All other pages are free."""
     holders: dict[int, list[int]] = {}
     for sequence in state.running:
         for page in sequence.pages:
@@ -110,27 +110,27 @@ def page_cells(state: State) -> tuple[PageCell, ...]:
 
 
 def status(sequence: Sequence, state: State) -> str:
-    """`finished: reason`, `running` or `waiting`."""
+    """Return `finished: reason`, `running` or `waiting`."""
     if sequence.finish:
         return f"finished: {sequence.finish}"
     return "waiting" if any(sequence.request.id == other.request.id for other in state.waiting) else "running"
 
 
 def sequences(state: State) -> tuple[Sequence, ...]:
-    """All requests of a state, in order of arrival."""
+    """Return all requests of a state, in order of arrival."""
     everyone = [*state.running, *state.waiting, *state.finished.values()]
     return tuple(sorted(everyone, key=lambda sequence: sequence.request.arrival))
 
 
 def span_row(span: Span) -> tuple[object, ...]:
-    """Return what a span feeds and wants, in the order of `SPAN_COLUMNS`."""
+    """Return the fed and sampled positions of a span, in the order of `SPAN_COLUMNS`."""
     window = len(span.tokens) - span.query_only - span.final_rows
     positions = f"{span.start} to {span.stop - 1}"
     return span.id, positions, span.query_only, span.final_rows, window, len(span.wanted), span.end
 
 
 def event_rows(trace: Trace) -> Iterator[EventRow]:
-    """One row for each event of a trace, which is folded along the way."""
+    """Yield one row per event of a trace, replaying the trace in the process."""
     state = trace.first
     for number, event in enumerate(trace.events):
         state = applied(state, event, number)
@@ -152,16 +152,16 @@ def event_rows(trace: Trace) -> Iterator[EventRow]:
 
 
 def kind_of(event: Event) -> str:
-    """`step` for samples, else the name of the event."""
+    """Return `step` for samples, else the name of the event."""
     return "step" if isinstance(event, Samples) else type(event).__name__.lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A token that stood at an answer's `offset` from forward `since` on, until forward `until` took it away.
+    """A token at an answer's `offset` from forward pass `since` until forward pass `until`.
 
-    Forwards that sample are counted from 1; `since` is 0 for a given token, `until` is None for one that stayed. `replaced`
-    says that another token took the place at once; otherwise the position became undecided.
+    Sampling forward passes count from 1. `since` is 0 for a given token; `until` is None if the token
+    was never removed. `replaced`: it was replaced by another token, not remasked.
     """
 
     offset: int
@@ -172,9 +172,9 @@ class Stay:
 
 
 def stays(trace: Trace, request_id: int = 0) -> tuple[Stay, ...]:
-    """Every token that ever stood in the answer of a request or behind its end, in order of `since` and offset.
+    """Return all tokens ever in or after a request's answer, in order of `since` and offset.
 
-    Raises KeyError for a request that the trace does not hold.
+    Raises KeyError if the trace does not contain the request.
     """
     standing: dict[int, Stay] = {}
     gone: list[Stay] = []

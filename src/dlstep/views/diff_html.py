@@ -6,7 +6,7 @@ from ..core.spec import Spec
 from .differences import Kind, RequestDiff, StateDiff, TraceDiff, grouped, run_words
 from .html import BOX, note
 
-# Dark on light, and each unlike the colours of phases.
+# Dark on light, and distinct from the colours of phases.
 KIND_STYLES: dict[Kind, str] = {
     "decided": "background:#c3e6cb;color:#111",
     "changed": "background:#f5c6cb;color:#111",
@@ -20,7 +20,7 @@ def _chip(style: str, text: str) -> str:
 
 
 def request_diff_html(request: RequestDiff, spec: Spec) -> str:
-    """One request: the counts that moved, and runs of positions coloured by what happened to them."""
+    """Return the HTML of a request's difference: changed counts, and runs coloured by kind."""
     runs = list(grouped(request.positions))
     chips = "".join(_chip(KIND_STYLES[run[0].kind], run_words(run, spec)) for run in runs[:MOST_RUNS])
     rest = f"and {len(runs) - MOST_RUNS} more" if len(runs) > MOST_RUNS else ""
@@ -35,12 +35,12 @@ def _body(diff: StateDiff) -> str:
 
 
 def state_diff_html(diff: StateDiff) -> str:
-    """The difference of two states, request by request."""
+    """Return the HTML of the difference of two states, request by request."""
     return f'<div style="{BOX}"><b>difference of two states</b>{_body(diff)}</div>'
 
 
 def trace_diff_html(diff: TraceDiff) -> str:
-    """The difference of two traces: the event that parts them, the states there and at the end."""
+    """Return the HTML of a trace difference: the first different event, and the states after it."""
     if not diff:
         return f'<div style="{BOX}"><b>difference of two traces</b>{note(str(diff))}</div>'
     events = (("old", diff.old), ("new", diff.new)) if diff.old or diff.new else ()

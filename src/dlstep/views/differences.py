@@ -1,7 +1,7 @@
-"""Differences of two states or traces, as values: positions decided, changed or taken back, and counts that moved.
+"""Differences of two states or traces as values: positions and counts that changed.
 
-A difference is false exactly if the two values are equal. `str` of it is for people and fits 80 columns; `others`, what
-differs besides, is shown only where nothing else does.
+A difference is false exactly if the two values are equal. Its `str` fits 80 columns. It shows
+`others`, the names of further fields that differ, only if nothing else differs.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ MOST_REQUESTS, MOST_RUNS = 8, 12  # shown by `str`
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A position of an answer whose token differs; None where it is undecided, or not there yet."""
+    """A position of an answer whose token differs. None: undecided, or not in the window yet."""
 
     position: int
     old: int | None
@@ -27,7 +27,7 @@ class Position:
 
     @property
     def kind(self) -> Kind:
-        """`decided`, `changed`, or `taken back`: undecided again."""
+        """`decided`, `changed`, or `taken back` (remasked)."""
         if self.old is None:
             return "decided"
         return "taken back" if self.new is None else "changed"
@@ -35,7 +35,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A count, an option or a word that differs."""
+    """A count, option or status that differs."""
 
     name: str
     old: Any
@@ -47,9 +47,9 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class RequestDiff:
-    """A request in two states: its positions in ascending order, its counts, and names of what else differs.
+    """The difference of a request in two states: positions (ascending), counts, other field names.
 
-    `drafts` counts the positions that are undecided in both, but fed as another token (canvases).
+    `drafts` counts positions undecided in both states but fed as different tokens (canvases).
     """
 
     id: int
@@ -61,12 +61,12 @@ class RequestDiff:
     others: tuple[str, ...] = ()
 
     def of_kind(self, kind: Kind) -> tuple[Position, ...]:
-        """The positions of one kind."""
+        """Return the positions of one kind."""
         return tuple([position for position in self.positions if position.kind == kind])
 
     @property
     def said(self) -> list[str]:
-        """The difference in words, without tokens."""
+        """The parts of the difference as texts, without tokens."""
         said = [f"{len(found)} {kind}" for kind in _KINDS if (found := self.of_kind(kind))]
         said += [f"{self.drafts} drafted anew"] if self.drafts else []
         said += [str(move.new) if self.fate == "came" else str(move) for move in self.moves]
@@ -74,12 +74,12 @@ class RequestDiff:
 
     @property
     def title(self) -> str:
-        """The request and its fate, in front of what is said of it."""
+        """The request and its fate, as a prefix of `said`."""
         fate = "" if self.fate == "went on" else f" {self.fate}"
         return f"request {self.id}{fate}{': ' if self.said else ''}"
 
     def lines(self, spec: Spec) -> Iterator[str]:
-        """The difference in words; the tokens of neighbouring positions stand together."""
+        """Yield the lines of the difference. Tokens of adjacent positions are joined."""
         yield from packed(self.said, self.title)
         found = list(grouped(self.positions))
         for run in found[:MOST_RUNS]:
@@ -92,7 +92,7 @@ _KINDS: tuple[Kind, ...] = ("decided", "changed", "taken back")
 
 @dataclass(frozen=True, slots=True)
 class StateDiff:
-    """Two states: their counts, and each request that differs, in order of arrival."""
+    """The difference of two states: their counts, and different requests in order of arrival."""
 
     moves: tuple[Move, ...] = ()
     requests: tuple[RequestDiff, ...] = ()
@@ -103,12 +103,12 @@ class StateDiff:
         return bool(self.moves or self.requests or self.others)
 
     def find(self, request_id: int) -> RequestDiff | None:
-        """The difference of a request; None if it is the same in both."""
+        """Return the difference of a request; None if it is equal in both states."""
         return next((each for each in self.requests if each.id == request_id), None)
 
     @property
     def said(self) -> list[str]:
-        """The difference in words, without the requests."""
+        """The parts of the difference as texts, without requests."""
         if self.moves or self.requests:
             return [*map(str, self.moves)]
         return [f"other {name}" for name in self.others]
@@ -124,11 +124,11 @@ class StateDiff:
 
 @dataclass(frozen=True, slots=True)
 class TraceDiff:
-    """Two traces: `same` events are equal, then comes the one that parts them.
+    """The difference of two traces, whose first `same` events are equal.
 
-    `old` and `new` say that event in words, and where it differs; empty for a trace that has ended. `there` is how the states
-    after it differ, `end` how the last ones do. Where already the first states differ, `same` is 0, no event parts the traces
-    and `there` is how the first states differ. `equal` says that nothing differs at all.
+    `old` and `new` describe the first different event; empty if that trace has ended. `there` is the
+    difference of the states after that event, `end` of the last states. If the first states differ,
+    `same` is 0, `old` and `new` are empty, and `there` compares those. `equal`: nothing differs.
     """
 
     same: int
@@ -143,7 +143,7 @@ class TraceDiff:
 
     @property
     def place(self) -> str:
-        """Where the traces part, in words."""
+        """A description of where the traces diverge."""
         if not (self.old or self.new):
             return "the first states differ"
         return f"the same for {counted(self.same, 'event')}, parted by event {self.same}"
@@ -173,13 +173,13 @@ def _shown(value: object) -> str:
 
 
 def grouped(positions: Iterable[Position]) -> Iterator[tuple[Position, ...]]:
-    """Neighbouring positions of one kind together."""
+    """Yield runs of adjacent positions of one kind."""
     for _, found in groupby(enumerate(positions), lambda item: (item[1].position - item[0], item[1].kind)):
         yield tuple([position for _, position in found])
 
 
 def run_words(run: tuple[Position, ...], spec: Spec) -> str:
-    """Neighbouring positions of one kind and their tokens."""
+    """Return a description of a run of adjacent positions of one kind, with their tokens."""
     old, new = (
         "".join([piece(spec, token) for token in tokens]) for tokens in zip(*((p.old, p.new) for p in run), strict=True)
     )

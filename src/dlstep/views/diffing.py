@@ -21,12 +21,12 @@ def diff(old: State, new: State) -> StateDiff: ...
 @overload
 def diff(old: Trace, new: Trace) -> TraceDiff: ...
 def diff(old: State | Trace, new: State | Trace) -> StateDiff | TraceDiff:
-    """Return how `new` differs from `old`; the result is false if the two are equal.
+    """Return the difference from `old` to `new`, which is false if they are equal.
 
-    States are compared request by request, at a cost that grows with the positions of both. Of
-    traces, the result holds the first event that differs, and how the states differ after it and at
-    the end. Raises ValueError unless both are states or both are traces, and ReplayDiverged if an
-    edited file left a trace with values that cannot be applied or compared.
+    States are compared request by request, in time linear in their positions. For traces, the result
+    has the first different event, and the differences of the states after it and at the end. Raises
+    ValueError unless both are states or both are traces, and ReplayDiverged if a trace from an edited
+    file cannot be replayed or compared.
     """
     if isinstance(old, State) and isinstance(new, State):
         return _state_diff(old, new)
@@ -70,7 +70,7 @@ def _drafts(sequence: Sequence) -> dict[int, int]:
 
 
 def _counts(sequence: Sequence, waits: bool) -> dict[str, object]:
-    """Counts of a request, by the names they are shown under."""
+    """Return the counts of a request by their display names."""
     window = sequence.window
     return {
         "status": status(sequence, waits),
@@ -86,12 +86,12 @@ def _counts(sequence: Sequence, waits: bool) -> dict[str, object]:
 
 
 def _moves(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[Move, ...]:
-    """The entries that differ."""
+    """Return the entries that differ."""
     return tuple([Move(name, value, new[name]) for name, value in old.items() if value != new[name]])
 
 
 def _request_diff(old: Sequence, new: Sequence, waited: bool, waits: bool) -> RequestDiff | None:
-    """How a request differs that is in both states; None if it does not. The flags say whether it waits."""
+    """Return the difference of a request in two states; None if equal. The flags: is it waiting?"""
     moves = _moves(_counts(old, waited), _counts(new, waits))
     if old == new and not moves:
         return None
@@ -122,7 +122,7 @@ def _key(sequence: Sequence) -> tuple[int, int, tuple[int, ...]]:
 
 
 def _requests_diff(old: Iterable[tuple[Sequence, bool]], new: Iterable[tuple[Sequence, bool]]) -> tuple[RequestDiff, ...]:
-    """How two collections of requests differ, each with whether it waits. Equal arrival, id and prompt make one request."""
+    """Return the differences of (sequence, waits) pairs, matched by arrival, id and prompt."""
     before, after = ({_key(sequence): (sequence, waits) for sequence, waits in each} for each in (old, new))
     found: list[RequestDiff] = []
     for key in sorted(before.keys() | after.keys()):
@@ -162,7 +162,7 @@ def _trace_diff(old: Trace, new: Trace) -> TraceDiff:
 
 
 def _folded(side: str, state: State, events: Iterable[Event], first: int = 0) -> State:
-    """Return what `folded` returns for one of two traces; the error says which one."""
+    """Fold the events of one of two traces. ReplayDiverged names the trace (`side`)."""
     try:
         return folded(state, events, first)
     except ReplayDiverged as error:
@@ -170,7 +170,7 @@ def _folded(side: str, state: State, events: Iterable[Event], first: int = 0) ->
 
 
 def _parting(old: Event, new: Event) -> tuple[str, str]:
-    """Two different events in words, each with the first thing in which they differ."""
+    """Return the descriptions of two different events, with their first difference."""
     if not (isinstance(old, Samples) and isinstance(new, Samples)):
         return event_text(old), event_text(new)
     if old.plan != new.plan:

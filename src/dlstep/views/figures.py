@@ -1,4 +1,4 @@
-"""Figures with their errors as text, and tables of them for terminals."""
+"""Formatting of numbers with their errors, and tables of them for terminals."""
 
 from collections.abc import Container, Iterable, Sequence
 

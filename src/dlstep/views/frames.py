@@ -1,7 +1,8 @@
-"""Frames: the news of one answer, forward by forward, as plain values. Servers send them, pages and terminals draw them.
+"""Frames: the changes of one answer after each forward pass, as plain values.
 
-`Watch` makes them while a decode goes on, `recording` out of a saved trace, both by the core alone. Folding the frames of an
-answer gives what folding its updates gives: its tokens, its window, its counts.
+Servers send frames; pages and terminals display them. `Watch` creates them during a decode,
+`recording` from a saved trace. Both need only the core. Folding the frames of an answer yields the
+same tokens, window and counts as folding its updates.
 """
 
 from array import array
@@ -23,11 +24,11 @@ Json = dict[str, Any]
 
 
 class Feeding(NamedTuple):
-    """The part that a request had in a forward. Positions count from the prompt's first token.
+    """The part of a request in a forward pass. Positions count from the prompt's first token.
 
-    `cached` tokens of its prompt were found in pages when it was admitted first, positions `[0, stored)` are stored for good,
-    `pages` are those that it held. `lost` says that the device had forgotten it since its last forward. The `best_ids` of the
-    wanted positions stand one position after the other, the most probable first.
+    `cached` prompt tokens were found in pages at its first admission. Positions `[0, stored)` are
+    stored permanently; it held `pages` pages. `lost`: its KV cache was lost since the last one.
+    `best_ids` lists the candidates of each wanted position in turn, most probable first.
     """
 
     rows: int
@@ -44,10 +45,11 @@ class Feeding(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """An answer after one forward, and what is new in it; frames of one answer have ascending numbers `seq`.
+    """An answer after one forward pass, and its changes. `seq` numbers the frames of an answer.
 
-    `tokens` are newly settled, `settled` of them are now. The window behind them is packed: 32-bit ids (-1 is undecided) and
-    doubles. `fed` is None where no forward made the frame: for the first one, and for an ending from outside.
+    `tokens` are newly settled, `settled` is their total number. The window after them is packed:
+    int32 ids (-1: undecided) and float64 probabilities. `fed` is None if no forward pass created the
+    frame: the first frame, and an ending from outside.
     """
 
     seq: int
@@ -63,19 +65,19 @@ class Frame(NamedTuple):
 
     @property
     def cells(self) -> list[tuple[int | None, float]]:
-        """Id, None where it is undecided, and probability of each position of the window."""
+        """The id (None: undecided) and the probability of each position of the window."""
         ids, chances = array("i", self.packed_cells), array("d", self.packed_chances)
         return [(None if token < 0 else token, chance) for token, chance in zip(ids, chances, strict=True)]
 
     @property
     def size(self) -> int:
-        """Positions that the frame holds."""
+        """The number of positions in the frame."""
         return len(self.tokens) + len(self.packed_cells) // 4
 
 
 @dataclass(slots=True)
 class _Answer:
-    """The last frame's number, the positions told and stored then, and what the answer took."""
+    """The last frame's `seq`, reported and stored positions, and the answer's usage."""
 
     seq: int
     told: int
@@ -84,7 +86,7 @@ class _Answer:
 
 
 class Watch:
-    """Makes frames of the answers that are watched, while the events of a decode go by."""
+    """A recorder that creates frames of the watched answers from the events of a decode."""
 
     def __init__(self) -> None:
         self._answers: dict[int, _Answer] = {}  # by arrival
@@ -94,7 +96,7 @@ class Watch:
         return len(self._answers)
 
     def open(self, sequence: Sequence) -> tuple[Frame, ...]:
-        """Watch a sequence from now on; its first frame tells all that is settled, a second one that it has ended already."""
+        """Watch a sequence. Return a frame of its settled tokens, and a second if ended."""
         request, seq = sequence.goal.request, sequence.ledger.nfe
         first = _frame(sequence, seq, len(request.prompt), None)
         told = first.settled + len(request.prompt)
@@ -106,7 +108,7 @@ class Watch:
         return (first,)
 
     def take(self, event: Event, state: State) -> list[tuple[Sequence, Frame]]:
-        """The frames that an event makes, each with its sequence now; `state` is the one after the event."""
+        """Return the frames of an event, each with its sequence. `state`: after the event."""
         if not self._answers:
             return []
         match event:
@@ -130,7 +132,7 @@ class Watch:
         return self._answers.pop(arrival)
 
     def _fed(self, samples: Samples, state: State) -> Iterator[tuple[Sequence, Frame]]:
-        """The frames of the watched answers that a forward fed."""
+        """Yield the frames of the watched answers in a forward pass."""
         plan = samples.plan
         running = {sequence.goal.request.arrival: sequence for sequence in state.running}
         all_rows = sum([len(span.tokens) for span in plan.spans])
@@ -150,9 +152,9 @@ class Watch:
 
 
 def _feeding(answer: _Answer, sequence: Sequence, span: Span, rows: Rows, requests: int, all_rows: int) -> Feeding:
-    """The part of a span in its forward."""
+    """Return the part of a span in its forward pass."""
     stored, usage = sequence.ledger.storage.stored, answer.usage
-    if sequence.ledger.ending is not None:  # it holds nothing any more
+    if sequence.ledger.ending is not None:  # its storage is already released
         before = 0 if usage.lost else answer.stored
         stored = max(before, span.start + span.query_only + span.final_rows if span.final_rows else 0)
     return Feeding(
@@ -162,7 +164,7 @@ def _feeding(answer: _Answer, sequence: Sequence, span: Span, rows: Rows, reques
 
 
 def _frame(sequence: Sequence, seq: int, told: int, fed: Feeding | None) -> Frame:
-    """The frame of a sequence whose positions `[0, told)` are known."""
+    """Return the frame of a sequence whose positions `[0, told)` were already reported."""
     ledger, prompt = sequence.ledger, len(sequence.goal.request.prompt)
     stop = max(told, sequence.settled if ledger.ending is None else ledger.ending.end)
     tokens, chances = (), ()
@@ -173,7 +175,7 @@ def _frame(sequence: Sequence, seq: int, told: int, fed: Feeding | None) -> Fram
 
 
 def _window(sequence: Sequence, stop: int) -> tuple[bytes, bytes]:
-    """The packed ids and probabilities of the window behind position `stop`, up to the end of the answer."""
+    """Return the packed ids and probabilities of the window from `stop` to the answer's limit."""
     limit = sequence.goal.limit
     ids: list[int] = []
     chances: list[float] = []
@@ -191,7 +193,7 @@ def _window(sequence: Sequence, stop: int) -> tuple[bytes, bytes]:
 
 
 class Teller:
-    """Turns the frames of one answer, in their order, into JSON. Positions are told as offsets in the answer."""
+    """A converter of an answer's frames, in order, to JSON with offsets in the answer."""
 
     def __init__(self, index: int, prompt_length: int, pieces: tuple[bytes, ...]) -> None:
         self._index, self._prompt, self._pieces = index, prompt_length, pieces
@@ -199,13 +201,13 @@ class Teller:
         self._tokens = 0
 
     def skip(self, frames: Iterable[Frame]) -> None:
-        """Go past the first frames without telling them."""
+        """Skip the first frames."""
         tokens, _, last = folded(frames)
         self._settled.texts(tokens, end=False)
         self._tokens = last.settled
 
     def told(self, frame: Frame, seconds: float | None = None) -> Json:
-        """The frame as JSON. Raises ValueError for one that does not go on from the one before."""
+        """Return a frame as JSON. Raises ValueError if it does not follow the previous frame."""
         if (begin := frame.settled - len(frame.tokens)) != self._tokens:
             raise ValueError(f"frame {frame.seq} tells tokens from offset {begin} on, and {self._tokens} are known")
         self._tokens = frame.settled
@@ -263,22 +265,22 @@ class Teller:
 
 
 def first_frame(sequence: Sequence) -> Frame:
-    """The frame of a sequence before a forward; it tells all that is settled."""
+    """Return the frame of a sequence before a forward pass, with all of its settled tokens."""
     return Watch().open(sequence)[0]
 
 
 def ratio(tokens: int, forwards: int) -> float:
-    """Tokens per forward; 0 before the first."""
+    """Return the tokens per forward pass; 0 before the first."""
     return round(tokens / forwards, 4) if forwards else 0.0
 
 
 def name_of(value: Options) -> str:
-    """The name of a strategy or a rule: that of its module."""
+    """Return the name of a strategy or rule, which is that of its module."""
     return type(value).__module__.rpartition(".")[2]
 
 
 def shown_options(value: Options) -> Json:
-    """Every option of a strategy by its name, as JSON; a rule by its own."""
+    """Return all options of a strategy by name, as JSON; a rule as its name."""
     found = {name: name_of(option) if isinstance(option, Options) else option for name, option in options_of(value).items()}
     return {name: list(option) if isinstance(option, tuple) else option for name, option in sorted(found.items())}
 
@@ -286,7 +288,7 @@ def shown_options(value: Options) -> Json:
 def head_of(
     sequence: Sequence, spec: Spec, *, request: str, kind: str, model: str, forked_from: Mapping[str, Any] | None = None
 ) -> Json:
-    """The facts of an answer before its first forward, as JSON."""
+    """Return the facts of an answer before its first forward pass, as JSON."""
     asked, strategy, grid = sequence.goal.request, sequence.goal.strategy, sequence.goal.grid
     prompt = Pieces(spec.pieces).texts(asked.prompt)
     return {
@@ -308,7 +310,7 @@ def head_of(
 
 
 def folded(frames: Iterable[Frame]) -> tuple[tuple[int, ...], tuple[float, ...], Frame]:
-    """The tokens and probabilities that frames tell, and the last of them. Raises ValueError for none."""
+    """Return joined tokens and probabilities, and the last frame. Raises ValueError for none."""
     tokens: list[int] = []
     chances: list[float] = []
     last = None
@@ -321,19 +323,19 @@ def folded(frames: Iterable[Frame]) -> tuple[tuple[int, ...], tuple[float, ...],
 
 
 def joined(frames: Iterable[Frame]) -> Frame:
-    """One frame that tells what all of these tell: the first frame of a fork. Raises ValueError for none."""
+    """Return the merged frame, as the first frame of a fork. Raises ValueError for no frames."""
     tokens, chances, last = folded(frames)
     return last._replace(tokens=tokens, probabilities=chances, fed=None, ending=None)
 
 
 def recorded(runs: list[Json]) -> Json:
-    """A recording: what pages save and open again. Each run has `head`, `frames` and `text`."""
+    """Return a recording, as saved by pages. Each run has `head`, `frames` and `text`."""
     return {KIND: VERSION, "runs": runs}
 
 
 @dataclass(slots=True)
 class _Run:
-    """An answer of a trace: its first sequence, what it was forked from, its frames, and its sequence after each."""
+    """An answer of a trace: its first sequence, origin, frames, and the sequence of each."""
 
     sequence: Sequence
     forked_from: Json | None
@@ -342,7 +344,7 @@ class _Run:
 
 
 def recording(trace: Trace, model: str = "") -> Json:
-    """Every request of a trace, in order of arrival, as a recording. The trace is folded, no model is needed."""
+    """Return all requests of a trace, in order of arrival, as a recording. Needs no model."""
     state, watch = trace.first, Watch()
     spec, runs = state.config.spec, dict[int, _Run]()
 
@@ -366,7 +368,7 @@ def recording(trace: Trace, model: str = "") -> Json:
 
 
 def _origin(runs: Mapping[int, _Run], sequence: Sequence | None) -> Json | None:
-    """Where an adopted sequence comes from, if that is in the same trace."""
+    """Return the origin of an adopted sequence, or None if it is not in the trace."""
     if sequence is None:
         return None
     for arrival, run in runs.items():
@@ -377,9 +379,9 @@ def _origin(runs: Mapping[int, _Run], sequence: Sequence | None) -> Json | None:
 
 
 def _told(run: _Run, spec: Spec, model: str) -> Json:
-    """A run of a recording."""
+    """Return a run of a recording."""
     request = run.sequence.goal.request
-    # Requests of a trace may have one id, one after the other, so the arrival names them.
+    # Requests of a trace may reuse an id, so the arrival number identifies them.
     head = head_of(run.sequence, spec, request=str(request.arrival), kind="trace", model=model, forked_from=run.forked_from)
     teller = Teller(0, len(request.prompt), spec.pieces)
     frames = [teller.told(frame) for frame in run.frames]

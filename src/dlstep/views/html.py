@@ -1,4 +1,4 @@
-"""States, plans and traces as HTML for notebooks: self-contained text without scripts, every piece of it escaped."""
+"""States, plans and traces as self-contained, escaped HTML for notebooks, without scripts."""
 
 from collections.abc import Iterable
 from html import escape
@@ -38,12 +38,12 @@ COLOURS = {
     "free": "#ffffff",
 }
 BOX = "font:13px/1.7 ui-monospace,monospace;color:#111;background:#fafafa;border:1px solid #ccc;padding:8px;margin:4px 0"
-# Longer ones are shown by their end: a notebook is no place for a million positions.
+# Display limits: of longer lists, only the end is shown (of pages, the beginning).
 MOST_CELLS, MOST_PAGES, MOST_SEQUENCES, MOST_EVENTS = 600, 400, 32, 200
 
 
 def filled(name: str) -> str:
-    """The style of dark text on the colour of a phase or a use."""
+    """Return the style of dark text on the colour of a phase or use."""
     return f"background:{COLOURS[name]};color:#111"
 
 
@@ -52,7 +52,7 @@ def _span(style: str, title: str, text: str) -> str:
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    # Both colours, because notebooks in dark colours have their own for rows of tables.
+    # Set both colours, because dark notebook themes style table rows.
     cell = 'style="padding:1px 8px;text-align:left;border-bottom:1px solid #ddd;background:#fafafa;color:#111"'
     top = "".join(f"<th {cell}>{escape(name)}</th>" for name in head)
     body = "".join("<tr>" + "".join(f"<td {cell}>{escape(str(value))}</td>" for value in row) + "</tr>" for row in rows)
@@ -60,12 +60,12 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def note(text: str) -> str:
-    """A line in grey."""
+    """Return a line of grey text."""
     return f'<div style="color:#666">{escape(text)}</div>'
 
 
 def cell_html(cell: Cell, spec: Spec) -> str:
-    """One position: the background says its phase, the line below it how probable its token was, red to green."""
+    """Return a position: the background shows its phase, the underline its probability (red: 0)."""
     line = "transparent" if cell.token is None or cell.phase == "draft" else f"hsl({round(120 * cell.probability)},75%,45%)"
     style = f"{filled(cell.phase)};border-bottom:3px solid {line};padding:0 1px;margin-right:1px;white-space:pre-wrap"
     undecided = "undecided" if cell.token is None else f"undecided, fed as token {cell.token}"
@@ -76,7 +76,7 @@ def cell_html(cell: Cell, spec: Spec) -> str:
 
 
 def sequence_html(sequence: Sequence, state: State) -> str:
-    """One request: its counts, and its positions coloured by phase and confidence."""
+    """Return a request: its counts, and its positions coloured by phase and confidence."""
     shown = cells(sequence, state.config.spec)
     left_out = max(0, len(shown) - MOST_CELLS)
     counts = f"{counted(sequence.steps, 'step')}, {counted(sequence.nfe, 'forward')}"
@@ -90,7 +90,7 @@ def sequence_html(sequence: Sequence, state: State) -> str:
 
 
 def page_map_html(state: State) -> str:
-    """The pages as small boxes, coloured by use; a page that was never handed out is only counted."""
+    """Return the pages as boxes coloured by use. Pages never allocated are only counted."""
     shown = page_cells(state)
     boxes = "".join(_page_box(cell) for cell in shown[:MOST_PAGES])
     behind = len(shown[MOST_PAGES:])
@@ -111,7 +111,7 @@ def _legend(names: Iterable[str]) -> str:
 
 
 def state_html(state: State) -> str:
-    """A state: every request with its tokens, and the page map."""
+    """Return a state: every request with its tokens, and the page map."""
     everyone = sequences(state)
     counts = f"{len(state.running)} running, {len(state.waiting)} waiting, {len(state.finished)} finished"
     left_out = max(0, len(everyone) - MOST_SEQUENCES)
@@ -124,7 +124,7 @@ def state_html(state: State) -> str:
 
 
 def plan_html(plan: Plan) -> str:
-    """A plan: what each span feeds and wants, and the pages that change hands."""
+    """Return a plan: the fed and sampled positions of each span, and the changes of pages."""
     pages = {grant.arrival: grant.pages for grant in plan.grants}
     rows = [(*span_row(span), ", ".join(map(str, pages.get(span.arrival, ()))) or "none") for span in plan.spans]
     table = _table((*SPAN_COLUMNS, "new pages"), rows)
@@ -145,7 +145,7 @@ def _few(requests: tuple[int, ...]) -> str:
 
 
 def trace_html(trace: Trace) -> str:
-    """A trace as a timeline: what each event did and where the decode stood after it."""
+    """Return a trace as a table: the effect of each event, and the counts after it."""
     rows = list(event_rows(trace))
     left_out = max(0, len(rows) - MOST_EVENTS)
     more = note(f"{left_out} earlier events are not shown") if left_out else ""

@@ -1,4 +1,4 @@
-"""Pictures in notebooks: IPython learns how to draw states, plans, traces and differences. The core itself has no pictures."""
+"""Registration of IPython formatters for states, plans, traces and differences."""
 
 import sys
 import warnings
@@ -16,16 +16,16 @@ DRAWN = {
     StateDiff: state_diff_html,
     TraceDiff: trace_diff_html,
 }
-SHORT = (State, Plan, Samples, Trace, StateDiff, TraceDiff)  # shown as `str` where there are no pictures
+SHORT = (State, Plan, Samples, Trace, StateDiff, TraceDiff)  # shown as `str` in text consoles
 
 
 def register() -> None:
-    """Let the running IPython draw values of the core as HTML, or write them in few lines; nothing where none runs."""
+    """Register HTML and short text formatters with the running IPython, if there is one."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is None:
         return
-    # tqdm, which transformers imports, asks every notebook for widgets; no bar of ours needs them.
+    # tqdm, which transformers imports, warns about missing widgets, which dlstep does not need.
     warnings.filterwarnings("ignore", message="IProgress not found")
     formatters = shell.display_formatter.formatters
     for kind, draw in DRAWN.items():
@@ -35,6 +35,6 @@ def register() -> None:
 
 
 def write(value: object, printer: Any, cycle: bool) -> None:
-    """Print a value as `str` does; values of the core hold no cycles."""
+    """Print a value with `str`. Values of the core contain no cycles."""
     del cycle
     printer.text(str(value))

@@ -1,7 +1,7 @@
-"""Self-contained pages: one file with modules, styles and data, which opens from a disk or an email attachment.
+"""Self-contained pages: single HTML files with scripts, styles and data, which work offline.
 
-A page needs no network and runs only its own scripts and styles: a policy in the page lists their hashes. Modules are wrapped
-in functions, in the order of their imports, which the sources write in two forms only (`IMPORT`).
+The policy of a page lists the hashes of its scripts and styles, so it runs no others. Each JavaScript
+module becomes a function, in dependency order. The sources use two forms of import only (`IMPORT`).
 """
 
 import json
@@ -29,12 +29,12 @@ POLICY = "default-src 'none'; script-src {script}; style-src {style}; img-src da
 
 
 def page_of(recording: dict[str, Any]) -> str:
-    """Return the HTML of the live page with a recording. Raises ValueError if JSON cannot represent the recording."""
+    """Return the HTML of the live page with a recording. Raises ValueError for invalid JSON."""
     return data_text(recording).join(page_around())
 
 
 def page_around() -> tuple[str, str]:
-    """Return the HTML of the live page before a recording, and after it."""
+    """Return the HTML of the live page before and after the place of a recording."""
     script, style = _live()
     html = LINKED.sub("", (FOLDER / "index.html").read_text("utf-8"))
     head, body = html.split('<meta charset="utf-8">\n')
@@ -47,12 +47,12 @@ def report_page(template: str, *, entry: str = "", data: object = None, steps: b
     """Return a page in the style of reports.
 
     Args:
-        template: the name of its Jinja template, which extends `report_frame.html`.
-        entry: the module that runs in it, empty for none.
-        data: the value that the module reads as JSON from the element `data`.
-        steps: whether the module opens live pages (`page_around`) in frames. A frame obeys the policy of the page around it,
-            which must therefore also list their script and style.
-        values: the variables of the template.
+        template: Name of the Jinja template, which extends `report_frame.html`.
+        entry: Name of the JavaScript module to run; empty for none.
+        data: Value that the module reads as JSON from the element `data`.
+        steps: Whether the module opens live pages (`page_around`) in frames. The policy of the outer
+            page also applies to frames, so it must list their script and style.
+        values: Variables of the template.
 
     Raises:
         ValueError: JSON cannot represent the data.
@@ -79,12 +79,12 @@ def _templates() -> Environment:
 
 
 def _shown(value: Any) -> str:
-    """Return a value of a template on one line and without characters that hide or reorder text, unless it is HTML."""
+    """Return a template's value on one line without control characters, unless it is HTML."""
     return value if isinstance(value, Markup) else printable(str(value))
 
 
 def head_of(scripts: tuple[str, ...], *styles: str) -> tuple[str, ...]:
-    """Return the elements of a head with a policy for these scripts and styles, and the first style."""
+    """Return the head's elements: the policy for these scripts and styles, and the first style."""
     names = [" ".join(f"'{_hash(text)}'" for text in texts) or "'none'" for texts in (scripts, styles)]
     policy = POLICY.format(script=names[0], style=names[1])
     return (
@@ -95,7 +95,7 @@ def head_of(scripts: tuple[str, ...], *styles: str) -> tuple[str, ...]:
 
 
 def data_text(data: object) -> str:
-    """Return data as JSON in which no tag can begin; `ensure_ascii` escapes what old JavaScript read as line ends."""
+    """Return data as JSON without `<`. It is ASCII: old JavaScript treats U+2028 as a line end."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
@@ -113,12 +113,12 @@ def _hash(text: str) -> str:
 
 
 def bundle(entry: str = ENTRY) -> str:
-    """Return all modules that an entry needs as one script, each a function that returns its exports."""
+    """Return a module and its imports as one script of functions that return their exports."""
     return "".join(_wrapped(name) for name in _in_order(entry, []))
 
 
 def _in_order(name: str, found: list[str]) -> Iterator[str]:
-    """The names of a module's imports, all the way down, each in front of those that need it."""
+    """Yield the names of a module and its transitive imports, dependencies first."""
     if name in found:
         return
     found.append(name)
@@ -140,7 +140,7 @@ def _wrapped(name: str) -> str:
 
 
 def _given(found: re.Match[str]) -> str:
-    """The names on the left of an assignment that does what the import does."""
+    """Return the left side of the assignment that replaces an import."""
     return found[2] or f"{{{found[1].replace(' as ', ': ')}}}"
 
 

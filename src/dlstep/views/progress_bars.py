@@ -20,9 +20,9 @@ from ..core import State
 
 @contextmanager
 def progress_bar(total: int, *, enabled: bool) -> Iterator[Callable[[State], None]]:
-    """A function that draws how many of `total` requests have ended, on stderr; nothing where stderr is no terminal.
+    """Show how many of `total` requests have ended, on a terminal. Yield the update function.
 
-    Requests of other callers count as not ended while they are live.
+    Live requests of other callers count as not ended.
     """
     console = Console(stderr=True)
     columns = (TextColumn("answers"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[rate]}"))
@@ -43,7 +43,7 @@ def progress_bar(total: int, *, enabled: bool) -> Iterator[Callable[[State], Non
 
 @contextmanager
 def loading_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int], None]]:
-    """A function that draws how many more of `total` bytes of weights are loaded; where and when as `progress_bar`."""
+    """Show how many of `total` bytes of weights are loaded. Yield a function of the added bytes."""
     console = Console(stderr=True)
     columns = (TextColumn("weights"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
@@ -53,7 +53,7 @@ def loading_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int], None]]
 
 @contextmanager
 def capturing_bar(*, enabled: bool) -> Iterator[Callable[[int, int], None]]:
-    """A function that draws how many of how many graphs are captured; where and when as `progress_bar`."""
+    """Show how many graphs are captured. Yield a function of the captured and total numbers."""
     console = Console(stderr=True)
     columns = (TextColumn("graphs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
@@ -63,7 +63,7 @@ def capturing_bar(*, enabled: bool) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def counting_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, str], None]]:
-    """A function that draws how many of `total` answers are there, their rate and some words; where and when as above."""
+    """Show how many of `total` answers exist. Yield a function of their number and a status."""
     console = Console(stderr=True)
     columns = (
         TextColumn("answers"),
@@ -79,7 +79,7 @@ def counting_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, str], 
         def show(done: int, said: str) -> None:
             if bar.disable:
                 return
-            first[:] = first or [done - 1]  # those of an earlier run took no time now
+            first[:] = first or [done - 1]  # answers of an earlier run do not count
             took = bar.tasks[0].elapsed or 0.0
             rate = f"{(done - first[0]) / took:.1f} a second" if took else ""
             bar.update(task, completed=done, rate=", ".join(filter(None, (said, rate))))
@@ -88,18 +88,18 @@ def counting_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, str], 
 
 
 class TuningBar:
-    """Draws the round of a search that is under way, and how many answers the whole search has."""
+    """A progress bar of the current round of a search."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar, self._task, self._before, self._done = bar, bar.add_task("", total=None, rate=""), 0, 0
 
     def begin(self, what: str, total: int) -> None:
-        """A part with `total` answers begins."""
+        """Begin a round with `total` answers."""
         self._before = self._done
         self._bar.reset(self._task, total=total, description=what)
 
     def answered(self, done: int, score: float) -> None:
-        """So many answers of the whole run have been scored, with this sum of scores."""
+        """Set the number of scored answers of the whole search. `score` is not shown."""
         self._done = done
         took = self._bar.tasks[0].elapsed or 0.0
         new = done - self._before
@@ -109,7 +109,7 @@ class TuningBar:
 
 @contextmanager
 def tuning_bar(*, enabled: bool) -> Iterator[TuningBar]:
-    """A bar for the rounds of a search; where and when as `progress_bar`."""
+    """Show the rounds of a search, if stderr is a terminal."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -124,6 +124,6 @@ def tuning_bar(*, enabled: bool) -> Iterator[TuningBar]:
 
 @contextmanager
 def scoring_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, float], None]]:
-    """A function that draws how many of `total` answers are scored, how many of them are right, and their rate."""
+    """Show how many of `total` answers are scored. Yield a function of number and score."""
     with counting_bar(total, enabled=enabled) as show:
         yield lambda done, score: show(done, f"{100 * score / done:.1f} % right")

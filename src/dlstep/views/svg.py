@@ -1,4 +1,4 @@
-"""The order in which answers were filled, as SVG text: a column for each position, a row for each forward."""
+"""SVG pictures of unmasking order: one column per position, one row per forward pass."""
 
 from collections.abc import Iterable
 from html import escape
@@ -10,7 +10,7 @@ from ..text.words import piece
 from .cells import Stay, stays
 
 COLUMN, ROW, LEFT, TOP, LETTER = 18, 13, 34, 44, 7.3  # pixels
-# Every selector begins with the class of the picture: in a page, styles hold for all of its pictures.
+# Every selector starts with the class, because in a page styles apply to all of its pictures.
 STYLE = """
 .filling text{font:12px ui-monospace,monospace;fill:#24292f;white-space:pre}
 .filling .small{font-size:10px;fill:#57606a}
@@ -22,10 +22,10 @@ STYLE = """
 
 
 def filling_svg(pictures: Iterable[tuple[str, Trace]]) -> str:
-    """One picture of the first requests of traces, one below the other, each under its title.
+    """Return a picture of request 0 of each trace, stacked vertically with titles.
 
-    A dark cell is the forward that decided a position, the light bar below it lasts as long as the token stands, and a cross
-    marks the forward that took it back. Lines part the blocks. It is readable on light and on dark pages.
+    A dark cell marks the forward pass that unmasked a position, the light bar below it the lifetime
+    of the token, a cross the remasking. Lines separate blocks. Readable on light and dark pages.
     """
     top, parts, width = 0.0, list[str](), 0.0
     marks = {"decided": "decided", "stands": "stands"}
@@ -43,7 +43,7 @@ def filling_svg(pictures: Iterable[tuple[str, Trace]]) -> str:
 
 
 def _panel(title: str, trace: Trace, top: float) -> tuple[list[str], float, float, bool]:
-    """Lines of one picture that begins at `top`; its width and height, and whether anything was taken back."""
+    """Return a panel's SVG lines, width and height, and whether anything was remasked."""
     sequence = next(found for state in reversed(list(trace.states())) if (found := state.find(0)) is not None)
     found, spec = stays(trace), trace.first.config.spec
     count, forwards = 1 + max(stay.offset for stay in found), sequence.steps
@@ -54,7 +54,7 @@ def _panel(title: str, trace: Trace, top: float) -> tuple[list[str], float, floa
     bars = [_box(stay.offset, max(stay.since, 1), (stay.until or forwards + 1) - 1, first) for stay in found]
     lines.append(_path("stands", bars))
     lines.append(_path("decided", [_box(stay.offset, stay.since, stay.since, first) for stay in found if stay.since]))
-    # A token in another's place shows as decided there: the cross would cover it.
+    # No cross for replaced tokens: it would cover the cell of the new token.
     back = [_cross(stay.offset, stay.until, first) for stay in found if stay.until and not stay.replaced]
     if back:
         lines.append(_path("back", back))
@@ -68,14 +68,14 @@ def _panel(title: str, trace: Trace, top: float) -> tuple[list[str], float, floa
 
 
 def _row_numbers(forwards: int, top: float) -> list[str]:
-    """The numbers of the forwards, of many every fifth."""
+    """Return the forward pass numbers; every fifth if there are many."""
     numbers = range(1, forwards + 1) if forwards < 40 else range(5, forwards + 1, 5)
     head = f'<text class="small" x="8" y="{top - 6:g}">forward, from 1</text>'
     return [head, *(f'<text class="small" x="8" y="{top + row * ROW - 3:g}">{row:2}</text>' for row in numbers)]
 
 
 def _column_texts(texts: Iterable[str], bottom: float) -> list[str]:
-    """The tokens below their columns, written downwards."""
+    """Return the tokens below their columns, rotated by 90 degrees."""
     return [
         f'<text transform="translate({LEFT + offset * COLUMN + 5:g} {bottom + 6:g})rotate(90)">{escape(text)}</text>'
         for offset, text in enumerate(texts)
@@ -83,7 +83,7 @@ def _column_texts(texts: Iterable[str], bottom: float) -> list[str]:
 
 
 def _last_tokens(found: Iterable[Stay], count: int) -> list[int | None]:
-    """The token that stood last at each offset."""
+    """Return the last token at each offset."""
     tokens: list[int | None] = [None] * count
     for stay in found:  # in order of time
         tokens[stay.offset] = stay.token
@@ -91,24 +91,24 @@ def _last_tokens(found: Iterable[Stay], count: int) -> list[int | None]:
 
 
 def _text(spec: Spec, token: int | None) -> str:
-    """A token below its column, its blanks visible."""
+    """Return the text of a token with visible blanks."""
     return "end" if token in spec.eos_ids else piece(spec, token).replace(" ", "\N{OPEN BOX}")
 
 
 def _edges(sequence: Sequence, count: int) -> list[int]:
-    """Those of the first `count` offsets of the answer at which blocks begin."""
+    """Return the block starts among the first `count` offsets of the answer."""
     edges = [block.start - len(sequence.request.prompt) for block in (*sequence.past, *sequence.window)]
     return [edge for edge in edges if 0 <= edge < count]
 
 
 def _box(offset: int, first: int, last: int, top: float) -> str:
-    """A rectangle in the column of `offset` that covers the rows `first` to `last`."""
+    """Return the path of a rectangle in the column of `offset`, from row `first` to row `last`."""
     width, height = COLUMN - 2, (last - first + 1) * ROW - 1
     return f"M{LEFT + offset * COLUMN:g} {top + (first - 1) * ROW:g}h{width}v{height}h-{width}z"
 
 
 def _cross(offset: int, row: int, top: float) -> str:
-    """A cross in the column of `offset`."""
+    """Return the path of a cross in the column of `offset`."""
     x, y, size = LEFT + offset * COLUMN + 3, top + (row - 1) * ROW + 1, ROW - 3
     return f"M{x:g} {y:g}l{size} {size}m0 -{size}l-{size} {size}"
 
@@ -118,7 +118,7 @@ def _path(kind: str, pieces: Iterable[str]) -> str:
 
 
 def _legend(marks: dict[str, str], top: float) -> list[str]:
-    """The marks by their names, in one line."""
+    """Return the legend of the marks, in one line."""
     lines: list[str] = []
     x = 0
     for kind, name in marks.items():

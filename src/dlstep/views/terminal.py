@@ -1,4 +1,4 @@
-"""Pictures of the core's values: HTML for notebooks, and rich renderables for terminals."""
+"""Rich renderables of the core's values for terminals."""
 
 from collections.abc import Iterable, Mapping, Sequence as Items
 from typing import Any
@@ -23,12 +23,11 @@ PHASE_STYLES: dict[Phase, str] = {
 }
 USE_STYLES: dict[Use, str] = {"owned": "blue", "shared": "magenta", "cached": "cyan", "free": "bright_black"}
 Shown = list[tuple[str | None, Phase, float]]  # text (None: a mask), phase and probability of positions
-# A token that was decided with less than this is underlined.
-SURE = 0.9
+SURE = 0.9  # tokens with a lower probability are underlined
 
 
 def answer_text(sequence: Sequence, state: State, *, prompt: bool = True) -> Text:
-    """The positions of a request as coloured text: the colour says the phase, an underline that the token was unsure."""
+    """Return a request's positions as text: coloured by phase, underlined if below `SURE`."""
     spec = state.config.spec
     return phase_text(
         (None if cell.token is None else piece(spec, cell.token), cell.phase, cell.probability)
@@ -38,7 +37,7 @@ def answer_text(sequence: Sequence, state: State, *, prompt: bool = True) -> Tex
 
 
 def phase_text(shown: Iterable[tuple[str | None, Phase, float]]) -> Text:
-    """Positions by text (None: a mask), phase and probability as coloured text; nothing in it acts on a terminal."""
+    """Return positions (text or None: mask, phase, probability) as coloured, printable text."""
     text = Text()
     for piece_, phase, probability in shown:
         unsure = phase not in ("draft", "masked") and probability < SURE
@@ -48,7 +47,7 @@ def phase_text(shown: Iterable[tuple[str | None, Phase, float]]) -> Text:
 
 
 def frames_view(head: Mapping[str, Any], frames: Items[Mapping[str, Any]]) -> RenderableType:
-    """An answer as its frames tell it, in a frame that names its counts. Raises what JSON of another shape raises."""
+    """Return an answer's frames as a panel titled with its counts. Does not validate the JSON."""
     ends, last = set(head["eos"]), frames[-1]
 
     def told(token: int, text: str) -> str:
@@ -67,7 +66,7 @@ def frames_view(head: Mapping[str, Any], frames: Items[Mapping[str, Any]]) -> Re
 
 
 def legend(phases: Iterable[Phase]) -> Text:
-    """The colours of `answer_text` by their names, and its underline."""
+    """Return the legend of `answer_text`: the colours of these phases, and the underline."""
     text = Text()
     for phase in phases:
         shown = f"\N{LIGHT SHADE} {phase}" if phase == "masked" else phase
@@ -76,13 +75,13 @@ def legend(phases: Iterable[Phase]) -> Text:
 
 
 def sequence_view(sequence: Sequence, state: State) -> RenderableType:
-    """A request in a frame that names its counts."""
+    """Return a request as a panel titled with its counts."""
     counts = f"request {sequence.request.id}, {status(sequence, state)}, {counted(sequence.nfe, 'forward')}"
     return Panel(answer_text(sequence, state), title=counts, title_align="left")
 
 
 def page_map(state: State) -> Text:
-    """One sign per page that was ever handed out."""
+    """Return one sign per page that was ever allocated."""
     signs = {"owned": "\N{BLACK SQUARE}", "shared": "\N{BLACK SQUARE}", "cached": "\N{WHITE SQUARE}", "free": "\N{MIDDLE DOT}"}
     text = Text()
     for cell in page_cells(state):
@@ -91,13 +90,13 @@ def page_map(state: State) -> Text:
 
 
 def state_view(state: State) -> RenderableType:
-    """All requests of a state and its pages."""
+    """Return all requests of a state and its page map."""
     counts = f"step {state.step}: {len(state.running)} running, {len(state.waiting)} waiting, {len(state.finished)} finished"
     return Group(Text(counts), *(sequence_view(sequence, state) for sequence in sequences(state)), page_map(state))
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str = "") -> Table:
-    """A table of anything that prints."""
+    """Return a table of any values, shown as `str`."""
     made = Table(*columns, title=title or None, title_justify="left")
     for row in rows:
         made.add_row(*[Text(printable(str(each))) for each in row])
@@ -105,20 +104,20 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str =
 
 
 def plan_view(plan: Plan) -> RenderableType:
-    """A table of what each span of a plan feeds and wants."""
+    """Return a table of the fed and sampled positions of each span of a plan."""
     return table(SPAN_COLUMNS, map(span_row, plan.spans), f"plan of step {plan.step}")
 
 
 def trace_view(trace: Trace) -> RenderableType:
-    """A table of what each event of a trace did."""
+    """Return a table of the effects of each event of a trace."""
     rows = ((*row[:3], ", ".join(map(str, row.requests)), *row[4:]) for row in event_rows(trace))
     return table(EVENT_COLUMNS, rows, "trace")
 
 
 def fill_order(trace: Trace, request_id: int = 0) -> tuple[int, ...]:
-    """For each token of the answer, the sampling forward (counted from 1) since which it stands as it is.
+    """Return, per answer token, the sampling forward pass (from 1) that set its final value.
 
-    Raises KeyError for a request that the trace does not hold.
+    Raises KeyError if the trace does not contain the request.
     """
     seen = [sequence for state in trace.states() if (sequence := state.find(request_id)) is not None]
     if not seen:

@@ -1,4 +1,4 @@
-"""Short texts of the core's values, for `str` and for messages: each line fits a terminal of 80 columns."""
+"""Short texts of the core's values for `str` and messages. Lines fit 80 columns."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ WIDEST_ANSWER = 76
 
 
 def text_of(value: State | Plan | Samples | Trace) -> str:
-    """Return what `str` of a value of the core gives."""
+    """Return the text that `str` returns for a value of the core."""
     match value:
         case State():
             return _state_text(value)
@@ -88,7 +88,7 @@ def _trace_text(trace: Trace) -> str:
 
 
 def event_text(event: Event | None = None) -> str:
-    """An event in few words; empty for none."""
+    """Return a short description of an event; empty for None."""
     match event:
         case None:
             return ""

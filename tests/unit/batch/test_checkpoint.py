@@ -158,7 +158,7 @@ def test_the_lock_is_released_after_success_and_after_a_mistake(tmp_path: Path) 
         except Killed:
             assert not out.exists()
         check_free(tmp_path / "out.run")
-    with pytest.raises(ValueError, match="that the input does not hold"):
+    with pytest.raises(ValueError, match="that are not in the input"):
         answer_all(Scripted(0, 99), LINES[:2], out)
     check_free(tmp_path / "out.run")
 

@@ -111,7 +111,7 @@ def test_errors_are_those_of_the_server_and_the_rest_goes_on(server: Served, tmp
         ({"url": "/v1/embeddings"}, "url", "/v1/completions"),
         ({"body": [1]}, "body", "must be an object"),
         ({"more": 1}, "more", "unknown"),
-        ({"body": {"prompt": "x", "stream": True}}, "stream", "whole"),
+        ({"body": {"prompt": "x", "stream": True}}, "stream", "does not stream"),
         ({"body": {"prompt": "x", "dlstep": {"stream": "steps"}}}, "dlstep.stream", "settled"),
         ({"body": {"prompt": "x", "dlstep": {"stream": "drafts"}}}, "dlstep.stream", "settled"),
     ],

@@ -89,7 +89,7 @@ def test_mistakes_are_told_and_nothing_is_lost(unbroken: Path, tmp_path: Path, c
 
     fewer = written(tmp_path / "fewer.jsonl", stories(COUNT)[3:])
     said = told(fewer, out, "--max_num_reqs", "32")
-    assert "has answers to 3 requests that the input does not hold: it has changed since" in said and "give another OUT" in said
+    assert "has answers to 3 requests that are not in the input: the input has changed" in said and "give another OUT" in said
     assert "engine.seed 0, and now it is 1: give another OUT" in told(given, out, "--seed", "1")
     assert "engine.strategy" in told(given, out, "--accept_threshold", "0.5")
     assert "engine.fingerprint" in told(given, out, "--dtype", "bfloat16")
@@ -99,7 +99,7 @@ def test_mistakes_are_told_and_nothing_is_lost(unbroken: Path, tmp_path: Path, c
     assert "does nothing without --ray" in told(given, out, "--actors", "2")
     lost = tmp_path / "other.jsonl"
     lost.write_text("precious\n")
-    assert "is there, and no output of a batch" in told(given, lost) and lost.read_text() == "precious\n"
+    assert "exists and is not the output of a batch" in told(given, lost) and lost.read_text() == "precious\n"
     cut = tmp_path / "cut.jsonl"
     cut.write_bytes(given.read_bytes()[:-20])
     assert f"line {COUNT} holds no JSON" in told(cut, out) and out.read_bytes() == before

@@ -1,1 +1,1 @@
-"""The HTTP side of the server: routes, bodies and replies. It loads no torch."""
+"""The HTTP side of the server: routes, request bodies and replies. It never imports torch."""

@@ -1,4 +1,4 @@
-"""One request over HTTP: its tickets, and how they become a response or a stream that ends when the client goes away."""
+"""One HTTP request: its tickets, and the response or stream built from them."""
 
 import asyncio
 import time
@@ -20,12 +20,12 @@ from .schema import StreamOptions
 from .translate import Asked
 
 GONE = "the client went away"
-LONG = 2048  # answers with more tokens are serialized in a thread: with probabilities, a token takes 10 microseconds or more
+LONG = 2048  # tokens; longer answers are serialized in a thread (10 µs per token)
 TURN = 0.005  # seconds after which a stream with many chunks yields to the event loop
 
 
 class Body(Protocol):
-    """The fields of a request's body that its answer depends on."""
+    """The fields of a request body that determine the form of the response."""
 
     @property
     def n(self) -> int | None: ...
@@ -36,7 +36,10 @@ class Body(Protocol):
 
 
 class Job:
-    """The answers to one body; `ended` is called when the response is over. Raises ApiError when there is no room for them."""
+    """The answers to one request body. Raises ApiError if the queue is full or no engine is ready.
+
+    `ended` is called with the job once its response is complete or its client has disconnected.
+    """
 
     def __init__(self, front: Front, head: Head, body: Body, asked: Asked, owner: str, ended: Callable[["Job"], None]) -> None:
         self.head, self.body, self.owner = head, body, owner
@@ -56,7 +59,7 @@ class Job:
 
     @property
     def copies(self) -> int:
-        """Answers to each prompt."""
+        """The number of answers per prompt."""
         return self.body.n or 1
 
     def cancel(self, reason: str) -> None:
@@ -64,13 +67,13 @@ class Job:
         self._front.cancel(self.tickets, reason)
 
     async def whole(self, request: Request) -> Response:
-        """The response once all answers have ended; a client that goes away ends them."""
+        """Return the response once all answers have ended. A disconnect cancels them."""
         done = asyncio.create_task(self._until_ended())
         gone = asyncio.create_task(_gone(request.receive))
         try:
             await asyncio.wait({done, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not done.done():
-                return Response(status_code=499)  # nobody reads it
+                return Response(status_code=499)  # never sent: the client is gone
             if fault := first_fault(self.tickets):
                 raise fault
             usage = usage_of(self.tickets, self.copies)
@@ -83,7 +86,7 @@ class Job:
             gone.cancel()
 
     def stream(self) -> Response:
-        """The response that tells of the answers as they grow."""
+        """Return a response that streams the answers."""
         return EventStream(self._events(), self._close)
 
     def _close(self) -> None:
@@ -96,7 +99,7 @@ class Job:
             await self._changed.wait()
 
     async def _events(self) -> AsyncIterator[bytes]:
-        """The events of the stream; all that is new goes out at once."""
+        """Yield the events of the stream. Everything new since the last yield is sent at once."""
         heads = [first_chunk(self.head, index, echo) for index, echo in enumerate(self._echoes)]
         if begin := b"".join(filter(None, heads)):
             yield begin
@@ -126,11 +129,11 @@ class Job:
 
     @property
     def _over(self) -> bool:
-        """Whether everything has been told."""
+        """Whether the stream has sent an error, or the end of every answer."""
         return self._failed or all(choice.ended for choice in self.choices)
 
     def _news(self) -> Iterator[bytes]:
-        """The chunks of what is new, or the error that ends the stream."""
+        """Yield the new chunks, or the error that ends the stream."""
         options = self.body.stream_options
         each_has_usage = options is not None and options.include_usage and options.continuous_usage_stats
         for choice in self.choices:
@@ -157,7 +160,7 @@ async def _gone(receive: Receive) -> None:
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events; `closed` is called when the stream is over, however it ended."""
+    """A response of server-sent events. `closed` is called when the stream ends for any reason."""
 
     def __init__(self, events: AsyncIterator[bytes], closed: Callable[[], None]) -> None:
         super().__init__(
@@ -166,8 +169,8 @@ class EventStream(StreamingResponse):
         self._closed = closed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events until they end or the client goes away."""
-        scope["probe"] = PING  # sent by the connection to find out whether the client still reads
+        """Send the events until they end or the client disconnects."""
+        scope["probe"] = PING  # the connection sends it to test whether the client still reads
         sending = asyncio.create_task(self.stream_response(send))
         gone = asyncio.create_task(_gone(receive))
         try:

@@ -1,4 +1,4 @@
-"""The routes. Each checks, hands over to a job, and answers; what is common to all of them is in `guards`."""
+"""The routes of the server. Checks that apply to all routes are in `guards`."""
 
 from typing import Annotated
 
@@ -31,19 +31,19 @@ from .schema import ChatRequest, CompletionRequest, DetokenizeRequest, ForkReque
 from .translate import Asked, head_for
 from .worker import WorkerThread
 
-MOST_TEXTS = 256  # that may wait to be read or encoded; max_queue, if that is larger
+MOST_TEXTS = 256  # bodies that may wait to be parsed or encoded (or max_queue, if larger)
 
 
 class Api:
-    """The server's functions, with what they share: the front, the jobs under way, and a thread for long texts."""
+    """The route handlers and their shared state: the front, running jobs, and worker threads."""
 
     def __init__(self, front: Front) -> None:
         self.front = front
         self._jobs: dict[str, Job] = {}
-        self._choices: tuple[State, shapes.StrategyChoices] | None = None  # of the engine that runs now
+        self._choices: tuple[State, shapes.StrategyChoices] | None = None  # cached for the current engine
         self.lines = LineWriter(1, front.metrics.unlogged.inc)
         self._log = RequestLog(front.options, self.lines)
-        # Tokenizers and templates may take long for long texts. One thread: a tokenizer is not made for several.
+        # Long texts may take seconds to encode. Tokenizers are not thread-safe, hence one thread.
         self.worker = WorkerThread("dlstep-texts", max(MOST_TEXTS, front.options.max_queue), front.metrics.refused)
         self._steps = WorkerThread("dlstep-steps", MOST_TEXTS, front.metrics.refused)
 
@@ -54,13 +54,13 @@ class Api:
         return await self._answer(request, body, asked, head_for(body, self.front.facts.model))
 
     async def chat_completions(self, request: Request, body: ChatRequest) -> Response:
-        """Give the assistant's next turn of a conversation."""
+        """Answer a conversation with the assistant's next turn."""
         translate.check_model(self.front.facts, body.model)
         asked = await self.worker.run(translate.chat, self.front.facts, body)
         return await self._answer(request, body, asked, head_for(body, self.front.facts.model))
 
     async def fork(self, request: Request, request_id: str, body: ForkRequest) -> Response:
-        """Continue from a step of a kept request, with other options."""
+        """Continue from a step of a kept request with changed options."""
         kept = recordings.kept_of(self.front, request_id, request.scope["owner"])
         asked = await self.worker.run(forked, self.front.facts, kept, body)
         recordings.kept_of(self.front, request_id, request.scope["owner"])  # raises if it was dropped in the meantime
@@ -69,18 +69,18 @@ class Api:
         return await self._answer(request, body, asked, head)
 
     async def steps(self, request: Request, request_id: str, after: Annotated[int, Query(ge=-1, le=1 << 53)] = -1) -> Response:
-        """Return the steps of a request that recorded them, so far or to its end, as a recording."""
+        """Return the steps of a request so far, as a recording. Raises ApiError if not kept."""
         kept = recordings.kept_of(self.front, request_id, request.scope["owner"])
         return await self._steps.run(lambda: json_response(recordings.recording(self.front.facts, kept, after)))
 
     async def requests(self, request: Request) -> Response:
-        """The requests of this API key: those under way, and those whose steps are kept."""
+        """Return the requests of this API key that are running or whose steps are kept."""
         owner = request.scope["owner"]
         under_way = [job for job in self._jobs.values() if job.owner == owner]
         return json_response(recordings.listed(self.front, owner, under_way))
 
     async def options(self) -> Response:
-        """The choices of one request: options of the strategy, rules and their options; and prompts to try."""
+        """Return the options that a request may set (strategy, rules), and example prompts."""
         facts = self.front.facts
         if self._choices is None or self._choices[0] is not facts.first:
             self._choices = facts.first, await self.worker.run(choices_of, facts.first)
@@ -96,15 +96,15 @@ class Api:
         self._log.write(job)
 
     async def cancel(self, request: Request, request_id: str) -> Response:
-        """End a request of the same API key with what is settled of its answers."""
+        """End a request of the same API key; its answers end with their settled tokens."""
         job = self._jobs.get(request_id)
         if job is None or job.owner != request.scope["owner"]:
-            raise ApiError(404, "no such request is under way", param="request_id", code="request_not_found")
+            raise ApiError(404, "no request with this id is running", param="request_id", code="request_not_found")
         job.cancel("the request was cancelled")
         return json_response(shapes.Cancelled(id=request_id, cancelled=True))
 
     async def model(self, model: str) -> Response:
-        """Return the entry of one model. Raises ApiError for an unknown name."""
+        """Return the card of one model. Raises ApiError for an unknown name."""
         translate.check_model(self.front.facts, model)
         return json_response(self._model())
 
@@ -114,7 +114,7 @@ class Api:
         return shapes.ModelCard(id=facts.model, object="model", created=0, owned_by="dlstep", max_model_len=limit)
 
     async def models(self) -> Response:
-        """Return the list of models, which holds one."""
+        """Return the list of models, which contains the one served model."""
         return json_response(shapes.ModelList(object="list", data=[self._model()]))
 
     async def tokenize(self, body: TokenizeText | TokenizeChat) -> Response:
@@ -128,11 +128,11 @@ class Api:
         return await self.worker.run(_detokenized, self.front.facts, body)
 
     async def health(self) -> Response:
-        """Whether this process answers."""
+        """Return status 200: the server process is responding."""
         return json_response(shapes.Health(status="ok"))
 
     async def ready(self) -> Response:
-        """Return whether requests can be answered: 503 while the model loads, the engine restarts or the server shuts down."""
+        """Return 200 if requests can be answered, else 503 and the reason."""
         why, front = self.front.why_not_ready(), self.front
         replicas = [
             shapes.ReplicaState(
@@ -147,20 +147,20 @@ class Api:
         return json_response(body, 503 if why else 200)
 
     async def version(self) -> Response:
-        """The version of dlstep."""
+        """Return the version of dlstep."""
         return json_response(shapes.Version(version=__version__))
 
     async def schema(self, request: Request) -> Response:
-        """Return the OpenAPI schema. The worker builds it, which takes a quarter of a second."""
+        """Return the OpenAPI schema. Building it takes 0.25 s, so the worker thread does it."""
         return json_response(await self.worker.run(request.app.openapi))
 
     async def metrics(self) -> Response:
-        """Metrics for Prometheus."""
+        """Return the metrics in Prometheus' text format."""
         return Response(self.front.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
 def _tokenized(facts: Facts, body: TokenizeText | TokenizeChat) -> Response:
-    """Return the answer of `/tokenize`. A megabyte of text takes a second."""
+    """Return the response of `/tokenize`. A megabyte of text takes a second."""
     if isinstance(body, TokenizeText):
         ids = translate.text_prompt(facts, body.prompt)
     else:
@@ -171,18 +171,18 @@ def _tokenized(facts: Facts, body: TokenizeText | TokenizeChat) -> Response:
 
 
 def _detokenized(facts: Facts, body: DetokenizeRequest) -> Response:
-    """Return the answer of `/detokenize`."""
+    """Return the response of `/detokenize`."""
     return json_response(shapes.Detokenized(prompt=translate.detokenized(facts, body.tokens)))
 
 
 def of_not_ready(request: Request, error: Exception) -> Response:
-    """The error for requests that come before the model is loaded."""
+    """Return the error for requests that arrive before the model is loaded."""
     del request
     return ApiError(503, str(error), code="not_ready", retry_after=1).response
 
 
 def create_app(front: Front, keys: tuple[str, ...] = ()) -> FastAPI:
-    """Build the application around a front, which the caller enters and leaves. Without `keys`, no key is required."""
+    """Build the application. The caller enters `front`. Without `keys`, no API key is required."""
     app = FastAPI(
         title="dlstep", version=__version__, openapi_url=None, docs_url=None, redoc_url=None, strict_content_type=False
     )

@@ -1,4 +1,4 @@
-"""Parse and validate request bodies. A thread does this for large bodies: a megabyte takes up to 0.1 s."""
+"""Parsing and validation of request bodies, in a thread for large ones (0.1 s per megabyte)."""
 
 from codecs import BOM_UTF8
 from collections.abc import Callable, Coroutine
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from .errors import ApiError, invalid
 from .worker import WorkerThread
 
-LARGE = 1 << 14  # bytes; the event loop parses smaller bodies itself, which is faster than handing them to a thread
+LARGE = 1 << 14  # bytes; for smaller bodies, a thread costs more than it saves
 
 LONGEST = 120  # characters of a type or of a parser's message
 HALF = "it holds half of a surrogate pair (send the character as a whole)"
@@ -26,7 +26,7 @@ REASONS = {
 
 
 class CheckedRequest(Request):
-    """A request whose body is already parsed and validated: FastAPI gets the fields in place of JSON."""
+    """A request with a parsed and validated body: FastAPI gets its fields instead of JSON."""
 
     fields: Any = None
 
@@ -36,7 +36,7 @@ class CheckedRequest(Request):
 
 
 class CheckedRoute(APIRoute):
-    """A route that parses and validates its parameter `body` itself; the worker thread does this for large bodies."""
+    """A route that parses and validates its `body` parameter itself, large bodies in a thread."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the request handler."""
@@ -60,7 +60,8 @@ class CheckedRoute(APIRoute):
 def fields_of(content: bytes, adapter: TypeAdapter[Any]) -> Any:
     """Return the validated fields of a body. Raises ApiError naming the first invalid field.
 
-    pydantic parses and validates in one pass, so that a megabyte of invalid items never becomes as many Python objects.
+    pydantic parses and validates in one pass, so a megabyte of invalid items never becomes a million
+    Python objects.
     """
     try:
         return adapter.validate_json(content.removeprefix(BOM_UTF8))
@@ -84,8 +85,9 @@ def _unreadable(content: bytes, message: str) -> str:
 def _check_type(request: Request) -> None:
     """Raise ApiError if the Content-Type is not JSON.
 
-    A body without a Content-Type is read as JSON, unless a browser sent it (the request then has an `Origin`). Browsers let a
-    page of another origin send such bodies, and bodies of forms, to any server without a preflight request (CORS).
+    A body without a Content-Type is parsed as JSON, unless a browser sent it (the request then has an
+    `Origin`). Browsers let pages of other origins send such bodies, and form bodies, to any server
+    without a preflight request (CORS).
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):

@@ -1,4 +1,4 @@
-"""A choice is an answer in text: what of it is new since the last chunk, and what the whole of it is."""
+"""A choice: the text of one answer, in pieces for a stream or as a whole."""
 
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from ..facts import Facts, Texts
 from ..router.heads import Head
 from ..router.tickets import Ticket
 
-# The engine's reasons as OpenAI's clients know them; the true one is in `dlstep.finish_reason`.
+# The engine's finish reasons -> OpenAI's. The original one is in `dlstep.finish_reason`.
 FINISH = {"stop": "stop", "repetition": "stop", "length": "length", "nfe_limit": "length", "abort": "length"}
-LEAST = 1e-30  # probability whose logarithm stands for smaller ones, which JSON could not hold
+LEAST = 1e-30  # smaller probabilities are raised to this, because JSON has no -inf
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLog:
-    """A settled token as logprobs tell it; `offset` is that of its text in the answer."""
+    """The log probability of a settled token. `offset` is the position of `text` in the answer."""
 
     text: str
     logprob: float
@@ -29,7 +29,7 @@ class TokenLog:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The news of a choice: text, tokens with their probabilities, the window behind them, and whether it has ended."""
+    """The new part of a choice: text, token probabilities, `dlstep` object, whether it ended."""
 
     text: str
     logs: tuple[TokenLog, ...]
@@ -38,34 +38,34 @@ class Piece:
 
 
 class Choice:
-    """Reads one ticket. Whoever reads slowly gets more text at once and the newest draft only; steps are told one by one."""
+    """A reader of one ticket. A slow reader gets only the newest draft, but every recorded step."""
 
     def __init__(self, index: int, ticket: Ticket, head: Head, texts: Texts, spec: Spec) -> None:
         self.index, self.ticket = index, ticket
         self._head, self._texts, self._spec = head, texts, spec
-        self._frames = 0  # told ones
+        self._frames = 0  # sent frames
         self._teller = Teller(index, len(ticket.submit.prompt), spec.pieces)
         self._stream: TextStream | None = None
-        self._read = 0  # tokens
-        self._logged = 0  # tokens
-        self._offset = 0  # characters of the logged tokens
+        self._read = 0  # tokens passed to the text stream
+        self._logged = 0  # tokens whose probabilities were sent
+        self._offset = 0  # characters of these tokens
         self._seq = 0
         self._told_nfe = 0
-        self.ended = False  # and told so
+        self.ended = False  # whether the end was sent
 
     @property
     def text(self) -> str:
-        """The whole answer, once it has ended."""
+        """The text of the whole answer, once it has ended."""
         return cut(decode(self._texts.tokenizer, self.ticket.tokens), self.ticket.submit.params.stop)
 
     @property
     def finish(self) -> str:
-        """The reason of its end as OpenAI has it."""
+        """The finish reason in OpenAI's terms."""
         assert self.ticket.ending is not None, "it has ended"
         return FINISH[self.ticket.ending.reason]
 
     def piece(self) -> Piece | None:
-        """The news since the last call, or None if there is nothing that a client wants to hear."""
+        """Return what is new since the last call, or None if there is nothing to send."""
         ticket, drafts = self.ticket, self.ticket.submit.drafts
         if ticket.frames:
             return self._step()
@@ -81,14 +81,14 @@ class Choice:
         return piece
 
     def _text(self, settled: int) -> str:
-        """The text that tokens up to `settled` make certain."""
+        """Return the new text that the first `settled` tokens determine."""
         if self._stream is None:
             self._stream = TextStream(self._texts.tokenizer, self.ticket.submit.params.stop)
         new, self._read = self.ticket.tokens[self._read : settled], settled
         return self._stream.close(self.ticket.tokens) if self.ended else self._stream.push(new)
 
     def _step(self) -> Piece | None:
-        """The next frame of an answer whose steps are told; None if there is none yet."""
+        """Return the next frame of an answer with recorded steps; None if there is none yet."""
         ticket, number = self.ticket, self._frames
         if number == len(ticket.frames):
             return None
@@ -98,7 +98,7 @@ class Choice:
         return Piece(self._text(frame.settled), self.logs(frame.settled), told, self.ended)
 
     def logs(self, settled: int | None = None) -> tuple[TokenLog, ...]:
-        """The tokens that were not told of yet, all or those up to `settled`, if probabilities were asked for."""
+        """Return the unsent token probabilities, up to `settled` tokens; empty if not requested."""
         if not self.ticket.submit.probabilities:
             return ()
         tokens, probabilities = self.ticket.tokens[self._logged : settled], self.ticket.probabilities[self._logged : settled]
@@ -111,7 +111,7 @@ class Choice:
         return tuple(found)
 
     def _event(self) -> dict[str, object]:
-        """The object `dlstep` of a chunk."""
+        """Return the `dlstep` object of a chunk."""
         ticket = self.ticket
         if not ticket.submit.drafts:
             return {"index": self.index, **self.summary()} if self.ended else {}
@@ -125,7 +125,7 @@ class Choice:
         return {**told, "cells": shown, **(self.summary() if self.ended else {})}
 
     def summary(self) -> dict[str, object]:
-        """How the answer ended and what it took."""
+        """Return the finish reason and the cost of the answer."""
         ticket = self.ticket
         assert ticket.ending is not None, "it has ended"
         error = {"error": ticket.error} if ticket.error else {}
@@ -135,18 +135,18 @@ class Choice:
 
 
 def read_choices(tickets: Items[Ticket], head: Head, facts: Facts) -> list[Choice]:
-    """Return the choices that read the tickets of one request."""
+    """Return one choice per ticket of a request."""
     spec = facts.card.config.spec
     return [Choice(index, ticket, head, facts.texts, spec) for index, ticket in enumerate(tickets)]
 
 
 def told_frame(teller: Teller, ticket: Ticket, number: int, head: Head, spec: Spec) -> dict[str, Any]:
-    """A frame of a ticket as JSON; the first one brings the answer's head."""
+    """Return a frame of a ticket as JSON; the first frame also contains the answer's head."""
     told = teller.told(ticket.frames[number], round(ticket.times[number], 6))
     return told if number else {**told, "head": answer_head(ticket, head, spec)}
 
 
 def answer_head(ticket: Ticket, head: Head, spec: Spec) -> dict[str, Any]:
-    """The head of an answer whose steps are told."""
+    """Return the head of an answer with recorded steps."""
     assert ticket.opening is not None, "its steps are told"
     return head_of(ticket.opening, spec, request=head.id, kind=head.kind, model=head.model, forked_from=head.origin)

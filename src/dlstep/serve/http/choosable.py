@@ -1,4 +1,4 @@
-"""The choices of one request on this engine, as data: options, rules, and prompts to try. Nothing is declared here anew."""
+"""The options, rules and example prompts of `/v1/options`, derived from dataclasses."""
 
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
@@ -22,7 +22,7 @@ PLAIN_EXAMPLES = (
 
 
 def options_answer(facts: Facts, choices: StrategyChoices) -> Choices:
-    """The body of `/v1/options`, around the choices that the engine leaves."""
+    """Return the body of `/v1/options`."""
     card, texts = facts.card, facts.texts
     tokenizer = texts.tokenizer
     chats = texts.chat_template is not None or (tokenizer is not None and bool(tokenizer.chat_template))
@@ -34,13 +34,13 @@ def options_answer(facts: Facts, choices: StrategyChoices) -> Choices:
         mask=card.config.spec.mask_id,
         eos=list(card.config.spec.eos_ids),
         **choices,
-        strategies=[],  # requests of one engine share a strategy: the core allows other options and rules only
+        strategies=[],  # a request can change options and rules, but not the strategy
         examples=examples(embedded=embedded, chats=chats),
     )
 
 
 def examples(*, embedded: bool, chats: bool) -> list[Example]:
-    """Prompts to try: stories that the embedded models know, or plain questions."""
+    """Return example prompts: stories for the embedded models, else plain questions."""
     if embedded:
         stories = tiny.problems(EXAMPLES)
         return [Example(name=f"{story.prompt.split()[0]}'s story", prompt=story.prompt) for story in stories]
@@ -50,7 +50,7 @@ def examples(*, embedded: bool, chats: bool) -> list[Example]:
 
 
 def choices_of(first: State) -> StrategyChoices:
-    """The strategy and the rules that it takes; a second's work."""
+    """Return the strategy and the rules that it accepts. Takes about a second."""
     strategy = first.strategy
     own = [row for row in option_rows(strategy) if row.name not in HOLDERS]
     known = options_of(strategy)
@@ -64,7 +64,7 @@ def choices_of(first: State) -> StrategyChoices:
 
 
 def _rule(first: State, name: str) -> RuleCard | None:
-    """A rule; None for one that the strategy cannot hold."""
+    """Return the card of a rule; None if the strategy does not accept it."""
     strategy, rule = first.strategy, rules.SHELF.value(name)
     held = options_of(strategy)["rule"]
     try:
@@ -81,7 +81,7 @@ def _rule(first: State, name: str) -> RuleCard | None:
 
 
 def _part(first: State, value: Strategy, part: Options, rows: list[OptionRow]) -> StrategyCard:
-    """A strategy or a rule, with some of its options; `value` is the strategy that they belong to."""
+    """Return the card of a strategy or rule (`part` of the strategy `value`), with its options."""
     known = options_of(value)
     doc = " ".join(paragraphs(part)[0].split())
     options = [_option(first, value, row, known[row.name]) for row in rows]
@@ -89,7 +89,7 @@ def _part(first: State, value: Strategy, part: Options, rows: list[OptionRow]) -
 
 
 def _option(first: State, value: Strategy, row: OptionRow, now: Any) -> OptionCard:
-    """An option: its kind, range and value in force."""
+    """Return the card of an option: its kind, range and current value."""
     optional = NoneType in get_args(row.hint)
     hint = next(part for part in get_args(row.hint) if part is not NoneType) if optional else row.hint
     limits = {words: limit for words, limit in row.limits if abs(limit) < float("inf")}
@@ -116,12 +116,12 @@ def _option(first: State, value: Strategy, row: OptionRow, now: Any) -> OptionCa
 
 
 def _changeable(first: State, value: Strategy, card: OptionCard) -> bool:
-    """Return whether one request may change an option: whether the core takes another value."""
+    """Return whether a request may change an option: whether the core accepts another value."""
     refused = False
     for other in _others(card):
         try:
             changed = with_options(value, {card["name"]: other})
-        except ValueError:  # it does not go with the other options as they are; that says nothing of requests
+        except ValueError:  # excluded by the other options: inconclusive
             continue
         if not _misfit(first, changed):
             return True
@@ -130,7 +130,7 @@ def _changeable(first: State, value: Strategy, card: OptionCard) -> bool:
 
 
 def _others(card: OptionCard) -> list[object]:
-    """Return other values of an option, to be tried."""
+    """Return values of an option that differ from its current one, to try."""
     least, most, default = card["least"], card["most"], card["default"]
     now = tuple(default) if isinstance(default, list) else default
     match card["kind"]:
@@ -152,6 +152,6 @@ def _others(card: OptionCard) -> list[object]:
 
 
 def _misfit(first: State, value: Strategy) -> str:
-    """Why a request could not be decoded by a value; empty if it could."""
+    """Return why a request cannot be decoded with strategy `value`; empty if it can."""
     longest = Request(0, (0,), SamplingParams(max_tokens=first.config.max_model_len - 1))
     return misfit(first.config, first.strategy, value, longest)

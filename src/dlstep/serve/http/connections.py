@@ -24,17 +24,17 @@ except ImportError:  # Windows
     resource = None
 
 GRACE = 5  # seconds that open connections may take to close after the last answer
-ACCEPTED = 16  # connections accepted in one turn of the event loop; they are counted only after it
+ACCEPTED = 16  # connections accepted per turn of the event loop, before they are counted
 RESERVED = 24  # file descriptors kept free for connections being accepted, pipes of engines, and files
 FEWEST = 4  # connections that are always allowed, even with too few file descriptors
-READ = 1 << 14  # bytes read in one turn: they may hold 2,700 chunks of one byte, which take 40 ms
+READ = 1 << 14  # bytes read per turn: 2,700 chunks of one byte, which take 40 ms
 READ_WHOLE = 1 << 18  # the same for a body with a Content-Length
-LINGER = 1.0  # seconds to read and discard the rest of a body after an early answer, so that the client gets it
-PROBES = (0.0, 0.05, 0.5, 2.0)  # seconds between the end of what a client sends and each probe of whether it still reads
+LINGER = 1.0  # seconds to discard the rest of a body after an early answer, so the client gets it
+PROBES = (0.0, 0.05, 0.5, 2.0)  # seconds from a client's half-close to each probe
 
 
 class ConnectionConfig(uvicorn.Config):
-    """The configuration of uvicorn, with limits on connections."""
+    """The uvicorn configuration, with limits on connections."""
 
     def __init__(self, app: Any, options: ServeOptions) -> None:
         super().__init__(
@@ -98,7 +98,7 @@ class Connection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def check(self) -> None:
-        """Close an idle connection: too long without a complete request header, or without reading any of the answer."""
+        """Close the connection if it sent no header, or read nothing, for too long."""
         now, unread = self.loop.time(), self.transport.get_write_buffer_size()
         if unread != self._unread or (self.busy and not unread):
             self._since = now
@@ -117,8 +117,8 @@ class Connection(H11Protocol):
     def eof_received(self) -> bool:
         """Keep the connection of a client that has closed its sending side and waits for its answer.
 
-        A client that disconnected entirely looks the same until the server sends it something and gets a reset. The server
-        therefore sends probes that clients ignore: an informational response, or a comment in a stream of events.
+        A disconnected client looks the same until the server sends something and gets a reset. The
+        server therefore sends probes that clients ignore: an informational response or an SSE comment.
         """
         if not self.busy or self.cycle.more_body or self.scope["http_version"] == "1.0":
             return False

@@ -7,22 +7,22 @@ from ..shapes import ErrorBody, Readiness
 Described = dict[int | str, dict[str, Any]]
 
 REFUSALS = {
-    400: "A field is wrong; `param` names it.",
-    401: "No API key, or a wrong one.",
+    400: "A field is invalid; `param` names it.",
+    401: "The API key is missing or invalid.",
     403: "The server does not accept this `Host` (`--allowed_hosts`).",
-    404: "No such model, or no such request.",
-    408: "The body did not come in time.",
+    404: "The model or the request does not exist.",
+    408: "The body did not arrive in time.",
     413: "The body is too large.",
-    422: "Never: what is wrong with a body is told by 400.",
-    429: "Too many requests wait; `Retry-After` says when to try again.",
+    422: "Not used: validation errors return 400.",
+    429: "Too many requests are waiting; `Retry-After` says when to try again.",
     500: "The model failed on this request.",
-    503: "The model is loading, the engine starts again, or the server is shutting down.",
+    503: "The model is loading, the engine is restarting, or the server is shutting down.",
 }
-BODY = (403, 408, 413)  # errors of the guards, which any request may get
+BODY = (403, 408, 413)  # errors of the guards, possible for any request
 ASKED = (400, 401, 404, 422, 503)
 
 
-# An event of a stream is a chunk of an answer or an error; the last one is a word.
+# An event of a stream is a chunk of an answer or an error; the last event is [DONE].
 CHUNK = {
     "type": "object",
     "required": ["id", "object", "created", "model", "choices"],
@@ -38,17 +38,17 @@ EVENT = {"type": "object", "required": ["data"], "properties": {"data": {"anyOf"
 
 
 def answered(model: type, *refusals: int) -> Described:
-    """Return the responses of a route: its answer, its errors, and those of the guards."""
+    """Return the responses of a route: its answer, its errors, and the errors of the guards."""
     errors: Described = {status: {"description": REFUSALS[status], "model": ErrorBody} for status in (*BODY, *refusals)}
     return {200: {"description": model.__doc__, "model": model}} | errors
 
 
 def streamed(*models: type) -> Described:
-    """Return the responses of a route that answers by one of these models, or as a stream."""
+    """Return the responses of a route that returns one of these models or a stream."""
     found = answered(models[0], *ASKED, 429, 500)
     found[200] |= {
-        "model": Union[models],  # noqa: UP007 - of as many as there are
-        "description": "The answers; with `stream`, events.",
+        "model": Union[models],  # noqa: UP007 - a union of a variable number of types
+        "description": "The answers; with `stream`, server-sent events.",
         "content": {"text/event-stream": {"itemSchema": EVENT}},
     }
     return found

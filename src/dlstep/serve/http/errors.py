@@ -1,4 +1,4 @@
-"""Errors as OpenAI's clients know them. No body shows a stack or a path."""
+"""Errors in OpenAI's format. No error body contains a stack trace or a path."""
 
 import json
 import re
@@ -15,19 +15,19 @@ from ..shapes import ErrorBody, ErrorDetail
 
 LONGEST_NAME = 40  # characters of an option's name: messages shorten longer ones
 RETRY_SECONDS = 1
-LONGEST = 500  # characters of a message, which may quote what was given
+LONGEST = 500  # characters of a message, which may quote the request
 TYPES = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
-# Fields that take values of several types, in words: the checks of each type alone would say too much.
+# Messages for fields with several types: pydantic would report one error per type.
 EXPECTED = {
-    "prompt": "must be a text, a list of token ids, or a list of one of both, none of them empty",
+    "prompt": "must be a text, a list of token ids, or a list of texts or of such lists; none may be empty",
     "stop": "must be a text or a list of at most 64 texts, of 1 to 1024 characters each",
     "content": "must be a text or a list of parts of type text",
 }
 
 
 class ApiError(Exception):
-    """An answer that is an error: its status, a sentence, the field that is wrong, and a word for programs."""
+    """An error response: status, message, invalid field (`param`) and machine-readable `code`."""
 
     def __init__(
         self, status: int, message: str, *, param: str | None = None, code: str | None = None, retry_after: int | None = None
@@ -37,7 +37,7 @@ class ApiError(Exception):
 
     @property
     def body(self) -> ErrorBody:
-        """The error in OpenAI's form."""
+        """The error in OpenAI's format."""
         message = self.message if len(self.message) <= LONGEST else f"{self.message[:LONGEST]} ..."
         kind = TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
         return ErrorBody(error=ErrorDetail(message=message, type=kind, param=self.param, code=self.code))
@@ -52,12 +52,12 @@ class ApiError(Exception):
 
 
 def first_fault(tickets: Iterable[Ticket]) -> ApiError | None:
-    """Return the error of the first ticket of whose answer nothing is worth having."""
+    """Return the error of the first ticket that failed; None if there is none."""
     return next((found for ticket in tickets if (found := fault_of(ticket)) is not None), None)
 
 
 def fault_of(ticket: Ticket) -> ApiError | None:
-    """The error that a ticket ended by, if nothing of its answer is worth having."""
+    """Return the error that a ticket failed with; None if its answer is usable."""
     match ticket.fault:
         case "":
             return None
@@ -70,7 +70,7 @@ def fault_of(ticket: Ticket) -> ApiError | None:
 
 
 def json_response(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A JSON response. Only ASCII is sent: texts of clients may hold what UTF-8 cannot."""
+    """Return a JSON response in ASCII, because texts may contain lone surrogates."""
     return Response(json.dumps(body, allow_nan=False), status, headers, media_type="application/json")
 
 
@@ -82,23 +82,23 @@ def of_validation(request: Request, error: Exception) -> Response:
 
 
 def invalid(found: Items[Mapping[str, Any]]) -> ApiError:
-    """Return the first of the errors that pydantic found in a body."""
+    """Return the first of the errors that pydantic found in a body, as an ApiError."""
     first = found[0]
-    # Without the names of the models that a body was tried as: no field begins with a capital letter.
+    # Drop the names of models that pydantic tried: field names do not start with a capital letter.
     place = [str(part) for part in first["loc"] if part != "body" and not str(part)[:1].isupper()]
-    # The names of fields, without those of the alternatives that a value was tried as.
+    # Drop the names of union alternatives that pydantic tried, such as `list[str]`.
     fields = [part for part in place if part.isidentifier() or part.isdigit()]
     param = ".".join(fields)[:LONGEST] or None
     message = first["msg"].removeprefix("Value error, ")
     if place and (field := next((part for part in reversed(fields) if part in EXPECTED), None)):
         message = EXPECTED[field]
     if first["type"] == "extra_forbidden":
-        message = "this field is unknown; options of the decoding strategy belong into the object dlstep"
+        message = "this field is unknown; options of the decoding strategy belong in the object dlstep"
     return ApiError(400, f"{param}: {message}" if param else message, param=param, code=first["type"])
 
 
 def of_http(request: Request, error: Exception) -> Response:
-    """Return the error for requests that the framework refuses: unknown paths and methods."""
+    """Return the error for requests that the framework rejects: unknown paths and methods."""
     assert isinstance(error, HTTPException)
     named = {404: f"there is nothing at {request.url.path}", 405: f"{request.url.path} does not take {request.method}"}
     found = ApiError(error.status_code, named.get(error.status_code, str(error.detail))).response
@@ -107,18 +107,18 @@ def of_http(request: Request, error: Exception) -> Response:
 
 
 def of_fault(request: Request, error: Exception) -> Response:
-    """A fault of the server's own; its stack is on stderr and nowhere else."""
+    """Return a 500 for an unexpected exception; its stack trace goes to stderr only."""
     del request, error
     return ApiError(500, "the server failed on this request", code="internal_error").response
 
 
 def of_api(request: Request, error: Exception) -> Response:
-    """An error that was meant."""
+    """Return the response of an ApiError."""
     del request
     assert isinstance(error, ApiError)
     return error.response
 
 
 def mentions(said: str, name: str) -> bool:
-    """Whether a message has this name. `re` keeps patterns: of long names that clients make up that would be gigabytes."""
+    """Return whether a message contains `name`. Long names would fill the pattern cache of `re`."""
     return 0 < len(name) <= LONGEST_NAME and re.search(rf"\b{re.escape(name)}\b", said) is not None

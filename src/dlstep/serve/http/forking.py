@@ -1,4 +1,4 @@
-"""Forks of kept requests: validated like any request, then continued by the engine from a step of the kept sequence."""
+"""Forks of kept requests: new requests that continue from a step of a kept sequence."""
 
 import re
 
@@ -18,7 +18,7 @@ from .translate import Asked, strategy_options
 
 
 def forked(facts: Facts, kept: KeptRequest, body: ForkRequest) -> Asked:
-    """The fork that a body asks for. Raises ApiError naming the field that is wrong."""
+    """Translate a fork's body. Raises ApiError that names the invalid field."""
     if body.index >= len(kept.tickets):
         raise ApiError(400, f"index must be below {len(kept.tickets)}, the answers of the request", param="index")
     ticket = kept.tickets[body.index]
@@ -40,24 +40,24 @@ def forked(facts: Facts, kept: KeptRequest, body: ForkRequest) -> Asked:
 
 
 def _check_step(kept: KeptRequest, ticket: Ticket, seq: int) -> None:
-    """Raise ApiError for a step that no fork can begin at."""
+    """Raise ApiError for a step that no fork can start from."""
     first, last = ticket.frames[0].seq, ticket.frames[-1]
     if seq < first:
         assert kept.head.origin is not None, "the steps of other requests begin with the first"
-        said = f"seq must be at least {first}: earlier steps are those of request {kept.head.origin['request']}, fork that one"
+        said = f"seq must be at least {first}: for earlier steps, fork request {kept.head.origin['request']}"
         raise ApiError(400, said, param="seq")
     if ticket.sent is None:
         said = "the request has not begun" if ticket.ended is None else "the request ended before it began"
         raise ApiError(400, f"seq: {said}, so no fork can begin there", param="seq")
     if last.ending is not None and seq >= last.seq:
-        said = f"seq must be below {last.seq}, where the answer ended by {last.ending.reason}: nothing follows that"
+        said = f"seq must be below {last.seq}, the last step of the answer (finish reason: {last.ending.reason})"
         raise ApiError(400, said, param="seq")
     if seq > last.seq:
         raise ApiError(400, f"seq must be at most {last.seq}, the last step so far", param="seq")
 
 
 def _changed(facts: Facts, ticket: Ticket, body: ForkRequest, given: dict[str, object]) -> Sequence:
-    """Return the first sequence of the kept answer with the changes of the fork; it represents those of all later steps."""
+    """Return the answer's first sequence, changed. The changes fit all later steps, too."""
     assert ticket.opening is not None, "kept requests have one"
     first, opening = facts.first, ticket.opening
 

@@ -1,4 +1,4 @@
-"""Guards that every request passes first: they check the Host, the API key, and the size and arrival time of the body."""
+"""Guards for every request: checks of the Host, API key, body size and arrival time."""
 
 import asyncio
 from hmac import compare_digest
@@ -13,19 +13,20 @@ from .errors import ApiError
 OPEN = ("/health", "/ready", "/version", "/metrics")  # for load balancers and Prometheus
 LOCAL_NAMES = ("localhost", "*.localhost")
 LONGEST_HOST = 100  # characters of a host name in a message
-PAGE = "/page/"  # files that everybody has, with / itself; the page asks for the key
+PAGE = "/page/"  # public files, like `/` itself; the page asks the user for the key
 
 
 def is_open(path: str) -> bool:
-    """Whether a path needs no key."""
+    """Return whether a path needs no API key."""
     return path in (*OPEN, "/") or path.startswith(PAGE)
 
 
 class HostGuard:
-    """Refuses requests whose `Host` is not one of the server's names.
+    """Middleware that rejects requests whose `Host` is not one of the server's names.
 
-    A malicious web page can point its domain at this machine (DNS rebinding) and thereby become same-origin with the server,
-    but the browser still sends that domain as `Host`. IP addresses always pass, because rebinding needs a domain name.
+    A malicious page can point its domain at this machine (DNS rebinding) to become same-origin with
+    the server, but the browser still sends that domain as `Host`. IP addresses always pass, because
+    rebinding needs a domain name.
     """
 
     def __init__(self, app: ASGIApp, names: tuple[str, ...]) -> None:
@@ -40,7 +41,7 @@ class HostGuard:
         await self._app(scope, receive, send)
 
     def _allows(self, name: str) -> bool:
-        """Return whether a Host is allowed. Only HTTP/1.0 requests, which no browser sends, may lack one."""
+        """Return whether a Host is allowed. Only HTTP/1.0, which no browser sends, lacks it."""
         if not name or _is_address(name):
             return True
         return any(name == each or (each.startswith("*.") and name.endswith(each[1:])) for each in self._names)
@@ -69,7 +70,7 @@ def hosts_of(options: ServeOptions) -> tuple[str, ...]:
 
 
 class KeyGuard:
-    """Asks for an API key and notes whose it is: `owner` is its number, never the key itself."""
+    """Middleware that requires an API key. It stores the key's number as `owner`, never the key."""
 
     def __init__(self, app: ASGIApp, keys: tuple[str, ...]) -> None:
         self._app, self._keys = app, tuple(key.encode() for key in keys)
@@ -81,28 +82,28 @@ class KeyGuard:
             if self._keys and not is_open(scope["path"]) and scope["method"] != "OPTIONS":
                 owner = self._owner(Headers(scope=scope).get("authorization", ""))
                 if owner is None:
-                    refused = ApiError(401, "give a valid API key: Authorization: Bearer KEY", code="invalid_api_key")
+                    refused = ApiError(401, "send a valid API key: Authorization: Bearer KEY", code="invalid_api_key")
                     await refused.response(scope, receive, send)
                     return
                 scope["owner"] = owner
         await self._app(scope, receive, send)
 
     def _owner(self, header: str) -> str | None:
-        """Whose key it is; every key is compared, and takes as long whatever was given."""
+        """Return the owner of a key. Compares with every key in constant time (timing attacks)."""
         scheme, _, given = header.partition(" ")
-        sent = given.strip().encode("latin-1")  # the bytes that were received: Starlette decodes headers as Latin-1
+        sent = given.strip().encode("latin-1")  # raw bytes: Starlette decodes headers as Latin-1
         equal = [compare_digest(key, sent) for key in self._keys]
         return f"key-{equal.index(True)}" if any(equal) and scheme.lower() == "bearer" else None
 
 
 class BodyGuard:
-    """Reads the body before anybody else does: bounded in size and in time."""
+    """Middleware that reads the request body, limited in size and time, before the application."""
 
     def __init__(self, app: ASGIApp, most: int, seconds: float) -> None:
         self._app, self._most, self._seconds = app, most, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on with its body, or refuse it."""
+        """Pass the request on with its body, or reject it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -113,11 +114,11 @@ class BodyGuard:
             await error.response(scope, receive, send)
             return
         except TimeoutError:
-            refused = ApiError(408, f"the body did not come within {self._seconds:g} seconds", code="body_timeout")
+            refused = ApiError(408, f"the body did not arrive within {self._seconds:g} seconds", code="body_timeout")
             await refused.response(scope, receive, send)
             return
         if body is None:
-            return  # the client went away
+            return  # the client disconnected
         left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def again() -> Message:
@@ -126,7 +127,7 @@ class BodyGuard:
         await self._app(scope, again, send)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The whole body; None if the client goes away. Raises ApiError for one that is too large."""
+        """Return the body; None if the client disconnects. Raises ApiError if it is too large."""
         too_large = ApiError(413, f"the body is larger than {self._most} bytes", code="body_too_large")
         length = Headers(scope=scope).get("content-length", "0")
         if not length.isascii() or not length.isdigit() or int(length[:20]) > self._most:

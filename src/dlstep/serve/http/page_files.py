@@ -1,4 +1,4 @@
-"""The page: its files, as they lie in the package, under a policy that lets nothing else in."""
+"""The page's files, served with a Content-Security-Policy that allows no external resources."""
 
 from pathlib import Path
 
@@ -25,22 +25,22 @@ HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",  # a server of another version may listen here tomorrow
+    "Cache-Control": "no-cache",  # another version of the server may use this address later
 }
 
 
 def files() -> dict[str, Path]:
-    """The files of the page by name."""
+    """Return the files of the page by name."""
     return {path.name: path for path in FOLDER.glob("*.*") if path.suffix in TYPES and path.is_file()}
 
 
 async def index() -> Response:
-    """The page."""
+    """Return the page."""
     return await file(INDEX)
 
 
 async def file(name: str) -> Response:
-    """A file of the page; nothing else can be had by any name."""
+    """Return a file of the page. Raises ApiError for any other name, such as a path."""
     found = files().get(name)
     if found is None:
         raise ApiError(404, "the page has no such file")
@@ -48,6 +48,6 @@ async def file(name: str) -> Response:
 
 
 def add_routes(app: FastAPI) -> None:
-    """Add the routes of the page to an application, but not to its schema."""
+    """Add the page's routes to an application, but not to its OpenAPI schema."""
     app.add_api_route("/", index, methods=["GET", "HEAD"], include_in_schema=False)
     app.add_api_route("/page/{name}", file, methods=["GET", "HEAD"], include_in_schema=False)

@@ -1,4 +1,4 @@
-"""Kept requests as clients see them: recordings, and the list of one's own requests."""
+"""Kept requests as clients see them: recordings, and the list of an API key's requests."""
 
 from collections.abc import Iterable
 
@@ -16,18 +16,18 @@ from .errors import ApiError
 
 
 def kept_of(front: Front, request_id: str, owner: str) -> KeptRequest:
-    """A kept request of an API key. Raises ApiError where there is none; nobody learns of the requests of others."""
+    """Return a kept request. Raises the same ApiError if it does not exist or has another owner."""
     found = front.kept.find(request_id, owner)
     if found is None:
         said = f"the server keeps the steps of the newest {front.kept.most} answers that asked for steps"
-        deaths = f"; its engine has died {front.deaths} times, and what it kept is gone" if front.deaths else ""
+        deaths = f"; its engine has died {front.deaths} times and lost its kept steps" if front.deaths else ""
         message = f"no steps of such a request are kept: {said}{deaths}"
         raise ApiError(404, message, param="request_id", code="request_not_found")
     return found
 
 
 def recording(facts: Facts, kept: KeptRequest, after: int = -1) -> Recording:
-    """The recording of a kept request; of its frames those behind number `after`."""
+    """Return the recording of a kept request, with the frames whose `seq` is above `after`."""
     runs = [_run(facts, kept.head, index, ticket, after) for index, ticket in enumerate(kept.tickets)]
     return Recording(dlstep_recording=VERSION, runs=runs)
 
@@ -35,7 +35,8 @@ def recording(facts: Facts, kept: KeptRequest, after: int = -1) -> Recording:
 def _run(facts: Facts, head: Head, index: int, ticket: Ticket, after: int) -> RunOfRecording:
     spec = facts.card.config.spec
     teller = Teller(index, len(ticket.submit.prompt), spec.pieces)
-    count = len(ticket.times)  # `times` grows last with each new frame; this thread reads while the event loop appends
+    # The event loop appends concurrently, to `times` last: the first `count` frames are complete.
+    count = len(ticket.times)
     last, begin = ticket.frames[count - 1], min(count, max(0, after + 1 - ticket.frames[0].seq))
     if begin:
         teller.skip(ticket.frames[:begin])
@@ -46,7 +47,7 @@ def _run(facts: Facts, head: Head, index: int, ticket: Ticket, after: int) -> Ru
 
 
 def listed(front: Front, owner: str, under_way: Iterable[Job]) -> RequestList:
-    """The requests of an API key, the newest first."""
+    """Return the requests of an API key, newest first."""
     kept = {request.head.id: (request.head, request.tickets) for request in front.kept.of(owner)}
     both = kept | {job.head.id: (job.head, tuple(job.tickets)) for job in under_way}
     ordered = sorted(both.values(), key=lambda each: each[0].created)

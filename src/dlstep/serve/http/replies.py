@@ -1,4 +1,4 @@
-"""Answers in OpenAI's form: whole ones by the openai package's types, chunks of streams as dictionaries of the same shape."""
+"""Responses in OpenAI's format: whole ones as openai types, chunks as dictionaries."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence as Items
@@ -19,7 +19,7 @@ COMPACT = (",", ":")
 
 
 def usage_of(tickets: Items[Ticket], copies: int) -> CompletionUsage:
-    """Tokens in and out; a prompt that is answered several times counts once, as OpenAI does it."""
+    """Return the token counts. Like OpenAI, count a prompt with several answers once."""
     prompts = tickets[::copies]
     given, emitted = sum(len(each.submit.prompt) for each in prompts), sum(len(each.tokens) for each in tickets)
     cached = PromptTokensDetails(cached_tokens=sum(each.cached for each in prompts))
@@ -29,12 +29,12 @@ def usage_of(tickets: Items[Ticket], copies: int) -> CompletionUsage:
 
 
 def reply(head: Head, choices: Items[Choice], echoes: Items[str], usage: CompletionUsage) -> str:
-    """The JSON of a whole response."""
+    """Return the JSON of a whole response."""
     return json.dumps(reply_body(head, choices, echoes, usage), separators=COMPACT)
 
 
 def reply_body(head: Head, choices: Items[Choice], echoes: Items[str], usage: CompletionUsage) -> dict[str, Any]:
-    """Return a whole response."""
+    """Return a whole response as a dictionary."""
     completes = head.kind == "completion"
     made = (Completion if completes else ChatCompletion).model_construct(
         id=head.id,
@@ -58,7 +58,7 @@ def _whole(head: Head, choice: Choice, echo: str) -> CompletionChoice | ChatChoi
 
 
 def _logs(head: Head, logs: Iterable[TokenLog]) -> Logprobs | ChoiceLogprobs | None:
-    """Return the probabilities of tokens, if they were asked for."""
+    """Return the log probabilities of tokens; None if the request did not ask for them."""
     if not head.logprobs:
         return None
     return _logprobs(head, logs) if head.kind == "completion" else _chat_logprobs(head, logs)
@@ -84,19 +84,19 @@ def _chat_logprobs(head: Head, logs: Iterable[TokenLog]) -> ChoiceLogprobs:
 
 
 def chunk(head: Head, choices: list[dict[str, Any]], **more: Any) -> bytes:
-    """One event of a stream."""
+    """Return one chunk of a stream as an event."""
     name = "text_completion" if head.kind == "completion" else "chat.completion.chunk"
     body = {"id": head.id, "object": name, "created": head.created, "model": head.model, "choices": choices, **more}
     return event(body)
 
 
 def event(body: Mapping[str, object]) -> bytes:
-    """An object as an event of a stream: a chunk, or an error that clients raise."""
+    """Return an object (a chunk, or an error that clients raise) as a server-sent event."""
     return b"data: " + json.dumps(body, separators=COMPACT).encode() + b"\n\n"
 
 
 def first_chunk(head: Head, index: int, echo: str) -> bytes | None:
-    """The first chunk of a choice, before anything is known of the answer: its role, or its prompt where asked for."""
+    """Return the chunk before any answer text: the role in a chat, or the echoed prompt."""
     if head.kind == "chat":
         delta = {"role": "assistant", "content": ""}
         return chunk(head, [{"index": index, "delta": delta, "logprobs": None, "finish_reason": None}])
@@ -104,7 +104,7 @@ def first_chunk(head: Head, index: int, echo: str) -> bytes | None:
 
 
 def piece_chunk(head: Head, choice: Choice, piece: Piece, **more: Any) -> bytes:
-    """A piece of an answer as a chunk; a draft that brings no text has no choices, as the chunk with the usage has none."""
+    """Return a piece of an answer as a chunk. Without new text, `choices` is empty."""
     if piece.dlstep:
         more["dlstep"] = piece.dlstep
     if not piece.text and not piece.ended and not piece.logs:

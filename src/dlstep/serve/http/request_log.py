@@ -1,4 +1,4 @@
-"""One JSON line for each request, on stdout: what it took and how it ended. No prompt and no key unless asked for."""
+"""One JSON line per request on stdout: its cost and finish reasons."""
 
 import asyncio
 import json
@@ -12,13 +12,13 @@ from .answers import Job
 
 
 class RequestLog:
-    """Writes the lines that the options ask for; a line that cannot be written is dropped."""
+    """A writer of log lines as configured by the options. It drops lines that cannot be written."""
 
     def __init__(self, options: ServeOptions, lines: LineWriter) -> None:
         self._options, self._lines = options, lines
 
     def write(self, job: Job) -> None:
-        """Write the line of a request whose tickets have ended, or will now that nobody waits for them."""
+        """Write the line of a request whose tickets have ended or were just cancelled."""
         if not self._options.log_requests:
             return
         row = _row(job, asyncio.get_running_loop().time())
@@ -29,7 +29,7 @@ class RequestLog:
 
 
 def _row(job: Job, now: float) -> dict[str, object]:
-    """Return what a request took and how it ended; tickets that have not ended yet end `now`."""
+    """Return the log line of a request as a dictionary. Running tickets count as ended `now`."""
     tickets = job.tickets
     errors = sorted({ticket.error for ticket in tickets if ticket.error})
     return {
@@ -49,6 +49,6 @@ def _row(job: Job, now: float) -> dict[str, object]:
 
 
 def _longest(tickets: list[Ticket], time_of: Callable[[Ticket], float | None]) -> float | None:
-    """Return the longest time from the arrival of a ticket to `time_of` it; None if it has none."""
+    """Return the longest time in seconds from a ticket's arrival to `time_of`, or None."""
     seconds = [end - ticket.arrived for ticket in tickets if (end := time_of(ticket)) is not None]
     return round(max(seconds), 4) if seconds else None

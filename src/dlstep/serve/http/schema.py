@@ -1,7 +1,7 @@
-"""Request bodies, strictly typed. Supported fields have vLLM's names; of unsupported fields, only neutral values pass.
+"""Request bodies, strictly typed. Names are vLLM's; unsupported fields accept only neutral values.
 
-Validation stops at the first error in a list, an object or a dictionary: a body of a megabyte may contain a million errors, and
-pydantic would take 14 seconds to report them.
+Validation stops at the first error in a list, object or dictionary: a body of a megabyte may contain
+a million errors, which pydantic would take 14 seconds to report.
 """
 
 import json
@@ -35,7 +35,7 @@ BOUNDS = {"at least": "ge", "more than": "gt", "at most": "le", "less than": "lt
 
 
 def sampled(name: str, **more: Any) -> Any:
-    """Return a field with the range and help of one of `SamplingParams`; None is its default."""
+    """Return a field with the range and help of a `SamplingParams` field. Its default is None."""
     bounds = {BOUNDS[words]: limit for words, limit in limits_of(HINTS[name])}
     return Field(**({"default": None} if "default_factory" not in more else {}), description=HELP[name], **(bounds | more))
 
@@ -55,14 +55,14 @@ FailFast = WrapValidator(_by_parts)  # `Field(fail_fast=True)` for dictionaries
 
 
 class Strict(BaseModel):
-    """A body that is taken as it is: no text is made a number, and no field is ignored."""
+    """A model without type conversion (no text becomes a number) and without unknown fields."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
     def _one_unknown(cls, given: Any) -> Any:
-        """Keep only one of many unknown fields: the error names only one."""
+        """Drop all unknown fields but one, because the error names only one."""
         if not isinstance(given, dict) or len(cast("Mapping[str, Any]", given)) <= len(cls.model_fields):
             return given
         fields = cast("Mapping[str, Any]", given)
@@ -71,7 +71,7 @@ class Strict(BaseModel):
 
 
 def _neutral(*values: Any) -> tuple[Any, ...]:
-    """Checks of a field that is taken only where it asks for nothing."""
+    """Return the annotations of a field that accepts only values without effect."""
 
     def check(given: Any) -> Any:
         if given not in values:
@@ -89,14 +89,14 @@ Nothing = Annotated[list[Any], Field(max_length=0)] | None
 
 
 class StreamOptions(Strict):
-    """Options of streams; `continuous_usage_stats` gives every chunk the usage so far."""
+    """Options of streams. `continuous_usage_stats` adds the usage so far to every chunk."""
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
 
 
 class DlstepOptions(BaseModel):
-    """Fields that only dlstep has. Any further one is an option of the strategy or its rule, for this request alone."""
+    """Fields specific to dlstep. Any other field is an option of the strategy or rule."""
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
@@ -108,14 +108,14 @@ class DlstepOptions(BaseModel):
 
 
 class Sampling(Strict):
-    """The fields that completions and chat completions share. Those that nobody gives are as in `SamplingParams`."""
+    """The fields of completions and chat completions, with the defaults of `SamplingParams`."""
 
     model: str | None = None
     n: Annotated[int, Field(ge=1, le=128)] | None = None
     max_tokens: int | None = sampled("max_tokens")
     temperature: float | None = sampled("temperature")
     top_p: float | None = sampled("top_p")
-    top_k: int | None = sampled("top_k", ge=-1)  # -1: all, as in vLLM
+    top_k: int | None = sampled("top_k", ge=-1)  # -1: no limit, as in vLLM
     min_p: float | None = sampled("min_p")
     seed: int | None = sampled("seed")
     stop: Stop | Annotated[list[Stop], Field(max_length=64, fail_fast=True)] | None = sampled("stop")
@@ -152,7 +152,7 @@ class Sampling(Strict):
 
 
 class CompletionRequest(Sampling):
-    """The body of `/v1/completions`; prompts are texts or token ids."""
+    """The body of `/v1/completions`. Prompts are texts or token ids."""
 
     prompt: Text | Ids | Annotated[list[Text], FEW] | Annotated[list[Ids], FEW]
     echo: bool | None = None
@@ -170,7 +170,7 @@ class TextPart(Strict):
 
 
 class Message(Strict):
-    """A message of a conversation; its content is text, in one piece or several."""
+    """A message of a conversation. Its content is a text or a list of text parts."""
 
     role: str
     content: Text | Annotated[list[TextPart], Field(fail_fast=True)]
@@ -178,12 +178,12 @@ class Message(Strict):
 
     @property
     def text(self) -> str:
-        """The content in one piece."""
+        """The content as a single text."""
         return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
 
 
 class TextFormat(Strict):
-    """The format of answers: text, and no other."""
+    """The format of answers: only text is supported."""
 
     type: Literal["text"]
 
@@ -204,7 +204,7 @@ class ChatRequest(Sampling):
 
 
 class ForkOptions(BaseModel):
-    """Options of the strategy or its rule that are other from the fork on."""
+    """Options of the strategy or rule that change from the fork on."""
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
@@ -212,7 +212,7 @@ class ForkOptions(BaseModel):
 
 
 class ForkRequest(Strict):
-    """The body of `/v1/requests/{id}/fork`: answer `index` goes on from behind its forward `seq`; what is left out stays."""
+    """The body of `/v1/requests/{id}/fork`, which continues answer `index` after step `seq`."""
 
     index: Annotated[int, Field(ge=0)] = 0
     seq: Annotated[int, Field(ge=0)]
@@ -224,7 +224,7 @@ class ForkRequest(Strict):
 
     @property
     def n(self) -> int:
-        """Answers: one."""
+        """The number of answers: always one."""
         return 1
 
 

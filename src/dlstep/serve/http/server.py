@@ -24,13 +24,13 @@ from ..settings import ServeOptions
 from .app import create_app
 from .connections import Connection, ConnectionConfig
 
-LOCAL = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # what a local browser opens if a server listens on all interfaces
+LOCAL = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # address for the browser if all interfaces listen
 BACKLOG = 2048  # connections that the kernel queues until the server accepts them
 LINES = 1.0  # seconds to write the last log lines when the server exits
 
 
 class Server(uvicorn.Server):
-    """A server that drains at the first signal to end, and exits immediately at the second."""
+    """A server that drains at the first SIGINT or SIGTERM, and exits immediately at the second."""
 
     def __init__(self, front: Front, keys: tuple[str, ...], ready: Callable[[], None] = lambda: None) -> None:
         app = create_app(front, keys)
@@ -43,7 +43,7 @@ class Server(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until asked to end, or until the engine is gone for good."""
+        """Serve until asked to end, or until the engine has failed for good."""
         self._loop = asyncio.get_running_loop()
         with self._handled_signals():
             await self._until_ended(sockets)
@@ -61,12 +61,12 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Do nothing: `serve` handles signals, because uvicorn would restore the handlers before the engines have ended."""
+        """Do nothing: uvicorn would restore signal handlers before the engines end. See `serve`."""
         yield
 
     @contextmanager
     def _handled_signals(self) -> Iterator[None]:
-        """Handle SIGINT and SIGTERM until the engines have ended. In a thread other than the main one, do nothing."""
+        """Handle SIGINT and SIGTERM until the engines have ended. Only in the main thread."""
         if current_thread() is not main_thread():
             yield
             return
@@ -78,10 +78,10 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to accept connections."""
+        """Start accepting connections."""
         await super().startup(sockets)
         for each in sockets or ():
-            each.listen(BACKLOG)  # uvicorn also accepts `backlog` connections at once, so that option stays small
+            each.listen(BACKLOG)  # uvicorn's `backlog` also limits accepts per turn, so it is small
 
     async def on_tick(self, counter: int) -> bool:
         """Check the connections once a second. uvicorn calls this method ten times a second."""
@@ -99,7 +99,7 @@ class Server(uvicorn.Server):
         self._told.write(f"dlstep: {words}")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain at the first signal, exit at once at the second. Engines end with this process."""
+        """Drain at the first signal, exit at the second. Engines end with this process."""
         del frame
         self._signals += 1
         if self._signals > 1:
@@ -107,12 +107,12 @@ class Server(uvicorn.Server):
         self.ask_to_end()
 
     def ask_to_end(self) -> None:
-        """Take no more requests, wait up to `drain_seconds` for those under way, then end. Any thread may call it."""
+        """Reject new requests, drain for up to `drain_seconds`, then end. Thread-safe."""
         assert self._loop is not None, "it serves"
         self._loop.call_soon_threadsafe(self._drain)
 
     def ask_to_renew(self) -> None:
-        """Restart all engines, one after the other, each once it has answered its requests. Any thread may call it."""
+        """Restart all engines one by one, each once it has finished its requests. Thread-safe."""
         assert self._loop is not None, "it serves"
         self._loop.call_soon_threadsafe(self._renew)
 
@@ -126,7 +126,7 @@ class Server(uvicorn.Server):
             self._drained = asyncio.create_task(self._end())
 
     async def _end(self) -> None:
-        self._tell(f"shutting down; requests under way: {self._front.live}")
+        self._tell(f"shutting down; running requests: {self._front.live}")
         await self._front.drain()
         self.should_exit = True
 
@@ -146,20 +146,20 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise ValueError(
-            f"cannot listen on {host} port {port}: {error.strerror or error}; choose by --host and --port"
+            f"cannot listen on {host} port {port}: {error.strerror or error}; choose another address with --host and --port"
         ) from error
 
 
 def show_page(url: str) -> None:
-    """Open a page in the user's browser, or say where it is."""
+    """Open a page in the user's browser, or print its address."""
     if not webbrowser.open(url):
         print(f"dlstep: no browser could be opened; the page is at {url}", file=sys.stderr, flush=True)
 
 
 def _once_ready(page: str | None) -> None:
-    """Exclude all present objects from garbage collection, and show the page if requested.
+    """Exclude all existing objects from garbage collection, and open the page if requested.
 
-    A large body triggers hundreds of collections, each of which would otherwise traverse every loaded module.
+    A large body triggers hundreds of collections, each of which would traverse every loaded module.
     """
     gc.collect()
     gc.freeze()
@@ -168,9 +168,10 @@ def _once_ready(page: str | None) -> None:
 
 
 def serve(config: EngineConfig, options: ServeOptions, *, opens: bool = False) -> int:
-    """Serve until a signal arrives. Return the exit code, 1 if the engine died too often. `opens`: show the page in a browser.
+    """Serve until a signal arrives. Return the exit code: 1 if the engine died too often, else 0.
 
-    Raises ValueError for options that contradict each other, and if the engine cannot be made.
+    `opens`: open the page in a browser. Raises ValueError for contradictory options, or if the engine
+    cannot be created.
     """
     if config.tensor_parallel_size > 1 and config.rank_timeout >= options.engine_timeout:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""From the body of a request to what the engine is asked. Every error is found here, before anything is answered."""
+"""Translation of request bodies to submissions. It finds every error before the response begins."""
 
 import re
 from collections.abc import Mapping, Sequence as Items
@@ -18,20 +18,20 @@ from ..router.heads import Head
 from .errors import ApiError, mentions
 from .schema import ChatRequest, CompletionRequest, DlstepOptions, Message, Sampling
 
-LONGEST_TOKEN = 64  # characters that a token stands for at most, on average over a whole prompt
+LONGEST_TOKEN = 64  # upper bound of the average number of characters per token in a prompt
 SEEDS = 1 << 64
 PARAMS = tuple(field.name for field in fields(SamplingParams))
-OWN = tuple(DlstepOptions.model_fields)  # fields of `dlstep` that are no options of a strategy
-# Words of a refusal, and the field that it is about.
+OWN = tuple(DlstepOptions.model_fields)  # fields of `dlstep` that are not strategy options
+# Start of a refusal's message, and the field that it is about.
 SUBJECTS = (("the prompt", "prompt"), ("stop_token_ids", "stop_token_ids"), ("stop=", "stop"), ("pinned", "dlstep.pinned"),
             ("canvas", "dlstep.canvas"))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A body in the engine's terms: a submission for each answer, and the texts that echoed answers begin with.
+    """A translated body: one submission per answer, and the prompts that echoed answers start with.
 
-    Where steps are asked for, `openings` are each answer's sequence as it comes in, and its first frame.
+    If steps were requested, `openings` holds each answer's initial sequence and first frame.
     """
 
     submits: tuple[Submit, ...]
@@ -46,7 +46,7 @@ class Asked:
 
 
 def check_model(facts: Facts, given: str | None) -> None:
-    """Raise ApiError unless the model is this one, or left open."""
+    """Raise ApiError unless `given` is the served model or empty."""
     if given not in (None, "", facts.model):
         said = f"the model {given!r} does not exist: this server has {facts.model!r}"
         raise ApiError(404, said, param="model", code="model_not_found")
@@ -55,7 +55,7 @@ def check_model(facts: Facts, given: str | None) -> None:
 def completion(facts: Facts, body: CompletionRequest) -> Asked:
     """Translate the body of `/v1/completions`."""
     if body.echo and body.logprobs is not None:
-        said = "echo and logprobs do not go together: positions of a prompt are not predicted, so they have no probability"
+        said = "echo and logprobs cannot be combined: prompt tokens are not predicted, so they have no probability"
         raise ApiError(400, said, param="echo")
     given: Any = body.prompt
     prompts = [given] if isinstance(given, str) or isinstance(given[0], int) else given
@@ -81,7 +81,7 @@ def chat(facts: Facts, body: ChatRequest) -> Asked:
 
 
 def conversation(facts: Facts, messages: Items[Message]) -> tuple[int, ...]:
-    """The prompt whose answer is the next turn of a conversation."""
+    """Return the prompt of a conversation, whose answer is its next turn. Raises ApiError."""
     _check_length(sum(len(message.text) for message in messages), facts.card.config.max_model_len, "messages")
     texts = facts.texts
     turns = [{"role": message.role, "content": message.text} for message in messages]
@@ -92,12 +92,12 @@ def conversation(facts: Facts, messages: Items[Message]) -> tuple[int, ...]:
 
 
 def text_prompt(facts: Facts, prompt: str) -> tuple[int, ...]:
-    """The tokens that a text prompt is fed as."""
+    """Return the tokens of a text prompt, including the model's `prompt_end`."""
     return _encoded(facts.texts, prompt, facts.card.config.max_model_len, "prompt")
 
 
 def params_of(facts: Facts, body: Sampling, max_tokens: int | None) -> SamplingParams:
-    """How to sample, checked by `SamplingParams` itself, in its words."""
+    """Return the sampling parameters. Raises ApiError with the message of `SamplingParams`."""
     own = body.dlstep
     known = vars(body) | vars(own) | {"max_tokens": max_tokens, "strategy_options": strategy_options(own.model_extra or {})}
     if body.top_k == -1:
@@ -126,7 +126,7 @@ def _pins(facts: Facts, own: DlstepOptions) -> dict[int, int]:
 
 
 def strategy_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of the strategy for one request. A rule is known by its name: a client does not make the server import files."""
+    """Return the strategy options of a request. Rules must be known names, not files."""
     options = {name: value for name, value in given.items() if value is not None}
     for name in rules.HOLDERS:
         rule = options.get(name)
@@ -137,21 +137,21 @@ def strategy_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_count(facts: Facts, prompts: int, copies: int) -> None:
-    """Raise ApiError for more answers than a request may ask for, before any prompt is encoded."""
+    """Raise ApiError if a request asks for too many answers, before encoding any prompt."""
     if prompts * copies > facts.most_answers:
-        said = f"it asks for {prompts * copies} answers at once; at most {facts.most_answers} may"
+        said = f"the request asks for {prompts * copies} answers; at most {facts.most_answers} are allowed"
         raise ApiError(400, said, param="n" if copies > 1 else "prompt")
 
 
 def _check_length(characters: int, max_model_len: int, param: str) -> None:
-    """Raise ApiError for a text that is too long to be worth encoding."""
+    """Raise ApiError for a text that is certainly too long, before encoding it."""
     if characters > LONGEST_TOKEN * max_model_len:
         said = f"{param} has {characters} characters; max_model_len={max_model_len} tokens leave no room for an answer"
         raise ApiError(400, said, param=param, code="context_length_exceeded")
 
 
 def _encoded(texts: Texts, prompt: str | list[int], max_model_len: int, param: str) -> tuple[int, ...]:
-    """The tokens of a prompt."""
+    """Return the tokens of a prompt. Raises ApiError that names `param`."""
     if isinstance(prompt, str):
         _check_length(len(prompt), max_model_len, param)
     try:
@@ -161,7 +161,7 @@ def _encoded(texts: Texts, prompt: str | list[int], max_model_len: int, param: s
 
 
 def _echoed(texts: Texts, prompt: str | list[int], tokens: tuple[int, ...]) -> str:
-    """The text of a prompt: the given one with the end that it is fed with, or that of its tokens."""
+    """Return the text of a prompt: the given text with `prompt_end`, or the decoded tokens."""
     if isinstance(prompt, str):
         return prompt if prompt.endswith(texts.prompt_end) or not prompt else prompt + texts.prompt_end
     return decode(texts.tokenizer, tokens)
@@ -176,7 +176,7 @@ def _asked(
     echoes: list[str],
     probabilities: bool,
 ) -> Asked:
-    """A submission for each answer, checked as the engine would; `n` answers to a prompt have seeds of their own."""
+    """Return one submission per answer, checked like in the engine. Their seeds differ."""
     requests = _requests(facts, body, prompts, params)
     stream = body.dlstep.stream
     drafts, steps = bool(body.stream) and stream == "drafts", stream == "steps"
@@ -189,7 +189,7 @@ def _asked(
 
 
 def _requests(facts: Facts, body: Sampling, prompts: list[tuple[int, ...]], params: SamplingParams) -> list[Request]:
-    """Return a request for each answer. Raises ApiError if the engine would reject one."""
+    """Return one request per answer. Raises ApiError if the engine would reject one."""
     copies = body.n or 1
     if not all(prompts):
         param = "messages" if isinstance(body, ChatRequest) else "prompt"
@@ -202,7 +202,7 @@ def _requests(facts: Facts, body: Sampling, prompts: list[tuple[int, ...]], para
 
 
 def _opened(facts: Facts, request: Request) -> tuple[Sequence, Frame]:
-    """Return the sequence of a request before its first forward pass, as the engine will have it, and its frame."""
+    """Return the sequence that the engine will create for a request, and its first frame."""
     try:
         state = limited(facts.card.user_code_timeout, lambda: add(facts.first, request))
     except RequestFault as fault:
@@ -213,7 +213,7 @@ def _opened(facts: Facts, request: Request) -> tuple[Sequence, Frame]:
 
 
 def _seeded(params: SamplingParams, number: int) -> SamplingParams:
-    """Return the parameters of answer `number` to a prompt: its seed is that much larger (mod 2^64)."""
+    """Return the parameters of answer `number` to a prompt: the seed plus `number` (mod 2^64)."""
     if params.seed is None or not number:
         return params
     seed = params.seed + number
@@ -224,7 +224,7 @@ def _check(card: Card, request: Request, body: Sampling) -> None:
     """Raise ApiError for a request that the engine would reject."""
     try:
         why = limited(card.user_code_timeout, lambda: refusal(card.config, card.strategy, request))
-    except RequestFault as fault:  # a hook did not return; it would block the thread that checks all requests
+    except RequestFault as fault:  # a user hook timed out; it would block the thread that checks all requests
         why = str(fault)
     if not why:
         return
@@ -239,16 +239,16 @@ def _check(card: Card, request: Request, body: Sampling) -> None:
 
 
 def tokens_of(tokenizer: Tokenizer | None, ids: Items[int]) -> list[str]:
-    """The names of token ids."""
+    """Return the strings of token ids; empty without a tokenizer."""
     return [] if tokenizer is None else [str(tokenizer.convert_ids_to_tokens(index)) for index in ids]
 
 
 def detokenized(facts: Facts, ids: list[int]) -> str:
-    """The text of token ids, special ones included."""
+    """Return the text of token ids, including special tokens. Raises ApiError."""
     size, tokenizer = facts.card.config.spec.vocab_size, facts.texts.tokenizer
     wrong = [index for index in ids if index >= size]
     if wrong:
-        raise ApiError(400, f"tokens holds {wrong[0]}, and ids are below {size}", param="tokens")
+        raise ApiError(400, f"tokens contains {wrong[0]}; ids must be below {size}", param="tokens")
     if tokenizer is None:
         raise ApiError(400, "this model has no tokenizer", param="tokens")
     text = tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
@@ -257,7 +257,7 @@ def detokenized(facts: Facts, ids: list[int]) -> str:
 
 
 def head_for(body: CompletionRequest | ChatRequest, model: str) -> Head:
-    """The head of the response to a body."""
+    """Return the head of the response to a body."""
     if isinstance(body, CompletionRequest):
         return Head("completion", model, body.logprobs is not None, bool(body.logprobs))
     return Head("chat", model, bool(body.logprobs), bool(body.top_logprobs))

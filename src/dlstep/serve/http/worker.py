@@ -1,4 +1,4 @@
-"""Threads for work whose size clients control, so that the event loop can always answer `/health`."""
+"""Threads for work whose size clients control, so that the event loop stays responsive."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,12 +14,12 @@ Found = TypeVar("Found")
 
 
 class WorkerThread:
-    """One thread with a bounded queue.
+    """A single thread with a bounded queue.
 
     Args:
         name: Name of the thread.
-        most: Largest number of tasks that run or wait; further tasks are refused with status 429.
-        refused: Counts refused tasks.
+        most: Maximum number of running and waiting tasks; further tasks get status 429.
+        refused: Counter of these rejected tasks.
     """
 
     def __init__(self, name: str, most: int, refused: Counter) -> None:
@@ -28,7 +28,7 @@ class WorkerThread:
         self._tasks = 0
 
     async def run(self, function: Callable[Given, Found], *args: Given.args, **kwargs: Given.kwargs) -> Found:
-        """Return the result of the function, which runs in the thread. Raises ApiError if too many tasks wait."""
+        """Run a function in the thread, return its result. Raises ApiError if the queue is full."""
         if self._tasks >= self._most:
             self._refused.inc()
             said = f"{self._tasks} requests are waiting to be read or encoded: try again later"

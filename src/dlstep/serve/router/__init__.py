@@ -1,1 +1,1 @@
-"""The router: waiting requests, the replicas that answer them, and the choice among these."""
+"""The router: the queue of waiting requests, the replicas, and the placement on them."""

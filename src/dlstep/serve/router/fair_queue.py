@@ -1,4 +1,4 @@
-"""Requests that wait for the engine: bounded, and every API key has its turn."""
+"""The queue of requests that wait for an engine, fair among API keys."""
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ Item = TypeVar("Item")
 
 
 class FairQueue(Generic[Item]):
-    """A queue for each owner; `pop` takes one from each in turn, so that one owner's requests delay no other's first."""
+    """One queue per owner. `pop` serves owners round-robin, so no owner can starve another."""
 
     def __init__(self) -> None:
         self._queues: OrderedDict[str, deque[Item]] = OrderedDict()
@@ -22,16 +22,16 @@ class FairQueue(Generic[Item]):
         return chain.from_iterable(list(map(list, self._queues.values())))
 
     def push(self, owner: str, item: Item) -> None:
-        """Put an item behind the others of its owner."""
+        """Append an item to its owner's queue."""
         self._queues.setdefault(owner, deque()).append(item)
         self._length += 1
 
     def first(self) -> Item:
-        """The item that `pop` would take."""
+        """Return the item that `pop` would return, without removing it."""
         return next(iter(self._queues.values()))[0]
 
     def pop(self) -> Item:
-        """The first item of the owner whose turn it is, who then comes after all others."""
+        """Remove and return the first item of the next owner, and move the owner to the end."""
         owner, queue = self._queues.popitem(last=False)
         item = queue.popleft()
         if queue:
@@ -40,7 +40,7 @@ class FairQueue(Generic[Item]):
         return item
 
     def remove(self, owner: str, item: Item) -> None:
-        """Take an item out of the queue, where it must be."""
+        """Remove a queued item."""
         self._queues[owner].remove(item)
         if not self._queues[owner]:
             del self._queues[owner]

@@ -1,4 +1,4 @@
-"""All replicas of a server: their lives, their starting again one by one, and which of them takes a request."""
+"""All replicas of a server: their life cycles, rolling restarts, and the placement of requests."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence as Items
@@ -19,11 +19,11 @@ class Fleet:
 
     Callbacks:
 
-    - `heard` takes each message.
-    - `lost` is called when an engine has ended. If it was not asked to end, `died` is called first, with the deadline that the
-      engine missed, or None for another reason.
+    - `heard` handles each message.
+    - `lost` is called when an engine has ended. If it was not asked to end, `died` is called first,
+      with the deadline that the engine missed, or None for another reason.
     - `turned` is called when an engine becomes silent, or ready again.
-    - `tell` wakes tasks that wait for a change of a phase.
+    - `tell` wakes tasks that wait for a phase change.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Fleet:
 
     @property
     def phase(self) -> Phase:
-        """The state of all together: they are ready while one is, and have failed when none will be again."""
+        """The phase of the fleet: ready while one replica is, failed once all have failed."""
         phases = {replica.phase for replica in self}
         for phase in ("ready", "silent"):
             if phase in phases:
@@ -65,34 +65,34 @@ class Fleet:
 
     @property
     def deaths(self) -> int:
-        """How often an engine died."""
+        """The number of engine deaths."""
         return sum(replica.deaths for replica in self)
 
     @property
     def load(self) -> Load:
-        """Requests and pages of all engines."""
+        """The total requests and pages of all engines."""
         return Load(*[sum(values) for values in zip(*[replica.load for replica in self], strict=True)])
 
     @property
     def requests(self) -> int:
-        """Requests that an engine has."""
+        """The number of requests sent to engines and not ended."""
         return sum(len(replica.sent) for replica in self)
 
     @property
     def why_unmade(self) -> str:
-        """Why an engine could not be made; empty if they could."""
+        """Why an engine could not be created; empty if all could."""
         return next((replica.link.failure for replica in self if replica.link.failure), "")
 
     @property
     def why_restarting(self) -> str:
-        """Why no engine is ready any more."""
+        """Why no engine is ready."""
         if any(replica.phase == "resting" for replica in self):
             return "the engine is being restarted, as was requested"
         last = next((replica.last_death.told for replica in self if replica.phase == "restarting" and replica.last_death), "")
         return f"{last or 'the engine died'}; it is restarting (deaths: {self.deaths}, --max_restarts {self._max_restarts})"
 
     def start(self) -> None:
-        """Let all engines start."""
+        """Start all engines."""
         self._lives = {asyncio.create_task(self._life(replica)) for replica in self}
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class Fleet:
             replica.link.close()
 
     async def run(self) -> None:
-        """Until no engine lives."""
+        """Wait until all engines have ended."""
         while self._lives:
             done, _ = await asyncio.wait(self._lives, return_when=asyncio.FIRST_COMPLETED)
             self._lives -= done
@@ -112,24 +112,21 @@ class Fleet:
                 task.result()
 
     def taker(self, keys: tuple[bytes, ...]) -> Replica | None:
-        """The replica that takes a request whose prompt has these pages; None if none does now."""
+        """Return the replica for a request whose prompt pages have these keys, or None."""
         standings = [replica.standing(keys) for replica in self if replica.takes]
         if not standings:
             return None
         return self[choose(standings, bound(sum(standing.requests for standing in standings), len(standings)))]
 
     def renew(self) -> bool:
-        """Begin to start all engines again, one after the other; false if that is under way, or there is none to go on."""
+        """Begin a rolling restart. Return False if one is running or the fleet has ended."""
         if self._closed or self.phase == "failed" or (self._renewal is not None and not self._renewal.done()):
             return False
         self._renewal = asyncio.create_task(self._renew())
         return True
 
     async def _renew(self) -> None:
-        """Let each replica answer what it has, and start its engine again; the next one only when this one is ready.
-
-        An engine that cannot be made ends this: the others go on as they are.
-        """
+        """Restart the engines one by one, each once idle. Stop if an engine cannot be created."""
         for replica in self:
             await replica.until(lambda replica=replica: replica.phase in ("ready", "failed"))
             if replica.phase == "failed":
@@ -147,13 +144,13 @@ class Fleet:
                 return
 
     async def _life(self, replica: Replica) -> None:
-        """A replica, until it was asked to end, or died too often or in its making."""
+        """Run a replica until it is asked to end, dies too often or cannot be created."""
         try:
             await replica.link.run()
         finally:
             replica.set_phase("failed")
             self._lost(replica)
-            if replica.link.failure and all(each.card is None for each in self):  # no other one can be made either
+            if replica.link.failure and all(each.card is None for each in self):  # the others would fail, too
                 for other in self:
                     other.link.close()
             self._tell()

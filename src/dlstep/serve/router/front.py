@@ -1,4 +1,4 @@
-"""The HTTP process's picture of its engines: who waits, who is answered, what the limits are. It knows nothing of HTTP."""
+"""The queue, limits and life cycle of requests in the HTTP process. Independent of HTTP itself."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence as Items
@@ -24,21 +24,21 @@ from .replica import Replica
 from .tickets import Fault, Ticket
 
 Phase = Literal["loading", "ready", "silent", "restarting", "draining", "failed"]
-GRACE = 1.0  # seconds that an engine has to end a cancelled request; then the front ends it
+GRACE = 1.0  # seconds that an engine has to end a cancelled request before the front ends it
 
 
 class Busy(Exception):
-    """More requests wait than may."""
+    """Error: the queue is full."""
 
 
 class NotReady(Exception):
-    """Nothing can be answered now, for a reason in words."""
+    """Error: no request can be answered now. The message says why."""
 
 
 class Front:
-    """Tickets in, tickets answered. To be used as an async context, in which the engines live, one on each of `hosts`.
+    """An async context manager that runs one engine on each of `hosts` and answers tickets.
 
-    `tokenizer` stands for the one in the model's folder, for engines that have none.
+    `tokenizer` replaces the one in the model's folder, for engines that were not loaded from one.
     """
 
     def __init__(self, hosts: Items[Host], options: ServeOptions, tokenizer: Tokenizer | None = None) -> None:
@@ -79,24 +79,24 @@ class Front:
 
     @property
     def phase(self) -> Phase:
-        """The state of the server as a whole."""
+        """The phase of the server as a whole."""
         if self._draining:
             return "draining"
         return "failed" if self._over else "restarting" if self.replicas.phase == "failed" else self.replicas.phase
 
     @property
     def deaths(self) -> int:
-        """How often an engine died."""
+        """The number of engine deaths."""
         return self.replicas.deaths
 
     @property
     def load(self) -> Load:
-        """Requests and pages of all engines."""
+        """The total requests and pages of all engines."""
         return self.replicas.load
 
     @property
     def failure(self) -> str:
-        """Why the engine is gone for good; empty while it is not."""
+        """Why the engines have failed for good; empty if they have not."""
         if self.phase != "failed":
             return ""
         last = next((each.last_death.reason for each in self.replicas if each.last_death), "")
@@ -104,7 +104,7 @@ class Front:
 
     @property
     def refused(self) -> bool:
-        """Whether the engine could not be made from its options."""
+        """Whether the engine could not be created from its options."""
         return bool(self.replicas.why_unmade)
 
     @property
@@ -115,7 +115,7 @@ class Front:
         return self._facts
 
     def why_not_ready(self) -> str:
-        """Why no request can be answered now; empty if it can."""
+        """Return why no request can be answered now; empty if requests can be answered."""
         match self.phase:
             case "ready":
                 return ""
@@ -132,19 +132,20 @@ class Front:
 
     @property
     def live(self) -> int:
-        """Requests that wait or are answered."""
+        """The number of waiting and running requests."""
         return len(self._queue) + self.replicas.requests
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something holds of the phases or the number of live requests."""
+        """Wait until `holds()` is true. It may depend on phases and the number of live requests."""
         while not holds():
             await self._changed.wait()
 
     def submit(self, asked: Items[Submit], owner: str, changed: Callable[[], None], *, whole: bool = False) -> list[Ticket]:
-        """Let requests wait, all or none; `changed` is called whenever there is news of one.
+        """Queue all requests, or none. `changed` is called whenever one of them changes.
 
-        `whole`: nothing is told of them before their end, so that another engine may begin them again when theirs dies.
-        Raises Busy if the queue is full, NotReady if no request can be answered. Requests for a silent engine wait.
+        `whole`: the client gets nothing before the end, so another engine may restart a request whose
+        engine dies. Requests for a silent engine wait. Raises Busy if the queue is full, NotReady if
+        no request can be answered.
         """
         if (why := self.why_not_ready()) and self.phase != "silent":
             raise NotReady(why)
@@ -167,15 +168,15 @@ class Front:
         return tickets
 
     def _wait(self, ticket: Ticket) -> None:
-        """Put a ticket into the queue, for so long."""
+        """Queue a ticket for at most `queue_timeout` seconds."""
         self._queue.push(ticket.owner, ticket)
         loop = asyncio.get_running_loop()
         ticket.queue_timer = loop.call_later(self.options.queue_timeout, self._waited_too_long, ticket)
 
     def cancel(self, tickets: Iterable[Ticket], reason: str) -> None:
-        """End answers with their settled tokens. Answers that have ended stay as they are.
+        """End running answers with their settled tokens.
 
-        The engine ends the answer. If it does not within `GRACE` seconds, the front does.
+        The engine ends an answer that it has. If it does not within `GRACE` seconds, the front does.
         """
         for ticket in tickets:
             if ticket.ended is not None or ticket.cancelled:
@@ -205,7 +206,7 @@ class Front:
             self._finish(ticket, Ending("abort", settled, ticket.cancelled))
 
     async def drain(self) -> None:
-        """Take no more requests; return when those that are here have ended, which they are made to after a while."""
+        """Reject new requests and wait for live ones, which are cancelled after `drain_seconds`."""
         self._draining = not self._over
         self._tell()
         try:
@@ -217,7 +218,7 @@ class Front:
             await self.until(lambda: not self.live)
 
     def _pump(self) -> None:
-        """Give the engines as many requests as they can use."""
+        """Send waiting requests to the engines while they have room."""
         now = asyncio.get_running_loop().time()
         while self._queue and (replica := self._replica_for(self._queue.first())) is not None:
             ticket = self._queue.pop()
@@ -230,7 +231,7 @@ class Front:
         self._observe_load()
 
     def _replica_for(self, ticket: Ticket) -> Replica | None:
-        """The replica that a ticket is given to now, if there is one."""
+        """Return the replica that has room for a ticket, or None. Forks go to their parent's."""
         if ticket.parent is not None:
             assert ticket.parent.keeper is not None, "the engine that has the steps of the parent lives"
             keeper = self.replicas[ticket.parent.keeper]
@@ -248,7 +249,7 @@ class Front:
         self._tell()
 
     async def _meet(self, replica: Replica, card: Card) -> None:
-        """Get ready for a model that has just been loaded. Its tokenizer is read in a thread: that takes seconds."""
+        """Prepare for a loaded model. Its tokenizer takes seconds, so a thread loads it."""
         if self._tokenizer is None and card.folder is not None:
             self._tokenizer = await asyncio.to_thread(_tokenizer_in, card.folder)
         options = self.options
@@ -283,12 +284,12 @@ class Front:
             self.metrics.missed.labels(deadline).inc()
 
     def _turned(self) -> None:
-        """React to an engine that has become silent, or sends heartbeats again."""
+        """React to an engine that has become silent or ready again."""
         self._pump()
         self._tell()
 
     def _lose(self, replica: Replica) -> None:
-        """End or move the requests of a dead engine. A request moves to another engine if its client was sent nothing yet."""
+        """End the requests of a dead engine. Requeue those whose clients have received nothing."""
         replica.lose()
         others = any(other.phase in ("ready", "silent") for other in self.replicas)
         told = replica.last_death.told if replica.last_death else "the engine died"
@@ -318,7 +319,7 @@ class Front:
         return [self._queue.pop() for _ in range(len(self._queue))]
 
     def _finish(self, ticket: Ticket, ending: Ending, fault: Fault = "") -> None:
-        """End a ticket that the engine does not know, or knows no more."""
+        """End a ticket that is in no engine, or no longer."""
         ticket.end(ending, asyncio.get_running_loop().time(), fault)
         self._retire(ticket)
         self._tell()
@@ -355,13 +356,13 @@ class Front:
         self.metrics.load(self.load, waiting)
 
     def _tell(self) -> None:
-        """Wake those that wait for a change of a phase or of the number of requests."""
+        """Wake the tasks in `until`. With a new event, each of them wakes exactly once."""
         self._changed.set()
         self._changed = asyncio.Event()
 
 
 def _tokenizer_in(folder: Path) -> Tokenizer:
-    """The tokenizer of a checkpoint; transformers is imported here."""
+    """Load the tokenizer of a checkpoint. Imports transformers only when it is needed."""
     from ...text.tokenizers import load_tokenizer
 
     return load_tokenizer(folder)

@@ -1,4 +1,4 @@
-"""The head of a response: the fields that all of its parts share."""
+"""The head of a response."""
 
 import time
 from dataclasses import dataclass, field
@@ -17,10 +17,10 @@ class Head:
     kind: Kind
     model: str
     logprobs: bool
-    best: bool  # whether the chosen token is named as the most probable one, too
+    best: bool  # whether `top_logprobs` contains the chosen token
     id: str = field(default="")
     created: int = field(default_factory=lambda: int(time.time()))
-    origin: ForkOrigin | None = None  # of a fork: the request, the answer and the step that it begins at
+    origin: ForkOrigin | None = None  # of a fork: where it starts
 
     def __post_init__(self) -> None:
         if not self.id:
@@ -28,5 +28,5 @@ class Head:
 
 
 def id_of(kind: Kind, name: str) -> str:
-    """The id of a response."""
+    """Return the id of a response."""
     return f"{'cmpl' if kind == 'completion' else 'chatcmpl'}-{name}"

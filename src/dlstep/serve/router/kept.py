@@ -1,4 +1,4 @@
-"""Requests whose steps the server keeps: the newest ones of each API key, bounded in number and size."""
+"""Requests whose steps the server keeps for forks, bounded in number and size."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from .tickets import Ticket
 
 @dataclass(frozen=True, slots=True)
 class KeptRequest:
-    """A request that asked for steps, under way or ended."""
+    """A request that asked for steps, running or ended."""
 
     head: Head
     owner: str
@@ -18,28 +18,29 @@ class KeptRequest:
 
     @property
     def size(self) -> int:
-        """Positions of all its frames."""
+        """The number of positions in all frames of the request."""
         return sum(ticket.size for ticket in self.tickets)
 
 
 class Kept:
-    """The newest requests that asked for steps, at most `most` answers and `positions` positions of their frames.
+    """The newest requests with steps, up to `most` answers and `positions` frame positions.
 
-    Above these bounds, the API key that holds most loses its oldest request, so no key can evict the requests of a key that
-    holds less. `drop` makes the engine forget an answer; while a fork of the answer waits, it is deferred.
+    Above these bounds, the API key that holds most loses its oldest request, so no key can evict the
+    requests of a key that holds less. `drop` makes the engine discard the steps of an answer. It is
+    called only once no fork of the answer is waiting.
     """
 
     def __init__(self, most: int, positions: int, drop: Callable[[Ticket], None]) -> None:
         self.most, self._positions, self._drop = most, positions, drop
         self._requests: dict[str, OrderedDict[str, KeptRequest]] = {}  # by owner, oldest first
         self._tickets: dict[int, Ticket] = {}  # the answers of all requests, by id
-        self._answers, self._sizes = Counter[str](), Counter[str]()  # numbers of answers and positions, by owner
+        self._answers, self._sizes = Counter[str](), Counter[str]()  # per owner: answers, positions
 
     def __len__(self) -> int:
         return len(self._tickets)
 
     def add(self, request: KeptRequest) -> None:
-        """Keep a request, and drop older ones above the bounds."""
+        """Keep a request, and drop older ones if the bounds are exceeded."""
         self._requests.setdefault(request.owner, OrderedDict())[request.head.id] = request
         self._tickets |= {ticket.id: ticket for ticket in request.tickets}
         self._answers[request.owner] += len(request.tickets)
@@ -47,7 +48,7 @@ class Kept:
         self._shrink()
 
     def grew(self, ticket: Ticket, positions: int) -> None:
-        """Note that the frames of an answer hold more positions."""
+        """Record that the frames of an answer grew by `positions`."""
         if ticket.id in self._tickets:
             self._sizes[ticket.owner] += positions
             self._shrink()
@@ -73,21 +74,21 @@ class Kept:
                 self._drop(ticket)
 
     def find(self, request_id: str, owner: str) -> KeptRequest | None:
-        """A request of this owner."""
+        """Return a request of this owner, or None."""
         return self._requests.get(owner, {}).get(request_id)
 
     def of(self, owner: str) -> list[KeptRequest]:
-        """All requests of an owner, the oldest first."""
+        """Return all requests of an owner, oldest first."""
         return list(self._requests.get(owner, {}).values())
 
     def forking(self, ticket_id: int) -> Ticket:
-        """Return a kept answer, of which one more fork waits for the engine."""
+        """Return a kept answer, and count one more waiting fork of it."""
         ticket = self._tickets[ticket_id]
         ticket.forks += 1
         return ticket
 
     def forked(self, ticket: Ticket) -> None:
-        """Note that a fork of an answer waits no more."""
+        """Record that a fork of an answer is no longer waiting."""
         ticket.forks -= 1
         if not ticket.forks and ticket.id not in self._tickets:
             self._drop(ticket)

@@ -1,7 +1,7 @@
-"""The HTTP process's end of the pipe: tasks write and enforce deadlines, a thread reads. A dead engine is restarted.
+"""The HTTP process's end of an engine's pipe. It enforces deadlines and restarts a dead engine.
 
-The deadline task cannot tell why an engine is silent (stopped, stuck in a kernel, waiting for a device), so it kills any engine
-that misses a deadline.
+The reason for an engine's silence (stopped, stuck in a kernel, waiting for a device) is unknown, so
+any engine that misses a deadline is killed.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from ..engine_process import Death, Host
 from ..messages import Card, Command, Failed, Message, Report
 from ..settings import ServeOptions
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0  # seconds before an engine is started again; twice as long each time
-HEALTHY = 60.0  # seconds; once an engine has been ready for longer, its earlier deaths no longer count
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0  # seconds before a restart; doubled each time
+HEALTHY = 60.0  # seconds; earlier deaths no longer count once an engine has been ready for longer
 PATIENCE = 5.0  # seconds that an engine has to exit after it was asked to
 LINGER = 1.0  # seconds that an engine may take to exit after it closed its pipe
 TICK = 0.25  # seconds between two checks of the deadlines
-LOADING = 60.0  # seconds: the heartbeat timeout of an engine that loads is at least this
-SILENCE = 2.5  # seconds without a heartbeat (one is due every second) after which an engine gets no new requests
+LOADING = 60.0  # seconds; minimum heartbeat timeout of a loading engine
+SILENCE = 2.5  # seconds without a heartbeat (one per second) until an engine gets no new requests
 Deadline = Literal["start", "heartbeat", "step"]
 
 
@@ -39,11 +39,11 @@ class Owner(Protocol):
         ...
 
     def notice(self, *, silent: bool) -> None:
-        """Note whether the heartbeats of the engine are overdue. Called at every check of the deadlines."""
+        """Handle whether heartbeats are overdue. Called at every check of the deadlines."""
         ...
 
     def bury(self, death: Death, deadline: Deadline | None) -> None:
-        """Record a death before the next start, with the deadline that the engine missed, or None for another reason."""
+        """Record a death before the restart. `deadline` is the missed one, if any."""
         ...
 
 
@@ -56,8 +56,8 @@ class Link:
         self._closing = asyncio.Event()
         self._ready_since: float | None = None
         self._renewing = asyncio.Event()
-        # Each check of the deadlines adds `TICK` to the seconds since the start and to those of silence, so a pause of this
-        # process, in which it reads no messages, does not count against the engine.
+        # Time is counted in ticks of the deadline checks, not read from a clock: if this process is
+        # paused and reads no messages, the pause must not count against the engine.
         self._age, self._silence = 0.0, Silence()
         self._missed: Deadline | None = None
         self.failure = ""  # why the last engine could not be started
@@ -82,7 +82,7 @@ class Link:
         self._commands.put_nowait(None)
 
     async def run(self) -> None:
-        """Start the engine, and restart it when it dies, until it is asked to end, dies too often or cannot be made."""
+        """Run the engine, restarting it until it is closed, dies too often or cannot start."""
         loop, deaths, pause = asyncio.get_running_loop(), 0, FIRST_PAUSE
         self.failure = ""
         while not self._closing.is_set():
@@ -100,7 +100,7 @@ class Link:
                 pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _life(self) -> bool:
-        """Run one engine from its start to its end. Return whether `renew` ended it, so that the next one starts at once."""
+        """Run one engine until it ends. Return whether `renew` ended it."""
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         self._commands, self._ready_since, self._missed = asyncio.Queue(), None, None
         self._age, self._silence = 0.0, Silence()
@@ -165,11 +165,11 @@ class Link:
         self._host.kill(f"{reason} and was killed")
 
     def _overdue(self) -> tuple[Deadline, str] | None:
-        """Return the deadline that the engine has missed, and a message about it; None if it has missed none."""
+        """Return the deadline that the engine has missed, with a message; None if there is none."""
         options, loading = self._options, self._ready_since is None
         if loading and self._age >= options.start_timeout:
             return "start", f"was not ready within {options.start_timeout:g} seconds"
-        # Heartbeats of a loading engine may be late: code that loads a library or compiles a kernel can hold the interpreter.
+        # Heartbeats may be late during loading: importing or compiling can hold the GIL.
         limit = max(options.heartbeat_timeout, LOADING) if loading else options.heartbeat_timeout
         if self._silence.seconds >= limit:
             return "heartbeat", f"sent no heartbeat for {limit:g} seconds"
@@ -178,7 +178,7 @@ class Link:
         return None
 
     async def _write(self, pipe: Connection) -> None:
-        """Send all queued commands in one message, from a thread: a full pipe blocks until the engine's step ends."""
+        """Send queued commands in batches, from a thread: a full pipe blocks until a step ends."""
         loop, commands = asyncio.get_running_loop(), self._commands
         with ThreadPoolExecutor(1, "dlstep-writer") as thread:
             while True:

@@ -1,4 +1,4 @@
-"""Prometheus metrics: under vLLM's names where the meaning is the same, so that its dashboards work, else as dlstep_*."""
+"""Prometheus metrics: vLLM's names where the meaning is the same, else dlstep_*."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
@@ -12,7 +12,7 @@ RATIOS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0)
 
 
 class Metrics:
-    """Everything that `/metrics` shows, in a registry of its own."""
+    """All metrics of `/metrics`, in a separate registry."""
 
     def __init__(self, replicas: int = 1) -> None:
         self.registry = CollectorRegistry()
@@ -27,30 +27,32 @@ class Metrics:
             return Gauge(name, help_, labels, registry=self.registry)
 
         self._running = gauge("vllm:num_requests_running", "Requests that hold pages.")
-        self._waiting = gauge("vllm:num_requests_waiting", "Requests that wait, in the server or in the engine.")
-        self._used = gauge("vllm:kv_cache_usage_perc", "Share of the pages that requests hold; 1 is all.")
-        self._pages = gauge("dlstep_pages", "Pages of keys and values by use.", ("use",))
-        self.deaths = gauge("dlstep_engine_deaths", "How often the engine died since the server began.")
+        self._waiting = gauge("vllm:num_requests_waiting", "Requests waiting in the server or in the engine.")
+        self._used = gauge("vllm:kv_cache_usage_perc", "Fraction of the KV pages that requests hold (0 to 1).")
+        self._pages = gauge("dlstep_pages", "KV pages by use.", ("use",))
+        self.deaths = gauge("dlstep_engine_deaths", "Number of engine deaths since the server started.")
 
     def _counters(self) -> None:
         def counter(name: str, help_: str, labels: tuple[str, ...] = ()) -> Counter:
             return Counter(name, help_, labels, registry=self.registry)
 
-        self._prompt = counter("vllm:prompt_tokens", "Prompt tokens of requests that the engine began.")
+        self._prompt = counter("vllm:prompt_tokens", "Prompt tokens of requests that the engine started.")
         self._generated = counter("vllm:generation_tokens", "Emitted tokens of requests that ended.")
-        self._ended = counter("vllm:request_success", "Requests that ended, by the engine's reason.", ("finished_reason",))
-        self._preempted = counter("vllm:num_preemptions", "Requests that gave their pages to older ones.")
-        self._queries = counter("vllm:prefix_cache_queries", "Prompt tokens that were looked for in pages of other requests.")
-        self._hits = counter("vllm:prefix_cache_hits", "Prompt tokens that were found there.")
-        self._forwards = counter("dlstep_forwards", "Forwards: sampling ones, and those that only stored.", ("kind",))
-        self._computed = counter("dlstep_positions_computed", "Positions that forwards computed.")
-        self._wasted = counter("dlstep_positions_wasted", "Positions computed again, or for answers broken off.")
-        self._spent = counter("dlstep_engine_cpu_seconds", "Seconds of CPU of the engine, since it was loaded.")
-        self._passed = counter("dlstep_engine_busy_seconds", "Seconds in which the engine had something to do.")
+        self._ended = counter("vllm:request_success", "Requests that ended, by finish reason.", ("finished_reason",))
+        self._preempted = counter("vllm:num_preemptions", "Requests preempted for older ones.")
+        self._queries = counter("vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache.")
+        self._hits = counter("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.")
+        self._forwards = counter(
+            "dlstep_forwards", "Forward passes: those that sampled, and those that only stored KV.", ("kind",)
+        )
+        self._computed = counter("dlstep_positions_computed", "Positions computed by forward passes.")
+        self._wasted = counter("dlstep_positions_wasted", "Positions recomputed, or computed for aborted answers.")
+        self._spent = counter("dlstep_engine_cpu_seconds", "CPU seconds of the engine since it was loaded.")
+        self._passed = counter("dlstep_engine_busy_seconds", "Seconds in which the engine had requests.")
         self.missed = counter("dlstep_engine_timeouts", "Engines killed because they missed a deadline.", ("deadline",))
         for deadline in ("start", "heartbeat", "step"):
             self.missed.labels(deadline)
-        self.refused = counter("dlstep_requests_refused", "Requests refused because the queue was full.")
+        self.refused = counter("dlstep_requests_refused", "Requests rejected because the queue was full.")
         self.unlogged = counter("dlstep_log_lines_dropped", "Lines of the request log that could not be written.")
 
     def _histograms(self) -> None:
@@ -63,7 +65,7 @@ class Metrics:
         self._per_token = histogram(
             "vllm:request_time_per_output_token_seconds", "Seconds in the engine / emitted tokens.", SECONDS_PER_TOKEN
         )
-        self._per_forward = histogram("dlstep_tokens_per_forward", "Emitted tokens / forwards of an answer.", RATIOS)
+        self._per_forward = histogram("dlstep_tokens_per_forward", "Emitted tokens / forward passes of an answer.", RATIOS)
 
     def _of_replicas(self, replicas: int) -> None:
         def gauge(name: str, help_: str, *labels: str) -> Gauge:
@@ -75,16 +77,16 @@ class Metrics:
         self._up = gauge("up", "Whether a replica's engine is loaded.")
         self._busy = gauge("requests", "Requests of a replica by state.", "state")
         self._held = gauge("pages", "Pages of a replica by use.", "use")
-        self._died = gauge("deaths", "How often a replica's engine died.")
+        self._died = gauge("deaths", "Number of deaths of a replica's engine.")
         self._rows = counter("positions_computed", "Positions that a replica computed.")
         self._looked = counter("prompt_tokens", "Prompt tokens of a replica's requests.")
-        self._found = counter("cached_tokens", "Those of them that were found in its pages.")
+        self._found = counter("cached_tokens", "Prompt tokens found in a replica's pages.")
         for number in range(replicas):
             self.replica(number, Load(), 0, 0, up=False)
             self._count(number, Work())
 
     def text(self) -> bytes:
-        """The exposition format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
     def _count(self, number: int, work: Work) -> None:
@@ -93,7 +95,7 @@ class Metrics:
         self._found.labels(number).inc(work.cached_tokens)
 
     def replica(self, number: int, load: Load, waiting: int, deaths: int, *, up: bool) -> None:
-        """Note how a replica stands; of its requests, `waiting` do not run."""
+        """Set the gauges of a replica. `waiting` of its requests are not running."""
         self._up.labels(number).set(up)
         self._died.labels(number).set(deaths)
         for state, requests in (("running", load.running), ("waiting", waiting)):
@@ -102,7 +104,7 @@ class Metrics:
             self._held.labels(number, use).set(pages)
 
     def work(self, number: int, report: Report) -> None:
-        """Count what the engine of a replica did."""
+        """Count the work of a replica's engine."""
         work = report.work
         self._count(number, work)
         self._forwards.labels("sampling").inc(work.sampling_forwards)
@@ -117,7 +119,7 @@ class Metrics:
         self._passed.inc(report.busy_seconds)
 
     def load(self, load: Load, waiting: int) -> None:
-        """Note who runs and waits, and who holds the pages."""
+        """Set the gauges of all requests and pages."""
         self._running.set(load.running)
         self._waiting.set(waiting)
         pages = {"owned": load.pages_owned, "cached": load.pages_cached, "free": load.pages_free}

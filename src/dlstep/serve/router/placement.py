@@ -1,4 +1,4 @@
-"""Which replica answers a request: the one that has most of its prompt in pages, unless that one has too much to do."""
+"""Placement of requests: the replica with the longest cached prefix, unless it is overloaded."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence as Items
@@ -10,13 +10,13 @@ from ...core import Request, State
 from ...core.cache import prefix_keys
 from ...core.lifecycle import sized
 
-SHARE = 1.5  # a replica may have this many times the requests that it would have if all had equally many
-MOST_PAGES = 256  # of a prompt that are looked at
+SHARE = 1.5  # maximum number of requests of a replica, as a multiple of the mean
+MOST_PAGES = 256  # pages of a prompt that are considered
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A replica that takes requests: how many it has, and how many pages of the prompt it knows from the first on."""
+    """A replica with room: its number of requests, and its number of leading prompt pages."""
 
     number: int
     requests: int
@@ -24,25 +24,26 @@ class Standing:
 
 
 def choose(standings: Items[Standing], most: int) -> int:
-    """The number of the replica for a request, of at least one that has fewer than `most` requests.
+    """Return the number of the replica for a request. One must have fewer than `most` requests.
 
-    Of those it is the one that knows most pages; of equals the one with the fewest requests, then the first. So equal prompts
-    stay together until their replica has its share, and more replicas come to know a beginning that is frequent.
+    Among those, prefer the one with most prompt pages, then with the fewest requests, then the first.
+    So equal prompts stay together until their replica is full, then spread to more replicas.
     """
     within = [standing for standing in standings if standing.requests < most]
     return min(within, key=lambda standing: (-standing.known, standing.requests, standing.number)).number
 
 
 def bound(requests: int, replicas: int) -> int:
-    """Most requests of a replica when these replicas, which have so many in all, get one more.
+    """Return the maximum number of requests per replica when one is added to `requests` in total.
 
-    It is `SHARE` times their mean, rounded up, as in consistent hashing with bounded loads. One replica is always below it.
+    It is `SHARE` times the mean, rounded up, as in consistent hashing with bounded loads. At least
+    one replica is always below it.
     """
     return ceil(SHARE * (requests + 1) / replicas)
 
 
 def page_keys(first: State, request: Request) -> tuple[bytes, ...]:
-    """The core's keys of the first pages of a prompt, on an engine that begins in state `first`; none if it shares none."""
+    """Return the prefix-cache keys of a prompt's first pages; empty without prefix caching."""
     config = first.config
     if not config.enable_prefix_caching:
         return ()
@@ -51,7 +52,7 @@ def page_keys(first: State, request: Request) -> tuple[bytes, ...]:
 
 
 class Pages:
-    """The pages that a replica was asked to compute, the newest `most` of them. It may have lost some of them."""
+    """The newest `most` pages that a replica was sent. It may have evicted some of them."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -61,7 +62,7 @@ class Pages:
         return len(self._keys)
 
     def known(self, keys: Iterable[bytes]) -> int:
-        """How many of the keys are known, from the first on."""
+        """Return the number of leading keys that are known."""
         count = 0
         for key in keys:
             if key not in self._keys:
@@ -70,8 +71,8 @@ class Pages:
         return count
 
     def learn(self, keys: Items[bytes]) -> None:
-        """Know these keys from now on, and forget the oldest ones where that is too many."""
-        for key in reversed(keys):  # the first page is the last to go
+        """Add keys, and forget the oldest ones above the limit."""
+        for key in reversed(keys):  # so the first page is forgotten last
             self._keys[key] = None
             self._keys.move_to_end(key)
         while len(self._keys) > self._most:

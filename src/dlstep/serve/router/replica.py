@@ -1,4 +1,4 @@
-"""The front's view of one engine: its phase, the requests that it was sent, and the pages that it should have."""
+"""The front's view of one engine: its phase, the requests sent to it, and its expected pages."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,15 +12,15 @@ from .link import Deadline, Link
 from .placement import Pages, Standing
 from .tickets import Ticket
 
-AHEAD = 8  # requests that an engine is sent beyond the number that it decodes at a time
+AHEAD = 8  # requests sent to an engine beyond the number that it decodes concurrently
 Phase = Literal["loading", "ready", "silent", "restarting", "resting", "failed"]
 
 
 class Replica:
     """An engine and its link.
 
-    `resting`: it takes no new request, because a restart was requested. `silent`: it takes none, because its heartbeats are
-    overdue; the next heartbeat makes it ready again, and without one it is killed.
+    `resting`: it accepts no new requests, because a restart was requested. `silent`: it accepts none,
+    because its heartbeats are overdue. The next heartbeat makes it ready; without one it is killed.
 
     Args:
         number: Index among the replicas.
@@ -28,7 +28,7 @@ class Replica:
         options: Limits on restarts, and the deadlines.
         heard: Called with each message.
         turned: Called when the engine becomes silent, or ready again.
-        died: Called for each death before the next start, with the deadline that the engine missed, or None.
+        died: Called for each death before the restart, with the deadline that was missed, or None.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class Replica:
         self.load = Load()
         self.card: Card | None = None
         self.sent: dict[int, Ticket] = {}
-        self.abandoned: set[int] = set()  # ids of tickets that the front ended although the engine may still run them
-        self.meeting: asyncio.Task[None] | None = None  # prepares the front for the model; requests come after it
+        self.abandoned: set[int] = set()  # ids of tickets that ended in the front only
+        self.meeting: asyncio.Task[None] | None = None  # prepares the front for the model
         self.link = Link(host, options, self)
         self._heard, self._turned, self._died = heard, turned, died
         self._pages = Pages(0)
@@ -61,15 +61,15 @@ class Replica:
 
     @property
     def busy(self) -> bool:
-        """Whether the engine has a request that it has not ended."""
+        """Whether the engine has unfinished requests."""
         return bool(self.sent or self.abandoned)
 
     def hear(self, message: Message) -> None:
-        """Pass a message on."""
+        """Pass a message to the front."""
         self._heard(self, message)
 
     def notice(self, *, silent: bool) -> None:
-        """Make a ready replica silent while the heartbeats of its engine are overdue, then ready again."""
+        """Switch between ready and silent as heartbeats become overdue or resume."""
         if self.phase == ("ready" if silent else "silent"):
             self.set_phase("silent" if silent else "ready")
             self._turned()
@@ -127,14 +127,14 @@ class Replica:
 
     @property
     def takes(self) -> bool:
-        """Whether it takes requests now."""
+        """Whether the replica accepts requests now."""
         return self.phase == "ready" and self.has_room
 
     @property
     def takes_forks(self) -> bool:
-        """Whether it takes forks of requests that its engine keeps; a resting engine keeps them until it ends."""
+        """Whether the replica accepts forks of its kept requests. A resting engine still does."""
         return self.phase in ("ready", "resting") and self.has_room
 
     def standing(self, keys: tuple[bytes, ...]) -> Standing:
-        """Return the number of its requests, and how many of the pages of a prompt (`keys`) it should have."""
+        """Return its numbers of requests and of leading prompt pages (`keys`) it should have."""
         return Standing(self.number, len(self.sent), self._pages.known(keys))

@@ -1,4 +1,4 @@
-"""A ticket is one answer as the HTTP process knows it, from its arrival to its end."""
+"""Tickets: the state of one answer in the HTTP process, from arrival to end."""
 
 from asyncio import TimerHandle
 from collections.abc import Callable
@@ -15,9 +15,10 @@ Fault = Literal["", "queue_timeout", "engine_died", "engine_timeout", "engine_er
 
 @dataclass(eq=False, slots=True)
 class Ticket:
-    """One answer under way. `changed` is called after every change; `arrived`, `sent`, `first` and `ended` are times.
+    """One answer. `changed` is called after every change.
 
-    `fault` says what went wrong, if nothing of the answer is worth having; `error` says it in words.
+    `arrived`, `sent`, `first` (token) and `ended` are times of the event loop in seconds. `fault` is
+    the kind of failure if the answer is unusable; `error` is the message.
     """
 
     submit: Submit
@@ -35,42 +36,42 @@ class Ticket:
     ended: float | None = None
     ending: Ending | None = None
     fault: Fault = ""
-    # Where steps are told: the sequence as it came in, its frames, and when each of them was here.
+    # With steps: the initial sequence, its frames, and the arrival time of each frame.
     opening: Sequence | None = None
     frames: list[Frame] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
-    size: int = 0  # positions of all frames
-    whole: bool = False  # nobody reads it before its end
-    replica: int | None = None  # whose engine has it, or had it last
+    size: int = 0  # positions in all frames
+    whole: bool = False  # the client gets nothing before the end
+    replica: int | None = None  # the replica that it was last sent to
     begun_again: bool = False
     cancelled: str = ""  # the reason to end early; empty if not cancelled
-    # Until it ends: the keys of the pages of its prompt, and the timers that end it.
+    # Until it ends: the keys of its prompt's pages, and the timers that end it.
     keys: tuple[bytes, ...] = ()
     queue_timer: TimerHandle | None = None
     timers: list[TimerHandle] = field(default_factory=list)
-    # Of steps and forks: the replica whose engine keeps its steps, the answer that it begins at
-    # (while it waits, if it is a fork), and how many forks of it wait.
+    # For forks: the replica whose engine keeps the steps of this answer, the answer that this one
+    # forks (while it waits), and the number of waiting forks of this answer.
     keeper: int | None = None
     parent: Optional["Ticket"] = None
     forks: int = 0
 
     @property
     def id(self) -> int:
-        """The number of the request in the engine."""
+        """The id of the request in the engine."""
         return self.submit.id
 
     @property
     def error(self) -> str:
-        """Why the answer failed or was broken off; empty otherwise."""
+        """Why the answer failed or was aborted; empty otherwise."""
         return self.ending.error if self.ending else ""
 
     @property
     def tokens_per_forward(self) -> float:
-        """Emitted tokens / forwards; 0 before the first."""
+        """Emitted tokens per forward pass; 0 before the first."""
         return len(self.tokens) / self.nfe if self.nfe else 0.0
 
     def take(self, news: News, now: float) -> None:
-        """Take in what a step changed."""
+        """Apply the changes of a step."""
         self.tokens += news.tokens
         self.probabilities += news.probabilities
         for frame in news.frames:
@@ -85,30 +86,33 @@ class Ticket:
 
     @property
     def can_begin_again(self) -> bool:
-        """Whether nothing was told of it, so that another engine may answer it; once only, for it may be what kills them."""
+        """Whether another engine may restart it: its client has received nothing.
+
+        Only once, because the request itself may have killed the engine.
+        """
         told = bool(self.nfe) and not self.whole
         return not (told or self.begun_again or self.submit.steps or self.submit.origin is not None)
 
     def begin_again(self) -> None:
-        """Forget what an engine answered that is gone; it waits for another one."""
+        """Discard the partial answer of a dead engine, to restart on another one."""
         self.tokens.clear()
         self.probabilities.clear()
         self.cells, self.steps, self.nfe, self.cached = (), 0, 0, 0
         self.sent, self.begun_again = None, True
 
     def release(self) -> None:
-        """Give up what only an answer under way needs."""
+        """Cancel the timers and release what only a running answer needs."""
         for timer in self.timers if self.queue_timer is None else (self.queue_timer, *self.timers):
             timer.cancel()
         self.keys, self.queue_timer, self.timers, self.parent = (), None, [], None
 
     def open(self, opening: Sequence, frame: Frame) -> None:
-        """Begin to tell steps, by the frame before the first forward."""
+        """Begin recording steps, with the frame before the first forward pass."""
         self.opening = opening
         self.show(frame, self.arrived)
 
     def show(self, frame: Frame, now: float) -> None:
-        """Take in a frame."""
+        """Append a frame."""
         self.tokens += frame.tokens
         self.probabilities += frame.probabilities
         self.frames.append(frame)
@@ -116,9 +120,9 @@ class Ticket:
         self.times.append(now - self.arrived)
 
     def end(self, ending: Ending, now: float, fault: Fault = "") -> None:
-        """End it; nothing comes after that."""
+        """End the answer. No changes may follow."""
         self.ending, self.ended, self.fault, self.cells = ending, now, fault, ()
-        if self.frames and self.frames[-1].ending is None:  # the engine does not know it, or knows it no more
+        if self.frames and self.frames[-1].ending is None:  # not ended by the engine
             last = self.frames[-1]
             self.show(last._replace(seq=last.seq + 1, tokens=(), probabilities=(), packed_cells=b"", packed_chances=b"",
                                     fed=None, ending=ending), now)  # fmt: skip

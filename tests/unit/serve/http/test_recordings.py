@@ -269,7 +269,7 @@ def test_what_the_engine_kept_dies_with_it() -> None:
         assert {each.result().status_code for each in begun} == {503}
         assert fork.result().json()["error"]["message"] == "the engine died, and with it the step to fork at"
         response = http.get(f"/v1/requests/{old}/steps")
-        assert response.status_code == 404 and "its engine has died 1 times, and what it kept" in response.text
+        assert response.status_code == 404 and "its engine has died 1 times and lost its kept steps" in response.text
         assert kept(http, waiting.result())[0]["ended"], "the next engine had what waited"
         assert texts_of(forked(server, waiting.result(), seq=0)) == kept(http, waiting.result())[0]["text"]
 
