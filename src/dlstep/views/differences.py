@@ -68,7 +68,7 @@ class RequestDiff:
     def said(self) -> list[str]:
         """The parts of the difference as texts, without tokens."""
         said = [f"{len(found)} {kind}" for kind in _KINDS if (found := self.of_kind(kind))]
-        said += [f"{self.drafts} drafted anew"] if self.drafts else []
+        said += [f"{self.drafts} drafted again"] if self.drafts else []
         said += [str(move.new) if self.fate == "came" else str(move) for move in self.moves]
         return said or [f"other {name}" for name in self.others]
 

@@ -348,7 +348,7 @@ def test_a_conversation_goes_on(browser: Browser, template: Path) -> None:
         expect(page.locator(".lane .badge")).to_have_text("B")
         watched.ended()
         assert watched.answers() == [answer(f"{STORY}{answer(STORY)}{OTHER}")]
-        page.locator("#anew").click()
+        page.locator("#restart").click()
         expect(page.locator("#turns")).to_be_hidden()
         page.locator("#chat").uncheck()
         ask(watched, OTHER)

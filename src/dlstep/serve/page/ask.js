@@ -29,7 +29,7 @@ export class Ask {
     });
     the("rival").addEventListener("click", () => this.add());
     the("chat").addEventListener("change", () => this.talk());
-    the("anew").addEventListener("click", () => this.forget());
+    the("restart").addEventListener("click", () => this.forget());
   }
 
   /** Make the controls, once the server has told its options. */
@@ -58,7 +58,7 @@ export class Ask {
     const talks = the("chat").checked && this.known?.chat;
     say(the("prompt-label"), talks ? "Your turn" : "Prompt");
     the("turns").hidden = !talks || !this.turns.length;
-    the("anew").hidden = !talks || !this.turns.length;
+    the("restart").hidden = !talks || !this.turns.length;
     fill(the("turns"), ...this.turns.map((turn) => make("li", {}, make("b", { text: turn.role === "user" ? "You" : "Model" }), " ", short(shown(turn.content), 400))));
   }
 

@@ -66,7 +66,7 @@ export function branch(parent, index) {
   return { ...EMPTY, moments, tokens: parent.tokens.slice(0, settled), width, parent: told, first: index, earlier };
 }
 
-/** Seconds that a run took up to a moment, those of its parents before the forks included; null where nobody measured them. */
+/** Seconds that a run took up to a moment, including its parents before the forks; null if they were not measured. */
 export function secondsAt(run, index) {
   const seconds = run.moments[index]?.seconds ?? null;
   return seconds === null ? null : seconds + (index >= run.first ? run.earlier : 0);
@@ -96,7 +96,7 @@ export function clamped(run, index) {
   return Math.min(index, run.moments.length - 1);
 }
 
-/** The frames that a run had of its own, the first with its head: those of its parent are the parent's. */
+/** The frames of a run without those of its parent; the first one has the head. */
 export function framesOf(run) {
   return run.moments.slice(run.first).map((moment, offset) => {
     const place = run.first + offset;
