@@ -53,7 +53,7 @@ MUTANTS = (
         "a window does not grow", SLIDING, "block.end + self.window - len(block.undecided)", "block.undecided[0] + self.window"
     ),
     change("a window has no greatest width", SLIDING, "return end if self.max_window is None else", "return end if True else"),
-    change("what is decided in a window is shared out", SLIDING, "block.opened, anew=True)", "block.opened)"),
+    change("what is decided in a window is shared out", SLIDING, "block.opened, restart=True)", "block.opened)"),
     change(
         "a window is refreshed one position late", SLIDING, "if since >= self.refresh_count:", "if since > self.refresh_count:"
     ),
