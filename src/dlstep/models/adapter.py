@@ -172,7 +172,7 @@ def _pairs(
 
 
 def _misfits(adapter: Adapter, module: str, parts: Mapping[str, Tensor], sizes: Mapping[str, Shape]) -> list[str]:
-    """Return problems with an adapter's tensors for one module, which needs these `sizes`."""
+    """Return the problems of an adapter's tensors for one module, which needs one tensor of each of these `sizes`."""
     name = f"{adapter.prefix}{module}"
     return [
         *(f"missing: {name}.{part}" for part in sizes if part not in parts),

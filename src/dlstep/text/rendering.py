@@ -12,12 +12,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Timer
 from time import monotonic
 from typing import Any
 
 START_SECONDS = 60.0  # for the process to start on a busy machine
 RENDER_SECONDS = 10.0
+GRACE_SECONDS = 2.0  # after which a process that did not end itself is killed, because it was stopped
 LONGEST_TEMPLATE = 1 << 18  # characters
 WORKER = Path(__file__).with_name("_template_worker.py")
 END_OF_LAST = "CONTINUE_FINAL_MESSAGE_TAG "  # marks where an answer continues the last message
@@ -40,10 +41,10 @@ class Renderer:
             try:
                 if self._process is None:
                     self._process = _process()
-                    if _asked(self._process, pickle.dumps((START_SECONDS, "", {}))) is None:
+                    if _asked(self._process, pickle.dumps((START_SECONDS, "", {})), START_SECONDS) is None:
                         raise ValueError(f"the process that renders templates did not start: {sys.executable} {WORKER}")
                 begun = monotonic()
-                answer = _asked(self._process, job)
+                answer = _asked(self._process, job, RENDER_SECONDS)
             except BaseException:  # even KeyboardInterrupt: the next call must not read this answer
                 self._end()
                 raise
@@ -81,15 +82,22 @@ def _process() -> subprocess.Popen[bytes]:
     )
 
 
-def _asked(process: subprocess.Popen[bytes], job: bytes) -> dict[str, str] | None:
-    """Send a job and return its answer; None if the process ended without one."""
+def _asked(process: subprocess.Popen[bytes], job: bytes, seconds: float) -> dict[str, str] | None:
+    """Send a job and return its answer; None if the process ended without one or was killed after `seconds`."""
     assert process.stdin is not None and process.stdout is not None, "both are pipes"
+    # The process limits its own time, so that it also ends without a parent. A stopped process cannot: the parent kills it.
+    deadline = Timer(seconds + GRACE_SECONDS, process.kill)
+    deadline.daemon = True
+    deadline.start()
     try:
         process.stdin.write(job)
         process.stdin.flush()
+        line = process.stdout.readline()
     except OSError:
         return None
-    line = process.stdout.readline()
+    finally:
+        deadline.cancel()
+        deadline.join()
     return json.loads(line) if line.endswith(b"\n") else None
 
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from benchmarks import tune_kernels
-from dlstep.bench.busy import kind_of
 from dlstep.bench.ceilings import Ceilings
 from dlstep.bench.decode_shape import DecodeRow, Load, measure_shape
 from dlstep.bench.shapes import SHAPES, Shape, random_checkpoint
@@ -118,18 +117,3 @@ def test_kernels_need_a_device(capsys: pytest.CaptureFixture[str]) -> None:
     assert "kernels are measured on a CUDA device" in capsys.readouterr().err
     with pytest.raises(ValueError, match="kernels are measured on a CUDA device"):
         next(tune_kernels.tune())
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("_attend", "attention"),
-        ("_multiply_gated", "experts"),
-        ("void cutlass::device_kernel<...>", "products"),
-        ("nvjet_sm90_tst_192x64", "products"),
-        ("_read_head", "head"),
-        ("triton_red_fused_rsqrt_0", "others"),
-    ],
-)
-def test_kernels_are_known_by_what_they_do(name: str, kind: str) -> None:
-    assert kind_of(name) == kind

@@ -24,7 +24,7 @@ from dlstep.evaluate.space import TuneOptions
 from dlstep.evaluate.tuning import Silent, tune
 from dlstep.tiny import problems, score
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 Captured = pytest.CaptureFixture[str]
 QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
 ARGUMENTS = ["tune", "--over", "accept_threshold=0.3,0.9", "add_block_threshold=0.1,0.9", "--problems", "12", "--held_out", "8"]

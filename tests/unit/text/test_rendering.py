@@ -256,6 +256,20 @@ def test_a_process_that_was_killed_between_renderings_is_replaced(renderer: Rend
     assert process_of(renderer) is not process
 
 
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_a_stopped_process_is_replaced(size: int, renderer: Renderer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGSTOP also stops the time limit inside the process; a large job does not even fit into its pipe."""
+    monkeypatch.setattr(rendering, "RENDER_SECONDS", 0.5)
+    monkeypatch.setattr(rendering, "GRACE_SECONDS", 0.5)
+    assert renderer.render("{{ text }}", {"text": "a"}) == "a"
+    process_of(renderer).send_signal(signal.SIGSTOP)
+    begin = time.monotonic()
+    with pytest.raises(ValueError, match=r"it takes more than 0\.5 seconds"):
+        renderer.render("{{ text }}", {"text": "b" * size})
+    assert time.monotonic() - begin < 30.0
+    assert renderer.render("{{ text }}", {"text": "c"}) == "c"
+
+
 def test_the_answer_to_an_interrupted_rendering_is_never_read(renderer: Renderer, monkeypatch: pytest.MonkeyPatch) -> None:
     process = process_of(renderer)
 
