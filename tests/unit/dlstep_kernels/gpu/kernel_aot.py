@@ -5,6 +5,7 @@ parallel, and writes `aot.json`; triton keeps what it compiled under `build/kern
 """
 
 import argparse
+import ast
 import hashlib
 import json
 import os
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 ROOT = Path(__file__).parents[4]
 COMMAND = [sys.executable, "-m", "tests.unit.dlstep_kernels.gpu.kernel_aot"]  # in `ROOT`
@@ -51,7 +52,7 @@ class _Absent:
 
 
 def source_digest(kernel: Any) -> str:
-    """A hash of the text of a kernel and of all functions that it calls, wherever in their files they stand."""
+    """Return a hash of the code of a kernel and of all functions it calls, without comments and docstrings."""
     from triton.runtime.jit import JITCallable
 
     texts: dict[str, str] = {}
@@ -60,8 +61,10 @@ def source_digest(kernel: Any) -> str:
         function = pending.pop()
         name = f"{function.fn.__module__}.{function.fn.__qualname__}"
         if name not in texts:
-            texts[name] = function.src
-            named = (function.fn.__globals__.get(word) for word in set(re.findall(r"\w+", function.src)))
+            tree = ast.parse(function.src)
+            body = cast(ast.FunctionDef, tree.body[0]).body
+            texts[name] = ast.dump(ast.Module(body[1:] if ast.get_docstring(tree.body[0]) else body, []))
+            named = (function.fn.__globals__.get(word) for word in set(re.findall(r"\w+", texts[name])))
             pending += [one for one in named if isinstance(one, JITCallable) and one.fn.__module__.startswith("dlstep")]
     return hashlib.sha256("\n".join(texts[name] for name in sorted(texts)).encode()).hexdigest()[:16]
 
