@@ -19,7 +19,7 @@ from dlstep.bench.busy import busy
 from dlstep.bench.ceilings import Ceilings, measure_ceilings
 from dlstep.bench.kernel.measure import kernel_device
 from dlstep.bench.roofline import least_us, network_of
-from dlstep.bench.script import taken
+from dlstep.bench.script import unmasked
 from dlstep.bench.shapes import SHAPES, random_checkpoint
 from dlstep.core import Config, Plan, Request, SamplingParams, State, Strategy, add, commit, init, schedule
 from dlstep.core.lifecycle import least_pages
@@ -149,18 +149,18 @@ class Cells:
 
         while state.waiting or not all(sequence.steps for sequence in state.running):
             step()
-        prefilled, taken_before = perf_counter(), sum(taken(sequence) - context for sequence in state.running)
+        prefilled, unmasked_before = perf_counter(), sum(unmasked(sequence) - context for sequence in state.running)
         steps.clear()
         while not state.done and busy_us is None:
             if profiled and len(steps) == PROFILED:
-                found = busy(lambda: repeat(step, PROFILED))
-                busy_us = found.us / PROFILED if found else None
+                device_time = busy(lambda: repeat(step, PROFILED))
+                busy_us = device_time.us / PROFILED if device_time else None
                 break
             step()
         done = perf_counter()
         live = tuple([each for each in steps if len(each[1].spans) == batch])
         forwards = sum(len(plan.spans) for _, plan, _ in steps)
-        tokens = batch * ANSWER - taken_before
+        tokens = batch * ANSWER - unmasked_before
         return Run(done - begin, prefilled - begin, done - prefilled, tokens, forwards, live, busy_us)
 
     def rows(self, ceilings: Ceilings) -> Iterator[Cell]:

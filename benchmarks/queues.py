@@ -78,12 +78,12 @@ def serve(state: State, requests: int, *, prunes: bool, clock: Callable[[], floa
     """Return seconds per request for serving `requests` from `state`, replacing each that ends."""
     driver = ClockedDriver(clock)
     decode = Decode(state, driver, prunes=prunes)
-    fresh = count(state.arrivals)
+    fresh = count(state.next_seq_id)
     start, served = clock(), 0
     for _ in range(BATCH):
         decode.add(request(next(fresh)))
     while served < requests:
-        ended = sum(update.ending is not None for update in decode.step())
+        ended = sum(update.finish_info is not None for update in decode.step())
         served += ended
         for _ in range(ended):
             decode.add(request(next(fresh)))

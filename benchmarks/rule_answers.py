@@ -6,8 +6,8 @@ from random import Random
 from typing import Any
 
 from dlstep import rules
-from dlstep.bench.answers import BLOCK, BUFFER, EOS, MASK, RowsOf, Script, one_a_block, two_tokens, whole_blocks
-from dlstep.core import Rows, Rule, Span, Wants
+from dlstep.bench.answers import BLOCK, BUFFER, EOS, MASK, RowsOf, StrategyScript, one_a_block, two_tokens, whole_blocks
+from dlstep.core import Rule, SampleSpec, Span, SpanSamples
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
 
@@ -23,47 +23,47 @@ _PARTS = Quota(steps_per_block=BLOCK // 2)  # for `early_commit`
 _WHOLE = {"block_size": ANSWER, "cache": "none"}
 
 CARRIERS = {
-    "multi_bd": Script("multi_bd", _GRID, whole_blocks, two_tokens),
+    "multi_bd": StrategyScript("multi_bd", _GRID, whole_blocks, two_tokens),
     # `one_a_block` gives one position of each of two blocks 0.6, the others 0.5.
-    "multi_bd, two blocks": Script("multi_bd", _TWO_BLOCKS | {"rule": Threshold(0.55)}, whole_blocks, one_a_block),
-    "multi_bd, one block": Script("multi_bd", _ONE_BLOCK, whole_blocks, two_tokens),
-    "dual_cache": Script("dual_cache", _CANVAS, whole_blocks, two_tokens),
+    "multi_bd, two blocks": StrategyScript("multi_bd", _TWO_BLOCKS | {"rule": Threshold(0.55)}, whole_blocks, one_a_block),
+    "multi_bd, one block": StrategyScript("multi_bd", _ONE_BLOCK, whole_blocks, two_tokens),
+    "dual_cache": StrategyScript("dual_cache", _CANVAS, whole_blocks, two_tokens),
     # `whole_blocks` would fill the whole answer at once.
-    "dual_cache, one block": Script("dual_cache", _WHOLE, two_tokens, two_tokens),
+    "dual_cache, one block": StrategyScript("dual_cache", _WHOLE, two_tokens, two_tokens),
 }
 
 
-def with_statistics(wants: Wants, answers: Callable[[Random], RowsOf]) -> Callable[[Random], RowsOf]:
-    """Return the same answers with the entropies, margins and most probable ids that `wants`
+def with_statistics(sample_spec: SampleSpec, answers: Callable[[Random], RowsOf]) -> Callable[[Random], RowsOf]:
+    """Return the same answers with the entropies, margins and most probable ids that `sample_spec`
     requests.
 
     The most probable id of a masked position stays the same between most forward passes.
     """
 
     def made(random: Random) -> RowsOf:
-        plain, best = answers(random), wants.best
+        plain, best = answers(random), sample_spec.best
 
-        def rows(span: Span) -> Rows:
-            given = plain(span)
-            tokens, chances = given.tokens, given.probabilities
+        def rows(span: Span) -> SpanSamples:
+            samples = plain(span)
+            tokens, chances = samples.tokens, samples.probabilities
             ids: tuple[int, ...] = ()
             most: tuple[float, ...] = ()
             if best:
                 start = span.start
-                fed = [span.tokens[position - start] if position < span.stop else MASK for position in span.wanted]
+                fed = [span.tokens[position - start] if position < span.stop else MASK for position in span.sampled]
                 tops = [
                     (position * 31 + (random.random() < 0.25)) % EOS if token == MASK else token
-                    for position, token in zip(span.wanted, fed, strict=True)
+                    for position, token in zip(span.sampled, fed, strict=True)
                 ]
                 tokens = tuple(tops)
                 ids = tuple([(top ^ rank) % EOS for top in tops for rank in range(best)])
                 most = tuple([chance if not rank else (1.0 - chance) * 0.5**rank for chance in chances for rank in range(best)])
             entropies = tuple([_ENTROPY if chance > _SURE else _DOUBT + chance for chance in chances])
-            return Rows(
+            return SpanSamples(
                 tokens,
                 chances,
-                entropies if "entropy" in wants.statistics else (),
-                chances if "margin" in wants.statistics else (),
+                entropies if "entropy" in sample_spec.statistics else (),
+                chances if "margin" in sample_spec.statistics else (),
                 ids,
                 most,
             )
@@ -73,15 +73,15 @@ def with_statistics(wants: Wants, answers: Callable[[Random], RowsOf]) -> Callab
     return made
 
 
-def _script(carrier: str, blocks: dict[str, Any], name: str, **options: Any) -> tuple[str, Script]:
+def _script(carrier: str, blocks: dict[str, Any], name: str, **options: Any) -> tuple[str, StrategyScript]:
     """Return the name of the baseline, and the script of the rule with its options."""
     rule: Rule = rules.load(name)(**options)
     plain = CARRIERS[carrier]
-    whole, steady = (with_statistics(rule.wants, answers) for answers in (plain.whole, plain.steady))
-    return carrier, Script(plain.strategy, blocks | {"rule": rule}, whole, steady)
+    whole, steady = (with_statistics(rule.sample_spec, answers) for answers in (plain.whole, plain.steady))
+    return carrier, StrategyScript(plain.strategy, blocks | {"rule": rule}, whole, steady)
 
 
-def rule_scripts() -> dict[str, tuple[str, Script]]:
+def rule_scripts() -> dict[str, tuple[str, StrategyScript]]:
     """Return each rule, some in several forms, with the baseline that its cost is compared with."""
     grid, two, one, canvas, whole = CARRIERS
     return {
@@ -102,7 +102,7 @@ def rule_scripts() -> dict[str, tuple[str, Script]]:
         "quota drawn": _script(two, _TWO_BLOCKS, "quota", order="margin", order_temperature=0.5),
         "saber": _script(two, _TWO_BLOCKS, "saber"),
         "running_confidence": _script(two, _TWO_BLOCKS, "running_confidence"),
-        "remdm": _script(two, _TWO_BLOCKS, "remdm", remask_forwards=BLOCK // 8),  # more would take fewer tokens a step
+        "remdm": _script(two, _TWO_BLOCKS, "remdm", remask_forwards=BLOCK // 8),  # more would unmask fewer tokens a step
         "remdm cap": _script(one, _ONE_BLOCK, "remdm", variant="cap", steps_per_block=20),
         "remdm rescale": _script(one, _ONE_BLOCK, "remdm", variant="rescale", steps_per_block=20),
         "remdm conf": _script(one, _ONE_BLOCK, "remdm", variant="conf", steps_per_block=20),

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from random import Random
 
-from dlstep.bench.answers import Script
+from dlstep.bench.answers import StrategyScript
 from dlstep.bench.host import STEPS, build_script, least_times, mean_us
-from dlstep.bench.script import taken
+from dlstep.bench.script import unmasked
 from dlstep.bench.torch_lowering import TorchLowering
 from dlstep.core import State, commit, schedule
 from dlstep.testing.scripted import ScriptedDriver
@@ -47,7 +47,8 @@ class RuleCost:
 
 
 def known_forms(rule: str) -> tuple[str, ...]:
-    """Return the measured forms of a rule, or of `all` rules. Raises ValueError for unknown names."""
+    """Return the measured forms of a rule, or of `all` rules. Raises ValueError for unknown
+    names."""
     labels = tuple(rule_scripts())
     found = labels if rule == "all" else tuple(label for label in labels if label.partition(" ")[0] == rule)
     if not found:
@@ -57,7 +58,8 @@ def known_forms(rule: str) -> tuple[str, ...]:
 
 
 def measure_rules(rule: str, batches: tuple[int, ...], lengths: tuple[int, ...]) -> Iterator[RuleCost]:
-    """Yield a row for each form of a rule, length and batch, each measured in a separate process."""
+    """Yield a row for each form of a rule, length and batch, each measured in a separate
+    process."""
     forms = known_forms(rule)
     fresh = ProcessPoolExecutor(max_workers=1, max_tasks_per_child=1, mp_context=get_context("spawn"))
     with fresh as processes:
@@ -71,20 +73,22 @@ def measure_rule(form: str, length: int, batch: int) -> RuleCost:
     carrier, script = rule_scripts()[form]
     states = [(build_script(script, "prompt", length, batch), script) for script in (CARRIERS[carrier], script)]
     plain, own = (mean_us(steps, batch) for steps in least_times(states, TorchLowering))
-    wanted, tokens = rates(*states[1])
+    sampled, tokens = rates(*states[1])
     planned, committed, lowered, unpacked = own
-    return RuleCost(form, length, batch, wanted, tokens, planned, lowered, unpacked, committed, round(sum(own) / sum(plain), 2))
+    return RuleCost(
+        form, length, batch, sampled, tokens, planned, lowered, unpacked, committed, round(sum(own) / sum(plain), 2)
+    )
 
 
-def rates(state: State, script: Script) -> tuple[float, float]:
+def rates(state: State, script: StrategyScript) -> tuple[float, float]:
     """Return how many positions a step samples per request, and how many it unmasks."""
-    driver, wanted, batch = ScriptedDriver(script.steady(Random(0))), 0, len(state.running)
-    before = sum(map(taken, state.running))
+    driver, sampled, batch = ScriptedDriver(script.steady(Random(0))), 0, len(state.running)
+    before = sum(map(unmasked, state.running))
     for _ in range(STEPS):
         plan = schedule(state)
-        wanted += sum(len(span.wanted) for span in plan.spans)
+        sampled += sum(len(span.sampled) for span in plan.spans)
         state = commit(state, driver.run(plan))
-    return round(wanted / STEPS / batch, 1), round((sum(map(taken, state.running)) - before) / STEPS / batch, 1)
+    return round(sampled / STEPS / batch, 1), round((sum(map(unmasked, state.running)) - before) / STEPS / batch, 1)
 
 
 COLUMNS = ("rule", "length", "batch", "wanted", "tokens", "unpack_us", "commit_us", "ratio")

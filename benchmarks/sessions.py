@@ -40,10 +40,10 @@ def measure_sessions(model: str, device: str, sessions: int) -> Iterator[Session
     turns, one_by_one = float("inf"), float("inf")
     steps = 0
     for _ in range(REPETITIONS):
-        taken, steps = timed(llm, prompts, in_turns, clock)
-        turns = min(turns, taken)
-        taken, _ = timed(llm, prompts, after_another, clock)
-        one_by_one = min(one_by_one, taken)
+        seconds, steps = timed(llm, prompts, in_turns, clock)
+        turns = min(turns, seconds)
+        seconds, _ = timed(llm, prompts, after_another, clock)
+        one_by_one = min(one_by_one, seconds)
     yield SessionsCost(sessions, steps, round(turns, 4), round(one_by_one, 4), round(turns / one_by_one, 3))
 
 
@@ -54,11 +54,11 @@ def timed(llm: LLM, prompts: list[str], run: Callable[[list[Session]], None], cl
     for session, prompt in zip(sessions, prompts, strict=True):
         session.submit(prompt, PARAMS)
     run(sessions)
-    taken = clock() - begin
+    seconds = clock() - begin
     steps = sum(session.state.step for session in sessions)
     for session in sessions:
         session.close()
-    return taken, steps
+    return seconds, steps
 
 
 def in_turns(sessions: list[Session]) -> None:

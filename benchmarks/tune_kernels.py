@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from dlstep.bench.ceilings import timed_us
-from dlstep.bench.kernel.cases import USUAL, Case, Sizes, cases
+from dlstep.bench.kernel.cases import USUAL, KernelCase, Sizes, cases
 from dlstep.bench.kernel.measure import kernel_device
 
 from . import entry
@@ -66,20 +66,20 @@ def table_path() -> Path:
 def overridden(kernel: str, candidate: Mapping[str, int]) -> Iterator[dict[str, tuple[tuple[str, ...], Parameters]]]:
     """Override the table's parameters of `kernel`; yield the requested keys and parameters by
     kernel."""
-    asked: dict[str, tuple[tuple[str, ...], Parameters]] = {}
+    requested: dict[str, tuple[tuple[str, ...], Parameters]] = {}
     modules: list[Any] = [import_module(f"dlstep_kernels.gpu.{name}") for name in MODULES]
     launching = [module for module in modules if hasattr(module, "parameters")]
     table = launching[0].parameters
 
     def parameters(name: str, *keys: str) -> Parameters:
         found = {**table(name, *keys), **(candidate if name == kernel else {})}
-        asked[name] = keys, found
+        requested[name] = keys, found
         return found
 
     for module in launching:
         module.parameters = parameters
     try:
-        yield asked
+        yield requested
     finally:
         for module in launching:
             module.parameters = table
@@ -90,14 +90,14 @@ def tune(sizes: Sizes = USUAL) -> Iterator[Tuned]:
     device = kernel_device()
     torch.manual_seed(0)
     for case in cases(device, torch.bfloat16, sizes):
-        with overridden("", {}) as asked:
+        with overridden("", {}) as requested:
             case.calls[0]()
-        for kernel, (keys, before) in asked.items():
+        for kernel, (keys, before) in requested.items():
             if kernel in GRIDS:
                 yield tuned(case, kernel, keys[0], before, device)
 
 
-def tuned(case: Case, kernel: str, key: str, before: Parameters, device: torch.device) -> Tuned:
+def tuned(case: KernelCase, kernel: str, key: str, before: Parameters, device: torch.device) -> Tuned:
     """Return the fastest point of the grid whose result matches the plain torch version."""
     grid = GRIDS[kernel]
     first = timed_us(case.calls, device)
@@ -110,7 +110,7 @@ def tuned(case: Case, kernel: str, key: str, before: Parameters, device: torch.d
     return Tuned(kernel, key, case.name, first, best if found else first, found)
 
 
-def _tried(case: Case, kernel: str, candidate: Parameters, device: torch.device) -> float:
+def _tried(case: KernelCase, kernel: str, candidate: Parameters, device: torch.device) -> float:
     """Return microseconds with `candidate`; infinite if it does not fit or its result is wrong."""
     from triton.compiler.errors import CompilationError
     from triton.runtime.errors import OutOfResources

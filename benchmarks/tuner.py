@@ -1,11 +1,12 @@
 """Compare `dlstep tune` with other methods of choosing sets of options.
 
-Whole grids of options of tiny-bd are decoded. The tuner, an even grid and the samplers of Optuna are then simulated on the
-answers, over many orders of the problems. The rows have the share of the grid's hypervolume on held-out problems that each
-method finds. Takes minutes; the exit code is 1 if another method finds more than `dlstep tune`.
+Whole grids of options of tiny-bd are decoded. The tuner, an even grid and the samplers of Optuna
+are then simulated on the answers, over many orders of the problems. The rows have the share of the
+grid's hypervolume on held-out problems that each method finds. Takes minutes; the exit code is 1 if
+another method finds more than `dlstep tune`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence as Items
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -15,9 +16,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dlstep.core.options import StrategyOptions
-from dlstep.engine.loader import Engine
+from dlstep.engine.loader import LoadedEngine
+from dlstep.evaluate.answerer_pool import Answering
 from dlstep.evaluate.checkpoint import read
-from dlstep.evaluate.crews import Answering
 from dlstep.evaluate.documents import documents_of
 from dlstep.evaluate.metrics import Answers, Point, frontier, hypervolume
 from dlstep.evaluate.options import EvalOptions
@@ -42,7 +43,7 @@ SPEED, ACCURACY = 1.0, 0.5  # reference point of the hypervolume: one token per 
 MARGIN = 0.01  # differences in hypervolume below this count as equal
 PATIENCE = 6  # proposals per set of options, repeated ones included
 OWN, GRID = "dlstep tune", "all problems"
-Table = Mapping[StrategyOptions, Items[Answers]]  # the sums of each problem's answer
+Table = Mapping[StrategyOptions, Sequence[Answers]]  # the sums of each problem's answer
 Chosen = tuple[list[StrategyOptions], int]  # sets of options, and the number of problems that each answers
 
 
@@ -50,9 +51,9 @@ Chosen = tuple[list[StrategyOptions], int]  # sets of options, and the number of
 class Row:
     """A method of choosing sets of options, over several orders of the problems.
 
-    `area` and `worst_area` are the mean and the minimum share of the hypervolume that the whole grid has on held-out problems,
-    `forwards` is the mean share of the grid's forward passes. `good` is False for the tuner if another method has a mean or
-    worst area that is higher by `MARGIN`.
+    `area` and `worst_area` are the mean and the minimum share of the hypervolume that the whole
+    grid has on held-out problems, `forwards` is the mean share of the grid's forward passes. `good`
+    is False for the tuner if another method has a mean or worst area that is higher by `MARGIN`.
     """
 
     values: str
@@ -64,8 +65,9 @@ class Row:
     good: bool
 
 
-def decoded(engine: Engine, over: Items[str], pool: int, folder: Path, show: Show) -> tuple[Space, Table]:
-    """Return the answers of every set of options to `pool` problems. Answers in `folder` are not decoded again."""
+def decoded(engine: LoadedEngine, over: Sequence[str], pool: int, folder: Path, show: Show) -> tuple[Space, Table]:
+    """Return the answers of every set of options to `pool` problems. Answers in `folder` are not
+    decoded again."""
     space = space_of(over, engine.first.config, engine.first.strategy)
     grid = tuple(space.spread(space.size))
     options = EvalOptions(dataset_limit=pool, out=str(folder), grid=grid)
@@ -75,18 +77,19 @@ def decoded(engine: Engine, over: Items[str], pool: int, folder: Path, show: Sho
     return space, {each: [Answers.of(*pair) for pair in pairs] for each, pairs in zip(grid, groups, strict=True)}
 
 
-def point(table: Table, options: StrategyOptions, problems: Items[int]) -> Point:
+def point(table: Table, options: StrategyOptions, problems: Sequence[int]) -> Point:
     """Return a set of options with its figures on some problems."""
     return Point(options, Answers.total(table[options][problem] for problem in problems))
 
 
-def area(points: Items[Point]) -> float:
+def area(points: Sequence[Point]) -> float:
     """Return the hypervolume of points, relative to `SPEED` and `ACCURACY`."""
     return hypervolume(points, speed=SPEED, accuracy=ACCURACY)
 
 
 def samplers() -> dict[str, Callable[[int], Any]]:
-    """Return factories of Optuna's samplers by name, each called with a seed; QMC only if SciPy is installed."""
+    """Return factories of Optuna's samplers by name, each called with a seed; QMC only if SciPy is
+    installed."""
     from optuna import logging, samplers
 
     logging.set_verbosity(logging.ERROR)
@@ -98,8 +101,9 @@ def samplers() -> dict[str, Callable[[int], Any]]:
     return found | ({"QMC": lambda seed: samplers.QMCSampler(seed=seed)} if find_spec("scipy") else {})
 
 
-def sampled(space: Space, table: Table, sampler: Any, searched: Items[int], budget: float) -> Chosen:
-    """Return the sets of options that a sampler proposes, each with `ENOUGH` problems, up to `budget` forward passes."""
+def sampled(space: Space, table: Table, sampler: Any, searched: Sequence[int], budget: float) -> Chosen:
+    """Return the sets of options that a sampler proposes, each with `ENOUGH` problems, up to
+    `budget` forward passes."""
     from optuna import create_study
     from optuna.distributions import IntDistribution
 
@@ -120,8 +124,9 @@ def sampled(space: Space, table: Table, sampler: Any, searched: Items[int], budg
     return list(tried), problems
 
 
-def ways(space: Space, table: Table, searched: Items[int], share: float, seed: int) -> Iterator[tuple[str, Chosen]]:
-    """Yield the sets of options that each method tries with a share of the whole grid's forward passes."""
+def methods(space: Space, table: Table, searched: Sequence[int], share: float, seed: int) -> Iterator[tuple[str, Chosen]]:
+    """Yield the sets of options that each method tries with a share of the whole grid's forward
+    passes."""
     tuning = TuneOptions(share=share)
     yield OWN, plan(space, tuning, len(searched))
     yield GRID, (space.spread(max(2, round(share * space.size))), len(searched))
@@ -141,32 +146,34 @@ def simulated(
         searched, held = order[:problems], order[problems:]
         best = area([point(table, options, held) for options in table])
         whole = sum(point(table, options, searched).sums.forwards for options in table)
-        for way, (sets, count) in ways(space, table, searched, share, seed):
+        for method, (sets, count) in methods(space, table, searched, share, seed):
             tried = [point(table, options, searched[:count]) for options in sets]
             found = [point(table, each.options, held) for each in frontier(tried)]
-            areas.setdefault(way, []).append(area(found) / best)
-            forwards.setdefault(way, []).append(sum(each.sums.forwards for each in tried) / whole)
-    rows = [Row(name, space.size, way, mean(each), min(each), mean(forwards[way]), True) for way, each in areas.items()]
+            areas.setdefault(method, []).append(area(found) / best)
+            forwards.setdefault(method, []).append(sum(each.sums.forwards for each in tried) / whole)
+    rows = [
+        Row(name, space.size, method, mean(each), min(each), mean(forwards[method]), True) for method, each in areas.items()
+    ]
     mine, *others = rows
     good = all(mine.area > other.area - MARGIN and mine.worst_area > other.worst_area - MARGIN for other in others)
     yield from (replace(mine, good=good), *others)
 
 
-def mean(values: Items[float]) -> float:
+def mean(values: Sequence[float]) -> float:
     """Return the mean."""
     return sum(values) / len(values)
 
 
-def measure_tuner(out: str, **asked: Any) -> Iterator[Row]:
+def measure_tuner(out: str, **options: Any) -> Iterator[Row]:
     """Yield the rows of every space, reusing answers in the folder `out`, if given.
 
     Raises ValueError for an option out of range.
     """
     check_optuna("python -m benchmarks.tuner")
     for name in ("problems", "held_out", "orders"):
-        if asked[name] < 1:
-            raise ValueError(f"--{name} must be at least 1, got {asked[name]}")
-    engine, pool = LLM(**MODEL).engine, asked["problems"] + 2 * asked["held_out"]
+        if options[name] < 1:
+            raise ValueError(f"--{name} must be at least 1, got {options[name]}")
+    engine, pool = LLM(**MODEL).engine, options["problems"] + 2 * options["held_out"]
     with nullcontext(out) if out else TemporaryDirectory() as folder, tuning_bar(enabled=True) as show:
         tables = {name: decoded(engine, over, pool, Path(folder, name.replace(" ", "")), show) for name, over in SPACES.items()}
     for name, (whole, (axis, part)) in PARTS.items():
@@ -174,7 +181,7 @@ def measure_tuner(out: str, **asked: Any) -> Iterator[Row]:
         smaller = Space(tuple([(each, values[part] if each == axis else values) for each, values in space.axes]))
         tables[name] = smaller, {options: table[options] for options in smaller.spread(smaller.size)}
     for name in sorted(tables, key=lambda name: (len(tables[name][0].axes), tables[name][0].size)):
-        yield from simulated(name, *tables[name], **asked)
+        yield from simulated(name, *tables[name], **options)
 
 
 COLUMNS = ("values", "sets", "method", "area", "worst_area", "forwards", "good")

@@ -1,11 +1,12 @@
 """Health check of a container: exit code 0 if the server is ready, else 1. It kills a server that hangs.
 
-Docker restarts containers that exit, not those that are unhealthy. If the server accepts three connections without answering
-one, this check therefore kills it; the container exits and the restart policy restarts it. A server that answers is never
-killed: while it loads, drains or restarts its engine, it is merely not ready.
+Docker restarts containers that exit, not those that are unhealthy. If the server accepts three
+connections without answering one, this check therefore kills it; the container exits and the
+restart policy restarts it. A server that answers is never killed: while it loads, drains or restarts
+its engine, it is merely not ready.
 
-The container needs an init process (`init: true` in compose, `docker run --init`) whose only child is the server, because the
-kernel does not let a process inside a container kill process 1.
+The container needs an init process (`init: true` in compose, `docker run --init`) whose only child is
+the server, because the kernel does not let a process inside a container kill process 1.
 """
 
 import os
@@ -45,14 +46,14 @@ def kill_children(init: int) -> list[int]:
 
 def check(url: str = URL, seconds: float = SECONDS, init: int = 1) -> int:
     """Check the server, and kill it if it hangs. Return the exit code."""
-    found = HUNG
+    status = HUNG
     for _ in range(TRIES):
-        found = state(url, seconds)
-        if found != HUNG:
+        status = state(url, seconds)
+        if status != HUNG:
             break
-    if found == HUNG:
-        print(f"no answer in {TRIES} times {seconds:g} s, killed {kill_children(init)}", file=sys.stderr)
-    return int(found != READY)
+    if status == HUNG:
+        print(f"no answer within {seconds:g} s, {TRIES} times: killed {kill_children(init)}", file=sys.stderr)
+    return int(status != READY)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,17 @@
-"""The server on a Ray cluster: as many replicas as the load asks for, each `dlstep serve`'s own application with one engine.
+"""The server on a Ray cluster, which scales the number of replicas with the load.
 
-Needs `pip install 'dlstep[serve]' 'ray[serve]'` on every node. Run it from the root of the repository:
+Each replica runs the application of `dlstep serve` with one engine. Every node needs
+`pip install 'dlstep[serve]' 'ray[serve]'`. Run it from the root of the repository:
 
     DLSTEP_MODEL=/path/to/checkpoint serve run deploy.ray_serve:app
 
-Options of the engine and of the server are YAML in DLSTEP_ENGINE and DLSTEP_SERVER, as '{max_num_reqs: 32}'. DLSTEP_GPUS are
-the GPUs of each replica (0: it decodes on a CPU), DLSTEP_MOST_REPLICAS bounds their number. DLSTEP_API_KEY is the API key.
+Environment variables:
+
+- DLSTEP_ENGINE, DLSTEP_SERVER: options of the engine and of the server as YAML, as in
+  '{max_num_reqs: 32}'.
+- DLSTEP_GPUS: GPUs per replica (default: 1); 0 decodes on a CPU.
+- DLSTEP_MOST_REPLICAS: maximum number of replicas (default: 4).
+- DLSTEP_API_KEY: the API key.
 """
 
 import os
@@ -20,37 +26,37 @@ from ray import serve
 from dlstep.engine.config import engine_config
 from dlstep.serve.engine_process import ProcessHost
 from dlstep.serve.http.app import create_app
-from dlstep.serve.router.front import Front
+from dlstep.serve.router.router import Router
 from dlstep.serve.settings import ServeOptions
 
 VARIABLES = {name: value for name, value in os.environ.items() if name.startswith("DLSTEP_")}
 
 
 def options_of(name: str) -> dict[str, Any]:
-    """The options in a variable. Raises ValueError unless they are names and values."""
-    found = yaml.safe_load(VARIABLES.get(name, "{}"))
-    if not isinstance(found, dict):
-        raise ValueError(f"{name} must hold YAML of names and values, as '{{max_num_reqs: 32}}'")
-    return found
+    """Return the options in an environment variable. Raises ValueError unless it is a mapping."""
+    options = yaml.safe_load(VARIABLES.get(name, "{}"))
+    if not isinstance(options, dict):
+        raise ValueError(f"{name} must be a YAML mapping of options, as in '{{max_num_reqs: 32}}'")
+    return options
 
 
 def build() -> FastAPI:
-    """The application of one replica, whose engine lives as long as it does."""
+    """Build the application of one replica. Its engine runs during the lifespan of the application."""
     config = engine_config({"model": VARIABLES.get("DLSTEP_MODEL")} | options_of("DLSTEP_ENGINE"))
     options = ServeOptions(**options_of("DLSTEP_SERVER"))
-    front = Front([ProcessHost(config)], options)
+    router = Router([ProcessHost(config)], options)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
         del app
-        async with front:
-            await front.until(lambda: front.phase in ("ready", "failed"))
-            if front.failure:
-                raise RuntimeError(front.failure)
+        async with router:
+            await router.until(lambda: router.phase in ("ready", "failed"))
+            if router.failure:
+                raise RuntimeError(router.failure)
             yield
-            await front.drain()
+            await router.drain()
 
-    app = create_app(front, options.api_keys(VARIABLES))
+    app = create_app(router, options.api_keys(VARIABLES))
     app.router.lifespan_context = life
     return app
 
@@ -58,7 +64,7 @@ def build() -> FastAPI:
 @serve.deployment(
     ray_actor_options={
         "num_gpus": float(VARIABLES.get("DLSTEP_GPUS", "1")),
-        "runtime_env": {"env_vars": VARIABLES},  # replicas run elsewhere
+        "runtime_env": {"env_vars": VARIABLES},  # replicas run on other nodes
     },
     autoscaling_config={
         "min_replicas": 1,
@@ -70,7 +76,7 @@ def build() -> FastAPI:
 )
 @serve.ingress(build)
 class Replica:
-    """Requests under way decide how many of these there are."""
+    """A replica. Ray sets their number by the number of running requests."""
 
 
 app = Replica.bind()

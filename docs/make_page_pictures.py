@@ -1,7 +1,7 @@
 """Take the pictures of the live page for the docs and the README: `make page-pictures`.
 
 `python docs/make_page_pictures.py --all FOLDER` writes every view in both themes at three widths instead, to be looked at. The
-embedded model is served, and each forward waits until it is let through, so that the same code gives the same pictures.
+embedded model is served, and each forward pass waits until it is let through, so that the same code gives the same pictures.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from dlstep import LLM, Plan, Samples
 from dlstep.core import Driver
 from dlstep.serve.engine_process import ThreadHost
 from dlstep.serve.http.server import Server, listen
-from dlstep.serve.router.front import Front
+from dlstep.serve.router.router import Router
 from dlstep.serve.settings import ServeOptions
 
 FOLDER = Path(__file__).parent / "page"
 STORY = "Ann has 27 shells. Now Ann drops 8. Later Ann finds 20 more. How many shells does Ann have?"
-PLENTY = 10_000  # forwards
+PLENTY = 10_000  # forward passes
 SIZES = {360: 740, 1280: 900, 3840: 2160}
 THEMES = ("light", "dark")
 # The pictures in the docs: view, theme, width.
@@ -45,7 +45,7 @@ COLOURS = 256
 
 
 class Gate:
-    """A driver that runs no forward before it is let through."""
+    """A driver that runs no forward pass before it is let through."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver, self.free = driver, Semaphore(0)
@@ -66,7 +66,7 @@ def site() -> Iterator[tuple[str, Gate]]:
     llm = LLM(num_threads=1)
     gate = Gate(llm.engine.driver)
     options = ServeOptions(port=0, log_requests=False, drain_seconds=1.0)
-    server = Server(Front([ThreadHost(replace(llm.engine, driver=gate))], options, llm.engine.tokenizer), ())
+    server = Server(Router([ThreadHost(replace(llm.engine, driver=gate))], options, llm.engine.tokenizer), ())
     with listen(options.host, options.port) as listener:
         thread = Thread(target=lambda: asyncio.run(server.serve([listener])))
         thread.start()
@@ -92,7 +92,7 @@ def settle(page: Page) -> None:
 
 
 def ask(page: Page, gate: Gate, forwards: int) -> None:
-    """Ask the story, and let so many forwards through."""
+    """Ask the story, and let this many forward passes through."""
     gate.close()
     page.locator("#prompt").fill(STORY)
     page.locator("#go").click()

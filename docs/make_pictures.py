@@ -12,7 +12,7 @@ from dlstep.cli.inspect import RuleRow, rule_rows, rules_markdown
 from dlstep.core import Rule, with_options
 from dlstep.core.options import options_of
 from dlstep.evaluate.entries import CARRIERS, fitted
-from dlstep.rules import SHELF, own
+from dlstep.rules import PLUGINS, own
 from dlstep.text.words import counted
 from dlstep.views import filling_svg
 
@@ -33,7 +33,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def drawn_rule(name: str) -> Rule:
     """The rule as it is drawn."""
-    return fitted(with_options(SHELF.value(name), OPTIONS.get(name, {})), BLOCK_SIZE)
+    return fitted(with_options(PLUGINS.value(name), OPTIONS.get(name, {})), BLOCK_SIZE)
 
 
 def trace(rule: Rule, carrier: str) -> Trace:
@@ -52,27 +52,24 @@ def picture(row: RuleRow) -> str:
         if carrier in row.carriers:
             decode = trace(rule, carrier)
             (answer,) = decode.state.finished.values()
-            panels.append(
-                (
-                    f"{row.name} {WORDS[carrier]}: {counted(len(answer.answer), 'token')}, {counted(answer.steps, 'forward')}",
-                    decode,
-                )
-            )
+            counts = f"{counted(len(answer.answer), 'token')}, {counted(answer.steps, 'forward pass')}"
+            panels.append((f"{row.name} {WORDS[carrier]}: {counts}", decode))
     return filling_svg(panels)
 
 
 def section(row: RuleRow) -> str:
     """The text of a page about its picture."""
-    rule, default = options_of(drawn_rule(row.name)), options_of(SHELF.value(row.name))
+    rule, default = options_of(drawn_rule(row.name)), options_of(PLUGINS.value(row.name))
     changed = ", ".join(f"`{name}={value}`" for name, value in rule.items() if value != default[name])
     models = {"multi_bd": "`tiny-bd` with `multi_bd`", "dual_cache": '`tiny-llada` with `dual_cache`, `cache="none"`'}
     drawn = [models[carrier] for carrier in CARRIERS if carrier in row.carriers]
     lines = (
-        "## A story, forward by forward\n",
-        f"![{row.name}: which forward decided which position](pictures/{row.name}.svg)\n",
+        "## A story, pass by pass\n",
+        f"![{row.name}: which forward pass unmasked which position](pictures/{row.name}.svg)\n",
         f"> {STORY.prompt.strip()}\n",
-        f"A held-out story, decoded by {' and by '.join(drawn)}, with {changed or 'default options'}. A column is a",
-        "position, a row a forward, lines part blocks. Made by `make pictures`.",
+        f"A held-out story, decoded by {' and by '.join(drawn)},",
+        f"with {changed or 'default options'}. Each column is a position and each row a forward pass; lines separate",
+        "blocks. `make pictures` draws it.",
     )
     return "\n".join(lines) + "\n"
 

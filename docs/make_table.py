@@ -18,7 +18,7 @@ PROBLEMS = 500
 FOLDER = Path(__file__).parent
 README = FOLDER.parent / "README.md"
 BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"
-HEAD = "| strategy | option | answers right | every equation right | tokens per forward | forwards an answer |"
+HEAD = "| strategy | option | answers right | every equation right | tokens per forward pass | forward passes per answer |"
 
 
 def rows() -> list[dict[str, Any]]:
@@ -44,7 +44,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def draw(found: list[dict[str, Any]]) -> None:
-    """Accuracy against tokens per forward, a line for each decoder."""
+    """Accuracy against tokens per forward pass, a line for each decoder."""
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 

@@ -4,7 +4,7 @@ Scores are drawn from thresholds on a normal variable for each problem and row, 
 to one problem go together: independently, all alike, in two groups, or as neighbours along a sweep of an option.
 """
 
-from collections.abc import Iterator, Sequence as Items
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from statistics import NormalDist
@@ -24,7 +24,7 @@ MORE = 10
 FALL = 0.1  # of the accuracy of all rows but one, for the power
 
 
-def drawn(random: np.random.Generator, accuracies: Items[float], problems: int, shape: str) -> Array:
+def drawn(random: np.random.Generator, accuracies: Sequence[float], problems: int, shape: str) -> Array:
     """Return scores, one line for each problem and one column for each row; `shape` is one of `SHAPES`."""
     rows = len(accuracies)
     own = random.standard_normal((problems, rows))
@@ -38,7 +38,7 @@ def drawn(random: np.random.Generator, accuracies: Items[float], problems: int, 
     return (own < [NormalDist().inv_cdf(each) for each in accuracies]).astype(float)
 
 
-def worse(accuracies: Items[float], problems: int, shape: str, runs: int) -> Iterator[Array]:
+def worse(accuracies: Sequence[float], problems: int, shape: str, runs: int) -> Iterator[Array]:
     """Yield which rows are called worse in each of `runs` comparisons."""
     random = np.random.default_rng(runs)
     for _ in range(runs):

@@ -17,9 +17,21 @@ from rich.progress import track
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from dlstep import tiny
-from dlstep.core import Block, Choice, Extra, Probability, Rows, Rule, Sequence, Spec, Wants, check_ranges, draw
+from dlstep.core import (
+    Block,
+    Choice,
+    Extra,
+    Probability,
+    Rule,
+    SampleSpec,
+    SequenceState,
+    SpanSamples,
+    Spec,
+    check_ranges,
+    draw,
+)
 from dlstep.evaluate.checkpoint import read
-from dlstep.evaluate.comparing import RUNS, Row, compared, folder_of
+from dlstep.evaluate.comparing import RUNS, ComparisonRow, compared, folder_of
 from dlstep.evaluate.entries import entries
 from dlstep.evaluate.options import EvalOptions
 from dlstep.rules.credit import Credit
@@ -51,21 +63,21 @@ class QuotaWithoutEnds(Choice):
     end_ids: tuple[int, ...] = ()
 
     @property
-    def wants(self) -> Wants:
+    def sample_spec(self) -> SampleSpec:
         """The probabilities of the ends."""
-        return Wants(named=len(self.end_ids))
+        return SampleSpec(scored=len(self.end_ids))
 
-    def named(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+    def scored_ids(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
         """The ends, at every position."""
-        return self.end_ids * len(self.wanted(block, limit, number))
+        return self.end_ids * len(self.sampled(block, limit, number))
 
-    def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
+    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         """The rows of the schedule by the probability among the other ids; that of an end is 0."""
-        size, number, width = len(block.sampled(sequence.goal.limit)), draw(sequence, block), len(self.end_ids)
-        scores = dict.fromkeys(range(begin, begin + len(block.undecided)), 0.0)
+        size, number, width = len(block.sampled(sequence.request_spec.limit)), draw(sequence, block), len(self.end_ids)
+        scores = dict.fromkeys(range(begin, begin + len(block.masked)), 0.0)
         for row in scores:
             if rows.tokens[row] not in self.end_ids:
-                scores[row] = rows.probabilities[row] / (1.0 - fsum(rows.named_probabilities[row * width : (row + 1) * width]))
+                scores[row] = rows.probabilities[row] / (1.0 - fsum(rows.scored_probabilities[row * width : (row + 1) * width]))
         return highest(scores, max(size // self.steps_per_block + (number < size % self.steps_per_block), 1))
 
 
@@ -76,9 +88,9 @@ class QuotaOfBlock(Choice):
 
     steps_per_block: Steps = 4
 
-    def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
+    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         """The most probable rows."""
-        scores = {row: rows.probabilities[row] for row in range(begin, begin + len(block.undecided))}
+        scores = {row: rows.probabilities[row] for row in range(begin, begin + len(block.masked))}
         share, over = divmod(len(block.tokens), self.steps_per_block)
         return highest(scores, max(share + (draw(sequence, block) < over), 1))
 
@@ -91,13 +103,13 @@ class FallingWithSuffix(Choice):
     accept_threshold: Probability = 0.9
     falling: Probability = 0.3
     suffix: Annotated[int, Gt(0)] = 33
-    """Most positions behind the block that are fed."""
+    """Maximum number of positions after the block that are fed."""
 
-    def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
+    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         """The rows at or above the threshold, or the best one."""
-        behind = min(sequence.goal.limit - min(block.end, sequence.goal.limit), self.suffix)
-        size, masks = len(block.sampled(sequence.goal.limit)), len(block.undecided)
-        least = self.accept_threshold * (1.0 - self.falling * (1.0 - (masks + behind) / (size + behind)))
+        after = min(sequence.request_spec.limit - min(block.end, sequence.request_spec.limit), self.suffix)
+        size, masks = len(block.sampled(sequence.request_spec.limit)), len(block.masked)
+        least = self.accept_threshold * (1.0 - self.falling * (1.0 - (masks + after) / (size + after)))
         scores = {row: rows.probabilities[row] for row in range(begin, begin + masks)}
         return [row for row, chance in scores.items() if chance >= least] or highest(scores, int(must))
 
@@ -105,9 +117,9 @@ class FallingWithSuffix(Choice):
 @final
 @dataclass(frozen=True, slots=True)
 class Seen(Extra):
-    """Of each sampled position the confidence when last taken and in the last forward; where the current block ends."""
+    """Confidence of each sampled position when last unmasked and in the last pass; the end of the current block."""
 
-    taken: tuple[float | None, ...]
+    unmasked: tuple[float | None, ...]
     before: tuple[float, ...]
     reach: int
 
@@ -115,7 +127,7 @@ class Seen(Extra):
 @final
 @dataclass(frozen=True, slots=True)
 class SaberOverBlocks(Rule):
-    """Saber with several blocks: the mean and the tokens that are taken back are those of all blocks so far."""
+    """Saber with several blocks: the mean covers all blocks so far, and their tokens may be remasked."""
 
     size: Annotated[int, Gt(0)] = 8
     least_taken: Annotated[int, Gt(0)] = 2
@@ -129,29 +141,29 @@ class SaberOverBlocks(Rule):
         return True
 
     @property
-    def revokes(self) -> bool:
-        """Tokens become masks again."""
+    def remasks(self) -> bool:
+        """Tokens may be remasked."""
         return True
 
-    def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+    def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
         """All positions up to the end of the current block."""
         return block.sampled(limit)[: self._seen(block, limit).reach]
 
-    def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
-        """Take what is above the mean, then take back what fell most."""
-        sampled, least = block.sampled(sequence.goal.limit), self.least_taken
-        seen = self._seen(block, sequence.goal.limit)
+    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
+        """Unmask what is above the mean, then remask what fell most."""
+        sampled, least = block.sampled(sequence.request_spec.limit), self.least_taken
+        seen = self._seen(block, sequence.request_spec.limit)
         now = rows.probabilities[begin : begin + seen.reach]
-        masks = {place: now[place] for place in range(seen.reach) if sampled[place] in set(block.undecided)}
-        known = [chance for chance in seen.taken if chance is not None]
+        masks = {place: now[place] for place in range(seen.reach) if sampled[place] in set(block.masked)}
+        known = [chance for chance in seen.unmasked if chance is not None]
         mean = fsum(known) / len(known) if known else 1.0
         chosen = [place for place, chance in masks.items() if chance > mean]
         chosen = chosen if len(chosen) >= least else highest(masks, least)
-        block = block.take(
+        block = block.unmask(
             [sampled[place] for place in chosen], [rows.tokens[begin + place] for place in chosen], [now[p] for p in chosen]
         )
-        taken = [now[place] if place in chosen else old for place, old in enumerate(seen.taken)]
-        left, number = set(block.undecided), max(least, len(chosen))
+        unmasked = [now[place] if place in chosen else old for place, old in enumerate(seen.unmasked)]
+        left, number = set(block.masked), max(least, len(chosen))
         reach = seen.reach
         if not left.intersection(sampled[:reach]):
             reach = min(reach + self.size, len(sampled))
@@ -159,8 +171,8 @@ class SaberOverBlocks(Rule):
             assert spec.mask_id is not None
             falls = {place: seen.before[place] - now[place] for place in range(reach) if sampled[place] not in left}
             back = highest(falls, min(max(least // 2, -(-number // 8)), number - 1))
-            block = block.mask([sampled[place] for place in back], spec.mask_id)
-        return block.remembering(Seen(tuple(taken), (*now, *[-inf] * (len(sampled) - len(now))), reach))
+            block = block.remask([sampled[place] for place in back], spec.mask_id)
+        return block.with_extra(Seen(tuple(unmasked), (*now, *[-inf] * (len(sampled) - len(now))), reach))
 
     def _seen(self, block: Block, limit: int) -> Seen:
         count = len(block.sampled(limit))
@@ -179,7 +191,7 @@ PAIRS: tuple[tuple[str, str, str, Rule, Rule], ...] = (
 )
 
 
-def measured(carrier: str, rule: Rule, problems: int) -> tuple[Row, list[str]]:
+def measured(carrier: str, rule: Rule, problems: int) -> tuple[ComparisonRow, list[str]]:
     """Return the row of a rule on the embedded model of a carrier, and the answers."""
     options: dict[str, Any] = {"block_size": 8} | ({"buffer_size": 1} if carrier == "multi_bd" else {"cache": "none"})
     (entry,), _ = entries([rule], [carrier], grid={}, **options)
@@ -203,8 +215,8 @@ def mask_share(problems: int) -> tuple[float, float]:
     return fsum(shares) / len(shares), max(shares)
 
 
-def cell(row: Row) -> str:
-    """Return accuracy with its interval of 95 % and tokens per forward with its standard error."""
+def cell(row: ComparisonRow) -> str:
+    """Return accuracy with its interval of 95 % and tokens per forward pass with its standard error."""
     return (
         f"{row.accuracy:.1%} [{row.accuracy_low:.1%}, {row.accuracy_high:.1%}], {row.tokens_per_forward:.3f} ± "
         f"{row.tokens_per_forward_error or 0:.3f}"

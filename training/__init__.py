@@ -1,1 +1,2 @@
-"""Training of the embedded models, which is no part of the wheel: `python -m training.train NAME` in the repository's root."""
+"""Training of the embedded models, which is no part of the wheel: `python -m training.train NAME`
+in the repository's root."""

@@ -1,7 +1,9 @@
-"""The stream of training batches, a pure function of the recipe, the seed and a place in the stream.
+"""The stream of training batches, a pure function of the recipe, the seed and a place in the
+stream.
 
-Stories come in chunks; a chunk is sorted by length, cut into batches of about the same number of places, and the
-batches are shuffled. So a resumed run finds its place again without replaying what it has seen.
+Stories come in chunks; a chunk is sorted by length, cut into batches of about the same number of
+places, and the batches are shuffled. So a resumed run finds its place again without replaying what
+it has seen.
 """
 
 import random
@@ -32,7 +34,7 @@ class Cursor:
 
 
 def grid_of(recipe: Recipe) -> Grid:
-    """The grid on which the recipe's blocks lie."""
+    """Return the grid of the recipe's blocks."""
     match recipe.grid:
         case "absolute":
             # Sub-blocks of a shifted model lie in blocks of as many positions as its buffer holds.
@@ -42,7 +44,7 @@ def grid_of(recipe: Recipe) -> Grid:
 
 
 def places(recipe: Recipe, sample: Sample) -> int:
-    """Places that a sample may take in a batch."""
+    """Return the number of places that a sample may need in a batch."""
     match recipe.lesson:
         case "blocks" | "edits" | "shifted":
             return row_width(sample, grid_of(recipe))
@@ -55,12 +57,13 @@ def places(recipe: Recipe, sample: Sample) -> int:
 
 
 def rounded(width: int) -> int:
-    """The width of a batch whose widest row takes `width` places."""
+    """Return the width of a batch whose widest row needs `width` places."""
     return -(-width // WIDTH_STEP) * WIDTH_STEP
 
 
 def fold_seed(*parts: int | str) -> int:
-    """A seed from several numbers or names; the same parts give the same seed on every machine."""
+    """Return a seed from several numbers or names; the same parts give the same seed on every
+    machine."""
     digest = blake2b("/".join(map(str, parts)).encode(), digest_size=7).digest()
     return int.from_bytes(digest)
 
@@ -68,7 +71,7 @@ def fold_seed(*parts: int | str) -> int:
 def stream(
     recipe: Recipe, tokenizer: PreTrainedTokenizerFast, *, seed: int, cursor: Cursor
 ) -> Iterator[tuple[tuple[Sample, ...], Cursor]]:
-    """Endless batches from `cursor` on, each with the place of the batch after it."""
+    """Yield batches forever from `cursor` on, each with the cursor of the batch after it."""
     for chunk in count(cursor.chunk):
         batches = _chunk_batches(recipe, tokenizer, seed, chunk)
         begin = cursor.batch if chunk == cursor.chunk else 0
@@ -77,7 +80,7 @@ def stream(
 
 
 def _chunk_batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, seed: int, chunk: int) -> list[tuple[Sample, ...]]:
-    """The batches of one chunk in the order in which they are trained."""
+    """Return the batches of one chunk in the order in which they are trained."""
     source = random.Random(fold_seed(seed, "chunk", chunk))
     stories = list(islice(training_stories(fold_seed(seed, "stories", chunk)), CHUNK_STORIES))
     prompts = tokenizer([prompt for prompt, _ in stories])["input_ids"]

@@ -1,7 +1,8 @@
-"""The uniform-state model: a toy DiffusionGemma, its fresh weights, its loss and its checkpoint folder.
+"""The uniform-state model: a toy DiffusionGemma, its fresh weights, its loss and its checkpoint
+folder.
 
-An encoder reads what is final, causally; a decoder sees it and a whole canvas, whose unknown tokens are random ones. It
-also sees its own last answer, through self-conditioning.
+An encoder reads what is final, causally; a decoder sees it and a whole canvas, whose unknown tokens
+are random ones. It also sees its own last answer, through self-conditioning.
 """
 
 import copy
@@ -38,7 +39,8 @@ HOTTEST, COLDEST = 0.8, 0.4  # temperatures of a decoder, whose answers it feeds
 
 
 def canvas_configuration(recipe: Recipe) -> DiffusionGemmaConfig:
-    """A DiffusionGemma of about a million parameters with the smallest image part that its classes allow."""
+    """Return a DiffusionGemma of about a million parameters with the smallest image part that its
+    classes allow."""
     # The full-attention layer's shape; the class takes these names but does not declare them.
     rotary = {"rope_type": "proportional", "partial_rotary_factor": 1.0, "rope_theta": 10000.0}
     full: dict[str, Any] = {
@@ -99,7 +101,7 @@ def canvas_configuration(recipe: Recipe) -> DiffusionGemmaConfig:
 
 
 def fresh_canvas_model(recipe: Recipe, seed: int) -> DiffusionGemmaForBlockDiffusion:
-    """A model with new float32 weights drawn from `seed`."""
+    """Return a model with new float32 weights drawn from `seed`."""
     model = DiffusionGemmaForBlockDiffusion._from_config(
         canvas_configuration(recipe), attn_implementation="sdpa", dtype=torch.float32
     )
@@ -119,13 +121,14 @@ def fresh_canvas_model(recipe: Recipe, seed: int) -> DiffusionGemmaForBlockDiffu
 
 
 def load_canvas_model(folder: Path) -> DiffusionGemmaForBlockDiffusion:
-    """A checkpoint folder's model in float32, ready to be trained further."""
+    """Load a checkpoint folder's model in float32, ready for further training."""
     model = DiffusionGemmaForBlockDiffusion.from_pretrained(folder, attn_implementation="sdpa", dtype=torch.float32)
     return trainable(model)
 
 
 def trainable(model: DiffusionGemmaForBlockDiffusion) -> DiffusionGemmaForBlockDiffusion:
-    """The same model, its image part frozen and its experts in the form that trains fast at this size."""
+    """Return the model with a frozen image part and the experts in the form that trains fast at
+    this size."""
     model.set_experts_implementation(EXPERTS)
     for module in model.modules():
         if isinstance(module, DiffusionGemmaRMSNorm):
@@ -136,14 +139,15 @@ def trainable(model: DiffusionGemmaForBlockDiffusion) -> DiffusionGemmaForBlockD
 
 
 def canvas_loss(model: PreTrainedModel, samples: Sequence[Sample], generator: torch.Generator) -> Tensor:
-    """Cross entropy of all canvas tokens; half of the batches see the answer to a noisier canvas."""
+    """Return the cross entropy of all canvas tokens; half of the batches see the answer to a
+    noisier canvas."""
     assert isinstance(model, DiffusionGemmaForBlockDiffusion), f"a {type(model).__name__} has no canvas"
     canvases = draw_canvases(samples, generator).to(model.device)
     return nn.functional.cross_entropy(canvas_logits(model, canvases).flatten(0, 1), canvases.targets.flatten())
 
 
 def canvas_logits(model: DiffusionGemmaForBlockDiffusion, canvases: "Canvases") -> Tensor:
-    """[row, canvas, vocabulary] logits of the noisy canvases."""
+    """Return the logits of the noisy canvases, [row, canvas, vocabulary]."""
     prompt_mask, canvas_mask = _masks(canvases.seen)
     cache = model.model.encoder(input_ids=canvases.prompts, attention_mask=prompt_mask).past_key_values
 
@@ -163,7 +167,8 @@ def canvas_logits(model: DiffusionGemmaForBlockDiffusion, canvases: "Canvases") 
 
 
 def _masks(seen: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Who sees whom in the encoder and in the decoder, for left-padded prompts that are shorter than the window.
+    """Return the attention masks of encoder and decoder, for left-padded prompts that are shorter
+    than the window.
 
     Padding sees itself, so that no softmax is empty.
     """
@@ -176,9 +181,10 @@ def _masks(seen: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 
 
 def _all_experts(experts: Any, hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-    """Every expert for every token [n, channel], those not `chosen` [n, k] at weight 0.
+    """Apply every expert to every token [n, channel], with weight 0 for those not `chosen` [n, k].
 
-    Twice the arithmetic of two experts in four, but a handful of large products in place of many small ones.
+    Twice the arithmetic of two experts in four, but a handful of large products in place of many
+    small ones.
     """
     share = hidden.new_zeros((len(hidden), experts.num_experts)).scatter(1, chosen, weights.to(hidden.dtype))
     both = nn.functional.linear(hidden, experts.gate_up_proj.flatten(0, 1))
@@ -188,7 +194,7 @@ def _all_experts(experts: Any, hidden: Tensor, chosen: Tensor, weights: Tensor) 
 
 
 def _normed(norm: DiffusionGemmaRMSNorm, hidden: Tensor) -> Tensor:
-    """The norm as one operation in place of eight."""
+    """Compute the norm as one operation instead of eight."""
     weight = norm.weight if norm.with_scale else None
     return nn.functional.rms_norm(hidden.float(), hidden.shape[-1:], weight, norm.eps).type_as(hidden)
 
@@ -208,7 +214,7 @@ class Canvases:
     temperature: Tensor | None  # float [row, 1, 1], None when nothing is fed back
 
     def to(self, device: torch.device) -> "Canvases":
-        """The same on another device."""
+        """Return a copy on another device."""
         return Canvases(
             self.prompts.to(device),
             self.seen.to(device),
@@ -220,7 +226,8 @@ class Canvases:
 
 
 def draw_canvases(samples: Sequence[Sample], generator: torch.Generator) -> Canvases:
-    """Canvases of the samples' answers, filled with end symbols, with tokens replaced at random levels."""
+    """Return canvases of the samples' answers, filled with end symbols, with tokens replaced at
+    random levels."""
     rows = len(samples)
     width = max(len(sample.prompt) for sample in samples)
     prompts = torch.tensor([[PAD_ID] * (width - len(sample.prompt)) + list(sample.prompt) for sample in samples])
@@ -246,10 +253,10 @@ def draw_canvases(samples: Sequence[Sample], generator: torch.Generator) -> Canv
 
 
 def noise_levels(rows: int, generator: torch.Generator) -> Tensor:
-    """float [row, canvas]: how likely each token is replaced.
+    """Return the probability that each token is replaced, float [row, canvas].
 
-    One level for the whole canvas, or one that rises from left to right as in a canvas that is settled from its
-    beginning; some canvases are all random.
+    One level for the whole canvas, or one that rises from left to right as in a canvas that is
+    settled from its beginning; some canvases are all random.
     """
     # More low levels than high ones: that is where sums are worked out.
     even = torch.rand((rows, 1), generator=generator).pow(1.5).expand(rows, CANVAS_LENGTH)
@@ -262,7 +269,7 @@ def noise_levels(rows: int, generator: torch.Generator) -> Tensor:
 
 
 def save_canvas_model(model: DiffusionGemmaForBlockDiffusion, recipe: Recipe, folder: Path) -> None:
-    """Write the weights in bfloat16, the configuration, and how to generate."""
+    """Write the weights in bfloat16, the configuration and the generation settings."""
     exported = DiffusionGemmaForBlockDiffusion._from_config(canvas_configuration(recipe), dtype=torch.bfloat16)
     exported.load_state_dict({name: value.to(torch.bfloat16) for name, value in model.state_dict().items()})
     settings = copy.deepcopy(exported.generation_config)

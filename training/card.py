@@ -93,7 +93,7 @@ _CURSOR = "batches masked from a cursor on"
 
 
 def wording(recipe: Recipe) -> _Wording:
-    """The words for a recipe's lesson."""
+    """Return the words for a recipe's lesson."""
     flight = f"Blocks: {BLOCK_SIZE} positions, {_GRIDS[recipe.grid]}; up to {BUFFER_SIZE} unfinished blocks in flight."
     match recipe.lesson:
         case "blocks":
@@ -160,7 +160,8 @@ def _stage_line(stage: Stage, words: _Wording) -> str:
 
 
 def loss_curve(readings: tuple[Reading, ...]) -> str:
-    """The readings as lines of text with bars, thinned to `MOST_LINES`; the last reading is always there."""
+    """Return the readings as lines of text with bars, thinned to `MOST_LINES`; the last reading is
+    always included."""
     if not readings:
         return "no readings"
     every = -(-len(readings) // MOST_LINES)

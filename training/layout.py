@@ -1,8 +1,10 @@
-"""Block-diffusion training rows: a clean half and two noisy copies of the answer, and who may see whom.
+"""Block-diffusion training rows: a clean half and two noisy copies of the answer, and who may see
+whom.
 
-This file owns the grids (which positions form a group), the noise levels and the visibility rule of training. The
-rule is the decoder's own: a noisy block sees exactly the positions of the groups up to its own, from the clean half
-where they lie before its window and from its own copy where they lie inside. It never touches a model.
+This file owns the grids (which positions form a group), the noise levels and the visibility rule of
+training. The rule is the decoder's own: a noisy block sees exactly the positions of the groups up
+to its own, from the clean half where they lie before its window and from its own copy where they
+lie inside. It never touches a model.
 
 Axes: `row` one story, `width` places of a row, `copy` the noisy copies, `group` the grid's groups.
 """
@@ -23,33 +25,38 @@ STEEP_SHARE = 0.5  # of the copies with several blocks in a window
 
 @dataclass(frozen=True, slots=True)
 class AbsoluteGrid:
-    """Blocks counted from position 0; the block in which the prompt ends holds answer positions too."""
+    """Blocks counted from position 0; the block in which the prompt ends holds answer positions
+    too."""
 
     block_size: int
 
     def group(self, position: Tensor, prompt_length: Tensor) -> Tensor:
-        """The group of each position, broadcast over both arguments: every `block_size` positions from 0."""
+        """Return the group of each position, broadcast over both arguments: every `block_size`
+        positions from 0."""
         del prompt_length
         return position // self.block_size
 
     def first_start(self, prompt_length: int) -> int:
-        """Start of the first group that holds answer positions: the tail block's start."""
+        """Return the start of the first group that holds answer positions: the tail block's
+        start."""
         return prompt_length // self.block_size * self.block_size
 
 
 @dataclass(frozen=True, slots=True)
 class PromptGrid:
-    """The whole prompt is group 0 and sees itself in full; blocks are counted from the prompt's end."""
+    """The whole prompt is group 0 and sees itself in full; blocks are counted from the prompt's
+    end."""
 
     block_size: int
 
     def group(self, position: Tensor, prompt_length: Tensor) -> Tensor:
-        """The group of each position, broadcast over both: 0 inside the prompt, 1 for the answer's first block."""
+        """Return the group of each position, broadcast over both: 0 inside the prompt, 1 for the
+        answer's first block."""
         block = torch.div(position - prompt_length, self.block_size, rounding_mode="floor")
         return (block + 1).clamp(min=0)
 
     def first_start(self, prompt_length: int) -> int:
-        """Start of the first group that holds answer positions: the prompt's end."""
+        """Return the start of the first group that holds answer positions: the prompt's end."""
         return prompt_length
 
 
@@ -58,7 +65,8 @@ Grid = AbsoluteGrid | PromptGrid
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One encoded story; `spare_blocks` whole blocks of the end symbol follow the block in which the answer ends."""
+    """One encoded story; `spare_blocks` whole blocks of the end symbol follow the block in which
+    the answer ends."""
 
     prompt: tuple[int, ...]
     response: tuple[int, ...]
@@ -69,8 +77,9 @@ class Sample:
 class Noise:
     """Noise of each copy's groups.
 
-    `level` is the probability that an answer token of the group is masked; `window` is the first group of the run of
-    groups that are in flight together, so everything before it is read from the clean half.
+    `level` is the probability that an answer token of the group is masked; `window` is the first
+    group of the run of groups that are in flight together, so everything before it is read from the
+    clean half.
     """
 
     level: Tensor  # float [row, copy, group]
@@ -90,12 +99,12 @@ class Rows:
 
     @property
     def inputs(self) -> Tensor:
-        """int64 [row, width]: the tokens that the model reads."""
+        """Return the tokens that the model reads, int64 [row, width]."""
         return torch.where(self.masked, MASK_ID, self.targets)
 
 
 def row_width(sample: Sample, grid: Grid) -> int:
-    """Places that the sample's row takes."""
+    """Return the number of places of the sample's row."""
     start, stop = _answer_span(sample, grid)
     return max(start, stop - grid.block_size) + COPIES * (stop - start)
 
@@ -103,8 +112,8 @@ def row_width(sample: Sample, grid: Grid) -> int:
 def lay_out(samples: Sequence[Sample], grid: Grid, *, width: int | None = None) -> Rows:
     """Lay samples out without noise: nothing masked and every window one group wide.
 
-    The clean half stops where the last block begins, as no noisy block reads further. `width` pads further than the
-    longest row. Raises ValueError if a row is longer than that.
+    The clean half stops where the last block begins, as no noisy block reads further. `width` pads
+    further than the longest row. Raises ValueError if a row is longer than that.
     """
     lines = [_line(sample, grid) for sample in samples]
     needed = max(len(tokens) for tokens, _, _ in lines)
@@ -133,29 +142,30 @@ def add_noise(rows: Rows, samples: Sequence[Sample], noise: Noise, generator: to
 
 
 def answer_places(rows: Rows, samples: Sequence[Sample]) -> Tensor:
-    """bool [row, width]: the places of the noisy copies that hold answer positions."""
+    """Return which places of the noisy copies hold answer positions, bool [row, width]."""
     return (rows.copy > CLEAN) & (rows.positions >= prompt_lengths(samples))
 
 
 def following(rows: Rows, samples: Sequence[Sample], grid: Grid) -> Tensor:
-    """int64 [row, width]: the clean token at the position after each place's; the end symbol past the row's text."""
+    """Return the clean token at the position after that of each place, int64 [row, width]; the end
+    symbol after the row's text."""
     texts = [torch.tensor(_text(sample, grid)) for sample in samples]
     padded = nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_value=EOS_ID)
     return nn.functional.pad(padded, (0, 1), value=EOS_ID).gather(1, rows.positions + 1)
 
 
 def single_block_noise(rows: Rows, generator: torch.Generator) -> Noise:
-    """Each block alone in its window, at a level drawn evenly from 0 to 1."""
+    """Return noise with each block alone in its window, at a level drawn evenly from 0 to 1."""
     shape = _noise_shape(rows)
     return Noise(torch.rand(shape, generator=generator), torch.arange(shape[-1]).expand(shape))
 
 
 def multi_block_noise(rows: Rows, first_group: Tensor, generator: torch.Generator, *, most_blocks: int) -> Noise:
-    """Windows of 1 to `most_blocks` blocks with levels that never fall inside a window.
+    """Return windows of 1 to `most_blocks` blocks with levels that never fall inside a window.
 
-    `first_group` [row] is the first group with answer positions; no window reaches over it. Half of the copies have
-    steep windows, whose later blocks are almost fully masked: a decoder that opens a block as soon as the one before
-    has its first tokens meets these most of the time.
+    `first_group` [row] is the first group with answer positions; no window reaches over it. Half of
+    the copies have steep windows, whose later blocks are almost fully masked: a decoder that opens
+    a block as soon as the one before has its first tokens meets these most of the time.
     """
     shape = _noise_shape(rows)
     copies = (*shape[:2], 1)
@@ -174,18 +184,18 @@ def multi_block_noise(rows: Rows, first_group: Tensor, generator: torch.Generato
 
 
 def first_groups(samples: Sequence[Sample], grid: Grid) -> Tensor:
-    """int64 [row]: the first group that holds answer positions."""
+    """Return the first group that holds answer positions, int64 [row]."""
     starts = torch.tensor([grid.first_start(len(sample.prompt)) for sample in samples])
     return grid.group(starts, prompt_lengths(samples)[:, 0])
 
 
 def prompt_lengths(samples: Sequence[Sample]) -> Tensor:
-    """int64 [row, 1]."""
+    """Return the length of each prompt, int64 [row, 1]."""
     return torch.tensor([len(sample.prompt) for sample in samples])[:, None]
 
 
 def attention(rows: Rows) -> Tensor:
-    """bool [row, 1, width, width]: which place (last axis) each place sees.
+    """Return which place (last axis) each place sees, bool [row, 1, width, width].
 
     Padding sees only itself, so that no softmax is empty.
     """
@@ -199,7 +209,7 @@ def attention(rows: Rows) -> Tensor:
 
 
 def _line(sample: Sample, grid: Grid) -> tuple[list[int], list[int], list[int]]:
-    """Tokens, positions and copy numbers of one row."""
+    """Return tokens, positions and copy numbers of one row."""
     start, stop = _answer_span(sample, grid)
     text = _text(sample, grid)
     clean = range(max(start, stop - grid.block_size))
@@ -210,13 +220,14 @@ def _line(sample: Sample, grid: Grid) -> tuple[list[int], list[int], list[int]]:
 
 
 def _text(sample: Sample, grid: Grid) -> list[int]:
-    """Prompt and response, filled with end symbols to the end of the last block."""
+    """Return prompt and response, filled with end symbols to the end of the last block."""
     text = [*sample.prompt, *sample.response]
     return text + [EOS_ID] * (_answer_span(sample, grid)[1] - len(text))
 
 
 def _answer_span(sample: Sample, grid: Grid) -> tuple[int, int]:
-    """First position of the answer's first group, and the position after its last block; an end symbol fits in."""
+    """Return the first position of the answer's first group, and the position after its last block,
+    which includes an end symbol."""
     start = grid.first_start(len(sample.prompt))
     length = len(sample.prompt) + len(sample.response) + 1 - start
     blocks = -(-length // grid.block_size) + sample.spare_blocks

@@ -1,7 +1,8 @@
 """One step of learning: from a batch of stories to its loss.
 
-This file owns the exercises: what the model reads, which places answer and with which token. All random draws are made
-on the CPU from the generator given, so that a step is the same on every device.
+This file owns the exercises: what the model reads, which places answer and with which token. All
+random draws are made on the CPU from the generator given, so that a step is the same on every
+device.
 """
 
 from collections.abc import Sequence
@@ -45,16 +46,16 @@ KEPT_WEIGHT = 0.3  # in the loss, of tokens that are right already
 
 @dataclass(frozen=True, slots=True)
 class Exercise:
-    """The model's input, and the right answer at the places where `wanted` holds."""
+    """The model's input, and the right answer at the places where `predicted` holds."""
 
     inputs: Tensor  # int64 [row, width]
     positions: Tensor  # int64 [row, width]
     seen: Tensor  # bool [row, 1, width, width]
-    wanted: Tensor  # bool [row, width]
+    predicted: Tensor  # bool [row, width]
     answers: Tensor  # int64 [n], row by row
 
     def to(self, device: torch.device) -> "Exercise":
-        """The same on another device."""
+        """Return a copy on another device."""
         return Exercise(*(getattr(self, field.name).to(device) for field in fields(self)))
 
 
@@ -72,7 +73,7 @@ class Draws:
 
     @classmethod
     def draw(cls, rows: Rows, generator: torch.Generator, device: torch.device) -> "Draws":
-        """New draws for rows."""
+        """Draw new numbers for rows."""
         shape = rows.copy.shape
         row, copy = torch.arange(len(rows.copy))[:, None], rows.copy.clamp(min=0)
 
@@ -102,7 +103,7 @@ def lesson_loss(
     samples: Sequence[Sample],
     generator: torch.Generator,
 ) -> Tensor:
-    """The loss of one step on `samples`, on the model's device."""
+    """Return the loss of one step on `samples`, on the model's device."""
     device = model.device
     with torch.autocast(device.type, torch.bfloat16), _kernels(device):
         if recipe.lesson == "random canvas":
@@ -120,12 +121,12 @@ def lesson_loss(
             case _:
                 assert_never(recipe.lesson)
         task = exercise.to(device)
-        logits = logits_at(model, task.inputs, task.positions, task.seen, task.wanted)
+        logits = logits_at(model, task.inputs, task.positions, task.seen, task.predicted)
     return nn.functional.cross_entropy(logits.float(), task.answers)
 
 
 def noisy_rows(recipe: Recipe, stage: Stage, samples: Sequence[Sample], generator: torch.Generator) -> Rows:
-    """Rows of a clean half and noisy copies whose blocks are masked at random levels."""
+    """Return rows of a clean half and noisy copies whose blocks are masked at random levels."""
     grid = grid_of(recipe)
     rows = lay_out(samples, grid, width=rounded(max(row_width(sample, grid) for sample in samples)))
     if torch.rand((), generator=generator) < stage.multi_block_share:
@@ -139,27 +140,30 @@ def noisy_rows(recipe: Recipe, stage: Stage, samples: Sequence[Sample], generato
 
 
 def _masked_blocks(recipe: Recipe, stage: Stage, samples: Sequence[Sample], generator: torch.Generator) -> Exercise:
-    """Masks of noisy copies, each answering with its own token."""
+    """Return masks of noisy copies, each with its own token as target."""
     rows = noisy_rows(recipe, stage, samples, generator)
     return Exercise(rows.inputs, rows.positions, attention(rows), rows.masked, rows.targets[rows.masked])
 
 
 def shifted_blocks(recipe: Recipe, stage: Stage, samples: Sequence[Sample], generator: torch.Generator) -> Exercise:
-    """Places in front of masks answer with the masked token, the last place of a clean block with the next one's first."""
+    """Return an exercise in which places before masks predict the masked token, and the last place
+    of a clean block the next block's first token."""
     grid = grid_of(recipe)
     rows = lay_out(samples, grid, width=rounded(max(row_width(sample, grid) for sample in samples)))
     cursor = bool(torch.rand((), generator=generator) < stage.cursor_share)
     masked, counted = sub_block_masks(rows, samples, generator, block_size=grid.block_size, unit=BLOCK_SIZE, cursor=cursor)
     after = rows.positions + 1
     opens = (rows.copy == CLEAN) & (after % grid.block_size == 0) & (after >= prompt_lengths(samples))
-    # A masked place is never the first of its copy, so the place before it holds the position before it.
-    wanted = counted.roll(-1, dims=1) | opens
+    # A masked place is never the first of its copy, so the place before it holds the position
+    # before it.
+    predicted = counted.roll(-1, dims=1) | opens
     inputs = torch.where(masked, MASK_ID, rows.targets)
-    return Exercise(inputs, rows.positions, attention(rows), wanted, following(rows, samples, grid)[wanted])
+    return Exercise(inputs, rows.positions, attention(rows), predicted, following(rows, samples, grid)[predicted])
 
 
 def masked_canvas(stage: Stage, samples: Sequence[Sample], generator: torch.Generator) -> Exercise:
-    """Masks of a canvas, each answering with its own token; all canvases of a batch have one length."""
+    """Return masks of a canvas, each with its own token as target; all canvases of a batch have one
+    length."""
     length = int(torch.randint(SHORTEST_CANVAS, LONGEST_CANVAS + 1, (), generator=generator))
     width = rounded(max(len(sample.prompt) for sample in samples) + length)
     rows = lay_out_canvases(samples, length, width=width)
@@ -172,25 +176,27 @@ def masked_canvas(stage: Stage, samples: Sequence[Sample], generator: torch.Gene
 def _edit_loss(
     recipe: Recipe, stage: Stage, model: Qwen3ForCausalLM, samples: Sequence[Sample], generator: torch.Generator
 ) -> Tensor:
-    """Every answer token is restored from masks, the model's own fillings, and a few random tokens."""
+    """Return the loss of restoring every answer token from masks, the model's own predictions and a
+    few random tokens."""
     rows = noisy_rows(recipe, stage, samples, generator)
-    wanted = answer_places(rows, samples)
-    task = Exercise(rows.inputs, rows.positions, attention(rows), wanted, rows.targets[wanted]).to(model.device)
+    predicted = answer_places(rows, samples)
+    task = Exercise(rows.inputs, rows.positions, attention(rows), predicted, rows.targets[predicted]).to(model.device)
     draws = Draws.draw(rows, generator, model.device)
     masked = rows.masked.to(model.device)
     with torch.no_grad():
         logits = logits_at(model, task.inputs, task.positions, task.seen, masked).float()
     inputs, probability = _fill(task.inputs, masked, logits, draws)
-    inputs = torch.where(task.wanted & (draws.random >= 0), draws.random, inputs)
+    inputs = torch.where(task.predicted & (draws.random >= 0), draws.random, inputs)
     read = soft_embeddings(model, inputs, probability) if draws.soft else inputs
-    logits = logits_at(model, read, task.positions, task.seen, task.wanted)
+    logits = logits_at(model, read, task.positions, task.seen, task.predicted)
     losses = nn.functional.cross_entropy(logits.float(), task.answers, reduction="none")
-    weights = torch.where(inputs[task.wanted] == task.answers, KEPT_WEIGHT, 1.0)
+    weights = torch.where(inputs[task.predicted] == task.answers, KEPT_WEIGHT, 1.0)
     return (losses * weights).sum() / weights.sum()
 
 
 def _fill(inputs: Tensor, masked: Tensor, logits: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
-    """Fill some masks with the tokens of `logits` [n, vocabulary]: the new ids, and the filled ones' probabilities."""
+    """Fill some masks with the tokens of `logits` [n, vocabulary]. Return the new ids, and the
+    probabilities of the filled ones."""
     logits[:, : MASK_ID + 1] = -torch.inf
     probabilities = logits.softmax(-1)
     sampled = (probabilities.cumsum(-1) < draws.token[masked][:, None]).sum(-1).clamp(max=len(VOCABULARY) - 1)
@@ -205,5 +211,6 @@ def _fill(inputs: Tensor, masked: Tensor, logits: Tensor, draws: Draws) -> tuple
 
 
 def _kernels(device: torch.device) -> AbstractContextManager[object]:
-    """The fused CPU attention has a slow backward at this size: the plain one makes a step a quarter shorter."""
+    """Return a context that selects plain attention on a CPU: the backward pass of the fused one is
+    slow at this size, which makes a step a third longer."""
     return sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" else nullcontext()

@@ -1,7 +1,8 @@
 """Masks as a decoder meets them that fills units of a few positions from left to right.
 
-What lies before the cursor's unit is clean, the unit itself is partly masked, and all behind it is masked. The same
-units serve sub-blocks of a block and blocks of a canvas; this file also lays such canvases out.
+What lies before the cursor's unit is clean, the unit itself is partly masked, and all behind it is
+masked. The same units serve sub-blocks of a block and blocks of a canvas; this file also lays such
+canvases out.
 """
 
 from collections.abc import Sequence
@@ -18,10 +19,10 @@ SHORTEST_CANVAS, LONGEST_CANVAS = 32, 64  # answer positions
 def sub_block_masks(
     rows: Rows, samples: Sequence[Sample], generator: torch.Generator, *, block_size: int, unit: int, cursor: bool
 ) -> tuple[Tensor, Tensor]:
-    """Masks of noisy copies, and which of them count: bool [row, width] each.
+    """Return masks of noisy copies, and which of them count: bool [row, width] each.
 
-    Every block of every copy has a cursor of its own; with `cursor` off its masks lie anywhere and all count. A block's
-    first token is never masked: it is known before the block is opened.
+    Every block of every copy has a cursor of its own; with `cursor` off its masks lie anywhere and
+    all count. A block's first token is never masked: it is known before the block is opened.
     """
     start = rows.positions // block_size * block_size
     maskable = answer_places(rows, samples) & (rows.positions > start)
@@ -41,9 +42,10 @@ def sub_block_masks(
 def canvas_masks(
     rows: Rows, samples: Sequence[Sample], generator: torch.Generator, *, unit: int, cursor: bool
 ) -> tuple[Tensor, Tensor]:
-    """Masks of canvases, and which of them count: bool [row, width] each.
+    """Return masks of canvases, and which of them count: bool [row, width] each.
 
-    The cursor stands in the answer or in the unit after it; with `cursor` off masks lie anywhere and all count.
+    The cursor stands in the answer or in the unit after it; with `cursor` off masks lie anywhere
+    and all count.
     """
     maskable = answer_places(rows, samples)
     level = torch.rand((len(samples), 1), generator=generator)
@@ -61,13 +63,15 @@ def canvas_masks(
 def cursor_masks(
     maskable: Tensor, order: Tensor, at: Tensor, level: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Masks of places in unit number `order` when the cursor stands in unit `at`, and those inside that unit."""
+    """Return masks of places in unit number `order` for a cursor in unit `at`, and those inside
+    that unit."""
     in_unit = maskable & (order == at) & (torch.rand(order.shape, generator=generator) < level)
     return in_unit | (maskable & (order > at)), in_unit
 
 
 def lay_out_canvases(samples: Sequence[Sample], length: int, *, width: int) -> Rows:
-    """Prompts with `length` answer positions each, which end symbols fill up; everything sees everything."""
+    """Return prompts with `length` answer positions each, filled with end symbols; every place sees
+    every place."""
     targets = torch.full((len(samples), width), PAD_ID)
     positions = torch.zeros((len(samples), width), dtype=torch.int64)
     copy = torch.full((len(samples), width), PADDING)

@@ -1,4 +1,5 @@
-"""The tiny models as ordinary transformers models: their configuration, fresh weights, and checkpoint folders."""
+"""The tiny models as ordinary transformers models: their configuration, fresh weights, and
+checkpoint folders."""
 
 import json
 import math
@@ -14,7 +15,8 @@ from training.recipes import BLOCK_SIZE, BUFFER_SIZE, Recipe
 
 
 def configuration(recipe: Recipe) -> Qwen3Config:
-    """A Qwen3 of 0.8 million parameters; the extra keys tell a decoder how the model wants to be decoded."""
+    """Return a Qwen3 of 0.8 million parameters; the extra keys configure how a decoder decodes the
+    model."""
     shape = {"mask_token_id": MASK_ID, "block_size": BLOCK_SIZE}
     rules = {
         "decoding_strategy": recipe.decoding_strategy,
@@ -45,7 +47,8 @@ def configuration(recipe: Recipe) -> Qwen3Config:
 
 
 def fresh_model(recipe: Recipe, seed: int) -> Qwen3ForCausalLM:
-    """A model with new float32 weights drawn from `seed`; the residual branches start at zero."""
+    """Return a model with new float32 weights drawn from `seed`; the residual branches start at
+    zero."""
     model = Qwen3ForCausalLM._from_config(configuration(recipe), attn_implementation="sdpa", dtype=torch.float32)
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
@@ -61,22 +64,24 @@ def fresh_model(recipe: Recipe, seed: int) -> Qwen3ForCausalLM:
 
 
 def load_model(folder: Path) -> Qwen3ForCausalLM:
-    """A checkpoint folder's model in float32, ready to be trained further."""
+    """Load a checkpoint folder's model in float32, ready for further training."""
     return Qwen3ForCausalLM.from_pretrained(folder, attn_implementation="sdpa", dtype=torch.float32)
 
 
-def logits_at(model: Qwen3ForCausalLM, inputs: Tensor, positions: Tensor, mask: Tensor, wanted: Tensor) -> Tensor:
-    """[n, vocabulary] logits of the `n` places where `wanted` [row, width] holds, row by row.
+def logits_at(model: Qwen3ForCausalLM, inputs: Tensor, positions: Tensor, mask: Tensor, predicted: Tensor) -> Tensor:
+    """Return the logits [n, vocabulary] of the `n` places where `predicted` [row, width] holds, row
+    by row.
 
     `inputs` are ids [row, width] or embeddings [row, width, channel].
     """
     read = {"inputs_embeds": inputs} if inputs.is_floating_point() else {"input_ids": inputs}
     hidden = model.model(**read, position_ids=positions, attention_mask=mask, use_cache=False)
-    return model.lm_head(hidden.last_hidden_state[wanted])
+    return model.lm_head(hidden.last_hidden_state[predicted])
 
 
 def soft_embeddings(model: Qwen3ForCausalLM, ids: Tensor, probability: Tensor) -> Tensor:
-    """Embeddings [row, width, channel] of tokens that are sure to a degree; `probability` [row, width] is 1 for sure ones.
+    """Return embeddings [row, width, channel] of tokens with a `probability` [row, width], 1 for
+    certain ones.
 
     A blend of the token's and the mask's embedding, as long as the two are on average.
     """
@@ -90,7 +95,8 @@ def soft_embeddings(model: Qwen3ForCausalLM, ids: Tensor, probability: Tensor) -
 
 
 def save_checkpoint(model: Qwen3ForCausalLM, recipe: Recipe, folder: Path) -> None:
-    """Write the folder that `AutoModelForCausalLM` and `AutoTokenizer` load: bfloat16 weights, the head tied."""
+    """Write the folder that `AutoModelForCausalLM` and `AutoTokenizer` load: bfloat16 weights, the
+    head tied."""
     exported = Qwen3ForCausalLM._from_config(configuration(recipe), dtype=torch.bfloat16)
     exported.load_state_dict({name: value.to(torch.bfloat16) for name, value in model.state_dict().items()})
     exported.generation_config = GenerationConfig(eos_token_id=EOS_ID, pad_token_id=PAD_ID, use_cache=False)

@@ -1,6 +1,7 @@
 """The tiny models and how they are trained, as plain data.
 
-A recipe's numbers are what the shipped checkpoint was trained with; changing one means training that model again.
+A recipe's numbers are what the shipped checkpoint was trained with; changing one means training
+that model again.
 """
 
 from dataclasses import dataclass
@@ -12,14 +13,16 @@ BLOCK_SIZE = 8
 BUFFER_SIZE = 4
 CANVAS_LENGTH = 32  # of a canvas of random tokens
 
-# What a model is taught: masked blocks; to correct its own tokens too; to predict the next position's token, sub-block by
-# sub-block; masked blocks of a fixed canvas seen in full; a canvas of random tokens.
+# What a model is taught: masked blocks; to correct its own tokens too; to predict the next
+# position's token, sub-block by sub-block; masked blocks of a fixed canvas seen in full; a canvas
+# of random tokens.
 Lesson = Literal["blocks", "edits", "shifted", "masked canvas", "random canvas"]
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A run of steps with one mixture of noise; the learning rate runs in a line between its two factors."""
+    """A run of steps with one mixture of noise; the learning rate runs in a line between its two
+    factors."""
 
     name: str
     steps: int
@@ -48,7 +51,7 @@ class Recipe:
 
     @property
     def training(self) -> str:
-        """How decoders call this way of training."""
+        """Return the name that decoders have for this way of training."""
         of_lesson = {
             "edits": trainings.EDITS,
             "shifted": trainings.SUB_BLOCKS,
@@ -60,11 +63,11 @@ class Recipe:
 
     @property
     def steps(self) -> int:
-        """Steps of all stages together."""
+        """Return the number of steps of all stages together."""
         return sum(stage.steps for stage in self.stages)
 
     def place(self, step: int) -> tuple[Stage, float]:
-        """The stage of a step, counted from 0, and the factor on the learning rates there.
+        """Return the stage of a step, counted from 0, and the factor on the learning rates there.
 
         Raises ValueError past the last step.
         """

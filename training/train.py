@@ -1,7 +1,8 @@
 """Train one of the tiny models: `python -m training.train NAME`.
 
-This file owns the training loop, its saved state and the command line. A run is a function of the recipe and the seed:
-stopping and resuming it changes nothing. It never measures accuracy; that is the decoding engine's work.
+This file owns the training loop, its saved state and the command line. A run is a function of the
+recipe and the seed: stopping and resuming it changes nothing. It never measures accuracy; that is
+the decoding engine's work.
 """
 
 import argparse
@@ -62,13 +63,13 @@ class Trainer:
 
     @property
     def record(self) -> RunRecord:
-        """Facts of the run for the model card."""
+        """Return facts of the run for the model card."""
         device = self.model.device
         name = "cpu" if device.type == "cpu" else torch.cuda.get_device_name(device)
         return RunRecord(self.seed, self.step, self.stories, self.seconds / 60, name, tuple(self.readings))
 
     def advance(self, samples: tuple[Sample, ...], cursor: Cursor) -> None:
-        """One optimiser step on one batch; `cursor` is the place after it."""
+        """Take one optimiser step on one batch; `cursor` is the place after it."""
         stage, factor = self.recipe.place(self.step)
         for optimiser in self.optimisers:
             for group in optimiser.param_groups:
@@ -91,7 +92,8 @@ class Trainer:
         return reading
 
     def save(self, file: Path) -> None:
-        """Write all that a resumed run needs; an interrupted write leaves the older state whole."""
+        """Write everything that a resumed run needs; an interrupted write leaves the older state
+        intact."""
         state = {
             "run": _identity(self.recipe, self.seed),
             "model": self.model.state_dict(),
@@ -108,11 +110,12 @@ class Trainer:
         partial.replace(file)
 
     def restore(self, file: Path) -> None:
-        """Continue from a saved state. Raises ValueError if it belongs to another recipe or seed."""
+        """Continue from a saved state. Raises ValueError if it belongs to another recipe or
+        seed."""
         state = torch.load(file, weights_only=True, map_location=self.model.device)
-        wanted = _identity(self.recipe, self.seed)
-        if state["run"] != wanted:
-            raise ValueError(f"{file} belongs to {state['run']}, not to {wanted}: delete it or start elsewhere")
+        identity = _identity(self.recipe, self.seed)
+        if state["run"] != identity:
+            raise ValueError(f"{file} belongs to {state['run']}, not to {identity}: delete it or start elsewhere")
         self.model.load_state_dict(state["model"])
         for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
             optimiser.load_state_dict(saved)
@@ -125,8 +128,9 @@ class Trainer:
 def train(recipe: Recipe, output: Path, run: Run, *, report: Report | None = None) -> Trainer:
     """Run a recipe until its end or a pause, and return the trainer.
 
-    At the end `output` holds the checkpoint folder; until then it holds the saved state, from which a resuming run
-    goes on. Raises ValueError if there is such a state and the run does not resume, or if it belongs to another run.
+    At the end `output` holds the checkpoint folder; until then it holds the saved state, from which
+    a resuming run goes on. Raises ValueError if there is such a state and the run does not resume,
+    or if it belongs to another run.
     """
     output.mkdir(parents=True, exist_ok=True)
     state = output / STATE_NAME
@@ -160,7 +164,7 @@ def train(recipe: Recipe, output: Path, run: Run, *, report: Report | None = Non
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m training.train", description="Train a tiny model.")
     parser.add_argument("name", choices=tuple(RECIPES))
     parser.add_argument("--output", type=Path, help="checkpoint folder to write (default: ./NAME)")
@@ -192,7 +196,8 @@ def main() -> None:
 
 
 def clock_of(device: str) -> Callable[[], float]:
-    """The seconds that count: a CPU's own for this process, the wall's for another device."""
+    """Return the clock whose seconds count: processor time of this process on a CPU, wall time on
+    another device."""
     return time.process_time if torch.device(device).type == "cpu" else time.perf_counter
 
 
@@ -216,7 +221,8 @@ def _save(model: PreTrainedModel, recipe: Recipe, folder: Path) -> None:
 
 
 def _optimisers(model: nn.Module, recipe: Recipe) -> tuple[torch.optim.Optimizer, ...]:
-    """Muon for the matrices inside the layers, AdamW for the embedding, the norms and stacked experts."""
+    """Return Muon for the matrices inside the layers, and AdamW for the embedding, the norms and
+    stacked experts."""
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     matrices = [parameter for name, parameter in named if parameter.ndim == 2 and "embed_tokens" not in name]
     others = [parameter for name, parameter in named if parameter.ndim != 2 or "embed_tokens" in name]
@@ -229,7 +235,7 @@ def _optimisers(model: nn.Module, recipe: Recipe) -> tuple[torch.optim.Optimizer
 
 
 def _learn(model: nn.Module, optimisers: tuple[torch.optim.Optimizer, ...], loss: Tensor) -> Tensor:
-    """One step down the loss; returns it without its graph."""
+    """Take one optimiser step on the loss. Return the loss without its graph."""
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     for optimiser in optimisers:

@@ -19,11 +19,11 @@ replicas=${SLURM_GPUS_ON_NODE:-1}
 # Slurm sends SIGTERM two minutes before the end of the job; the servers then drain.
 stopping=
 step=
-told=
+terminated=
 stop() {
     stopping=1
-    if [ -n "$step" ] && [ -z "$told" ]; then  # only once: at a second SIGTERM, a server exits without draining
-        told=1
+    if [ -n "$step" ] && [ -z "$terminated" ]; then  # only once: at a second SIGTERM, a server exits without draining
+        terminated=1
         kill -TERM "$step" 2>/dev/null || true
     fi
 }

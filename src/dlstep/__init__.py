@@ -8,16 +8,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .core import (
+    CacheMismatch as CacheMismatch,
     Config as Config,
     DlstepError as DlstepError,
-    LineMismatch as LineMismatch,
     Plan as Plan,
     ReplayDiverged as ReplayDiverged,
     Request as Request,
-    Rows as Rows,
     Samples as Samples,
     SamplingParams as SamplingParams,
     Span as Span,
+    SpanSamples as SpanSamples,
     Spec as Spec,
     State as State,
     Strategy as Strategy,

@@ -1,6 +1,6 @@
 """`LLM`: text in, text out. It keeps its state between calls, so equal prefixes are cached."""
 
-from collections.abc import Callable, Mapping, Sequence as Items
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
@@ -10,8 +10,8 @@ from .core.checks import listed as items_of, plain, short
 from .core.options import StrategyOptions
 from .engine.buffer_policy import BufferPolicy
 from .engine.config import ENGINE_FIELDS, EngineConfig, engine_config
-from .engine.loader import Engine, load_engine
-from .engine.shared_decode import Feed, SharedDecode
+from .engine.loader import LoadedEngine, load_engine
+from .engine.shared_decode import SharedDecode, Subscription
 from .session import Session, resumed
 from .stream import Draft, Drafts, Stream
 from .text.chat import Conversation, as_conversations, chat_prompt
@@ -47,7 +47,7 @@ class LLM:
         num_pages: int | None = None,
         kv_cache_gib: float | None = None,
         gpu_memory_utilization: float | None = None,
-        buffer_policy: BufferPolicy | Items[Mapping[str, Any]] | None = None,
+        buffer_policy: BufferPolicy | Sequence[Mapping[str, Any]] | None = None,
         session_pages: int | None = None,
         max_sessions: int = 8,
         max_model_len: int | None = None,
@@ -66,12 +66,12 @@ class LLM:
         seed: int = 0,
         **options: Any,
     ) -> None:
-        said = locals()
-        engine = {name: said[name] for name in ENGINE_FIELDS}
+        arguments = locals()
+        engine = {name: arguments[name] for name in ENGINE_FIELDS}
         engine["model"] = str(model) if isinstance(model, PurePath) else model
         self._start(load_engine(engine_config(engine | options)))
 
-    def _start(self, engine: Engine) -> None:
+    def _start(self, engine: LoadedEngine) -> None:
         self._engine = engine
         self._shared = SharedDecode(engine.decode(), engine.buffer_policy)
 
@@ -81,14 +81,14 @@ class LLM:
         return cls.of(load_engine(config))
 
     @classmethod
-    def of(cls, engine: Engine) -> "LLM":
+    def of(cls, engine: LoadedEngine) -> "LLM":
         """Return an LLM for an engine that was assembled by hand, with any driver."""
         llm = cls.__new__(cls)
         llm._start(engine)
         return llm
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> LoadedEngine:
         """The model, tokenizer and driver of this LLM."""
         return self._engine
 
@@ -102,8 +102,8 @@ class LLM:
 
     def generate(
         self,
-        prompts: Prompt | Items[Prompt],
-        sampling_params: SamplingParams | Items[SamplingParams] = SamplingParams(),
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] = SamplingParams(),
         *,
         progress: bool = True,
     ) -> list[Output]:
@@ -121,25 +121,28 @@ class LLM:
 
         tokenizer = self._engine.tokenizer
         requests = numbered([encode(self._engine, prompt) for prompt in listed], params)
-        feeds: list[Feed] = []
+        subscriptions: list[Subscription] = []
         try:
             for request in requests:
-                feeds.append(self._shared.submit(request.prompt, request.params, index=request.index))
-            with progress_bar(len(feeds), enabled=progress) as show:
-                for feed in feeds:
-                    while not feed.ended:
-                        self._shared.advance(feed, lambda feed=feed: feed.ended)
+                subscriptions.append(self._shared.submit(request.prompt, request.params, index=request.index))
+            with progress_bar(len(subscriptions), enabled=progress) as show:
+                for subscription in subscriptions:
+                    while not subscription.ended:
+                        self._shared.advance(subscription, lambda subscription=subscription: subscription.ended)
                         show(self._shared.state)
         finally:
-            for feed in feeds:
-                if not feed.ended:
-                    self._shared.abandon(feed)
-        return [output_of(feed.sequence, prompt, tokenizer) for feed, prompt in zip(feeds, listed, strict=True)]
+            for subscription in subscriptions:
+                if not subscription.ended:
+                    self._shared.abandon(subscription)
+        return [
+            output_of(subscription.sequence, prompt, tokenizer)
+            for subscription, prompt in zip(subscriptions, listed, strict=True)
+        ]
 
     def chat(
         self,
-        messages: Conversation | Items[Conversation],
-        sampling_params: SamplingParams | Items[SamplingParams] = SamplingParams(),
+        messages: Conversation | Sequence[Conversation],
+        sampling_params: SamplingParams | Sequence[SamplingParams] = SamplingParams(),
         *,
         progress: bool = True,
     ) -> list[Output]:
@@ -177,9 +180,9 @@ class LLM:
     def _stream(self, prompt: Prompt, params: SamplingParams, items: Callable[[Drafts, Update], list[Item]]) -> Stream[Item]:
         tokenizer = self._engine.tokenizer
         params = params_of(params)
-        feed = self._shared.submit(encode(self._engine, prompt), params, keeps=True)
+        subscription = self._shared.submit(encode(self._engine, prompt), params, keeps=True)
         drafts = Drafts(tokenizer, self._engine.first.config.spec, params.stop)
-        return Stream(self._shared, feed, partial(items, drafts), prompt, tokenizer)
+        return Stream(self._shared, subscription, partial(items, drafts), prompt, tokenizer)
 
     def session(self) -> Session:
         """Return a decode to step through by hand; it shares the driver with this LLM."""
@@ -195,12 +198,12 @@ class LLM:
         return resumed(self._engine, source)
 
 
-def params_for(count: int, given: SamplingParams | Items[SamplingParams]) -> list[SamplingParams]:
+def params_for(count: int, given: SamplingParams | Sequence[SamplingParams]) -> list[SamplingParams]:
     """Return parameters for each of `count` prompts, from a shared value or one per prompt."""
     many = items_of(given)
     if many is None:
         return [params_of(given)] * count
-    each = [params_of(params) for params in many]
-    if len(each) != count:
-        raise ValueError(f"{len(each)} sampling_params were given for {count} prompts: give one, or one each")
-    return each
+    listed = [params_of(params) for params in many]
+    if len(listed) != count:
+        raise ValueError(f"{len(listed)} sampling_params were given for {count} prompts: give one, or one each")
+    return listed

@@ -9,13 +9,13 @@ from weakref import finalize
 
 from . import rules
 from .core import (
-    START_LINE,
+    EMPTY_CACHE,
     Event,
     Plan,
     Request,
     Samples,
     SamplingParams,
-    Sequence,
+    SequenceState,
     State,
     Strategy,
     Trace,
@@ -27,7 +27,7 @@ from .core import (
 )
 from .core.checks import plain, short
 from .core.options import options_of, sorted_options
-from .engine.loader import Engine
+from .engine.loader import LoadedEngine
 from .engine.option_errors import unknown
 from .engine.overrides import with_changes, with_params
 from .text.output import Output, Prompt, output_of
@@ -42,7 +42,7 @@ class Session:
     50 KiB per request of 24 tokens: for many requests use `LLM.generate` or several sessions.
     """
 
-    def __init__(self, engine: Engine, trace: Trace | None = None) -> None:
+    def __init__(self, engine: LoadedEngine, trace: Trace | None = None) -> None:
         self._engine = engine
         self._first = first_state(engine) if trace is None else trace.first
         self._events: list[Event] = [] if trace is None else list(trace.events)
@@ -87,7 +87,7 @@ class Session:
 
     def submit(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> int:
         """Add a prompt, which is text or token ids. Return the id of its request."""
-        params, request_id = params_of(sampling_params), self.state.arrivals
+        params, request_id = params_of(sampling_params), self.state.next_seq_id
         self._decode.add(Request(request_id, encode(self._engine, prompt), params))
         self._prompts.pop(request_id, None)
         if isinstance(prompt, str):
@@ -116,12 +116,12 @@ class Session:
         if self.state.done:
             raise ValueError("no request waits or runs: submit a prompt first")
         before = (self.state, len(self._events), self._samples)
-        taken = False
+        done = False
         try:
             self._decode.step()
-            taken = True
+            done = True
         finally:
-            if not taken:  # some forward passes of the step may have run
+            if not done:  # some forward passes of the step may have run
                 del self._events[before[1] :]
                 self._decode.rewind(before[0])
         self._samples = next(event for event in reversed(self._events) if isinstance(event, Samples))
@@ -164,14 +164,14 @@ class Session:
         if seed is not None:
             state = reseeded(state, seed)
         # Both may read the same pages, unless new options change what an inexact cache may hold.
-        if state.line != START_LINE and not ((state.strategy.exact or not changes) and self._decode.fork()):
+        if state.cache_digest != EMPTY_CACHE and not ((state.strategy.exact or not changes) and self._decode.fork()):
             state = rebuild(state)
         branch = Session(self._engine, Trace(state))
         branch._prompts = dict(self._prompts)
         return branch
 
 
-def resumed(engine: Engine, source: Trace | State) -> Session:
+def resumed(engine: LoadedEngine, source: Trace | State) -> Session:
     """Return a session of `engine` that continues a saved trace or state; see `LLM.resume`."""
     if not isinstance(source, Trace | State):
         raise ValueError(f"a session resumes from a Trace or a State, got {short(source)}: load a file with Trace.load(path)")
@@ -190,7 +190,7 @@ def resumed(engine: Engine, source: Trace | State) -> Session:
     return Session(engine, trace)
 
 
-def first_state(engine: Engine) -> State:
+def first_state(engine: LoadedEngine) -> State:
     """Return the state in which a session of `engine` begins, with `session_pages` pages."""
     return init(replace(engine.first.config, num_pages=engine.session_pages), engine.first.strategy)
 
@@ -201,12 +201,12 @@ def reseeded(state: State, seed: int) -> State:
     spec = state.config.spec
     running = tuple([with_params(sequence, seed=seed) for sequence in state.running])
     # Waiting requests have no pages, but may have a canvas drawn with the old seed.
-    waiting = _mapped(state.waiting, lambda one: one.goal.strategy.forget(with_params(one, seed=seed), spec))
+    waiting = _mapped(state.waiting, lambda one: one.request_spec.strategy.forget(with_params(one, seed=seed), spec))
     state = replace(state, running=running, waiting=waiting)
     return rebuild(state) if state.strategy.carries else state
 
 
-def _mapped(queue: WaitingQueue, change: Callable[[Sequence], Sequence]) -> WaitingQueue:
+def _mapped(queue: WaitingQueue, change: Callable[[SequenceState], SequenceState]) -> WaitingQueue:
     """Return the queue with `change` applied to each sequence; preempted ones stay in front."""
     mapped = WaitingQueue().push_front([change(sequence) for sequence in queue.front])
     for sequence in islice(queue, len(queue.front), None):
@@ -222,7 +222,7 @@ def changed(state: State, changes: dict[str, Any]) -> State:
     changes = rules.with_values(dict(sorted_options("fork", changes)))
     after = replace(state, strategy=changed_strategy(state.strategy, changes))
 
-    def moved(sequence: Sequence) -> Sequence:
+    def moved(sequence: SequenceState) -> SequenceState:
         return with_changes(sequence, changes, state.config, after.strategy)
 
     init(state.config, after.strategy)  # raises ValueError if strategy, model, pages and rows do not fit

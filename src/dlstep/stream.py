@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from .core import Cell, DlstepError, Spec, Update
-from .engine.shared_decode import Feed, SharedDecode
+from .engine.shared_decode import SharedDecode, Subscription
 from .text.detokenize import TextStream, Tokenizer
 from .text.output import Output, Prompt, output_of
 from .text.words import Pieces
@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 class Draft:
     """An answer after a forward pass: the new final text, and the text of each window position.
 
-    The text of an undecided position is None. The text of a decided position may still change, or
+    The text of a masked position is None. The text of an unmasked position may still change, or
     vanish if the answer ends before it. A character of several tokens is at the last of them.
     """
 
@@ -35,7 +35,7 @@ class Drafts:
 
     def piece(self, update: Update) -> list[str]:
         """Return the text that `update` makes final, if any. Linear in the new tokens."""
-        piece = self._text.push(update.tokens) if update.ending is None else self._text.close(update.sequence.answer)
+        piece = self._text.push(update.tokens) if update.finish_info is None else self._text.close(update.sequence.answer)
         return [piece] if piece else []
 
     def draft(self, update: Update) -> list[Draft]:
@@ -44,13 +44,13 @@ class Drafts:
         Linear in the new tokens and the window.
         """
         piece = "".join(self.piece(update))
-        if update.ending is None:
+        if update.finish_info is None:
             return [Draft(piece, window_texts(update.window, self._spec.pieces))]
         return [Draft(piece, ())] if piece else []
 
 
 def window_texts(cells: Iterable[Cell], pieces: tuple[bytes, ...]) -> tuple[str | None, ...]:
-    """Return the text of each cell, or None. Consecutive decided cells may share a character."""
+    """Return the text of each cell, or None. Consecutive unmasked cells may share a character."""
     return tuple(Pieces(pieces).texts(cell.token for cell in cells))
 
 
@@ -65,12 +65,12 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
     def __init__(
         self,
         shared: SharedDecode,
-        feed: Feed,
+        subscription: Subscription,
         take: Callable[[Update], Iterable[Item]],
         prompt: Prompt,
         tokenizer: Tokenizer | None,
     ) -> None:
-        self._shared, self._feed, self._take = shared, feed, take
+        self._shared, self._subscription, self._take = shared, subscription, take
         self._prompt, self._tokenizer = prompt, tokenizer
         self._items: deque[Item] = deque()
         self._converted: Update | None = None  # the last update whose items went to `_items`
@@ -79,9 +79,9 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
     @property
     def output(self) -> Output:
         """The final part of the answer."""
-        if self._feed.latest is None:
-            raise ValueError("nothing is known of this answer before its first forward: iterate the stream first")
-        return output_of(self._feed.sequence, self._prompt, self._tokenizer)
+        if self._subscription.latest is None:
+            raise ValueError("the answer has no text before its first forward pass: iterate the stream first")
+        return output_of(self._subscription.sequence, self._prompt, self._tokenizer)
 
     def send(self, value: None) -> Item:
         """Return the next item.
@@ -92,11 +92,11 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
         while not self._items:
             if self._converting:  # an interrupted call converted only part of an update
                 self.close()
-            if self._closed or (self._converted is not None and self._converted.ending is not None):
-                raise StopIteration(self.output if self._feed.ended else None)
+            if self._closed or (self._converted is not None and self._converted.finish_info is not None):
+                raise StopIteration(self.output if self._subscription.ended else None)
             update = self._unconverted()
             if update is None:
-                self._shared.advance(self._feed, lambda: self._closed or self._unconverted() is not None)
+                self._shared.advance(self._subscription, lambda: self._closed or self._unconverted() is not None)
                 continue
             if update.sequence.finish in ("rejected", "error"):
                 self._closed = True
@@ -108,7 +108,7 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
 
     def _unconverted(self) -> Update | None:
         """Return the oldest update that is not converted yet, if there is one."""
-        updates = self._feed.updates
+        updates = self._subscription.updates
         if len(updates) > 1 and updates[0] is self._converted:  # the last one stays: `Feed.latest`
             updates.popleft()
         return updates[0] if updates and updates[0] is not self._converted else None
@@ -123,4 +123,4 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
         """Abort the request if it is unfinished, and end the stream."""
         self._closed = True
         self._items.clear()
-        self._shared.abandon(self._feed)
+        self._shared.abandon(self._subscription)

@@ -34,13 +34,13 @@ class Twinned(Generic[P, R]):
         """Return the kernel: the function with the twin's name in a module of `gpu`."""
         return getattr(import_module(f".gpu.{self._module}", __package__), self.twin.__name__)
 
-    def __call__(self, *given: P.args, **named: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the kernel or the twin, by the device of the first argument, a tensor."""
-        first = given[0]
+        first = args[0]
         assert isinstance(first, Tensor), "the first argument is a tensor"
-        if has_kernels(first.device) and (self._suits is None or self._suits(*given, **named)):
-            return self.kernel(*given, **named)
-        return self.twin(*given, **named)
+        if has_kernels(first.device) and (self._suits is None or self._suits(*args, **kwargs)):
+            return self.kernel(*args, **kwargs)
+        return self.twin(*args, **kwargs)
 
 
 def with_kernel(module: str, suits: Callable[P, bool] | None = None) -> Callable[[Callable[P, R]], Twinned[P, R]]:

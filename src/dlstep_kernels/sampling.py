@@ -38,8 +38,8 @@ class Settings:
     """How to sample each row; a field is None if no row needs it.
 
     Neutral values: `temperatures` 0 (greedy), `top_k` 0, `top_p` 1, `min_p` 0. `noise` is required
-    with `temperatures` and for the statistic `noise`. `penalty` is applied first. `named` are ids
-    whose probabilities are returned, equally many per row; -1 means none.
+    with `temperatures` and for the statistic `noise`. `penalty` is applied first. `scored_ids` are
+    ids whose probabilities are returned, equally many per row; -1 means none.
     """
 
     temperatures: Float32[Tensor, " n"] | None = None
@@ -48,19 +48,20 @@ class Settings:
     min_p: Float32[Tensor, " n"] | None = None
     noise: Noise | None = None
     penalty: Penalty | None = None
-    named: Int64[Tensor, "n k"] | None = None
+    scored_ids: Int64[Tensor, "n k"] | None = None
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], rows: int) -> "Settings":
         """Return the settings of `rows` rows from named tensors; settings not needed are missing.
 
-        `seeds`, `sampled` and `draws` make `noise`; `penalised` and `penalties` make `penalty`.
+        `seeds`, `sampled_positions` and `draws` make `noise`; `penalised` and `penalties` make
+        `penalty`.
         """
         return cls(
             **{name: tensors.get(name) for name in ("temperatures", "top_k", "top_p", "min_p")},
-            noise=Noise(tensors["seeds"], tensors["sampled"], tensors["draws"]) if "seeds" in tensors else None,
+            noise=Noise(tensors["seeds"], tensors["sampled_positions"], tensors["draws"]) if "seeds" in tensors else None,
             penalty=Penalty(tensors["penalised"], tensors["penalties"]) if "penalised" in tensors else None,
-            named=tensors["named"].view(rows, -1) if "named" in tensors else None,
+            scored_ids=tensors["scored_ids"].view(rows, -1) if "scored_ids" in tensors else None,
         )
 
 
@@ -95,7 +96,7 @@ class Drawn:
     best_ids: Int64[Tensor, "n best"] | None = None
     best_probabilities: Float32[Tensor, "n best"] | None = None
     log_sums: Float32[Tensor, " n"] | None = None
-    named_probabilities: Float32[Tensor, "n k"] | None = None
+    scored_probabilities: Float32[Tensor, "n k"] | None = None
 
 
 MAX_BEST = 8  # maximum of `best` in kernels
@@ -130,7 +131,7 @@ def sample(
     probability 0, statistics 0. `entropies` are in nats, `margins` are largest minus second largest
     probability, `noise` are uniform ids below `vocab_size`, `log_sums` are logarithms of the
     denominators of probabilities. Best ids are ordered by logit; with probability 0 the id is
-    arbitrary. `named_probabilities` use the same distribution; forbidden and dropped ids have 0.
+    arbitrary. `scored_probabilities` use the same distribution; forbidden and dropped ids have 0.
     """
     logits = logits.float()
     largest = logits.amax(-1)  # NaN if there is one
@@ -156,7 +157,7 @@ def sample(
         noise=random_ids(settings, vocab_size) if "noise" in sampler.statistics else None,
         **_best(scores if sampler.tempered else plain, measured, total, broken, sampler),
         log_sums=_log_sums(best, total, settings, sampler, broken) if "log_sum" in sampler.statistics else None,
-        named_probabilities=None if settings.named is None else _named(measured, total, settings.named, broken),
+        scored_probabilities=None if settings.scored_ids is None else _scored(measured, total, settings.scored_ids, broken),
     )
 
 
@@ -239,13 +240,13 @@ def _best(
     }
 
 
-def _named(
+def _scored(
     measured: Float32[Tensor, "n vocab"], total: Float32[Tensor, " n"], ids: Int64[Tensor, "n k"], broken: Bool[Tensor, " n"]
 ) -> Float32[Tensor, "n k"]:
-    """Return the probability of each named id; 0 for one that is not there."""
+    """Return the probability of each scored id; 0 for an id outside the vocabulary."""
     last = measured.shape[1] - 1
-    found = measured.gather(1, ids.clamp(0, last)) / total[:, None]
-    return found.masked_fill((ids < 0) | (ids > last) | broken[:, None], 0.0)
+    probabilities = measured.gather(1, ids.clamp(0, last)) / total[:, None]
+    return probabilities.masked_fill((ids < 0) | (ids > last) | broken[:, None], 0.0)
 
 
 def random_ids(settings: Settings, vocab_size: int) -> Int64[Tensor, " n"]:

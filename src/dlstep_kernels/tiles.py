@@ -132,8 +132,8 @@ def tile_numbers(spans: Spans, shape: TileShape) -> Int32[np.ndarray, " numbers"
     until[: len(spans.until)] = spans.until
     if spans.since is not None:
         since[: len(spans.until)] = spans.since
-    for place, found in zip(ranges, _ranges(first_rows[:total], until, since), strict=True):
-        place[:total] = found
+    for part, values in zip(ranges, _ranges(first_rows[:total], until, since), strict=True):
+        part[:total] = values
     return numbers
 
 

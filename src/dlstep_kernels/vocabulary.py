@@ -32,7 +32,7 @@ Exchange = Callable[[Tensor], list[Tensor]]  # returns the tensors of all ranks,
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class VocabularyShard:
     """The ids of a rank: `count` of `total`, from `first` on. All but the last have `most`."""
 
     first: int
@@ -45,15 +45,15 @@ class Cut:
 class Share:
     """One rank's part in a result for all ids: the ids of its weights, and its exchange."""
 
-    cut: Cut
+    cut: VocabularyShard
     exchange: Exchange
 
 
-def cut_of(total: int, rank: int, size: int) -> Cut:
+def cut_of(total: int, rank: int, size: int) -> VocabularyShard:
     """Return the ids of rank `rank` of `size`; the last ranks may have fewer, or none."""
-    each = -(-total // size)
-    first = min(rank * each, total)
-    return Cut(first, min(each, total - first), total, each)
+    most = -(-total // size)
+    first = min(rank * most, total)
+    return VocabularyShard(first, min(most, total - first), total, most)
 
 
 def filtered(settings: Settings) -> bool:
@@ -64,7 +64,7 @@ def filtered(settings: Settings) -> bool:
 def sample_cut(
     logits: Float[Tensor, "n own"],
     settings: Settings,
-    cut: Cut,
+    cut: VocabularyShard,
     exchange: Exchange,
     *,
     vocab_size: int,
@@ -81,13 +81,13 @@ def sample_cut(
     return merged(parts, peaks, settings, vocab_size=vocab_size, sampler=sampler)
 
 
-def gather_columns(logits: Float[Tensor, "n own"], cut: Cut, exchange: Exchange) -> Float[Tensor, "n total"]:
+def gather_columns(logits: Float[Tensor, "n own"], cut: VocabularyShard, exchange: Exchange) -> Float[Tensor, "n total"]:
     """Return whole rows of logits from each rank's columns."""
     return torch.cat(exchange(pad(logits, (0, cut.most - cut.count))), dim=1)[:, : cut.total]
 
 
 def own_peaks(
-    logits: Float[Tensor, "n own"], settings: Settings, cut: Cut, *, vocab_size: int, mask_id: int | None
+    logits: Float[Tensor, "n own"], settings: Settings, cut: VocabularyShard, *, vocab_size: int, mask_id: int | None
 ) -> tuple[Float32[Tensor, "n ids"], Float32[Tensor, "2 n"]]:
     """Return this rank's logits (-inf: forbidden), and row maxima of all and of allowed ones."""
     logits = logits.float()
@@ -108,7 +108,11 @@ def merged_peaks(peaks: list[Float32[Tensor, "2 n"]]) -> Float32[Tensor, "2 n"]:
 
 
 def own_part(
-    allowed: Float32[Tensor, "n ids"], peaks: Float32[Tensor, "2 n"], settings: Settings, cut: Cut, sampler: SamplerConfig
+    allowed: Float32[Tensor, "n ids"],
+    peaks: Float32[Tensor, "2 n"],
+    settings: Settings,
+    cut: VocabularyShard,
+    sampler: SamplerConfig,
 ) -> Float32[Tensor, "w n"]:
     """Return what `merged` needs of these ids, a line per number. Ids below 2**24 are exact."""
     plain = allowed - peaks[1][:, None]
@@ -126,15 +130,15 @@ def own_part(
         lines += [*pad(weights, (0, 1)).topk(2, -1).values.T]
     if sampler.best:
         lines += _ranked(scores if sampler.tempered else plain, measured, sampler, cut)
-    if settings.named is not None:
-        own = settings.named - cut.first
-        there = (own >= 0) & (own < allowed.shape[1]) & (settings.named >= 0)
+    if settings.scored_ids is not None:
+        own = settings.scored_ids - cut.first
+        there = (own >= 0) & (own < allowed.shape[1]) & (settings.scored_ids >= 0)
         lines += [*torch.where(there, measured.gather(1, own.clamp(0, allowed.shape[1] - 1)), 0.0).T]
     return torch.stack([line.float() for line in lines])
 
 
 def _ranked(
-    ranked: Float32[Tensor, "n ids"], measured: Float32[Tensor, "n ids"], sampler: SamplerConfig, cut: Cut
+    ranked: Float32[Tensor, "n ids"], measured: Float32[Tensor, "n ids"], sampler: SamplerConfig, cut: VocabularyShard
 ) -> list[Tensor]:
     """Return lines of values, then ids, then weights of this rank's best ids."""
     count = sampler.best
@@ -166,15 +170,15 @@ def merged(
     place = first_best(raced.T, sampler.ties)[None]
     total = totals.sum(0)
     probabilities = chosen.gather(0, place)[0] / total
-    best_ids = best_probabilities = named = log_sums = None
+    best_ids = best_probabilities = scored = log_sums = None
     entropies, margins = _statistics(lines, broken, sampler)
     if sampler.best:
         best_ids, best_probabilities = _best(
             [torch.stack([next(lines) for _ in range(sampler.best)], 2) for _ in range(3)], total, broken, sampler
         )
-    if settings.named is not None:
-        found = torch.stack([line.sum(0) / total for line in lines], 1)
-        named = found.masked_fill(broken[:, None], 0.0)
+    if settings.scored_ids is not None:
+        scored = torch.stack([line.sum(0) / total for line in lines], 1)
+        scored = scored.masked_fill(broken[:, None], 0.0)
     if "log_sum" in sampler.statistics:
         tempered = settings.temperatures if sampler.tempered else None
         best = peaks[1] if tempered is None else peaks[1] / divisors(tempered)
@@ -188,7 +192,7 @@ def merged(
         best_ids,
         best_probabilities,
         log_sums,
-        named,
+        scored,
     )
 
 
@@ -209,8 +213,8 @@ def _best(
     lists: list[Float32[Tensor, "ranks n best"]], total: Float32[Tensor, " n"], broken: Tensor, sampler: SamplerConfig
 ) -> tuple[Tensor, Tensor]:
     """Return the most probable ids of all lists (values, ids, weights), each sorted by `ties`."""
-    ordered = [each.flip(0) if sampler.ties == "highest" else each for each in lists]
-    values, ids, weights = (each.transpose(0, 1).flatten(1) for each in ordered)
+    ordered = [values.flip(0) if sampler.ties == "highest" else values for values in lists]
+    values, ids, weights = (part.transpose(0, 1).flatten(1) for part in ordered)
     places = _in_order(values, "lowest")[:, : sampler.best]
     probabilities = weights.gather(1, places) / total[:, None]
     best = ids.gather(1, places).long()

@@ -1,4 +1,4 @@
-"""An engine without a network that gives a written answer to each question: for tests of scores, not of decoding."""
+"""An engine without a network that returns a scripted answer to each question, for tests of scores."""
 
 import json
 from collections.abc import Mapping
@@ -7,8 +7,8 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from dlstep.core import Config, Rows, Span, Spec, init
-from dlstep.engine.loader import Engine
+from dlstep.core import Config, Span, SpanSamples, Spec, init
+from dlstep.engine.loader import LoadedEngine
 from dlstep.models.pieces import pieces
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.testing.scripted import ScriptedDriver
@@ -26,25 +26,25 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END, mask_token=MASK)
 
 
-def scripted_engine(answers: Mapping[str, str]) -> Engine:
-    """An engine that answers a prompt that holds one of the questions, all in one forward pass."""
+def scripted_engine(answers: Mapping[str, str]) -> LoadedEngine:
+    """Return an engine that answers each prompt that contains one of the questions, in one forward pass."""
     tokenizer = byte_tokenizer()
     end, mask = tokenizer.convert_tokens_to_ids([END, MASK])
     written = {question: [*tokenizer.encode(text), end] for question, text in answers.items()}
 
-    def rows_of(span: Span) -> Rows:
-        prompt = tokenizer.decode(span.tokens[: span.wanted[0]])
+    def rows_of(span: Span) -> SpanSamples:
+        prompt = tokenizer.decode(span.tokens[: span.sampled[0]])
         (tokens,) = [tokens for question, tokens in written.items() if question in prompt]
-        assert len(tokens) <= len(span.wanted), "max_tokens leaves room for the answer"
-        padded = tokens + [end] * (len(span.wanted) - len(tokens))
-        return Rows(tuple(padded), (1.0,) * len(padded))
+        assert len(tokens) <= len(span.sampled), "max_tokens leaves room for the answer"
+        padded = tokens + [end] * (len(span.sampled) - len(tokens))
+        return SpanSamples(tuple(padded), (1.0,) * len(padded))
 
     spec = Spec(mask_id=mask, eos_ids=(end,), vocab_size=len(tokenizer), pieces=pieces(tokenizer))
     config = Config(spec, num_pages=4096, max_model_len=LONGEST, max_num_batched_tokens=4 * LONGEST, max_num_reqs=16)
     strategy = DualCache(block_size=LONGEST, cache="none")
-    return Engine(init(config, strategy), ScriptedDriver(rows_of), tokenizer, "scripted")
+    return LoadedEngine(init(config, strategy), ScriptedDriver(rows_of), tokenizer, "scripted")
 
 
-def scripted_from(path: Path) -> Engine:
-    """The engine whose answers a JSON file holds, by question."""
+def scripted_from(path: Path) -> LoadedEngine:
+    """Return the engine with the answers of a JSON file, by question."""
     return scripted_engine(json.loads(path.read_text()))

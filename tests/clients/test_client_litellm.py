@@ -1,4 +1,4 @@
-"""The LiteLLM proxy in front: the official client gets through it what `LLM.generate` answers."""
+"""Through the LiteLLM proxy, the official client gets the answers of `LLM.generate`."""
 
 import json
 import secrets
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.clients
 
 @pytest.fixture(scope="module")
 def proxied(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenAI]:
-    """The official client of a LiteLLM proxy, which knows the server as one of OpenAI's kind."""
+    """The official client of a LiteLLM proxy, which is configured with the server as an OpenAI-compatible one."""
     folder, key = tmp_path_factory.mktemp("litellm"), f"sk-{secrets.token_hex(24)}"
     model = {"model": f"openai/{MODEL}", "api_base": f"{server.url}/v1", "api_key": KEY}
     (folder / "config.yaml").write_text(json.dumps({"model_list": [{"model_name": MODEL, "litellm_params": model}]}))
@@ -51,7 +51,7 @@ def completion(proxied: OpenAI, prompt: str, **more: Any) -> str:
 
 
 def streamed(proxied: OpenAI, prompt: str, **more: Any) -> str:
-    """The text of a stream, joined. LiteLLM's own last chunk has none."""
+    """The text of a stream, joined. LiteLLM's last chunk has no text."""
     chunks = proxied.completions.create(model=MODEL, prompt=prompt, max_tokens=TOKENS, stream=True, **more)
     return "".join(choice.text or "" for chunk in chunks for choice in chunk.choices)
 
@@ -81,10 +81,10 @@ KINDS: dict[str, Callable[[OpenAI, str], str]] = {
 
 
 def test_texts_are_those_of_generate(proxied: OpenAI, report: Callable[[str], None]) -> None:
-    wanted = [output.text for output in llm().generate(PROMPTS, SamplingParams(max_tokens=TOKENS), progress=False)]
+    expected = [output.text for output in llm().generate(PROMPTS, SamplingParams(max_tokens=TOKENS), progress=False)]
     for kind, answer in KINDS.items():
         with ThreadPoolExecutor(8) as threads:
-            assert list(threads.map(lambda prompt, answer=answer: answer(proxied, prompt), PROMPTS)) == wanted, kind
+            assert list(threads.map(lambda prompt, answer=answer: answer(proxied, prompt), PROMPTS)) == expected, kind
     report(f"LiteLLM proxy: {len(KINDS)} kinds of requests, {len(PROMPTS)} equal texts each: {', '.join(KINDS)}")
 
 
@@ -97,10 +97,10 @@ def test_fields_go_through(proxied: OpenAI) -> None:
     ]
     options = {"accept_threshold": 0.3}
     params = SamplingParams(max_tokens=TOKENS, strategy_options=options, stop=("shells",))
-    (wanted,) = llm().generate(prompt, params, progress=False)
-    assert completion(proxied, prompt, stop=["shells"], extra_body={"dlstep": options}) == wanted.text
+    (expected,) = llm().generate(prompt, params, progress=False)
+    assert completion(proxied, prompt, stop=["shells"], extra_body={"dlstep": options}) == expected.text
 
 
-def test_an_error_keeps_its_words(proxied: OpenAI) -> None:
+def test_an_error_keeps_its_message(proxied: OpenAI) -> None:
     with pytest.raises(BadRequestError, match="accept_threshold must be at most 1"):
         completion(proxied, PROMPTS[0], extra_body={"dlstep": {"accept_threshold": 2}})

@@ -33,7 +33,7 @@ from ..unit.evaluate.answer_suite import (
 )
 from .third_party import CLIENT, environment, outside
 
-ANEW = "lm_eval has other rules than those that are kept: DLSTEP_FREEZE=1 make clients writes them anew"
+ANEW = "the rules of lm_eval differ from the stored ones: DLSTEP_FREEZE=1 make clients stores them again"
 TASKS = {"gsm8k": "gsm8k", "math500": "minerva_math500", "humaneval": "humaneval", "mbpp": "mbpp"}
 REAL = all((DATA / name).is_file() for name in FILES)
 
@@ -111,7 +111,7 @@ def test_prompts_are_those_of_lm_eval(tmp_path: Path, chat: bool, report: Report
 
 @cache
 def maths() -> Maths:
-    """A patient process."""
+    """A process with a long timeout."""
     return Maths(seconds=60.0)
 
 

@@ -1,4 +1,4 @@
-"""A model that gives the gold answer to a drawn half of the problems scores one half at every door.
+"""A model with the gold answer to a random half of the problems scores one half in every way of evaluation.
 
 lm_eval's own rules score the first two doors: its tasks gsm8k and minerva_math500, read from the benchmark files.
 """

@@ -1,4 +1,4 @@
-"""Helpers of the tests of clients: an environment of its own for each client, and waiting for servers."""
+"""Helpers of the tests of clients: a separate environment for each client, and waiting for servers."""
 
 import hashlib
 import os
@@ -31,26 +31,26 @@ def environment(name: str, *, beside: bool = False) -> Path:
     `beside`: it also has all packages of the environment that the tests run in.
     """
     requirements = HERE / f"requirements-{name}.txt"
-    folder, wanted = ENVIRONMENTS / name, hashlib.sha256(requirements.read_bytes()).hexdigest()
+    folder, digest = ENVIRONMENTS / name, hashlib.sha256(requirements.read_bytes()).hexdigest()
     stamp = folder / "stamp"
-    if not stamp.exists() or stamp.read_text() != wanted:
+    if not stamp.exists() or stamp.read_text() != digest:
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
         if beside:
             (packages,) = folder.glob("lib/python*/site-packages")
             (packages / "beside.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
         install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(requirements)]
         subprocess.run([str(folder / "bin/python"), *install], check=True)
-        stamp.write_text(wanted)
+        stamp.write_text(digest)
     return folder / "bin"
 
 
 def outside() -> dict[str, str]:
-    """The environment variables of this process without its own sources, which are no client's."""
+    """Return the environment variables of this process without its source path."""
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONWARNINGS")}
 
 
 def client(name: str, command: str, *arguments: str, folder: Path, **variables: str) -> str:
-    """Run a client's own command, without a hub in reach, and give back what it printed. Fails when the client does."""
+    """Run a command of a client without access to a hub. Return its output; fail if the client fails."""
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(folder / "hub"), "OPENAI_API_KEY": KEY}
     found = subprocess.run(
         [str(environment(name) / command), *arguments],
@@ -67,7 +67,7 @@ def client(name: str, command: str, *arguments: str, folder: Path, **variables: 
 
 
 def until(holds: Callable[[], bool], process: subprocess.Popen[str], log: Path) -> None:
-    """Wait until something holds; an error when the process ends before it, or after too long."""
+    """Wait until a condition holds; fail if the process ends first, or after too long."""
     end = time.monotonic() + START
     while not holds():
         assert process.poll() is None and time.monotonic() < end, log.read_text()

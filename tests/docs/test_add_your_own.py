@@ -27,7 +27,7 @@ FORKING = Path(__file__).with_name("forking.py")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block of a page: the file to save it as, its language, its text, and the text that it is said to print."""
+    """A block of a page: the file to save it as, its language, its text, and the text that it should print."""
 
     file: str | None
     language: str
@@ -36,21 +36,21 @@ class Block:
 
 
 def blocks(page: str) -> list[Block]:
-    """The blocks of a page in their order."""
-    found: list[Block] = []
+    """Return the blocks of a page in their order."""
+    of_page: list[Block] = []
     for before, language, text, printed in BLOCK.findall((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")):
-        named = SAVED.search(before)
-        found.append(Block(named[1] if named else None, language, text, printed or None))
-    return found
+        file = SAVED.search(before)
+        of_page.append(Block(file[1] if file else None, language, text, printed or None))
+    return of_page
 
 
 def lines(text: str) -> list[str]:
-    """The lines without the blanks at their ends, empty ones around, and the seconds that this machine took."""
+    """Return the lines without blanks at their ends, empty lines around them, and measured seconds."""
     return "\n".join(re.sub(r" +[\d.]+ s$", " # s", line.rstrip()) for line in text.splitlines()).strip("\n").splitlines()
 
 
 def pattern(printed: str) -> re.Pattern[str]:
-    """The pattern of a printed text; a line of three dots stands for any lines."""
+    """Return the pattern of a printed text; a line of three dots matches any lines."""
     return re.compile("".join("(?:.*\n)*?" if line == "..." else f"{re.escape(line)}\n" for line in lines(printed)))
 
 
@@ -59,7 +59,7 @@ def commands(text: str) -> list[list[str]]:
 
 
 def wheel(folder: Path) -> Path:
-    """The wheel of the sources: that in `dist`, if it holds what they hold, or else a new one."""
+    """Return the wheel of the sources: that in `dist` if it has the same files, or else a new one."""
     sources = {
         str(path.relative_to(ROOT / "src")): path.read_bytes()
         for package in ("dlstep", "dlstep_kernels")
@@ -68,8 +68,8 @@ def wheel(folder: Path) -> Path:
     }
     for path in (ROOT / "dist").glob("*.whl"):
         with ZipFile(path) as archive:
-            held = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
-        if held == sources:
+            content = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
+        if content == sources:
             return path
     isolation = ["--no-isolation"] if find_spec("hatchling") else []
     build = [sys.executable, "-m", "build", "--wheel", *isolation, "--outdir", str(folder), str(ROOT)]
@@ -85,13 +85,13 @@ class Installed:
     bin: Path
     environment: dict[str, str]
 
-    def run(self, arguments: list[str], folder: Path, given: str | None = None) -> tuple[int, str]:
-        """Exit code and output, stdout and stderr as a terminal shows them."""
+    def run(self, arguments: list[str], folder: Path, stdin: str | None = None) -> tuple[int, str]:
+        """Return exit code and output, stdout and stderr as a terminal shows them."""
         done = subprocess.run(
             [str(self.bin / arguments[0]), *arguments[1:]],
             cwd=folder,
             env=self.environment,
-            input=given,
+            input=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -108,9 +108,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     bin = folder / "env" / "bin"
     install = [sys.executable, "-m", "pip", "--python", str(bin / "python"), "install", "--quiet", "--no-index", "--no-deps"]
     subprocess.run([*install, str(wheel(folder / "wheel"))], check=True, capture_output=True, text=True)
-    # Behind what is installed there. The files for editable installs that lie in it are not read.
+    # After what is installed there. Its files for editable installs are not read.
     (site,) = (folder / "env" / "lib").glob("python*/site-packages")
-    (site / "behind.pth").write_text(str(Path(pytest.__file__).parents[1]) + "\n")
+    (site / "zz_tests.pth").write_text(str(Path(pytest.__file__).parents[1]) + "\n")
     environment = {
         "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(folder),
@@ -133,18 +133,18 @@ class Job:
 
 
 def jobs_of(page: str, folder: Path) -> list[Job]:
-    """The commands of a page, in an empty folder in which its files are saved under the names given."""
+    """Return the commands of a page; save its files in the new `folder` under their names."""
     folder.mkdir()
-    found = blocks(page)
+    of_page = blocks(page)
     jobs: list[Job] = []
-    for block in found:
+    for block in of_page:
         if block.file is not None:
             (folder / block.file).write_text(block.text, encoding="utf-8")
         elif block.language == "sh":
             jobs += [Job(page, block, arguments, folder) for arguments in commands(block.text)]
-        else:  # the cell of a notebook, behind the cell with the file of the page
+        else:  # the cell of a notebook, after the cell with the file of the page
             assert block.language == "python", f"{page} does not say what to do with\n{block.text}"
-            (folder / "cells.py").write_text(f"{found[0].text}\n{block.text}", encoding="utf-8")
+            (folder / "cells.py").write_text(f"{of_page[0].text}\n{block.text}", encoding="utf-8")
             jobs.append(Job(page, block, ["python", "cells.py"], folder))
     return jobs
 
@@ -152,37 +152,37 @@ def jobs_of(page: str, folder: Path) -> list[Job]:
 @pytest.mark.slow
 @pytest.mark.stress
 def test_every_line_works_as_pasted_in_an_empty_folder(installed: Installed, tmp_path: Path) -> None:
-    """Commands run in the order of the page, and print what it says."""
+    """Commands run in the order of the page, and print what it shows."""
     jobs = [job for page in PAGES for job in jobs_of(page, tmp_path / page)]
     results = [installed.run(jobs[0].arguments, jobs[0].folder)]
-    given = json.dumps([(job.arguments, str(job.folder)) for job in jobs[1:]])
-    code, answer = installed.run(["python", str(FORKING)], tmp_path, given)
+    commands_json = json.dumps([(job.arguments, str(job.folder)) for job in jobs[1:]])
+    code, answer = installed.run(["python", str(FORKING)], tmp_path, commands_json)
     assert code == 0, answer
-    told = json.loads(answer.splitlines()[-1])
-    assert told["package"].startswith(str(installed.bin.parent)), "dlstep is not the one of the wheel"
+    report = json.loads(answer.splitlines()[-1])
+    assert report["package"].startswith(str(installed.bin.parent)), "dlstep is not the one of the wheel"
     outputs: dict[tuple[str, str], str] = {}
-    for job, (code, output) in zip(jobs, [*results, *told["jobs"]], strict=True):
+    for job, (code, output) in zip(jobs, [*results, *report["jobs"]], strict=True):
         fails = "\n  broken  " in (job.block.printed or "")  # a law that the page shows to fail
         assert code == int(fails), f"{shlex.join(job.arguments)}\n{output}"
         outputs[job.page, job.block.text] = outputs.get((job.page, job.block.text), "") + output
     for job in jobs:
         if job.block.printed is not None:
-            found = "".join(f"{line}\n" for line in lines(outputs[job.page, job.block.text]))
-            assert pattern(job.block.printed).fullmatch(found), f"{job.block.text}\n{found}"
+            output = "".join(f"{line}\n" for line in lines(outputs[job.page, job.block.text]))
+            assert pattern(job.block.printed).fullmatch(output), f"{job.block.text}\n{output}"
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_first_block_is_a_short_file_of_its_own(page: str) -> None:
+def test_the_first_block_is_a_short_file(page: str) -> None:
     first = blocks(page)[0]
     assert first.language == "python" and first.file == f"my_{page.rpartition('_')[2]}.py"
     assert len(first.text.splitlines()) < 40
 
 
 def test_every_block_has_a_use() -> None:
-    """Each is saved, run or shown below one that is; what the pages say that they print is compared."""
+    """Each block is saved, run, or the expected output of one that runs."""
     for page in PAGES:
-        found = blocks(page)
+        of_page = blocks(page)
         text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
-        assert text.count("```") == 2 * len(found) + 2 * sum(block.printed is not None for block in found)
-        assert all(block.file or block.language in ("sh", "python") for block in found)
-        assert sum(block.printed is not None for block in found) >= 5
+        assert text.count("```") == 2 * len(of_page) + 2 * sum(block.printed is not None for block in of_page)
+        assert all(block.file or block.language in ("sh", "python") for block in of_page)
+        assert sum(block.printed is not None for block in of_page) >= 5

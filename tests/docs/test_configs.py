@@ -12,7 +12,7 @@ from dlstep.cli.main import parsed
 from dlstep.cli.yaml_file import options_in
 from dlstep.core import Spec
 from dlstep.core.trainings import PROMPT_IN_FULL
-from dlstep.engine.compatibility import family_misfit
+from dlstep.engine.compatibility import family_incompatibility
 from dlstep.engine.config import ENGINE_FIELDS, engine_config
 from dlstep.engine.resolve import build, embedded_facts, resolve
 from dlstep.evaluate.options import EvalOptions
@@ -95,7 +95,7 @@ def test_there_is_one_for_each() -> None:
         f"{family.name}.{strategy}"
         for family in FAMILIES.values()
         for strategy in strategies.available()
-        if family.name not in NATIVE and not family_misfit(strategy, family)
+        if family.name not in NATIVE and not family_incompatibility(strategy, family)
     }
     assert {path.stem for path in FILES} == of_families | {f"tiny.{strategy}" for strategy in strategies.own()}
 

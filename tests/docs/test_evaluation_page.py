@@ -1,4 +1,4 @@
-"""`docs/evaluation.md` runs as pasted and prints what it says; its tables are those of the code."""
+"""`docs/evaluation.md` runs as pasted and prints what it shows; its tables are those of the code."""
 
 import re
 import shlex
@@ -11,9 +11,9 @@ from dlstep.cli import main
 from dlstep.engine.option_help import field_help
 from dlstep.evaluate import EvalOptions
 from dlstep.evaluate.checkpoint import KEY_FIELDS, ROW_FIELDS
-from dlstep.evaluate.comparing import Row
+from dlstep.evaluate.comparing import ComparisonRow
 from dlstep.evaluate.space import TuneOptions
-from dlstep.evaluate.table import Line
+from dlstep.evaluate.table import TableLine
 
 PAGE = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```(?:\n\n^```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
@@ -23,7 +23,7 @@ Captured = pytest.CaptureFixture[str]
 
 
 def lines(text: str) -> list[str]:
-    """The lines without the blanks at their ends, empty ones around, and the seconds that this machine took."""
+    """Return the lines without blanks at their ends, empty lines around them, and measured seconds."""
     return "\n".join(re.sub(r" +[\d.]+ s$", " # s", line.rstrip()) for line in text.splitlines()).strip("\n").splitlines()
 
 
@@ -59,7 +59,7 @@ def test_every_column_is_defined() -> None:
     defined = set(
         re.findall(r"`([\w.]+)`", "".join(line.split("|")[1] for line in table.splitlines() if line.startswith("| `")))
     )
-    for column in (field.name for field in fields(Line)):
+    for column in (field.name for field in fields(TableLine)):
         kind = re.sub(r"_(low|high|p|method)$", "", column) if "gain" in column else column
         assert column in defined or kind in defined, column
 
@@ -67,7 +67,7 @@ def test_every_column_is_defined() -> None:
 def test_every_column_of_a_comparison_is_defined() -> None:
     table = PAGE.partition("## Comparing strategies and rules")[2].partition("\n## ")[0]
     defined = {name for line in table.splitlines() if line.startswith("| `") for name in re.findall(r"`(\w+)`", line)}
-    assert {field.name.removesuffix("_error") for field in fields(Row)} <= defined
+    assert {field.name.removesuffix("_error") for field in fields(ComparisonRow)} <= defined
 
 
 def test_every_field_of_an_answer_is_listed() -> None:

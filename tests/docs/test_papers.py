@@ -9,22 +9,22 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "strategies").glob("*.md"))
 SOURCES = [path for folder in ("rules", "strategies") for path in sorted((ROOT / "src" / "dlstep" / folder).glob("[!_]*.py"))]
 NUMBER = re.compile(r"\d{4}\.\d{5}")
-# A title in asterisks or quotation marks, perhaps a short name behind it, and a year.
+# A title in asterisks or quotation marks, perhaps a short name after it, and a year.
 WITHOUT_NUMBER = re.compile(r"[*\"]( \([\w ]+\))?, 20\d\d(?!, arXiv \d{4}\.\d{5})")
 
 
-def said(path: Path) -> str:
-    """The text of a page, or the docstring of a module, on one line."""
+def prose(path: Path) -> str:
+    """Return the text of a page, or the docstring of a module, on one line."""
     text = path.read_text(encoding="utf-8")
     return " ".join((text if path.suffix == ".md" else text.split('"""')[1]).split())
 
 
 @pytest.mark.parametrize("path", [*PAGES, *SOURCES], ids=lambda path: path.name)
 def test_papers_have_numbers(path: Path) -> None:
-    assert not [found[0] for found in WITHOUT_NUMBER.finditer(said(path))]
+    assert not [found[0] for found in WITHOUT_NUMBER.finditer(prose(path))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_names_the_papers_of_its_module(page: Path) -> None:
     (module,) = [path for path in SOURCES if path.stem == page.stem]
-    assert set(NUMBER.findall(said(module))) <= set(NUMBER.findall(said(page)))
+    assert set(NUMBER.findall(prose(module))) <= set(NUMBER.findall(prose(page)))

@@ -14,7 +14,7 @@ from dlstep import Config, Spec, init, strategies
 from dlstep.cli import main
 from dlstep.cli.inspect import Paper, RuleRow, papers, rule_rows
 from dlstep.core import options_of
-from dlstep.rules import SHELF, own
+from dlstep.rules import PLUGINS, own
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "strategies"
@@ -24,7 +24,7 @@ LARGEST = 15_000  # bytes
 
 @pytest.fixture(scope="module")
 def maker() -> ModuleType:
-    """The script that writes them."""
+    """Return the script that writes them."""
     spec = spec_from_file_location("make_pictures", ROOT / "docs" / "make_pictures.py")
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
@@ -35,7 +35,7 @@ def maker() -> ModuleType:
 @pytest.mark.parametrize("row", ROWS.values(), ids=list(ROWS))
 def test_a_rule_has_a_picture_which_its_page_shows(row: RuleRow, maker: ModuleType) -> None:
     text = (PAGES / f"{row.name}.md").read_text()
-    assert maker.page(text, row) == text, "draw them anew: make pictures"
+    assert maker.page(text, row) == text, "run make pictures"
     (shown,) = re.findall(r"!\[[^]]*\]\((pictures/[^)]*)\)", text)
     picture = (PAGES / shown).read_text()
     assert shown == f"pictures/{row.name}.svg" and len(picture.encode()) < LARGEST
@@ -49,14 +49,14 @@ def test_there_is_no_picture_without_a_rule() -> None:
 
 
 def test_a_picture_is_that_of_the_present_decode(maker: ModuleType) -> None:
-    assert maker.picture(ROWS["remdm"]) == (PAGES / "pictures" / "remdm.svg").read_text(), "draw them anew: make pictures"
+    assert maker.picture(ROWS["remdm"]) == (PAGES / "pictures" / "remdm.svg").read_text(), "run make pictures"
 
 
 def test_the_readme_has_the_table_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rules", "--markdown"]) == 0
     readme = (ROOT / "README.md").read_text()
     table = readme.partition("<!-- zoo -->\n")[2].partition("<!-- end of zoo -->\n")[0]
-    assert capsys.readouterr().out == table, "write it anew: make pictures"
+    assert capsys.readouterr().out == table, "run make pictures"
     lines = table.splitlines()[2:]
     assert [re.match(r"\| \[`(\w+)`\]\((\S+)\)", line).groups() for line in lines] == [  # pyright: ignore
         (name, f"docs/strategies/{name}.md") for name in ROWS
@@ -78,10 +78,10 @@ def test_papers_are_found_in_a_source() -> None:
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=list(ROWS))
 def test_carriers_are_those_that_take_the_rule(row: RuleRow) -> None:
-    """Another way to find them: try."""
+    """Try every strategy, as another way to find them."""
     able: list[str] = []
     for name in strategies.own():
-        value, rule = strategies.SHELF.value(name), SHELF.value(row.name)
+        value, rule = strategies.PLUGINS.value(name), PLUGINS.value(row.name)
         if "rule" not in options_of(value):
             continue
         given = {"rule": rule, **({"cache": "none"} if "cache" in options_of(value) else {})}
@@ -91,7 +91,7 @@ def test_carriers_are_those_that_take_the_rule(row: RuleRow) -> None:
 
 
 def refused(made: Callable[[], object]) -> bool:
-    """Whether this raises ValueError."""
+    """Return whether this raises ValueError."""
     try:
         made()
     except ValueError:

@@ -51,5 +51,5 @@ def test_the_page_names_metrics_that_there_are() -> None:
 
 
 def test_examples_of_events_have_the_fields_that_are_sent() -> None:
-    told = set(re.findall(r'"(\w+)":', PAGE[PAGE.index("data: {") : PAGE.index("Each cell is")]))
-    assert {"seq", "step", "nfe", "settled", "cells", "finish_reason", "tokens_per_forward"} <= told
+    shown = set(re.findall(r'"(\w+)":', PAGE[PAGE.index("data: {") : PAGE.index("Each cell is")]))
+    assert {"seq", "step", "nfe", "settled", "cells", "finish_reason", "tokens_per_forward"} <= shown

@@ -1,4 +1,4 @@
-"""Every strategy and every rule has a page, whose table is complete and whose examples print what stands below them."""
+"""Every strategy and every rule has a page, whose table is complete and whose examples print what the page shows."""
 
 import re
 from dataclasses import MISSING, fields
@@ -21,10 +21,10 @@ BY_HAND = "## Five rows by hand\n"
 
 
 def examples(page: str) -> list[tuple[str, str]]:
-    """Code and what it prints. Code without a printed answer below it is no example, and not allowed."""
-    found = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)
-    assert page.count("```python\n") == len(found), "code of the page prints nothing below it"
-    return found
+    """Return the code blocks and what they print. Every code block must be followed by its output."""
+    pairs = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)
+    assert page.count("```python\n") == len(pairs), "a code block of the page is not followed by its output"
+    return pairs
 
 
 def printed(code: str, name: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -33,11 +33,11 @@ def printed(code: str, name: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def shown(default: object) -> str:
-    """A default as the table shows it: of a rule, the name of its module."""
+    """Return a default as the table shows it: of a rule, the name of its module."""
     return type(default).__module__.rpartition(".")[2] if isinstance(default, Rule) else str(default)
 
 
-def test_every_strategy_and_every_rule_has_a_page_and_a_name_of_its_own() -> None:
+def test_every_strategy_and_every_rule_has_a_page_and_a_unique_name() -> None:
     assert not set(strategies.available()) & set(rules.available())
     assert sorted(path.stem for path in FOLDER.glob("*.md")) == sorted(OWNERS)
 
@@ -45,23 +45,23 @@ def test_every_strategy_and_every_rule_has_a_page_and_a_name_of_its_own() -> Non
 @pytest.mark.parametrize("name", NAMES)
 def test_the_example_prints_what_the_page_says(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     page = (FOLDER / f"{name}.md").read_text()
-    (code, said), *others = examples(page.partition(BY_HAND)[0])
+    (code, output), *others = examples(page.partition(BY_HAND)[0])
     assert not others
-    assert printed(code, name, capsys) == said
-    assert len(said.splitlines()) >= (3 if name in RULES else 8)
+    assert printed(code, name, capsys) == output
+    assert len(output.splitlines()) >= (3 if name in RULES else 8)
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_five_rows_are_taken_as_they_are_by_hand(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_five_rows_by_hand_are_what_the_rule_unmasks(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     _, heading, page = (FOLDER / f"{name}.md").read_text().partition(BY_HAND)
-    assert heading, "the page of a rule has a section of five rows that are decided by hand"
+    assert heading, "the page of a rule needs a section with five rows by hand"
     page = page.partition("\n## ")[0]
-    if not (found := examples(page)):  # a table, which the tests of the rule hold it to
+    if not (pairs := examples(page)):  # a table, which the tests of the rule check
         assert len(re.findall(r"^\|", page, re.MULTILINE)) >= 2 + 5
         return
-    ((code, said),) = found
-    assert printed(code, name, capsys) == said
-    assert len(said.splitlines()) >= 5
+    ((code, output),) = pairs
+    assert printed(code, name, capsys) == output
+    assert len(output.splitlines()) >= 5
 
 
 @pytest.mark.parametrize("name", NAMES)

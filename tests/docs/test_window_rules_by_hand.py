@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dlstep.core import Config, Request, Rows, Rule, SamplingParams, Sequence, Spec, add, commit, init, schedule
+from dlstep.core import Config, Request, Rule, SamplingParams, SequenceState, SpanSamples, Spec, add, commit, init, schedule
 from dlstep.core.block import Block
 from dlstep.rules.ada_block import AdaBlock
 from dlstep.rules.early_commit import EarlyCommit
@@ -19,24 +19,26 @@ MASK, DOT = 99, 50
 
 
 def table(name: str) -> list[tuple[str, ...]]:
-    """The cells of the five rows."""
+    """Return the cells of the five rows."""
     section = (FOLDER / f"{name}.md").read_text().partition("## Five rows by hand")[2].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if re.match(r"\| `", line)]
     assert len(rows) == 5
     return [tuple(cell.strip(" `") for cell in row.strip("|").split("|")) for row in rows]
 
 
-def after(rule: Rule, tokens: list[int], chances: list[float], seconds: list[float] | None = None, size: int = 32) -> Sequence:
-    """The sequence after the first forward, whose rows say this of all positions of the answer."""
+def after(
+    rule: Rule, tokens: list[int], chances: list[float], seconds: list[float] | None = None, size: int = 32
+) -> SequenceState:
+    """Return the sequence after the first forward pass, which samples these tokens at all positions."""
     state = init(Config(Spec(MASK, (98,), 100)), DualCache(size, "none", rule))
     state = add(state, Request(0, (1,), SamplingParams(max_tokens=len(tokens), ignore_eos=True)))
     plan = schedule(state)
     (span,) = plan.spans
-    rows = [position - 1 for position in span.wanted]
-    best = rule.wants.best
+    rows = [position - 1 for position in span.sampled]
+    best = rule.sample_spec.best
     pairs = [pair for row in rows for pair in ((tokens[row], chances[row]), (97, seconds[row] if seconds else 0.0))[:best]]
     driver = ScriptedDriver(
-        lambda _: Rows(
+        lambda _: SpanSamples(
             tuple(tokens[row] for row in rows),
             tuple(chances[row] for row in rows),
             best_ids=tuple(token for token, _ in pairs),
@@ -48,8 +50,8 @@ def after(rule: Rule, tokens: list[int], chances: list[float], seconds: list[flo
     return sequence
 
 
-def taken(block: Block) -> str:
-    """Offsets that hold a token."""
+def unmasked(block: Block) -> str:
+    """Return the offsets that hold a token."""
     return " ".join(str(offset) for offset, token in enumerate(block.tokens) if token != MASK)
 
 
@@ -57,24 +59,24 @@ def taken(block: Block) -> str:
 def test_sliding(answer: str, expected: str) -> None:
     cells = answer.split()
     start = Block(1, (MASK,) * len(cells), tuple(range(1, len(cells) + 1)), (0.0,) * len(cells))
-    decided = [offset for offset, cell in enumerate(cells) if cell.isalpha()]
-    block = start.decide(decided, 0, (7,) * len(cells), (1.0,) * len(cells))
+    known = [offset for offset, cell in enumerate(cells) if cell.isalpha()]
+    block = start.unmask_rows(known, 0, (7,) * len(cells), (1.0,) * len(cells))
     rule = Sliding(window=3)
-    wanted = rule.wanted(block, len(cells) + 1, 0)
-    chances = tuple(float(cells[position - 1]) for position in wanted)
+    sampled = rule.sampled(block, len(cells) + 1, 0)
+    chances = tuple(float(cells[position - 1]) for position in sampled)
     spec, request = Spec(MASK, (98,), 100), Request(0, (1,), SamplingParams(max_tokens=len(cells)))
     (waiting,) = add(init(Config(spec), DualCache(cache="none", rule=rule)), request).waiting
-    done = rule.decided(waiting, block, Rows((8,) * len(chances), chances), 0, True, spec)
+    done = rule.commit(waiting, block, SpanSamples((8,) * len(chances), chances), 0, True, spec)
     assert " ".join(str(offset) for offset, token in enumerate(done.tokens) if token == 8) == expected
 
 
-@pytest.mark.parametrize(("forward", "end", "expected"), table("ada_block"))
-def test_ada_block(forward: str, end: str, expected: str) -> None:
-    cells = [cell.split() for cell in forward.split(", ")]
+@pytest.mark.parametrize(("first_pass", "end", "expected"), table("ada_block"))
+def test_ada_block(first_pass: str, end: str, expected: str) -> None:
+    cells = [cell.split() for cell in first_pass.split(", ")]
     tokens = [DOT if token == "." else ord(token) - ord("a") for token, _ in cells]
     sequence = after(AdaBlock((DOT,), look_ahead=1.0), tokens, [float(chance) for _, chance in cells], size=3)
     block = Block(1, sequence.tokens(1, len(cells) + 1), (), ())
-    assert taken(block) == expected
+    assert unmasked(block) == expected
     ends = [sealed.end for sealed in sequence.past] or [sequence.window[0].end]
     assert ends == [int(end) + 1]
 
@@ -86,4 +88,4 @@ def test_early_commit(gaps: str, expected: str) -> None:
     sequence = after(
         rule, [7] * len(chances), chances, [exp(-float(gap)) * one for gap, one in zip(gaps.split(), chances, strict=True)]
     )
-    assert taken(Block(1, sequence.tokens(1, len(chances) + 1), (), ())) == expected
+    assert unmasked(Block(1, sequence.tokens(1, len(chances) + 1), (), ())) == expected

@@ -7,11 +7,11 @@ from typing import Any
 from weakref import WeakSet
 
 from dlstep import LLM, Output, SamplingParams, Session, strategies, tiny
-from dlstep.core import START_LINE, Rebuild, Samples, Sequence
+from dlstep.core import EMPTY_CACHE, Rebuild, Samples, SequenceState
 from dlstep.stream import Stream
 
 LENGTHS = (1, 2, 8, 9, 31, 33, 55, 64, 86, 130, 210, 300, 400)
-# The least rows of a forward that take the longest prompt: these feed a prompt, or prompt and answer, at once.
+# The least rows of a forward pass that fit the longest prompt: these feed a prompt, or prompt and answer, at once.
 LEAST_ROWS = {"d2f": 450, "dual_cache": 450}
 Question = tuple[tuple[int, ...], SamplingParams]
 
@@ -39,7 +39,7 @@ def prompts(strategy: str) -> tuple[tuple[int, ...], ...]:
 
 
 def fed_rows(session: Session, since: int = 0) -> int:
-    """Rows that the forwards of a session fed, from event number `since` on."""
+    """Rows that the forward passes of a session fed, from event number `since` on."""
     plans = [event.plan for event in session.trace.events[since:] if isinstance(event, Samples)]
     return sum(len(span.tokens) for plan in plans for span in plan.spans)
 
@@ -136,7 +136,7 @@ class Crowd:
                 session.back(self.random.randint(1, min(4, max(1, steps // 3))))
             case 4 | 5:
                 branch = session.fork()
-                if rebuilt(session) or session in self.loose or branch.state.line == START_LINE:
+                if rebuilt(session) or session in self.loose or branch.state.cache_digest == EMPTY_CACHE:
                     self.loose.add(branch)
                 self.finish(session)
                 self.sessions[self.sessions.index(session)] = branch
@@ -157,7 +157,7 @@ class Crowd:
         session.run()
         loose = not self.exact and (rebuilt(session) or session in self.loose)
         for sequence in map(session.state.finished.get, session.state.ended):
-            assert isinstance(sequence, Sequence)
+            assert isinstance(sequence, SequenceState)
             if sequence.finish != "abort":
                 question = sequence.request.prompt, sequence.request.params
                 self.check("session", question, sequence.answer, may_differ=loose)
@@ -172,5 +172,5 @@ class Crowd:
         gc.collect()
         self.llm.generate((5, 6, 7), SamplingParams(max_tokens=1), progress=False)
         driver: Any = self.llm.engine.driver
-        histories = [history for history in driver._histories if history is not driver._histories.main]
-        return len(self.llm.state.cache.owners) + sum(sum(h.tables.lengths.values()) for h in histories)
+        caches = [cache for cache in driver._caches if cache is not driver._caches.main]
+        return len(self.llm.state.cache.owners) + sum(sum(cache.tables.lengths.values()) for cache in caches)

@@ -20,7 +20,7 @@ def answers(strategy: str, count: int, **options: Any) -> list[Output]:
 
 
 def measured(strategy: str, count: int, **options: Any) -> tuple[float, float, float]:
-    """Share of right answers in percent, tokens per forward, and forwards of an answer."""
+    """Share of right answers in percent, tokens per forward pass, and forward passes per answer."""
     outputs = answers(strategy, count, **options)
     scored = zip(tiny.problems(count, seed=0), outputs, strict=True)
     right = [tiny.score(problem, output.text).answer for problem, output in scored]
@@ -28,7 +28,7 @@ def measured(strategy: str, count: int, **options: Any) -> tuple[float, float, f
     return 100 * sum(right) / count, tokens / forwards, forwards / count
 
 
-# By default options: least share of right answers in percent, least tokens per forward.
+# By default options: least share of right answers in percent, least tokens per forward pass.
 LEAST = {
     "multi_bd": (90.0, 3.0),
     "d2f": (90.0, 2.0),
@@ -48,7 +48,7 @@ def test_every_strategy_is_measured() -> None:
 @pytest.mark.parametrize("strategy", LEAST)
 def test_accuracy_by_default(strategy: str, count: int, report: Callable[[str], None]) -> None:
     right, rate, forwards = measured(strategy, count)
-    report(f"{count} problems, {strategy}: {right:.1f} % right at {rate:.2f} tokens per forward, {forwards:.1f} forwards")
+    report(f"{count} problems, {strategy}: {right:.1f} % right, {rate:.2f} tokens per forward pass, {forwards:.1f} passes")
     least_right, least_rate = LEAST[strategy]
     assert right >= least_right and rate >= least_rate
 
@@ -78,5 +78,7 @@ def test_folding_changes_no_answer_and_saves_a_forward_a_block(count: int, repor
         saved += other.nfe - output.nfe
         stored += end // size - length // size  # blocks that were finished before the last one
         aligned += length % size == 0
-    report(f"folding saves {saved} forwards; {stored} blocks were finished on the way, {aligned} prompts end with a block")
+    report(
+        f"folding saves {saved} forward passes; {stored} blocks were finished on the way, {aligned} prompts end with a block"
+    )
     assert abs(saved - stored - aligned) <= 0.02 * (stored + aligned)

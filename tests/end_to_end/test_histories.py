@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from dlstep import LLM, Plan, Samples, SamplingParams, Session, strategies, tiny
-from dlstep.core import HistoryDriver
-from dlstep.engine.loader import Engine
+from dlstep.core import CachingDriver
+from dlstep.engine.loader import LoadedEngine
 
 from .crowd import LEAST_ROWS, Crowd, Question, alone, expected, fed_rows, prompts, rebuilt
 
@@ -85,7 +85,7 @@ def test_sessions_step_in_any_order() -> None:
     sessions = [llm.session() for _ in questions]
     for session, question in zip(sessions, questions, strict=True):
         session.submit(*question)
-    for turn in (0, 1, 1, 2, 1, 0, 2, 2, 0):  # not the one that rested longest
+    for turn in (0, 1, 1, 2, 1, 0, 2, 2, 0):  # not the least recently used one
         if not sessions[turn].state.done:
             sessions[turn].step()
     for session, question in zip(sessions, questions, strict=True):
@@ -114,7 +114,7 @@ def test_a_fork_computes_no_prefix_anew(strategy: str) -> None:
 
 
 def stored_rows(session: Session, below: int) -> int:
-    """Rows of final tokens that the forwards of a session stored for positions in front of `below`."""
+    """Rows of final tokens that the forward passes of a session stored for positions before `below`."""
     plans = [event.plan for event in session.trace.events if isinstance(event, Samples)]
     stored = [(span.start + span.query_only, span.final_rows) for plan in plans for span in plan.spans]
     return sum(max(0, min(start + rows, below) - start) for start, rows in stored)
@@ -138,9 +138,9 @@ def test_equal_prompts_admitted_together_compute_their_pages_once(strategy: str,
 
 
 class Moody:
-    """A driver of a network that raises in some forwards, in front of them or behind them."""
+    """A driver of a network that raises in some forward passes, before or after the network ran."""
 
-    def __init__(self, driver: HistoryDriver) -> None:
+    def __init__(self, driver: CachingDriver) -> None:
         self.driver, self.random, self.raised = driver, Random(0), 0
         self.fork, self.release = driver.fork, driver.release
 
@@ -162,7 +162,7 @@ class Moody:
 def test_forwards_that_raise_change_no_answer(strategy: str) -> None:
     engine = LLM(decoding_strategy=strategy, max_num_batched_tokens=LEAST_ROWS.get(strategy, 120)).engine
     driver = Moody(engine.driver)
-    llm = LLM.of(Engine(engine.first, driver, engine.tokenizer, engine.name))
+    llm = LLM.of(LoadedEngine(engine.first, driver, engine.tokenizer, engine.name))
     questions = [(prompt, SamplingParams(max_tokens=20, seed=0)) for prompt in prompts(strategy)[4:11]]
     sessions = [llm.session() for _ in questions[:3]]
     for session, question in zip(sessions, questions, strict=False):
@@ -253,7 +253,7 @@ def test_a_session_that_goes_back_leaves_no_pages_behind() -> None:
             session.step()
         session.back(steps)
     session.run()
-    assert len(list(llm.engine.driver._histories)) == 2, "the LLM's own, and that of the session"
+    assert len(list(llm.engine.driver._caches)) == 2, "the LLM's own, and that of the session"
     session.back(2)
     session.close()
-    assert len(list(llm.engine.driver._histories)) == 1
+    assert len(list(llm.engine.driver._caches)) == 1

@@ -43,9 +43,9 @@ def right(ranks: Ranks, add_up: Callable[[Tensor], Tensor]) -> dict[str, bool]:
     for dtype in DTYPES:
         equal = True
         for seed, shape in enumerate(SHAPES + SHAPES[::-1]):
-            given, wanted = numbers(ranks, shape, dtype, seed)
-            before = given.clone()
-            equal &= torch.equal(add_up(given), wanted) and torch.equal(given, before)
+            own, expected = numbers(ranks, shape, dtype, seed)
+            before = own.clone()
+            equal &= torch.equal(add_up(own), expected) and torch.equal(own, before)
         found[str(dtype).removeprefix("torch.")] = equal
     return found
 
@@ -56,17 +56,17 @@ def wrong_in_replays(ranks: Ranks) -> int:
     device = torch.device("cuda", ranks.rank)
     sets = [[numbers(ranks, shape, torch.bfloat16, 10 * one + place) for place, shape in enumerate(shapes)] for one in range(3)]
     given = [torch.empty_like(own) for own, _ in sets[0]]
-    wanted = [torch.empty_like(total) for _, total in sets[0]]
+    expected = [torch.empty_like(total) for _, total in sets[0]]
     wrong = torch.zeros((), dtype=torch.int64, device=device)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(2):
-            for own, total in zip(given, wanted, strict=True):
+            for own, total in zip(given, expected, strict=True):
                 wrong += (ranks.add_up(own) != total).sum()
     for turn in range(REPLAYS):
         for place, (own, total) in enumerate(sets[turn % len(sets)]):
             given[place].copy_(own)
-            wanted[place].copy_(total)
+            expected[place].copy_(total)
         if (turn + 3 * ranks.rank) % 7 == 0:
             torch.cuda._sleep(1_000_000 * (1 + turn % 3))
         graph.replay()
@@ -128,7 +128,7 @@ def sums(ranks: Ranks) -> dict[str, Any]:
         row["eager_us"] = eager_microseconds(lambda given=given: ranks.add_up(given))
         row["eager_nccl_us"] = eager_microseconds(lambda given=given: sum_by_torch(given, ranks.group))
         found["rows"].append(row)
-    ranks.told(None)  # nobody leaves while the others need it
+    ranks.gather_objects(None)  # nobody leaves while the others need it
     return found
 
 
@@ -145,10 +145,10 @@ def _captured(ranks: Ranks, compiled: Callable[[Tensor], Tensor]) -> bool:
         answer = compiled(given)
     equal = True
     for seed in range(2, 5):
-        own, wanted = numbers(ranks, (130, WIDTH), torch.bfloat16, seed)
+        own, expected = numbers(ranks, (130, WIDTH), torch.bfloat16, seed)
         given.copy_(own)
         graph.replay()
-        equal &= torch.equal(answer, wanted)
+        equal &= torch.equal(answer, expected)
     return equal
 
 
@@ -166,7 +166,7 @@ def lost(ranks: Ranks, file: Path, cold: bool) -> None:
         for _ in range(LOST):
             ranks.add_up(given)
     torch.cuda.synchronize()
-    ranks.told(None)
+    ranks.gather_objects(None)
     if ranks.rank:
         os.kill(os.getpid(), signal.SIGKILL)
     over, noted = Event(), []
@@ -175,14 +175,14 @@ def lost(ranks: Ranks, file: Path, cold: bool) -> None:
         noted.extend((not over.is_set(), time.monotonic()))
         break_off()
 
-    watch = Timer(1.0, break_in)
-    watch.start()
+    timer = Timer(1.0, break_in)
+    timer.start()
     graph.replay()
     ranks.add_up(given[:130])
     torch.cuda.synchronize()
     ended = time.monotonic()
     over.set()
-    watch.join()
+    timer.join()
     assert torch.ones(3, device=given.device).sum() == 3, "the device works on"
     file.write_text(f"{noted[0]} {ended - noted[1]}", encoding="utf-8")
     os._exit(0)  # there is nobody to leave the group with

@@ -21,16 +21,16 @@ CLOSE = 1e-5
 
 
 def settings_of(rows: int, device: torch.device, *, hot: bool) -> Settings:
-    """Every row named three ids; some rows greedy, some sampled from, some penalised, if `hot`."""
+    """Return settings with three scored ids per row; if `hot`, some rows are greedy, some drawn, some penalised."""
     place = torch.arange(rows, device=device)
-    named = torch.stack((place % VOCAB, place * 37 % VOCAB, torch.full_like(place, VOCAB - 1)), 1)
+    ids = torch.stack((place % VOCAB, place * 37 % VOCAB, torch.full_like(place, VOCAB - 1)), 1)
     if not hot:
-        return Settings(named=named)
+        return Settings(scored_ids=ids)
     return Settings(
         temperatures=(place % 3).float(),
         noise=Noise(place * 0x9E3779B97F4A7C1, place, place % 7),
         penalty=Penalty(place * 41 % VOCAB, (place % 2).float()),
-        named=named,
+        scored_ids=ids,
     )
 
 
@@ -58,7 +58,7 @@ def heads(ranks: Ranks, device: str) -> dict[str, bool]:
                 found[case] = _same(answer(), whole)
                 if has_kernels(place):
                     found[f"{case}, in a graph"] = _same(_replayed(answer), whole)
-    ranks.told(None)  # nobody leaves while another one still needs it
+    ranks.gather_objects(None)  # nobody leaves while another one still needs it
     return found
 
 
@@ -76,7 +76,7 @@ def _same(found: Drawn, whole: Drawn) -> bool:
     """Ids exactly, other numbers but for their last digits."""
     if not torch.equal(found.tokens, whole.tokens):
         return False
-    names = ("probabilities", "entropies", "margins", "log_sums", "best_probabilities", "named_probabilities")
+    names = ("probabilities", "entropies", "margins", "log_sums", "best_probabilities", "scored_probabilities")
     pairs: list[tuple[Tensor, Tensor]] = [
         (getattr(found, name), getattr(whole, name)) for name in names if getattr(whole, name) is not None
     ]

@@ -166,7 +166,7 @@ def run_decode(report: Report, ceilings: Any, left: Callable[[], float]) -> None
     """Decode steps of the shapes, batch by batch as long as there is time."""
     import torch
 
-    from dlstep.bench.decode_shape import Load, measure_shape
+    from dlstep.bench.decode_shape import DecodeLoad, measure_shape
     from dlstep.bench.shapes import SHAPES as KNOWN
 
     def all_rows() -> Iterable[Any]:
@@ -174,7 +174,7 @@ def run_decode(report: Report, ceilings: Any, left: Callable[[], float]) -> None
             if left() < 30.0:
                 report.say(f"{name}: left out, no time is left")
                 continue
-            loads = [Load(batch) for batch in batches]
+            loads = [DecodeLoad(batch) for batch in batches]
             device, dtype = torch.device("cuda", 0), torch.bfloat16
             for row in measure_shape(KNOWN[name], loads, device=device, dtype=dtype, ceilings=ceilings):
                 yield row

@@ -122,10 +122,10 @@ def _compared(report: Report, case: Case, whole: Answers, found: Answers) -> dic
     return {
         "case": case.name,
         "requests": len(whole.tokens),
-        "steps": len(whole.lines),
+        "steps": len(whole.cache_digests),
         "gave_way": whole.preempted,
         "equal": whole.tokens == found.tokens,
-        "lines_equal": whole.lines == found.lines,
+        "lines_equal": whole.cache_digests == found.cache_digests,
         "flipped": len(flipped),
     }
 
@@ -143,9 +143,9 @@ def shape_named(name: str, device: str) -> Any:
 
 def loads_for(batches: tuple[int, ...], device: str) -> list[Any]:
     """The loads to measure; short ones on a CPU."""
-    from dlstep.bench.decode_shape import Load
+    from dlstep.bench.decode_shape import DecodeLoad
 
-    return [Load(batch) for batch in batches] if device == "cuda" else [Load(1, context=64, steps=2)]
+    return [DecodeLoad(batch) for batch in batches] if device == "cuda" else [DecodeLoad(1, context=64, steps=2)]
 
 
 def measured(ranks: Ranks, name: str, device: str, number: int, file: Path, gate: Any) -> tuple[float, float]:
@@ -183,9 +183,9 @@ def measured(ranks: Ranks, name: str, device: str, number: int, file: Path, gate
         decode.step()
 
     def pace() -> float:
-        before = decode.taken()
+        before = decode.unmasked()
         seconds = sum(decode.step()[1] for _ in range(load.steps))
-        return (decode.taken() - before) / seconds
+        return (decode.unmasked() - before) / seconds
 
     gate.wait()
     alone = pace() if number == 0 else 0.0

@@ -1,4 +1,4 @@
-"""Captured forwards answer, bit for bit, what the same kernels answer when they are launched one by one."""
+"""Captured forward passes answer, bit for bit, what the same kernels answer when they are launched one by one."""
 
 from typing import Any
 

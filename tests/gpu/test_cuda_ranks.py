@@ -37,9 +37,9 @@ def test_groups_with_graphs_follow_one_another(expected: list[tuple[int, ...]]) 
         llm = two_ranks(capture_graphs=when)
         for _ in range(2):
             assert [each.token_ids for each in llm.generate(PROMPTS, LIMIT, progress=False)] == expected
-        conductor: Any = llm.engine.driver
-        assert conductor._driver.graph_count
-        del conductor
+        rank_zero: Any = llm.engine.driver
+        assert rank_zero._driver.graph_count
+        del rank_zero
         start = time.monotonic()
         del llm
         assert time.monotonic() - start < SOON
@@ -50,8 +50,8 @@ def test_a_rank_that_is_killed_ends_a_call(expected: list[tuple[int, ...]]) -> N
     llm = two_ranks(capture_graphs="lazy")
     for _ in range(2):
         assert [each.token_ids for each in llm.generate(PROMPTS, LIMIT, progress=False)] == expected
-    conductor: Any = llm.engine.driver
-    pid, killed = conductor._crew.pids[0], []
+    rank_zero: Any = llm.engine.driver
+    pid, killed = rank_zero._group.pids[0], []
 
     def kill() -> None:
         os.kill(pid, signal.SIGKILL)
@@ -60,6 +60,6 @@ def test_a_rank_that_is_killed_ends_a_call(expected: list[tuple[int, ...]]) -> N
     Timer(0.3, kill).start()
     with pytest.raises(DlstepError, match="rank 1 of 2 was killed by SIGKILL"):
         llm.generate(PROMPTS * 200, LIMIT, progress=False)
-    del conductor, llm
+    del rank_zero, llm
     assert time.monotonic() - killed[0] < SOON
     assert not torch.distributed.is_initialized()

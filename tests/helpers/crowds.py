@@ -5,18 +5,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlstep import SamplingParams, tiny
-from dlstep.core import Event, Request, Rows, Samples, Span
-from dlstep.distributed.conductor import Conductor, follow
-from dlstep.distributed.crew import Crew
+from dlstep.core import Event, Request, Samples, Span, SpanSamples
+from dlstep.distributed.rank_zero import RankZeroDriver, follow_rank_zero
 from dlstep.distributed.ranks import Ranks
+from dlstep.distributed.worker_group import WorkerGroup
 from dlstep.engine.config import EngineConfig
 from dlstep.engine.decode import Decode
-from dlstep.engine.loader import Engine, load_with
+from dlstep.engine.loader import LoadedEngine, build_engine
 
 SAME = 1e-5  # probabilities that differ by less may decide otherwise: ranks add up in another order
 GROWTH = 10.0  # times: how much farther apart answers may be than probabilities that were fed back
 SHORT = (6, 12, 24)  # tokens of an answer
-Asked = tuple[Span, Rows]
+Asked = tuple[Span, SpanSamples]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +47,16 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Answers and endings of all requests, lines behind all steps, how many gave way, and what each request was asked."""
+    """Answers of all requests, cache digests after all steps, the number of preemptions, and all rows."""
 
     tokens: list[tuple[int, ...]]
-    endings: list[str]
-    lines: list[int]
+    finishes: list[str]
+    cache_digests: list[int]
     preempted: int
     asked: list[list[Asked]]
 
 
-def crowd(engine: Engine, count: int) -> Answers:
+def crowd(engine: LoadedEngine, count: int) -> Answers:
     """Some requests come with each step; every now and then the youngest is aborted."""
     assert engine.tokenizer is not None
     prompts = [tuple(engine.tokenizer.encode(problem.prompt))[:60] for problem in tiny.problems(count, seed=3)]
@@ -65,11 +65,11 @@ def crowd(engine: Engine, count: int) -> Answers:
     def keep(event: Event) -> None:
         if isinstance(event, Samples):
             for span, rows in zip(event.plan.spans, event.rows, strict=True):
-                asked[span.arrival].append((span, rows))
+                asked[span.seq_id].append((span, rows))
 
     decode = Decode(engine.first, engine.driver, record=keep)
     masked = decode.state.config.spec.mask_id is not None
-    sent, preempted, lines = 0, 0, []
+    sent, preempted, cache_digests = 0, 0, []
     gone: dict[int, tuple[tuple[int, ...], str]] = {}
     while sent < count or not decode.state.done:
         for _ in range(min(1 + sent % 5, count - sent)):
@@ -80,17 +80,17 @@ def crowd(engine: Engine, count: int) -> Answers:
             sent += 1
         if decode.state.step % 7 == 3 and decode.state.live:
             decode.abort(max(decode.state.live))
-        before = {each.request.arrival for each in decode.state.running}
+        before = {each.request.seq_id for each in decode.state.running}
         for update in decode.step():
-            if update.ending is not None:
-                gone[update.id] = update.sequence.answer, update.ending.reason
-        preempted += len(before & {each.request.arrival for each in decode.state.waiting})
-        lines.append(decode.state.line)
+            if update.finish_info is not None:
+                gone[update.id] = update.sequence.answer, update.finish_info.reason
+        preempted += len(before & {each.request.seq_id for each in decode.state.waiting})
+        cache_digests.append(decode.state.cache_digest)
     told = [gone[number] for number in range(count)]
-    return Answers([answer for answer, _ in told], [reason for _, reason in told], lines, preempted, asked)
+    return Answers([answer for answer, _ in told], [reason for _, reason in told], cache_digests, preempted, asked)
 
 
-class Lent(Crew):
+class Lent(WorkerGroup):
     """A group that other engines use after this one."""
 
     def __init__(self, ranks: Ranks) -> None:
@@ -107,16 +107,16 @@ def crowds(ranks: Ranks, cases: list[Case], count: int) -> list[Answers]:
     warnings.simplefilter("ignore")
     found: list[Answers] = []
     for case in cases:
-        crew = Lent(ranks)
-        engine = load_with(case.config, lambda crew=crew: crew)
+        group = Lent(ranks)
+        engine = build_engine(case.config, lambda group=group: group)
         if ranks.rank:
             driver: Any = engine.driver
-            follow(driver, ranks)
+            follow_rank_zero(driver, ranks)
             continue
         found.append(crowd(engine, count))
         if ranks.several:
-            crew.lost = "the crowd is answered"
-            assert isinstance(engine.driver, Conductor)
+            group.lost = "the crowd is answered"
+            assert isinstance(engine.driver, RankZeroDriver)
             engine.driver.dismiss()
     return found
 
@@ -127,7 +127,7 @@ def flips(name: str, whole: Answers, found: Answers, *, exact: bool) -> list[str
     Raises AssertionError for any that is not explained by sums in another order.
     """
     if exact:
-        assert found.tokens == whole.tokens and found.endings == whole.endings, f"{name}: {_first(whole, found)}"
+        assert found.tokens == whole.tokens and found.finishes == whole.finishes, f"{name}: {_first(whole, found)}"
         return []
     told: list[str] = []
     for number, (one, other) in enumerate(zip(whole.asked, found.asked, strict=True)):
@@ -135,24 +135,25 @@ def flips(name: str, whole: Answers, found: Answers, *, exact: bool) -> list[str
             continue
         apart = parted(one, other)
         if apart is None:
-            assert told and "abort" in (whole.endings[number], found.endings[number]), (
+            assert told and "abort" in (whole.finishes[number], found.finishes[number]), (
                 f"{name}: request {number} ended otherwise"
             )
-            continue  # aborts count steps, which went on otherwise behind a flip
+            continue  # aborts count steps, which differ after a flip
         assert apart < SAME, f"{name}: request {number} parted where probabilities are {apart:.2g} apart"
         told.append(f"{name}: request {number} parted at a margin under {max(apart, 1e-9):.2g} beside what was fed back")
     return told
 
 
 def parted(one: list[Asked], other: list[Asked]) -> float | None:
-    """How far apart probabilities are up to the forward that decided otherwise, beside what those that are fed back explain;
+    """Return how far apart probabilities are before the first different token, except by feedback.
+
     None if one only ended before the other.
 
     A random network may double in every step what is fed back to it with another last digit.
     """
     most = 0.0
     for (span, rows), (its_span, its_rows) in zip(one, other, strict=False):
-        if (span.start, span.tokens, span.wanted) != (its_span.start, its_span.tokens, its_span.wanted):
+        if (span.start, span.tokens, span.sampled) != (its_span.start, its_span.tokens, its_span.sampled):
             return most
         fed = 0.0
         if span.soft is not None and its_span.soft is not None:
@@ -171,4 +172,4 @@ def _first(whole: Answers, found: Answers) -> str:
     for number, pair in enumerate(zip(whole.tokens, found.tokens, strict=True)):
         if pair[0] != pair[1]:
             return f"request {number}: {pair[0]} by one process, {pair[1]} by ranks"
-    return "endings differ"
+    return "finish reasons differ"

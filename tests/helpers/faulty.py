@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from dlstep.core import Block, Choice, Grid, Request, Rows, Rule, Sequence, Span, Spec, Wants
+from dlstep.core import Block, Choice, Grid, Request, Rule, SampleSpec, SequenceState, Span, SpanSamples, Spec
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies import Blockwise
 
@@ -87,7 +87,7 @@ class FaultyChoice(Choice):
     kind: str = ""
     after: int = 0
 
-    def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
+    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         """Some rows, or the bug."""
         if not self.kind or not must or sequence.steps <= self.after:
             return THRESHOLD.chosen(sequence, block, rows, begin, must)
@@ -103,29 +103,29 @@ class FaultyChoice(Choice):
                 except Exception:  # noqa: BLE001 - the bug
                     pass
         made = CHOSEN[self.kind]
-        return made(begin, begin + len(block.undecided)) if callable(made) else made
+        return made(begin, begin + len(block.masked)) if callable(made) else made
 
 
 CHOICES = (*RAISED, *CHOSEN)
 BLOCKS = (
     "nothing", "same block", "shifted", "longer", "given changed", "junk token", "mask as token", "unsampled token",
-    "new masks", "undecided descending", "fewer probabilities",
+    "new masks", "masked descending", "fewer probabilities",
 )  # fmt: skip
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class FaultyRule(Rule):
-    """A rule whose `decided`, `wanted`, `named` or `measure` goes wrong from forward pass `after` on."""
+    """A rule whose `commit`, `sampled`, `scored_ids` or `measure` goes wrong from forward pass `after` on."""
 
     kind: str = "nothing"
     after: int = 0
-    hook: str = "decided"
+    hook: str = "commit"
 
-    def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """The block of `Threshold`, or the bug."""
-        right = THRESHOLD.decided(sequence, block, rows, begin, must, spec)
-        if self.hook != "decided" or not must or sequence.steps <= self.after:
+        right = THRESHOLD.commit(sequence, block, rows, begin, must, spec)
+        if self.hook != "commit" or not must or sequence.steps <= self.after:
             return right
         if self.kind in RAISED:
             return raised(self.kind)
@@ -135,54 +135,54 @@ class FaultyRule(Rule):
             "shifted": replace(right, start=right.start + 1),
             "longer": replace(right, tokens=(*right.tokens, 0), probabilities=(*right.probabilities, 0.5)),
             "given changed": replace(right, given=right.given ^ 1),
-            "junk token": replace(right, tokens=(10**9, *right.tokens[1:]), undecided=right.undecided[1:]),
-            "mask as token": replace(block, undecided=block.undecided[1:]),
+            "junk token": replace(right, tokens=(10**9, *right.tokens[1:]), masked=right.masked[1:]),
+            "mask as token": replace(block, masked=block.masked[1:]),
             "unsampled token": replace(right, tokens=tuple([11 if token != 11 else 12 for token in right.tokens])),
-            "new masks": replace(right, undecided=tuple(range(block.start, block.end))),
-            "undecided descending": replace(right, undecided=(*right.undecided, *right.undecided, block.start)),
+            "new masks": replace(right, masked=tuple(range(block.start, block.end))),
+            "masked descending": replace(right, masked=(*right.masked, *right.masked, block.start)),
             "fewer probabilities": replace(right, probabilities=right.probabilities[1:]),
         }
         return made[self.kind]
 
-    def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+    def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
         """All masked positions, or the bug."""
-        if self.hook != "wanted" or number < self.after:
-            return block.undecided
+        if self.hook != "sampled" or number < self.after:
+            return block.masked
         if self.kind in RAISED:
             return raised(self.kind)
         made: Any = {
             "none": None,
             "empty": (),
-            "list": list(block.undecided),
+            "list": list(block.masked),
             "outside": (block.end,),
-            "twice": block.undecided[:1] * 2,
+            "twice": block.masked[:1] * 2,
             "text": ("a",),
         }
         return made[self.kind]
 
-    def measure(self, sequence: Sequence, block: Block) -> int:
+    def measure(self, sequence: SequenceState, block: Block) -> int:
         """The masked positions, or the bug."""
         if self.hook != "measure":
-            return len(block.undecided)
+            return len(block.masked)
         if self.kind in RAISED:
             return raised(self.kind)
         made: Any = {"negative": -1, "constant": 7, "text": "x", "none": None}
         return made[self.kind]
 
 
-WANTED = ("none", "empty", "list", "outside", "twice", "text")
+SAMPLED = ("none", "empty", "list", "outside", "twice", "text")
 MEASURES = ("negative", "constant", "text", "none")
 RULES: tuple[Rule, ...] = (
     *[FaultyChoice(kind) for kind in CHOICES],
     *[FaultyRule(kind) for kind in (*RAISED[:1], *BLOCKS)],
-    *[FaultyRule(kind, hook="wanted") for kind in (*RAISED[:1], *WANTED)],
+    *[FaultyRule(kind, hook="sampled") for kind in (*RAISED[:1], *SAMPLED)],
     *[FaultyRule(kind, hook="measure") for kind in (*RAISED[:1], *MEASURES)],
 )
 
 SPANS = (
     "none", "another request", "another seed", "no tokens", "junk token", "text tokens", "list of tokens",
-    "nothing wanted", "wanted outside", "wanted twice", "fewer draws", "end too far", "before its rows",
-    "named without wants", "core's rows", "another grid", "too many rows", "before final",
+    "nothing sampled", "sampled outside", "sampled twice", "fewer draws", "end too far", "before its rows",
+    "scored without a specification", "core's rows", "another grid", "too many rows", "before final",
 )  # fmt: skip
 SEQUENCES = (
     "none",
@@ -190,13 +190,13 @@ SEQUENCES = (
     "settled back",
     "settled masks",
     "settled too far",
-    "another ledger",
+    "other accounting",
     "window list",
     "gap",
-    "another goal",
+    "another request spec",
 )
-HOOKS = ("init", "schedule", "commit", "forget", "measure", "refuses")
-JUDGING = ("__post_init__", "unfit", "wants", "reach", "atom", "refuses")  # called before a request comes in
+HOOKS = ("init", "schedule", "commit", "forget", "measure", "refusal")
+JUDGING = ("__post_init__", "incompatibility", "sample_spec", "reach", "atom", "refusal")  # called before a request comes in
 
 
 @final
@@ -217,16 +217,16 @@ class FaultyStrategy(Blockwise):
         if self.hook == hook:
             raised(self.kind)
 
-    def unfit(self, spec: Spec) -> str:
+    def incompatibility(self, spec: Spec) -> str | None:
         """Nothing, or the bug."""
-        self._maybe("unfit")
-        return Blockwise.unfit(self, spec)
+        self._maybe("incompatibility")
+        return Blockwise.incompatibility(self, spec)
 
     @property
-    def wants(self) -> Wants:
+    def sample_spec(self) -> SampleSpec:
         """The statistics of the rule, or the bug."""
-        self._maybe("wants")
-        return self.rule.wants
+        self._maybe("sample_spec")
+        return self.rule.sample_spec
 
     def reach(self, request: Request) -> int:
         """The positions that are fed, or the bug."""
@@ -242,12 +242,12 @@ class FaultyStrategy(Blockwise):
         """Groups of `block_size`."""
         return Grid(0, self.block_size)
 
-    def init(self, sequence: Sequence, spec: Spec) -> Sequence:
+    def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """The first window, or the bug."""
         right = Blockwise.init(self, sequence, spec)
         return self._sequence(sequence, right) if self.hook == "init" else right
 
-    def schedule(self, sequence: Sequence, spec: Spec) -> Span:
+    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """The window's span, or the bug."""
         right = Blockwise.schedule(self, sequence, spec)
         reach = self.reach(sequence.request)
@@ -257,19 +257,19 @@ class FaultyStrategy(Blockwise):
             return raised(self.kind)
         made: Any = {
             "none": None,
-            "another request": replace(right, arrival=right.arrival + 1),
+            "another request": replace(right, seq_id=right.seq_id + 1),
             "another seed": replace(right, seed=right.seed + 1),
-            "no tokens": replace(right, tokens=(), wanted=(), draws=()),
+            "no tokens": replace(right, tokens=(), sampled=(), draws=()),
             "junk token": replace(right, tokens=(*right.tokens[1:], 10**6)),
             "text tokens": replace(right, tokens=("a",) * len(right.tokens)),
             "list of tokens": replace(right, tokens=list(right.tokens)),
-            "nothing wanted": replace(right, wanted=(), draws=()),
-            "wanted outside": replace(right, wanted=(right.stop,), draws=(0,)),
-            "wanted twice": replace(right, wanted=right.wanted[:1] * 2, draws=(0, 0)),
+            "nothing sampled": replace(right, sampled=(), draws=()),
+            "sampled outside": replace(right, sampled=(right.stop,), draws=(0,)),
+            "sampled twice": replace(right, sampled=right.sampled[:1] * 2, draws=(0, 0)),
             "fewer draws": replace(right, draws=right.draws[1:]),
             "end too far": replace(right, end=10**6),
             "before its rows": replace(right, end=right.start),
-            "named without wants": replace(right, named=(1,) * len(right.wanted)),
+            "scored without a specification": replace(right, scored_ids=(1,) * len(right.sampled)),
             "core's rows": replace(right, final_rows=1),
             "another grid": replace(right, grid=Grid(1, 1)),
             "too many rows": replace(right, tokens=(1,) * (reach - right.start), end=reach),
@@ -277,26 +277,26 @@ class FaultyStrategy(Blockwise):
         }
         return made[self.kind]
 
-    def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
+    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """The state after a forward, or the bug."""
         right = Blockwise.commit(self, sequence, span, rows, spec)
         return self._sequence(sequence, right) if self.hook == "commit" and sequence.steps > self.late else right
 
-    def forget(self, sequence: Sequence, spec: Spec) -> Sequence:
+    def forget(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """The sequence, or the bug."""
         right = Blockwise.forget(self, sequence, spec)
         return raised(self.kind) if self.hook == "forget" else right
 
-    def measure(self, sequence: Sequence) -> int:
+    def measure(self, sequence: SequenceState) -> int:
         """The forwards ahead, or the bug."""
         return raised(self.kind) if self.hook == "measure" else Blockwise.measure(self, sequence)
 
-    def refuses(self, request: Request) -> str:
+    def refusal(self, request: Request) -> str | None:
         """Nothing, or the bug."""
-        self._maybe("refuses")
-        return ""
+        self._maybe("refusal")
+        return None
 
-    def _sequence(self, before: Sequence, right: Sequence) -> Sequence:
+    def _sequence(self, before: SequenceState, right: SequenceState) -> SequenceState:
         if self.kind in RAISED or self.kind == "endless":
             return raised(self.kind)
         first = right.window[0] if right.window else None
@@ -306,10 +306,10 @@ class FaultyStrategy(Blockwise):
             "settled back": replace(right, settled=before.settled - 1),
             "settled masks": replace(right, settled=before.limit),
             "settled too far": replace(right, settled=before.limit + 1),
-            "another ledger": replace(right, ledger=replace(right.ledger, nfe=right.nfe + 5)),
+            "other accounting": replace(right, accounting=replace(right.accounting, nfe=right.nfe + 5)),
             "window list": replace(right, window=list(right.window)),
             "gap": replace(right, window=(*right.window, replace(first, start=first.start + 1000))) if first else None,
-            "another goal": replace(right, goal=replace(right.goal, limit=right.limit - 1)),
+            "another request spec": replace(right, request_spec=replace(right.request_spec, limit=right.limit - 1)),
         }
         return made[self.kind]
 

@@ -1,23 +1,23 @@
-"""Plans of a rule that names ids, and answers to them."""
+"""Plans with scored ids, and samples of them."""
 
 from dataclasses import replace
 
-from dlstep.core import Config, Plan, Request, Rows, Samples, SamplingParams, Spec, Wants, add, init, schedule
+from dlstep.core import Config, Plan, Request, Samples, SampleSpec, SamplingParams, SpanSamples, Spec, add, init, schedule
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import EOS, MASK, VOCABULARY
 
 SPEC = Spec(MASK, (EOS,), VOCABULARY)
 CONFIG = Config(SPEC, page_size=4, num_pages=64, max_model_len=64, max_num_batched_tokens=256, max_num_reqs=8)
-ASKED = SamplingParams(max_tokens=12, ignore_eos=True)
+PARAMS = SamplingParams(max_tokens=12, ignore_eos=True)
 
 
-def plan_of(named: tuple[int, ...], wants: Wants) -> Plan:
-    state = add(init(CONFIG, MultiBD(4, 1)), Request(0, (1, 2, 3, 4), ASKED))
+def plan_of(scored_ids: tuple[int, ...], spec: SampleSpec) -> Plan:
+    state = add(init(CONFIG, MultiBD(4, 1)), Request(0, (1, 2, 3, 4), PARAMS))
     plan = schedule(state)
     (span,) = plan.spans
-    assert len(span.wanted) == 4
-    return replace(plan, spans=(replace(span, named=named),), wants=wants)
+    assert len(span.sampled) == 4
+    return replace(plan, spans=(replace(span, scored_ids=scored_ids),), sample_spec=spec)
 
 
-def answered(plan: Plan, *named: float) -> Samples:
-    return Samples(plan, (Rows((1,) * 4, (0.5,) * 4, named_probabilities=named),))
+def answered(plan: Plan, *scored_ids: float) -> Samples:
+    return Samples(plan, (SpanSamples((1,) * 4, (0.5,) * 4, scored_probabilities=scored_ids),))

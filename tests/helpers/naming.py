@@ -1,15 +1,15 @@
-"""A rule that names ids: what the network said of a position before, and a neighbour of it."""
+"""A rule that scores ids: the token sampled at a position in the previous pass, and the next id."""
 
 from dataclasses import dataclass
 from typing import final
 
-from dlstep.core import Block, Extra, Probability, Rows, Rule, Sequence, Spec, Wants, best, check_ranges
+from dlstep.core import Block, Extra, Probability, Rule, SampleSpec, SequenceState, SpanSamples, Spec, best, check_ranges
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Said(Extra):
-    """The token that the last forward sampled at each undecided position, in order."""
+    """The token that the last forward pass sampled at each masked position, in order."""
 
     tokens: tuple[int, ...]
 
@@ -17,38 +17,38 @@ class Said(Extra):
 @final
 @dataclass(frozen=True, slots=True)
 class Loyal(Rule):
-    """Takes a position if the token that the forward before sampled there is still probable, else the best one if it must."""
+    """Unmask a position if the token that the previous pass sampled there is still probable."""
 
     loyal_threshold: Probability = 0.3
-    """Least probability that the token of the forward before must have now."""
+    """Least probability that the token of the previous forward pass must have now."""
     names: bool = True
-    """Ids are named; without them every position waits for its turn."""
+    """Whether ids are scored; otherwise each pass unmasks only the best position."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
 
     @property
-    def wants(self) -> Wants:
-        """Two named ids for each position."""
-        return Wants(named=2 if self.names else 0)
+    def sample_spec(self) -> SampleSpec:
+        """Two scored ids for each position."""
+        return SampleSpec(scored=2 if self.names else 0)
 
-    def named(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
-        """The token of the forward before and the id above it; none in the first forward."""
+    def scored_ids(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+        """Return the token of the previous pass and the id above it; none in the first pass."""
         del limit
         assert (number == 0) == (block.extra is None)
         if not isinstance(block.extra, Said):
-            return (-1,) * 2 * len(block.undecided)
-        return tuple([each for token in block.extra.tokens for each in (token, token + 1)])
+            return (-1,) * 2 * len(block.masked)
+        return tuple([scored_id for token in block.extra.tokens for scored_id in (token, token + 1)])
 
-    def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """The block with the positions whose token stayed probable, more probable than its neighbour."""
-        end = begin + len(block.undecided)
-        pairs = [rows.named_probabilities[2 * row : 2 * row + 2] for row in range(begin, end)] if self.names else []
+        end = begin + len(block.masked)
+        pairs = [rows.scored_probabilities[2 * row : 2 * row + 2] for row in range(begin, end)] if self.names else []
         found = enumerate(pairs, begin)
         chosen = [row for row, (first, second) in found if isinstance(block.extra, Said) and first >= self._least(second)]
         chosen = chosen or ([best(rows, begin, end)] if must else [])
         left = tuple([rows.tokens[row] for row in range(begin, end) if row not in chosen])
-        return block.decide(chosen, begin, rows.tokens, rows.probabilities).remembering(Said(left))
+        return block.unmask_rows(chosen, begin, rows.tokens, rows.probabilities).with_extra(Said(left))
 
     def _least(self, other: float) -> float:
         return max(self.loyal_threshold, other)

@@ -15,7 +15,7 @@ LONGEST = 3000.0  # seconds for all that ranks do
 Job = tuple[int, int, Path | None, Callable[..., Any], tuple[Any, ...]]
 IMPORTED = [
     "dlstep.engine.loader",
-    "dlstep.distributed.conductor",
+    "dlstep.distributed.rank_zero",
     "dlstep.models",
     "dlstep.driver",
 ]  # once for all ranks, which takes longest

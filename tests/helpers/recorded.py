@@ -14,7 +14,7 @@ from dlstep.core import (
     Rebuild,
     Request,
     SamplingParams,
-    Sequence,
+    SequenceState,
     Spec,
     State,
     Strategy,
@@ -36,7 +36,7 @@ def setting(name: str, draw: random.Random) -> tuple[Config, Strategy]:
     """A small engine for a strategy."""
     chosen = strategies.load(name)
     value = chosen(**{size: number for size, number in SIZES.items() if size in chosen.__dataclass_fields__})
-    spec = next(spec for spec in SPECS if not value.unfit(spec))
+    spec = next(spec for spec in SPECS if not value.incompatibility(spec))
     page_size = draw.choice([1, 3, 4, 8])
     config = Config(spec, page_size, -(-48 // page_size) + draw.randint(0, 2), 40, draw.randint(41, 80), draw.randint(1, 4))
     return config, value
@@ -49,7 +49,7 @@ def asked(draw: random.Random, request_id: int) -> Request:
     return Request(request_id, prompt, params, index=draw.randint(0, 2))
 
 
-def donated(config: Config, value: Strategy, draw: random.Random) -> Sequence | None:
+def donated(config: Config, value: Strategy, draw: random.Random) -> SequenceState | None:
     """A sequence that is under way in another state."""
     state, device = add(init(config, value), Request(draw.randint(0, 9), (1, 2, 3), SamplingParams(max_tokens=12))), None
     device = shadow(config, value)

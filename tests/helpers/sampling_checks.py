@@ -113,7 +113,7 @@ def settings_of(problem: Problem, device: str) -> Settings:
         temperatures=None if problem.temperatures is None else torch.tensor(problem.temperatures, device=device),
         noise=Noise(seeds.to(device), (positions >> 44).abs().to(device), (draws >> 56).abs().to(device)),
         penalty=penalty,
-        named=named.to(device) if problem.named else None,
+        scored_ids=named.to(device) if problem.named else None,
     )
 
 
@@ -185,9 +185,9 @@ def assert_same(
             torch.testing.assert_close(one, other, atol=limits[0], rtol=limits[1])
     assert (found.noise is None) == (twin.noise is None)
     assert twin.noise is None or torch.equal(found.noise, twin.noise)
-    assert (found.named_probabilities is None) == (twin.named_probabilities is None)
-    if twin.named_probabilities is not None:
-        torch.testing.assert_close(found.named_probabilities, twin.named_probabilities, atol=absolute, rtol=relative)
+    assert (found.scored_probabilities is None) == (twin.scored_probabilities is None)
+    if twin.scored_probabilities is not None:
+        torch.testing.assert_close(found.scored_probabilities, twin.scored_probabilities, atol=absolute, rtol=relative)
     assert (found.best_ids is None) == (twin.best_ids is None)
     if twin.best_ids is not None:
         torch.testing.assert_close(found.best_probabilities, twin.best_probabilities, atol=absolute, rtol=relative)

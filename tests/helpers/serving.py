@@ -16,11 +16,11 @@ from openai import AsyncOpenAI, OpenAI
 
 from dlstep import LLM, Config, Plan, Samples, Spec, init
 from dlstep.core import Driver
-from dlstep.engine.loader import Engine
+from dlstep.engine.loader import LoadedEngine
 from dlstep.models.pieces import pieces
 from dlstep.serve.engine_process import Host, ThreadHost
 from dlstep.serve.http.server import Server, listen
-from dlstep.serve.router.front import Front
+from dlstep.serve.router.router import Router
 from dlstep.serve.settings import ServeOptions
 from dlstep.strategies import load
 from dlstep.testing.shadow import ShadowDriver
@@ -43,7 +43,7 @@ def questions(count: int) -> list[str]:
 
 
 class Paced:
-    """A driver that takes its time, can be made to wait at a gate, and to fail."""
+    """A driver with a configurable duration, a gate that blocks it, and scheduled failures."""
 
     def __init__(self, driver: Driver, seconds: float = 0.0) -> None:
         self.driver, self.seconds = driver, seconds
@@ -62,7 +62,7 @@ class Paced:
         return samples
 
 
-def shadow_engine(seconds: float = 0.0, num_pages: int = 220, strategy: str = "multi_bd", **limits: int) -> Engine:
+def shadow_engine(seconds: float = 0.0, num_pages: int = 220, strategy: str = "multi_bd", **limits: int) -> LoadedEngine:
     """An engine without a network, on the tokenizer of the embedded models. Its answers end at their length."""
     tokenizer = build_tokenizer()
     spec = Spec(mask_id=MASK_ID, eos_ids=(EOS_ID,), vocab_size=len(tokenizer), pieces=pieces(tokenizer))
@@ -70,7 +70,7 @@ def shadow_engine(seconds: float = 0.0, num_pages: int = 220, strategy: str = "m
     config = Config(spec, page_size=PAGE_SIZE, num_pages=num_pages, **budgets)
     state = init(config, load(strategy)(block_size=8))
     driver = Paced(ShadowDriver(PAGE_SIZE, num_pages, spec, 0.0, places=4), seconds)
-    return Engine(state, driver, tokenizer, "shadow")
+    return LoadedEngine(state, driver, tokenizer, "shadow")
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Served:
     """A running server."""
 
     url: str
-    front: Front
+    router: Router
     server: Server
     thread: Thread
 
@@ -95,20 +95,20 @@ class Served:
         return httpx2.Client(base_url=self.url, timeout=30)
 
     def until(self, holds: Callable[[], bool], seconds: float = 60.0) -> None:
-        """Wait until something holds; an error after too long."""
+        """Wait until a condition holds; fail after too long."""
         end = time.monotonic() + seconds
         while not holds():
-            assert time.monotonic() < end, f"still not after {seconds} seconds: {self.front.load}, {self.front.live} live"
+            assert time.monotonic() < end, f"still not after {seconds} seconds: {self.router.load}, {self.router.live} live"
             time.sleep(0.01)
 
     def until_idle(self) -> None:
-        """Wait until nothing runs or waits and nobody owns a page."""
-        self.until(lambda: not self.front.live and self.front.load[:3] == (0, 0, 0))
+        """Wait until no request runs or waits and no page is owned."""
+        self.until(lambda: not self.router.live and self.router.load[:3] == (0, 0, 0))
 
 
 @contextmanager
 def served(
-    engine: Engine,
+    engine: LoadedEngine,
     keys: tuple[str, ...] = (),
     host: Host | None = None,
     hosts: list[Host] | None = None,
@@ -118,15 +118,15 @@ def served(
 ) -> Iterator[Served]:
     """A server around an engine, ready to answer unless not `waits`; it drains at the end."""
     chosen = ServeOptions(**({"port": 0, "log_requests": False, "drain_seconds": 1.0, "heartbeat_timeout": 60.0} | options))
-    front = Front(hosts or [host or ThreadHost(engine)], chosen, engine.tokenizer)
-    server = Server(front, keys, ready)
+    router = Router(hosts or [host or ThreadHost(engine)], chosen, engine.tokenizer)
+    server = Server(router, keys, ready)
     with listen(chosen.host, chosen.port) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         thread = Thread(target=lambda: asyncio.run(server.serve([listener])), name="http")
         thread.start()
-        running = Served(url, front, server, thread)
+        running = Served(url, router, server, thread)
         try:
-            running.until(lambda: server.started and (not waits or front.phase == "ready"))
+            running.until(lambda: server.started and (not waits or router.phase == "ready"))
             yield running
         finally:
             if thread.is_alive():
@@ -148,7 +148,7 @@ class Stalls:
             self.longest, self.what = seconds, what
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Clear all records."""
         self.longest, self.what = 0.0, ""
 
 

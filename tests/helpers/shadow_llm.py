@@ -5,7 +5,7 @@ from functools import cache
 
 from dlstep import LLM, Config, Plan, Samples, Spec, Strategy, init
 from dlstep.core import Driver
-from dlstep.engine.loader import Engine
+from dlstep.engine.loader import LoadedEngine
 from dlstep.models.pieces import pieces
 from dlstep.strategies import load
 from dlstep.testing.shadow import ShadowDriver
@@ -47,5 +47,5 @@ def make_llm(
     config = Config(spec(), page_size=PAGE_SIZE, num_pages=num_pages, **limits)
     state = init(config, (load(strategy) if isinstance(strategy, str) else strategy)(block_size=8))
     return LLM.of(
-        Engine(state, wrap(ShadowDriver(PAGE_SIZE, num_pages, spec(), eos_share, places=4)), build_tokenizer(), "shadow")
+        LoadedEngine(state, wrap(ShadowDriver(PAGE_SIZE, num_pages, spec(), eos_share, places=4)), build_tokenizer(), "shadow")
     )

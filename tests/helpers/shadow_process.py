@@ -6,9 +6,9 @@ from pathlib import Path
 
 from dlstep import Config, Plan, Samples, init
 from dlstep.core import Strategy
-from dlstep.engine.loader import Engine
+from dlstep.engine.loader import LoadedEngine
 from dlstep.processes import Heart, Worker
-from dlstep.serve.engine_loop import converse
+from dlstep.serve.engine_loop import execute_commands
 from dlstep.serve.engine_process import ProcessHost
 from dlstep.testing.shadow import ShadowDriver
 
@@ -29,11 +29,11 @@ class Hanging:
 
 
 def run_shadow(pipe: Connection, config: Config, strategy: Strategy, seconds: float, loads: Path, hangs: Path) -> None:
-    """The process: load as long as a file exists, then converse."""
+    """The process: load as long as a file exists, then execute commands."""
     heart = Heart(pipe)
     while loads.exists():
         time.sleep(0.05)
-    converse(Engine(init(config, strategy), Hanging(config, seconds, hangs), None, "shadow"), heart)
+    execute_commands(LoadedEngine(init(config, strategy), Hanging(config, seconds, hangs), None, "shadow"), heart)
 
 
 class ShadowHost(ProcessHost):
@@ -47,7 +47,7 @@ class ShadowHost(ProcessHost):
     """
 
     def __init__(
-        self, engine: Engine, seconds: float = 0.0, loads: Path = Path("/nonexistent"), hangs: Path = Path("/nonexistent")
+        self, engine: LoadedEngine, seconds: float = 0.0, loads: Path = Path("/nonexistent"), hangs: Path = Path("/nonexistent")
     ) -> None:
         self._first, self._rest = engine.first, (seconds, loads, hangs)
         self._worker, self.starts = None, 0

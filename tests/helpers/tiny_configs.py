@@ -253,7 +253,7 @@ def as_llada(facts: Facts) -> Reference:
         "rope_theta": facts["rope_theta"],
         "tie_word_embeddings": facts["weight_tying"],
     }
-    if facts["include_qkv_bias"]:  # but none behind the attention, as in Qwen2
+    if facts["include_qkv_bias"]:  # but none after the attention, as in Qwen2
         return as_qwen2(sizes)
     return LlamaConfig(**taken(sizes), bos_token_id=None), LlamaForCausalLM
 

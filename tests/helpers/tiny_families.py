@@ -147,7 +147,7 @@ LLADA2_NAMES = {
 
 
 def llada2_names(tensors: dict[str, Tensor]) -> Named:
-    """Queries, keys and values in one tensor, one behind the other; experts one by one."""
+    """Queries, keys and values in one tensor, one after the other; experts one by one."""
     for name, tensor in single_experts(tensors):
         if ".self_attn.k_proj." in name or ".self_attn.v_proj." in name:
             continue

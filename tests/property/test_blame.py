@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings, strategies as st
 
-from dlstep.core import Config, DlstepError, Event, Request, SamplingParams, Sequence, Spec, State, Strategy, Trace, init
+from dlstep.core import Config, DlstepError, Event, Request, SamplingParams, SequenceState, Spec, State, Strategy, Trace, init
 from dlstep.engine.decode import Decode
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
@@ -67,7 +67,7 @@ def decoded(
 
 def check_blame(
     given: Config, strategy: Strategy, options: dict[str, Any], place: int, seed: int, failures: frozenset[int]
-) -> Sequence:
+) -> SequenceState:
     """Decode a request with a bug beside healthy ones; return how it ended."""
     healthy = requests(seed)
     bad = Request(99, (1, 2, 3, 4, 5, 6), SamplingParams(max_tokens=12, ignore_eos=True, seed=7, strategy_options=options))
@@ -111,7 +111,7 @@ FEW = settings(max_examples=max(2, (settings.default.max_examples if settings.de
 def test_faulty_rule_ends_only_its_request(
     rule: Any, carrier: Strategy, place: int, seed: int, after: int, pages: int, failures: frozenset[int]
 ):
-    if getattr(rule, "hook", "decided") == "decided":  # the others count the forward passes of one block, which may be few
+    if getattr(rule, "hook", "commit") == "commit":  # the others count the forward passes of one block, which may be few
         rule = replace(rule, after=after)
     check_blame(config(pages, 64), carrier, {"rule": rule}, place, seed, failures)
 

@@ -1,4 +1,4 @@
-"""Named ids: laws of strategies whose rule names some, and what the core says of ids that do not fit."""
+"""Scored ids: laws of strategies whose rule names some, and what the core says of ids that do not fit."""
 
 import os
 from dataclasses import replace
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Request, Rows, Span, Strategy, Trace, Wants, add, commit, init, schedule
+from dlstep.core import Request, SampleSpec, Span, SpanSamples, Strategy, Trace, add, commit, init, schedule
 from dlstep.core.codec import from_json, to_json
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
@@ -24,10 +24,10 @@ from dlstep.testing.laws import (
     transparency,
 )
 
-from ..helpers.named_plans import ASKED, CONFIG, SPEC, answered, plan_of
+from ..helpers.named_plans import CONFIG, PARAMS, SPEC, answered, plan_of
 from ..helpers.naming import Loyal
 
-# Those that could tell named ids from none; `make night` holds the rule to all.
+# Those that could tell scored ids from none; `make night` holds the rule to all.
 FEW = (functions, spans_are_sound, progress, transparency, batch_is_its_members, traces, overrides)
 CHOSEN = LAWS if os.environ.get("HYPOTHESIS_PROFILE") in ("seeds", "night") else FEW
 CARRIERS = (MultiBD(rule=Loyal()), DualCache(rule=Loyal()), DualCache(cache="none", rule=Loyal()))
@@ -40,16 +40,16 @@ def test_law(law: Law, value: Strategy, data: st.DataObject) -> None:
     law(value, data)
 
 
-def rows_of(span: Span) -> Rows:
+def rows_of(span: Span) -> SpanSamples:
     """Row of position p: token p, of probability 0.5; what is named has a probability of its position and place."""
-    width = len(span.named) // len(span.wanted)
-    named = [(position + place / 10) / 100 for position in span.wanted for place in range(width)]
-    return Rows(span.wanted, (0.5,) * len(span.wanted), named_probabilities=tuple(named))
+    width = len(span.scored_ids) // len(span.sampled)
+    ids = [(position + place / 10) / 100 for position in span.sampled for place in range(width)]
+    return SpanSamples(span.sampled, (0.5,) * len(span.sampled), scored_probabilities=tuple(ids))
 
 
 def spans_of(strategy: Strategy, driver: ScriptedDriver, count: int) -> list[Span]:
     """The first spans of a request."""
-    state, found = add(init(CONFIG, strategy), Request(0, (1, 2, 3, 4), ASKED)), list[Span]()
+    state, found = add(init(CONFIG, strategy), Request(0, (1, 2, 3, 4), PARAMS)), list[Span]()
     for _ in range(count):
         plan = schedule(state)
         found += plan.spans
@@ -58,65 +58,65 @@ def spans_of(strategy: Strategy, driver: ScriptedDriver, count: int) -> list[Spa
 
 
 @pytest.mark.parametrize("carrier", [MultiBD(4, 2), DualCache(4)], ids=["grid", "canvas"])
-def test_ids_are_named_for_each_wanted_position_in_order(carrier: Strategy) -> None:
-    """Of the network's answers, which stay the same, all are named in the forward after."""
+def test_ids_are_scored_for_each_sampled_position_in_order(carrier: Strategy) -> None:
+    """The ids that a pass samples, which stay the same, are all scored in the next pass."""
     strategy = replace(carrier, rule=Loyal(1.0))
-    first, second, third, *_ = (span for span in spans_of(strategy, ScriptedDriver(rows_of), 4) if span.wanted)
-    assert first.named == (-1, -1) * len(first.wanted)
-    known = [position for position in second.wanted if position in first.wanted]
-    assert second.named[: 2 * len(known)] == tuple(each for position in known for each in (position, position + 1))
-    assert second.named[2 * len(known) :] == (-1, -1) * (len(second.wanted) - len(known))
-    assert len(third.named) == 2 * len(third.wanted)
+    first, second, third, *_ = (span for span in spans_of(strategy, ScriptedDriver(rows_of), 4) if span.sampled)
+    assert first.scored_ids == (-1, -1) * len(first.sampled)
+    known = [position for position in second.sampled if position in first.sampled]
+    assert second.scored_ids[: 2 * len(known)] == tuple(each for position in known for each in (position, position + 1))
+    assert second.scored_ids[2 * len(known) :] == (-1, -1) * (len(second.sampled) - len(known))
+    assert len(third.scored_ids) == 2 * len(third.sampled)
 
 
 def test_a_rule_reads_the_probabilities_of_its_own_rows() -> None:
-    """Two blocks are open; what is named at position 8 and above is probable, which the second block begins with."""
+    """Two blocks are open; scored ids are probable from position 8 on, where the second one begins."""
 
-    def rows(span: Span) -> Rows:
-        named = tuple(0.9 * (position >= 8 and place == 0) for position in span.wanted for place in range(2))
-        return Rows(span.wanted, (0.5,) * len(span.wanted), named_probabilities=named)
+    def rows(span: Span) -> SpanSamples:
+        ids = tuple(0.9 * (position >= 8 and place == 0) for position in span.sampled for place in range(2))
+        return SpanSamples(span.sampled, (0.5,) * len(span.sampled), scored_probabilities=ids)
 
     spans = spans_of(MultiBD(4, 2, rule=Loyal(0.5)), ScriptedDriver(rows), 4)
-    both = next(index for index, span in enumerate(spans) if 8 in span.wanted)
-    assert {8, 9, 10, 11} <= set(spans[both + 1].wanted)
-    assert not {8, 9, 10, 11} & set(spans[both + 2].wanted)
-    assert set(spans[both + 2].wanted) & {4, 5, 6, 7}
+    both = next(index for index, span in enumerate(spans) if 8 in span.sampled)
+    assert {8, 9, 10, 11} <= set(spans[both + 1].sampled)
+    assert not {8, 9, 10, 11} & set(spans[both + 2].sampled)
+    assert set(spans[both + 2].sampled) & {4, 5, 6, 7}
 
 
-def test_a_rule_that_names_nothing_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Loyal, "named", lambda *_: pytest.fail("asked for ids"))
+def test_a_rule_that_scores_no_ids_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Loyal, "scored_ids", lambda *_: pytest.fail("`scored_ids` was called"))
     for carrier in (MultiBD(4, 2), DualCache(4)):
         spans = spans_of(replace(carrier, rule=Loyal(names=False)), ScriptedDriver(rows_of), 5)
-        assert all(span.named == () for span in spans)
+        assert all(span.scored_ids == () for span in spans)
 
 
-def test_a_request_may_name_less_than_its_mates_but_not_more() -> None:
-    own = replace(ASKED, strategy_options={"names": False})
-    state = add(init(CONFIG, MultiBD(4, 2, rule=Loyal())), Request(0, (1, 2, 3, 4), ASKED))
+def test_a_request_may_score_fewer_ids_than_others_but_not_more() -> None:
+    own = replace(PARAMS, strategy_options={"names": False})
+    state = add(init(CONFIG, MultiBD(4, 2, rule=Loyal())), Request(0, (1, 2, 3, 4), PARAMS))
     state = add(state, Request(1, (1, 2, 3, 4), own))
     device = ShadowDriver(4, 64, SPEC)
     while not state.done:
         plan = schedule(state)
-        assert all(len(span.named) == (2 * len(span.wanted) if span.id == 0 else 0) for span in plan.spans)
+        assert all(len(span.scored_ids) == (2 * len(span.sampled) if span.id == 0 else 0) for span in plan.spans)
         state = commit(state, device.run(plan))
     assert {sequence.finish for sequence in state.finished.values()} == {"length"}
     more = replace(own, strategy_options={"names": True})
     refused = add(init(CONFIG, MultiBD(4, 2, rule=Loyal(names=False))), Request(0, (1,), more)).finished[0]
-    assert refused.finish == "rejected" and "named=2" in refused.error
+    assert refused.finish == "rejected" and "scored=2" in refused.error
 
 
-def test_named_ids_stay_in_front_of_final_rows_and_in_files(tmp_path: Path) -> None:
-    plan = plan_of((1, 2) * 4, Wants(named=2))
+def test_scored_ids_stay_with_final_rows_and_in_files(tmp_path: Path) -> None:
+    plan = plan_of((1, 2) * 4, SampleSpec(scored=2))
     (span,) = plan.spans
-    assert span.behind(0, (1, 2)).named == span.named
+    assert span.with_prefix(0, (1, 2)).scored_ids == span.scored_ids
     samples = answered(plan, *(0.25,) * 8)
     assert from_json(to_json(samples)) == samples
-    state = first = add(init(CONFIG, MultiBD(4, 2, rule=Loyal())), Request(0, (1, 2, 3), ASKED))
+    state = first = add(init(CONFIG, MultiBD(4, 2, rule=Loyal())), Request(0, (1, 2, 3), PARAMS))
     device, trace = ShadowDriver(4, 64, SPEC), Trace(first)
     while not state.done:
         samples = device.run(schedule(state))
         state, trace = commit(state, samples), trace.extended(samples)
-    trace.save(tmp_path / "named.jsonl")
-    loaded = Trace.load(tmp_path / "named.jsonl")
+    trace.save(tmp_path / "scored.jsonl")
+    loaded = Trace.load(tmp_path / "scored.jsonl")
     assert loaded == trace and loaded.replay() == state
-    assert '"named_probabilities"' in (tmp_path / "named.jsonl").read_text()
+    assert '"scored_probabilities"' in (tmp_path / "scored.jsonl").read_text()

@@ -32,9 +32,9 @@ BLIND: list[Choice] = [
 
 @pytest.mark.parametrize("rule", BLIND, ids=repr)
 @given(data=st.data())
-def test_rows_that_change_places_are_taken_as_before(rule: Choice, data: st.DataObject) -> None:
+def test_rows_that_change_places_are_unmasked_as_before(rule: Choice, data: st.DataObject) -> None:
     forward = data.draw(forwards(distinct=True))
     order = data.draw(st.permutations(range(len(forward.left))))
     moved = forward.permuted(order)
-    there = {forward.left[order[forward.left.index(offset)]] for offset in moved.taken(rule)}
-    assert there == set(forward.taken(rule))
+    there = {forward.left[order[forward.left.index(offset)]] for offset in moved.chosen(rule)}
+    assert there == set(forward.chosen(rule))

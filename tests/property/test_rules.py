@@ -21,7 +21,7 @@ def carried(name: str) -> list[Strategy]:
     """The rule on a grid, unless it needs the whole answer, and on a canvas."""
     rule = rules.load(name)()
     spec = Spec(MASK, (1,), VOCABULARY)
-    return [value for value in (MultiBD(rule=rule), DualCache(cache="none", rule=rule)) if not value.unfit(spec)]
+    return [value for value in (MultiBD(rule=rule), DualCache(cache="none", rule=rule)) if not value.incompatibility(spec)]
 
 
 PAIRS = [value for name in rules.available() for value in carried(name)]

@@ -1,8 +1,8 @@
-"""What holds of all rules that take back, and of the rule that remembers."""
+"""What holds of all rules that remask, and of the rule that remembers."""
 
 from hypothesis import given, strategies as st
 
-from dlstep.core import Config, Request, Rows, SamplingParams, add, init
+from dlstep.core import Config, Request, SamplingParams, SpanSamples, add, init
 from dlstep.rules.credit import BEST, Credit
 from dlstep.rules.quota import Quota
 from dlstep.rules.remdm import ReMDM
@@ -20,7 +20,7 @@ def test_positions_do_not_matter(chances: list[float]) -> None:
     """Without ties, rules that look at probabilities only keep the same ones, wherever they are."""
     sure = sorted(chances)
     for rule in (RunningConfidence(3), Saber(3), ReMDM("llada", 2, remask_count=2, remask_forwards=1)):
-        block = after(rule, fresh(8), Rows(tuple(range(8)), tuple(chances)))
+        block = after(rule, fresh(8), SpanSamples(tuple(range(8)), tuple(chances)))
         kept = sorted(p for p in block.probabilities if p)
         expected = {RunningConfidence: sure[5:], Saber: sure[6:], ReMDM: sure[6:]}[type(rule)]
         assert kept == expected, rule
@@ -38,11 +38,11 @@ def test_rules_may_change_in_the_middle_of_a_block(salt: int, size: int, data: s
     for forward in range(100):
         strategy = strategies[min(forward, len(strategies) - 1)]
         span = strategy.schedule(sequence, SPEC)
-        drawn = [hash((salt, forward, position)) for position in span.wanted]
+        drawn = [hash((salt, forward, position)) for position in span.sampled]
         best = tuple((number + rank) % EOS for number in drawn for rank in range(BEST))
         chances = tuple((number % 11) / 10 / (1 + rank) for number in drawn for rank in range(BEST))
-        rows = Rows(best[::BEST], chances[::BEST], (), (), best, chances)
-        sequence = sequence.counted(sequence.storage, 1)
+        rows = SpanSamples(best[::BEST], chances[::BEST], (), (), best, chances)
+        sequence = sequence.after_forward(sequence.storage, 1)
         sequence = strategy.commit(sequence, span, rows, SPEC)
         if sequence.settled == sequence.limit:
             return

@@ -27,11 +27,11 @@ def test_a_page_is_shared_only_by_requests_of_one_salt(data: st.DataObject) -> N
     salts: dict[int, bytes] = {}  # of pages, by who wrote them last
     by_arrival = dict[int, bytes]()
     for step in run.steps:
-        by_arrival |= {each.goal.request.arrival: each.goal.request.salt for each, _ in step.before.sequences()}
+        by_arrival |= {each.request_spec.request.seq_id: each.request_spec.request.salt for each, _ in step.before.sequences()}
         for grant in step.plan.grants:
-            salts |= dict.fromkeys(grant.pages, by_arrival[grant.arrival])
+            salts |= dict.fromkeys(grant.pages, by_arrival[grant.seq_id])
         for admission in step.plan.admissions:
-            assert {salts[page] for page in admission.shared} <= {by_arrival[admission.arrival]}
+            assert {salts[page] for page in admission.shared} <= {by_arrival[admission.seq_id]}
     plain = run_case(Case(config, strategy, tuple(replace(each, salt=b"") for each in asked), (0,) * len(asked)))
     for request in asked:
         ours, theirs = run.state.finished[request.id], plain.state.finished[request.id]
@@ -44,5 +44,5 @@ def test_each_salt_finds_its_own_pages_and_no_others() -> None:
     salts = (b"", b"first", b"", b"first", b"second")
     asked = tuple(Request(n, (1, 2, 3, 4), SamplingParams(max_tokens=4), salt=salt) for n, salt in enumerate(salts))
     run = run_case(Case(config, strategy, asked, tuple(40 * n for n in range(len(asked)))))
-    found = {admission.arrival: len(admission.shared) for step in run.steps for admission in step.plan.admissions}
-    assert [found[arrival] > 0 for arrival in sorted(found)] == [False, False, True, True, False]
+    found = {admission.seq_id: len(admission.shared) for step in run.steps for admission in step.plan.admissions}
+    assert [found[seq_id] > 0 for seq_id in sorted(found)] == [False, False, True, True, False]

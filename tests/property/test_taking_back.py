@@ -1,6 +1,6 @@
-"""Carriers with a rule that takes back whatever it likes: full blocks that go on, masks for all there is, no order.
+"""Carriers with a rule that remasks at random: full blocks that go on, masks for all there is, no order.
 
-The published rules that take back never leave a block full before it is finished; this one often does.
+The published rules that remask never leave a block full before it is finished; this one often does.
 """
 
 import os
@@ -16,11 +16,11 @@ from dlstep.core import (
     Config,
     Extra,
     Request,
-    Rows,
     Rule,
     Samples,
     SamplingParams,
-    Sequence,
+    SequenceState,
+    SpanSamples,
     Spec,
     Strategy,
     add,
@@ -64,35 +64,35 @@ class Wavering(Rule):
         check_ranges(self)
 
     @property
-    def revokes(self) -> bool:
+    def remasks(self) -> bool:
         return True
 
-    def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
-        if self.rereads or not block.undecided:
+    def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+        if self.rereads or not block.masked:
             return block.sampled(limit)
-        return block.undecided
+        return block.masked
 
     def finished(self, block: Block) -> bool:
         return isinstance(block.extra, Turns) and block.extra.done == self.turns
 
-    def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         done = block.extra.done if isinstance(block.extra, Turns) else 0
-        number, seed, mask = draw(sequence, block), sequence.goal.request.seed, spec.mask_id
+        number, seed, mask = draw(sequence, block), sequence.request_spec.request.seed, spec.mask_id
         assert mask is not None and number == done, "a forward passed the block by"
-        asked = self.wanted(block, sequence.goal.limit, number)
+        asked = self.sampled(block, sequence.request_spec.limit, number)
         found = {position: begin + row for row, position in enumerate(asked)}
-        taken = block.undecided
-        block = block.take(
-            taken, [rows.tokens[found[p]] for p in taken], [rows.probabilities[found[p]] for p in taken]
-        ).remembering(Turns(done + 1))
+        chosen = block.masked
+        block = block.unmask(
+            chosen, [rows.tokens[found[p]] for p in chosen], [rows.probabilities[found[p]] for p in chosen]
+        ).with_extra(Turns(done + 1))
         if done + 1 == self.turns:
             return block
-        sampled = block.sampled(sequence.goal.limit)
+        sampled = block.sampled(sequence.request_spec.limit)
         masks = [p for p in sampled if uniform(key(seed, p, number, "remask"), 0) < self.share]
-        return block.mask(masks, mask)
+        return block.remask(masks, mask)
 
-    def measure(self, sequence: Sequence, block: Block) -> int:
-        return self.turns - (sequence.ledger.steps - block.opened)
+    def measure(self, sequence: SequenceState, block: Block) -> int:
+        return self.turns - (sequence.accounting.steps - block.opened)
 
     def bound(self, size: int) -> int:
         return self.turns
@@ -120,16 +120,16 @@ def test_blocks_are_settled_when_they_are_finished(value: Strategy, data: st.Dat
     for step in run_case(case).steps:
         mask = step.after.config.spec.mask_id
         for sequence in step.after.running:
-            rule = sequence.goal.strategy.rule  # pyright: ignore[reportAttributeAccessIssue]
+            rule = sequence.request_spec.strategy.rule  # pyright: ignore[reportAttributeAccessIssue]
             length = len(sequence.request.prompt)
             for block in sequence.window:
                 known = [p for p in range(block.start, block.end) if p < length]
                 assert sequence.tokens(block.start, block.start + len(known)) == sequence.request.prompt[block.start : length]
                 void = range(max(block.start, sequence.limit), block.end)
                 assert all(block.tokens[p - block.start] == mask for p in void), "a void position was filled"
-                if rule.finished(block) or not block.sampled(sequence.goal.limit):
+                if rule.finished(block) or not block.sampled(sequence.request_spec.limit):
                     continue
-                assert sequence.settled <= block.first, "a token is settled that may be taken back"
+                assert sequence.settled <= block.first, "a token is settled that may be remasked"
                 assert sequence.final <= block.start
 
 
@@ -139,7 +139,7 @@ def opened(value: Strategy, forwards: int) -> list[int]:
     counts: list[int] = []
     for _ in range(forwards):
         plan = schedule(state)
-        rows = tuple(Rows(tuple([7] * len(span.wanted)), (0.5,) * len(span.wanted)) for span in plan.spans)
+        rows = tuple(SpanSamples(tuple([7] * len(span.sampled)), (0.5,) * len(span.sampled)) for span in plan.spans)
         state = commit(state, Samples(plan, rows))
         counts.append(len(state.running[0].window) if state.running else 0)
     return counts
@@ -152,7 +152,7 @@ def test_a_full_block_is_not_stable_before_it_is_finished() -> None:
     assert opened(stable, 4) == [1, 1, 1, 1]
     # Without folding, the finished block keeps its place for one more forward.
     assert opened(replace(stable, fold_commits=False), 4) == [1, 1, 2, 1]
-    # All tokens of the first block are taken back in every forward but the last: the next one waits for them.
+    # All tokens of the first block are remasked in every forward but the last: the next one waits for them.
     assert opened(replace(value, add_block_threshold=0.5, rule=Wavering(turns=3, share=1.0)), 4) == [1, 1, 1, 1]
 
 
@@ -162,12 +162,14 @@ def test_each_block_of_a_canvas_takes_all_its_forwards(size: int) -> None:
     state = add(init(Config(SPEC), value), Request(0, (0,), SamplingParams(max_tokens=8), seed=0))
     while not state.done:
         plan = schedule(state)
-        state = commit(state, Samples(plan, tuple(Rows((7,) * len(s.wanted), (0.5,) * len(s.wanted)) for s in plan.spans)))
+        state = commit(
+            state, Samples(plan, tuple(SpanSamples((7,) * len(s.sampled), (0.5,) * len(s.sampled)) for s in plan.spans))
+        )
     assert state.finished[0].steps == 3 * -(-8 // size)
 
 
-def test_an_end_of_sequence_that_is_taken_back_holds_nothing_up() -> None:
-    """While a token ends the sequence no block opens; once it is taken back the next one does."""
+def test_an_end_of_sequence_that_is_remasked_holds_nothing_up() -> None:
+    """While a token ends the sequence no block opens; once it is remasked the next one does."""
     value = MultiBD(block_size=2, buffer_size=2, add_block_threshold=0.0, rule=Wavering(turns=2, share=1.0))
     state = add(init(Config(SPEC), value), Request(0, (0, 0), SamplingParams(max_tokens=4)))
     texts: list[tuple[int, ...]] = []
@@ -175,7 +177,7 @@ def test_an_end_of_sequence_that_is_taken_back_holds_nothing_up() -> None:
         if state.done:
             break
         plan = schedule(state)
-        rows = tuple(Rows((token,) * len(span.wanted), (0.5,) * len(span.wanted)) for span in plan.spans)
+        rows = tuple(SpanSamples((token,) * len(span.sampled), (0.5,) * len(span.sampled)) for span in plan.spans)
         state = commit(state, Samples(plan, rows))
         sequence = state.find(0)
         assert sequence is not None

@@ -1,7 +1,7 @@
 """Decisions of the authors' released code, written anew from reading it, with lists and for one request at temperature 0.
 
 Each function is named after the repository whose behaviour it has, at the commit that is given. Where `torch.topk` leaves the
-order of equal values open, it is that of the rules: the lowest position is taken or kept, or the lowest is masked (ReMDM).
+order of equal values open, it is that of the rules: the lowest position is unmasked or kept, or the lowest is masked (ReMDM).
 """
 
 import math
@@ -30,7 +30,7 @@ def maskgit_shares(size: int, steps: int) -> list[int]:
 
 
 def mdpo(network: Network, prompt: list[int], length: int, size: int, steps: int, mask: int) -> tuple[list[int], int]:
-    """MDPO's decode with running confidences (`rcr=True`): the answer, and the forwards in front of a full block."""
+    """MDPO's decode with running confidences (`rcr=True`): the answer, and the forwards before a full block."""
     canvas, forwards, sure = [*prompt, *[mask] * length], 0, dict[int, float]()
     for begin in range(len(prompt), len(canvas), size):
         end = min(begin + size, len(canvas))
@@ -74,11 +74,11 @@ def entropy_bound_spaced(entropies: dict[int, float], bound: float, gap: int) ->
     """DUS (omerlux/DUS abd7723): the entropy bound's positions, the least uncertain first, that are `gap` apart."""
     line = best_first({position: -entropy for position, entropy in entropies.items()}, len(entropies))
     within = [number for number in range(1, len(line) + 1) if sum(entropies[p] for p in line[: number - 1]) <= bound]
-    taken: list[int] = []
+    chosen: list[int] = []
     for position in line[: max(1, len(within))]:
-        if gap <= 1 or all(abs(position - other) >= gap for other in taken):
-            taken.append(position)
-    return sorted(taken)
+        if gap <= 1 or all(abs(position - other) >= gap for other in chosen):
+            chosen.append(position)
+    return sorted(chosen)
 
 
 def llada(network: Network, prompt: list[int], length: int, size: int, steps: int, ends: set[int], mask: int) -> list[int]:
@@ -97,7 +97,7 @@ def llada(network: Network, prompt: list[int], length: int, size: int, steps: in
 
 
 def saber(network: Network, prompt: list[int], length: int, size: int, least: int, mask: int) -> tuple[list[int], int]:
-    """Saber (zhaoyMa/Saber 2f061e2) with blocks: what was taken in all of them counts, and may be taken back."""
+    """Saber (zhaoyMa/Saber 2f061e2) with blocks: what was unmasked in all of them counts, and may be remasked."""
     canvas, forwards = [*prompt, *[mask] * length], 0
     final, last = dict[int, float](), dict.fromkeys(range(len(prompt), len(canvas)), 0.0)
     for end in range(len(prompt) + size, len(canvas) + 1, size):

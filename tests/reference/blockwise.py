@@ -22,7 +22,7 @@ class Rules:
 
 
 def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins: Mapping[int, int] | None = None) -> list[int]:
-    """The answer to `prompt`, whose positions end in front of `limit`; `pins` are the tokens of pinned positions."""
+    """The answer to `prompt`, whose positions end before `limit`; `pins` are the tokens of pinned positions."""
     size, length = rules.block_size, len(prompt)
 
     def group(position: int) -> int:
@@ -56,9 +56,9 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins
         answer = window.seal()
         if answer is not None:
             return answer
-        if window.blocks:  # tokens stay as they are, so that an answer may end in front of the first mask
-            undecided = window.blocks[0].masked
-            settled = window.text[length : undecided[0]] if undecided else []
+        if window.blocks:  # tokens stay as they are, so that an answer may end before the first mask
+            masked = window.blocks[0].masked
+            settled = window.text[length : masked[0]] if masked else []
             if EOS in settled:
                 return settled[: settled.index(EOS)]
         window.open_next()

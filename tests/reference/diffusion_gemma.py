@@ -1,4 +1,4 @@
-"""DiffusionGemma: canvases of random tokens that are denoised as a whole, each behind all that is final.
+"""DiffusionGemma: canvases of random tokens that are denoised as a whole, each after all that is final.
 
 The network and the source of random numbers are arguments: with the numbers of one generator, in the order in which
 transformers draws them, the answer is that of transformers.
@@ -16,7 +16,7 @@ from .gemma_recipe import FULL, SLIDING, WINDOW, Settings
 
 
 class Network(Protocol):
-    """The denoiser: logits of a canvas behind final tokens; `before` are the scores of the forward before, if any."""
+    """The denoiser: logits of a canvas after final tokens; `before` are the scores of the forward before, if any."""
 
     def logits(self, final: Sequence[int], canvas: Tensor, before: Tensor | None) -> Tensor: ...
 
@@ -144,7 +144,7 @@ NOTHING = Asked()
 def denoise(
     network: Network, final: Sequence[int], count: int, draws: Draws, settings: Settings, gaps: Gaps, asked: Asked = NOTHING
 ) -> list[int]:
-    """A canvas of `count` positions behind the tokens `final`: the most probable tokens of its last forward.
+    """A canvas of `count` positions after the tokens `final`: the most probable tokens of its last forward.
 
     Pinned positions hold their token in every forward; they are neither accepted nor renoised, and nothing is averaged over
     them.
@@ -192,7 +192,7 @@ def replay(
     gaps: Gaps | None = None,
     asked: Asked = NOTHING,
 ) -> list[int]:
-    """The tokens behind `prompt`, in whole canvases of `count` positions."""
+    """The tokens after `prompt`, in whole canvases of `count` positions."""
     gaps = gaps or Gaps()
     tokens = list(prompt)
     with torch.inference_mode():

@@ -100,7 +100,7 @@ def soft_token(network: Dense, row: Tensor, proposal: Proposal, rules: Rules) ->
 
 
 def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins: Mapping[int, int] | None = None) -> list[int]:
-    """The answer to `prompt`, whose positions end in front of `limit`; `pins` are the tokens of pinned positions."""
+    """The answer to `prompt`, whose positions end before `limit`; `pins` are the tokens of pinned positions."""
     size = rules.block_size
     gates = (rules.add_block_threshold, rules.token_stability_threshold)
     window = open_window(prompt, limit, len(prompt) // size * size, (size, rules.buffer_size), gates, pins)

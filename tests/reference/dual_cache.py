@@ -46,7 +46,7 @@ def share(count: int, steps: int | None, step: int) -> int | None:
 
 
 def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins: Mapping[int, int] | None = None) -> list[int]:
-    """The answer to `prompt`, whose positions end in front of `limit`; `pins` are the tokens of pinned positions."""
+    """The answer to `prompt`, whose positions end before `limit`; `pins` are the tokens of pinned positions."""
     length, size = len(prompt), rules.block_size
     canvas = [*prompt, *[(pins or {}).get(position, MASK) for position in range(length, limit)]]
     answer = finished(canvas, length)
@@ -58,7 +58,7 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins
         step = 0
         count = canvas[begin:end].count(MASK)
         while masked := [position for position in range(begin, end) if canvas[position] == MASK]:
-            # A shifted head predicts the first position of a block with the row in front of it, which only this one feeds.
+            # A shifted head predicts the first position of a block with the row before it, which only this one feeds.
             if stored is None or rules.cache == "none" or (network.shift and masked[0] == begin):
                 start, (logits, stored) = 0, network.forward(canvas, 0, [])
             else:

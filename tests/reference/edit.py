@@ -26,7 +26,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class History:
+class Revision:
     """The rule's memory of a block: forwards before this one, those without masks, offsets that were masked again."""
 
     steps: int = 0
@@ -41,43 +41,45 @@ class Verdict:
     tokens: list[int]
     ready: bool
     ratio: float
-    history: History
+    revision: Revision
 
 
 def joint_threshold(
-    tokens: Sequence[int], editable: Sequence[int], proposals: Sequence[Proposal], history: History, rules: Rules
+    tokens: Sequence[int], editable: Sequence[int], proposals: Sequence[Proposal], revision: Revision, rules: Rules
 ) -> Verdict:
     """A block after a forward; `editable` are the offsets that the rule may write, `proposals` has one for each offset."""
     masked = [i for i in editable if tokens[i] == MASK]
     filled = [i for i in editable if tokens[i] != MASK]
-    post = history.post + (not masked)
+    post = revision.post + (not masked)
     fills = [i for i in masked if proposals[i].probability > rules.accept_threshold]
     if masked and not fills:
         fills = [max(masked, key=lambda i: proposals[i].probability)]
     again = [
-        i for i in filled if rules.remasking and proposals[i].probability < rules.remask_threshold and i not in history.remasked
+        i
+        for i in filled
+        if rules.remasking and proposals[i].probability < rules.remask_threshold and i not in revision.remasked
     ]
     edits = [i for i in filled if proposals[i].token != tokens[i] and proposals[i].probability > rules.edit_threshold]
     same = [i for i in filled if proposals[i].token == tokens[i]]
     ratio = len(same) / len(filled) if filled else 1.0
 
     written = list(tokens)
-    timed_out = history.steps >= rules.block_size + rules.max_post_edit_steps
+    timed_out = revision.steps >= rules.block_size + rules.max_post_edit_steps
     if timed_out:
         for i in masked + edits:
             written[i] = proposals[i].token
-        return Verdict(written, True, 1.0, History(history.steps + 1, post, history.remasked))
+        return Verdict(written, True, 1.0, Revision(revision.steps + 1, post, revision.remasked))
     if not (fills or edits or again) or (not masked and post > rules.max_post_edit_steps):
-        return Verdict(written, True, ratio, History(history.steps + 1, post, history.remasked))
+        return Verdict(written, True, ratio, Revision(revision.steps + 1, post, revision.remasked))
     for i in fills + edits:
         written[i] = proposals[i].token
     for i in again:
         written[i] = MASK
-    return Verdict(written, False, ratio, History(history.steps + 1, post, history.remasked | set(again)))
+    return Verdict(written, False, ratio, Revision(revision.steps + 1, post, revision.remasked | set(again)))
 
 
 def penalised(logits: Tensor, block: Block, penalty: float) -> Tensor:
-    """Rows of a block, each without some of its liking for the token in front of it; the block's first row has none."""
+    """Rows of a block, each without some of its liking for the token before it; the block's first row has none."""
     rows = logits[block.start : block.end].clone()
     for offset in range(1, len(block.tokens)):
         rows[offset, block.tokens[offset - 1]] -= penalty
@@ -85,11 +87,11 @@ def penalised(logits: Tensor, block: Block, penalty: float) -> Tensor:
 
 
 def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins: Mapping[int, int] | None = None) -> list[int]:
-    """The answer to `prompt`, whose positions end in front of `limit`; `pins` are the tokens of pinned positions."""
+    """The answer to `prompt`, whose positions end before `limit`; `pins` are the tokens of pinned positions."""
     size = rules.block_size
     gates = (rules.add_block_threshold, rules.token_stability_threshold)
     window = open_window(prompt, limit, len(prompt) // size * size, (size, rules.buffer_size), gates, pins)
-    histories: dict[int, History] = {}
+    revisions: dict[int, Revision] = {}
     while (answer := window.step_over_pins()) is None:
         logits = network.predict(window.text, lambda position: position // size)
         for block in window.blocks:
@@ -99,10 +101,10 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins
             editable = [position - block.start for position in block.editable]
             proposals = [network.propose(row) if i in editable else Proposal(MASK, 0.0) for i, row in enumerate(rows)]
             note_decisions(network, block, editable, proposals, rules)
-            history = histories.get(block.start, History())
-            verdict = joint_threshold(block.tokens, editable, proposals, history, rules)
+            revision = revisions.get(block.start, Revision())
+            verdict = joint_threshold(block.tokens, editable, proposals, revision, rules)
             block.tokens, block.ready, block.ratio = verdict.tokens, verdict.ready, verdict.ratio
-            histories[block.start] = verdict.history
+            revisions[block.start] = verdict.revision
         answer = window.seal()
         if answer is not None:
             return answer

@@ -28,7 +28,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Case:
-    """One request: its answer ends in front of `limit`. `options` are fields of the strategy."""
+    """One request: its answer ends before `limit`. `options` are fields of the strategy."""
 
     number: int
     prompt: tuple[int, ...]
@@ -40,7 +40,7 @@ class Case:
 
     @property
     def limit(self) -> int:
-        """First position behind the answer."""
+        """First position after the answer."""
         return min(len(self.prompt) + self.max_tokens, self.max_model_len)
 
 

@@ -68,7 +68,7 @@ def accepted(network: Dense, rows: dict[int, Tensor], threshold: float) -> dict[
 
 
 def finished(tokens: Sequence[int], begin: int) -> list[int] | None:
-    """The answer from `begin` on, if nothing in front of its end is masked."""
+    """The answer from `begin` on, if nothing before its end is masked."""
     known = list(tokens[begin:])
     complete = MASK not in known
     known = known if complete else known[: known.index(MASK)]
@@ -78,7 +78,7 @@ def finished(tokens: Sequence[int], begin: int) -> list[int] | None:
 
 
 def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules) -> list[int]:
-    """The answer to `prompt`, whose positions end in front of `limit`; nothing from there on is fed."""
+    """The answer to `prompt`, whose positions end before `limit`; nothing from there on is fed."""
     length, sub, size = len(prompt), rules.block_size, rules.block_size * rules.buffer_size
     tokens = [*prompt, *[MASK] * (limit - length)]
     begin, stored = length // size * size, None
@@ -95,7 +95,7 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules) -> l
         stop = min(start + sub, end)
         if stored is None or masked[0] == start or not rules.fdv2_use_block_cache:
             row_of, (logits, stored) = 0, full(network, tokens[:end], size)
-        else:  # the row in front of each masked position is in the sub-block
+        else:  # the row before each masked position is in the sub-block
             row_of, (logits, stored) = start, refined(network, tokens, start, stop, stored)
         rows = {position: logits[position - 1 - row_of] for position in masked if position < stop}
         for position, token in accepted(network, rows, rules.accept_threshold).items():

@@ -114,7 +114,7 @@ def write_folder(model: DiffusionGemmaForBlockDiffusion, folder: Path) -> Path:
 
 
 def generate(model: DiffusionGemmaForBlockDiffusion, prompt: Sequence[int], seed: int, settings: Settings) -> list[int]:
-    """The tokens behind `prompt` that transformers generates: whole canvases, what follows an end-of-sequence included."""
+    """The tokens after `prompt` that transformers generates: whole canvases, what follows an end-of-sequence included."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         output: Any = model.generate(

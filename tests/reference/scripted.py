@@ -9,8 +9,8 @@ from random import Random
 import torch
 from torch import Tensor
 
-from dlstep import Config, Request, Rows, Samples, SamplingParams, Spec, State, Strategy, add, commit, init, schedule
-from dlstep.core import NO_ROWS, Span
+from dlstep import Config, Request, Samples, SamplingParams, SpanSamples, Spec, State, Strategy, add, commit, init, schedule
+from dlstep.core import NO_SAMPLES, Span
 
 from .dmax import Rules, Soft, merged_embedding
 from .models import EOS, MASK, WORDS, Dense, Proposal, Stored, allowed
@@ -90,26 +90,26 @@ class Device:
     def run(self, state: State) -> Samples:
         """The samples of the next plan."""
         plan = schedule(state)
-        best = plan.wants.best
-        return Samples(plan, tuple(self.rows(state, span, best) if span.wanted else NO_ROWS for span in plan.spans))
+        best = plan.sample_spec.best
+        return Samples(plan, tuple(self.rows(state, span, best) if span.sampled else NO_SAMPLES for span in plan.spans))
 
-    def rows(self, state: State, span: Span, best: int) -> Rows:
-        """The network's answer for the wanted positions of a span."""
+    def rows(self, state: State, span: Span, best: int) -> SpanSamples:
+        """The network's answer for the sampled positions of a span."""
         sequence = state.find(span.id)
         assert sequence is not None
         text = sequence.tokens(0, span.start) + span.tokens
         logits = self.network.predict(text, span.grid.group, self.inputs(span, text))
-        for position in span.wanted:
+        for position in span.sampled:
             if span.grid.group(position - 1) == span.grid.group(position):
                 logits[position, text[position - 1]] -= span.penalty
-        proposals = [self.network.propose(logits[position]) for position in span.wanted]
+        proposals = [self.network.propose(logits[position]) for position in span.sampled]
         ids: list[int] = []
         probabilities: list[float] = []
-        for position in span.wanted:
+        for position in span.sampled:
             chances = self.network.chances(logits[position])
             ids += (order := sorted(range(WORDS), key=lambda token: (-chances[token], token))[:best])
             probabilities += [chances[token] for token in order]
-        return Rows(
+        return SpanSamples(
             tuple(proposal.token for proposal in proposals),
             tuple(proposal.probability for proposal in proposals),
             best_ids=tuple(ids),
@@ -145,14 +145,16 @@ class PiecewiseDevice(Device):
         super().__init__(network)
         self.pieces = network
 
-    def rows(self, state: State, span: Span, best: int) -> Rows:
-        """The network's answer for the wanted positions of a span."""
+    def rows(self, state: State, span: Span, best: int) -> SpanSamples:
+        """The network's answer for the sampled positions of a span."""
         del state, best
         fed = dict(enumerate(span.tokens, span.start))
-        assert all(position - self.pieces.shift in fed for position in span.wanted)
-        rows = torch.tensor([self.pieces.piece(position, fed) for position in span.wanted])
+        assert all(position - self.pieces.shift in fed for position in span.sampled)
+        rows = torch.tensor([self.pieces.piece(position, fed) for position in span.sampled])
         proposals = [self.pieces.propose(row) for row in rows]
-        return Rows(tuple(proposal.token for proposal in proposals), tuple(proposal.probability for proposal in proposals))
+        return SpanSamples(
+            tuple(proposal.token for proposal in proposals), tuple(proposal.probability for proposal in proposals)
+        )
 
 
 def scripted_answer(network: Scripted, prompt: Sequence[int], max_tokens: int, strategy: Strategy) -> list[int]:

@@ -15,9 +15,9 @@ from transformers import DiffusionGemmaForBlockDiffusion
 from dlstep import (
     Config,
     Request,
-    Rows,
     Samples,
     SamplingParams,
+    SpanSamples,
     Spec,
     State,
     Strategy,
@@ -27,7 +27,7 @@ from dlstep import (
     schedule,
     strategies,
 )
-from dlstep.core import NO_ROWS, Span
+from dlstep.core import NO_SAMPLES, Span
 from dlstep.driver import TorchDriver
 from dlstep.models import Checkpoint, load_checkpoint
 
@@ -87,11 +87,11 @@ class Device:
     def run(self, state: State) -> Samples:
         """The samples of the next plan."""
         plan = schedule(state)
-        return Samples(plan, tuple(self.rows(state, span) if span.wanted else NO_ROWS for span in plan.spans))
+        return Samples(plan, tuple(self.rows(state, span) if span.sampled else NO_SAMPLES for span in plan.spans))
 
-    def rows(self, state: State, span: Span) -> Rows:
+    def rows(self, state: State, span: Span) -> SpanSamples:
         """The network's answer for a canvas."""
-        assert span.mode == "denoise" and span.wanted == tuple(range(span.start, span.end))
+        assert span.mode == "denoise" and span.sampled == tuple(range(span.start, span.end))
         sequence = state.find(span.id)
         assert sequence is not None
         final = sequence.tokens(0, span.start)
@@ -106,7 +106,7 @@ class Device:
         self.held = scores
         tokens = self.draws.sample(scores, span.start, span.draws[0])
         chances = scores.softmax(-1)
-        return Rows(
+        return SpanSamples(
             tuple(tokens.tolist()),
             tuple(chances.gather(1, tokens[:, None])[:, 0].tolist()),
             entropies=tuple(torch.distributions.Categorical(logits=scores).entropy().tolist()),
@@ -141,7 +141,7 @@ def engine_answer(
 
 
 @pytest.mark.parametrize("cases", [80, pytest.param(240, marks=pytest.mark.stress)])
-def test_the_strategy_decides_as_the_loop_does(cases: int, report: Callable[[str], None]) -> None:
+def test_the_strategy_unmasks_as_the_loop_does(cases: int, report: Callable[[str], None]) -> None:
     random = Random(3)
     compared = close = early = 0
     for seed in range(cases):

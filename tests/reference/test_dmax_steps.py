@@ -4,7 +4,7 @@ from random import Random
 
 import torch
 
-from dlstep import Config, Request, Rows, Samples, SamplingParams, Span, Spec, add, commit, init, schedule
+from dlstep import Config, Request, Samples, SamplingParams, Span, SpanSamples, Spec, add, commit, init, schedule
 from dlstep.core import SoftTokens
 from dlstep.strategies.dmax import DMax
 from dlstep_kernels import SoftRows, merge_embeddings
@@ -15,13 +15,13 @@ from .models import EOS, MASK, WORDS, Proposal
 STATES = 2000
 
 
-def random_rows(random: Random, span: Span, sure: float) -> Rows:
+def random_rows(random: Random, span: Span, sure: float) -> SpanSamples:
     """Tokens that mostly stay, and probabilities of all sizes."""
-    fed = [span.tokens[position - span.start] for position in span.wanted]
+    fed = [span.tokens[position - span.start] for position in span.sampled]
     others = [token for token in range(WORDS) if token not in (MASK, EOS)]
     tokens = tuple(token if token != MASK and random.random() < 0.7 else random.choice(others) for token in fed)
     probabilities = tuple(random.random() ** sure for _ in fed)
-    return Rows(tokens, probabilities, best_ids=tokens, best_probabilities=probabilities)
+    return SpanSamples(tokens, probabilities, best_ids=tokens, best_probabilities=probabilities)
 
 
 def fed_as(table: torch.Tensor, soft: SoftTokens | None, span: Span) -> torch.Tensor:
@@ -66,15 +66,15 @@ def test_every_step_writes_commits_and_feeds_what_the_rule_says() -> None:
                 torch.testing.assert_close(row, expected, atol=1e-5, rtol=1e-5)
             softened += len(known)
             rows = random_rows(random, span, sure)
-            proposals = {p: Proposal(*row) for p, *row in zip(span.wanted, rows.tokens, rows.probabilities, strict=True)}
-            editable = [position - block.start for position in span.wanted]
+            proposals = {p: Proposal(*row) for p, *row in zip(span.sampled, rows.tokens, rows.probabilities, strict=True)}
+            editable = [position - block.start for position in span.sampled]
             offered = [proposals.get(position, Proposal(MASK, 0.0)) for position in range(block.start, block.end)]
             state = commit(state, Samples(plan, (rows,)))
             sequence = state.find(0)
             verdict = uniform(block.tokens, editable, offered, sequence.steps - block.opened, threshold)
             assert sequence.tokens(block.start, block.end) == tuple(verdict.tokens)
             assert (sequence.settled >= min(block.end, sequence.limit)) == verdict.ready
-            decided = [p for p in span.wanted if verdict.tokens[p - block.start] != MASK and not verdict.ready]
-            known = {p: Soft([proposals[p].token], [proposals[p].probability]) for p in decided}
+            unmasked = [p for p in span.sampled if verdict.tokens[p - block.start] != MASK and not verdict.ready]
+            known = {p: Soft([proposals[p].token], [proposals[p].probability]) for p in unmasked}
             seen, sealed = seen + 1, sealed + verdict.ready
     assert sealed > 200 and softened > 2000

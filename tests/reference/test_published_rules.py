@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from dlstep import Config, Request, Rows, Samples, SamplingParams, Spec, State, Strategy, add, commit, init, schedule
-from dlstep.core import Rule, Span, Wants, open_block
+from dlstep import Config, Request, Samples, SamplingParams, SpanSamples, Spec, State, Strategy, add, commit, init, schedule
+from dlstep.core import Rule, SampleSpec, Span, open_block
 from dlstep.rules.entropy_bound import EntropyBound
 from dlstep.rules.quota import Quota
 from dlstep.rules.remdm import ReMDM
@@ -26,7 +26,7 @@ from .zoo import Network, Slow, View, check_on_canvases, check_on_grids, rows_of
 CASES = 100
 ROOT = Path(__file__).parents[2]
 CONFIG = Config(Spec(MASK, (EOS,), WORDS), page_size=4, num_pages=32, max_model_len=96, max_num_reqs=1)
-EVERYTHING = Wants(frozenset({"entropy", "margin"}))
+EVERYTHING = SampleSpec(frozenset({"entropy", "margin"}))
 
 
 def as_function(network: Network) -> Answer:
@@ -69,13 +69,13 @@ def test_spaced_goes_through_the_inner_choice_by_the_inner_order() -> None:
     for _ in range(CASES):
         size, bound, stride = random.randrange(2, 12), random.choice((0.3, 1.0, 3.0)), random.choice((1, 2, 4, 8))
         entropies = tuple(random.random() * 2 for _ in range(size))
-        rows = Rows((7,) * size, tuple(random.random() for _ in range(size)), entropies)
+        rows = SpanSamples((7,) * size, tuple(random.random() for _ in range(size)), entropies)
         block = open_block(1, size, 1 + size, (7,), MASK)
         rule = Spaced(EntropyBound(bound), stride)
         strategy = MultiBD(block_size=16, buffer_size=1, rule=rule)
         request = Request(0, (7,), SamplingParams(max_tokens=size))
         (sequence,) = add(init(CONFIG, strategy), request).waiting
-        chosen = rule.chosen(sequence.counted(sequence.storage, 1), block, rows, 0, True)
+        chosen = rule.chosen(sequence.after_forward(sequence.storage, 1), block, rows, 0, True)
         assert chosen == entropy_bound_spaced(dict(enumerate(entropies)), bound, max(2, size * stride // size))
 
 
@@ -84,19 +84,19 @@ def decoded(network: Network, prompt: list[int], length: int, strategy: Strategy
     state = add(init(CONFIG, strategy), Request(0, tuple(prompt), SamplingParams(max_tokens=length, ignore_eos=True)))
     while not state.done:
         plan = schedule(state)
-        rows = [answer_to(network, state, span).trimmed(EVERYTHING, strategy.wants) for span in plan.spans]
+        rows = [answer_to(network, state, span).trimmed(EVERYTHING, strategy.sample_spec) for span in plan.spans]
         state = commit(state, Samples(plan, tuple(rows)))
     return list(state.finished[0].answer), state.finished[0].steps
 
 
-def answer_to(network: Network, state: State, span: Span) -> Rows:
+def answer_to(network: Network, state: State, span: Span) -> SpanSamples:
     """The network's rows, with the probabilities of the ids that the span names."""
     sequence = state.find(span.id)
     assert sequence is not None
-    text, width = sequence.tokens(0, span.start) + span.tokens, len(span.named) // len(span.wanted)
-    lines = [network.chances(position, text[: span.grid.cover(position + 1)]) for position in span.wanted]
-    found = tuple([lines[place // width][token] for place, token in enumerate(span.named)]) if width else ()
-    return replace(rows_of(network, state, span, 0), named_probabilities=found)
+    text, width = sequence.tokens(0, span.start) + span.tokens, len(span.scored_ids) // len(span.sampled)
+    lines = [network.chances(position, text[: span.grid.cover(position + 1)]) for position in span.sampled]
+    found = tuple([lines[place // width][token] for place, token in enumerate(span.scored_ids)]) if width else ()
+    return replace(rows_of(network, state, span, 0), scored_probabilities=found)
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_measured_shares_of_a_block_are_those_of_sdar(released: ModuleType) -> N
 
         def slow(view: View) -> None:
             shares = even_shares(view.size, steps) + [1] * view.size
-            view.take(view.top(max(shares[view.number], 1), view.confidence))
+            view.unmask(view.top(max(shares[view.number], 1), view.confidence))
 
         return released.QuotaOfBlock(steps), slow
 
@@ -158,7 +158,7 @@ def test_measured_falling_threshold_counts_the_suffix_like_streaming_dllm(releas
             ratio = (len(view.masked) + behind) / (len(view.positions) + behind)
             bar = accept * (1.0 - falling * (1.0 - ratio))
             sure = [position for position in view.masked if view.confidence(position) >= bar]
-            view.take(sure or view.top(1, view.confidence))
+            view.unmask(sure or view.top(1, view.confidence))
 
         return released.FallingWithSuffix(accept, falling, most), slow
 

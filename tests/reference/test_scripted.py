@@ -43,7 +43,7 @@ def check(name: str, ties: str, options: Callable[[Random], dict[str, Any]], loo
         max_tokens = random.randrange(1, 3 * size + 3)
         calm = random.choice((0.0, 0.5, 0.9))
         expected = loop(Scripted(seed, calm, ties=ties), prompt, len(prompt) + max_tokens, fields)
-        strategy = with_options(strategies.SHELF.value(name), fields)
+        strategy = with_options(strategies.PLUGINS.value(name), fields)
         assert scripted_answer(Scripted(seed, calm, ties=ties), prompt, max_tokens, strategy) == expected, (seed, fields)
         stopped += len(expected) < max_tokens
     assert count // 20 < stopped < count
@@ -63,7 +63,7 @@ def exact(options: Callable[[Random], dict[str, Any]]) -> Callable[[Random], dic
 
 @pytest.mark.parametrize("name", ["multi_bd", "d2f"])
 @many(150, 500)
-def test_blocks_decided_once(name: str, count: int) -> None:
+def test_blocks_unmasked_once(name: str, count: int) -> None:
     def loop(network, prompt, limit, fields):
         return blockwise.decode(network, prompt, limit, blockwise.Rules(**fields, from_prompt=name == "d2f"))
 
@@ -104,7 +104,7 @@ def test_sub_blocks(count: int) -> None:
 
         networks = [Piecewise(seed, calm, ties="highest", shift=1, unit=unit) for _ in range(2)]
         expected = fast_dllm_v2.decode(networks[0], prompt, limit, fast_dllm_v2.Rules(**fields))
-        strategy = with_options(strategies.SHELF.value("fast_dllm_v2"), fields)
+        strategy = with_options(strategies.PLUGINS.value("fast_dllm_v2"), fields)
         assert scripted_answer(networks[1], prompt, max_tokens, strategy) == expected, (seed, fields)
 
 
@@ -125,5 +125,5 @@ def test_blocks_of_a_canvas(shift: int, count: int) -> None:
 
         networks = [Piecewise(seed, calm, ties="highest", shift=shift, unit=unit) for _ in range(2)]
         expected = dual_cache.decode(networks[0], prompt, limit, test_dual_cache.rules_of(fields))
-        strategy = with_options(strategies.SHELF.value("dual_cache"), fields)
+        strategy = with_options(strategies.PLUGINS.value("dual_cache"), fields)
         assert scripted_answer(networks[1], prompt, max_tokens, strategy) == expected, (seed, fields)

@@ -27,7 +27,7 @@ def options(random: Random) -> dict[str, Any]:
 
 
 def decode(network: Dense, prompt: Sequence[int], limit: int, fields: dict[str, Any]) -> list[int]:
-    """The answer; a forward feeds the canvas, or the window with what is in front of it and, with a prefix cache, behind it."""
+    """The answer; a forward feeds the canvas, or the window with what is before it and, with a prefix cache, after it."""
     rule, cache, length = fields["rule"], fields["cache"], len(prompt)
     canvas = [*prompt, *[MASK] * (limit - length)]
     stored: Stored = []
@@ -56,11 +56,11 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, fields: dict[str, 
         network.note_best([proposal.probability for proposal in proposals.values()])
         for proposal in proposals.values():
             network.note(proposal.probability - rule.inner.accept_threshold)
-        taken = [position for position in proposals if proposals[position].probability >= rule.inner.accept_threshold]
-        taken = taken or [max(proposals, key=lambda position: proposals[position].probability)]
-        for position in taken:
+        chosen = [position for position in proposals if proposals[position].probability >= rule.inner.accept_threshold]
+        chosen = chosen or [max(proposals, key=lambda position: proposals[position].probability)]
+        for position in chosen:
             canvas[position] = proposals[position].token
-        since += len(taken)
+        since += len(chosen)
         answer = finished(canvas, length)
         if answer is not None:
             return answer

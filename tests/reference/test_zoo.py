@@ -18,8 +18,8 @@ def threshold(random: Random) -> tuple[Rule, Slow]:
 
     def slow(view: View) -> None:
         sure = {position: view.confidence(position) for position in view.masked}
-        taken = [position for position in sure if sure[position] > accept or (inclusive and sure[position] == accept)]
-        view.take(taken or (view.top(1, view.confidence) if view.must else []))
+        chosen = [position for position in sure if sure[position] > accept or (inclusive and sure[position] == accept)]
+        view.unmask(chosen or (view.top(1, view.confidence) if view.must else []))
 
     return Threshold(accept, inclusive=inclusive), slow
 
@@ -30,7 +30,7 @@ def quota(random: Random) -> tuple[Rule, Slow]:
     def slow(view: View) -> None:
         size = len(view.positions)
         share, over = divmod(size, steps or size)
-        view.take(view.top(max(1, share + (view.number < over)), view.confidence))
+        view.unmask(view.top(max(1, share + (view.number < over)), view.confidence))
 
     return Quota(steps), slow
 

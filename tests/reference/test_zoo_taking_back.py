@@ -1,4 +1,4 @@
-"""Rules that take back, and the rule that remembers, against their slow loops, on grids and on canvases."""
+"""Rules that remask, and the rule that remembers, against their slow loops, on grids and on canvases."""
 
 import math
 from random import Random
@@ -36,7 +36,7 @@ def running_confidence(random: Random) -> tuple[Rule, Slow]:
 
     def slow(view: View) -> None:
         later = sum(mdpo_shares(len(view.positions), steps)[view.number + 1 :])
-        view.take(view.masked)
+        view.unmask(view.masked)
         kept = view.top(len(view.positions) - later, lambda position: view.sure[position], view.positions)
         view.mask([position for position in view.positions if position not in kept])
 
@@ -47,20 +47,20 @@ def saber(random: Random) -> tuple[Rule, Slow]:
     n = random.choice((1, 2, 3, 9, 20))
 
     def slow(view: View) -> None:
-        taken: dict[int, float] = view.memory.setdefault("taken", {})
+        confidences: dict[int, float] = view.memory.setdefault("confidences", {})
         before: dict[int, float] = view.memory.setdefault("before", dict.fromkeys(view.positions, 0.0))
-        threshold = math.fsum(taken.values()) / len(taken) if taken else 1
+        threshold = math.fsum(confidences.values()) / len(confidences) if confidences else 1
         chosen = [position for position in view.masked if view.confidence(position) > threshold]
         if len(chosen) < n:
             chosen = view.top(n, view.confidence)
         f = max(n, len(chosen))
-        view.take(chosen)
-        taken.update({position: view.confidence(position) for position in chosen})
+        view.unmask(chosen)
+        confidences.update({position: view.confidence(position) for position in chosen})
         if view.masked:
             gains = {position: view.confidence(position) - before[position] for position in view.positions}
-            decided = [position for position in view.positions if view.tokens[position] != MASK]
+            unmasked = [position for position in view.positions if view.tokens[position] != MASK]
             k = min(max(n // 2, math.ceil(f / 8)), f - 1)
-            view.mask(sorted(decided, key=lambda position: (gains[position], position))[:k])
+            view.mask(sorted(unmasked, key=lambda position: (gains[position], position))[:k])
         view.memory["before"] = {position: view.confidence(position) for position in view.positions}
 
     return Saber(n), slow
@@ -75,11 +75,11 @@ def llada(random: Random) -> tuple[Rule, Slow]:
         more = len(usual) if loops is None else loops
         program = [*usual[:early], *[("again", k or 1)] * more, *usual[early:], ("end", 0)]
         kind, count = program[view.number]
-        view.take(view.top(view.memory["masked"] if kind == "again" else count, view.confidence))
+        view.unmask(view.top(view.memory["masked"] if kind == "again" else count, view.confidence))
         kind, count = program[view.number + 1]
         if kind == "again":
-            decided = [position for position in view.positions if view.tokens[position] != MASK]
-            unsure = sorted(decided, key=lambda position: (view.sure[position], position))[:count]
+            unmasked = [position for position in view.positions if view.tokens[position] != MASK]
+            unsure = sorted(unmasked, key=lambda position: (view.sure[position], position))[:count]
             view.memory["masked"] = len(unsure)
             view.mask(unsure)
 
@@ -103,7 +103,7 @@ class Walk:
         return self.alpha_on if time > self.t_off else 1 - time * (1 - self.alpha_on) / self.t_off
 
     def chances(self, view: View, step: int) -> tuple[dict[int, float], dict[int, float]]:
-        """Of each mask, the probability that it is taken; of each token, that it becomes a mask."""
+        """Of each mask, the probability that it is chosen; of each token, that it becomes a mask."""
         total = self.steps or len(view.positions)
         masks = view.masked
         tokens = [position for position in view.positions if position not in masks]
@@ -116,8 +116,8 @@ class Walk:
         own: float = sigma[self.form]
         weights = {position: math.exp(-view.sure[position]) for position in tokens}
         every = {position: bound * weights[position] / math.fsum(weights.values()) for position in tokens}
-        taken: dict[int, float] = dict.fromkeys(masks, (then - (1 - own) * now) / (1 - now))
-        return taken, every if self.form == "conf" else dict.fromkeys(tokens, own)
+        chosen: dict[int, float] = dict.fromkeys(masks, (then - (1 - own) * now) / (1 - now))
+        return chosen, every if self.form == "conf" else dict.fromkeys(tokens, own)
 
     def lucky(self, view: View, step: int, purpose: int) -> list[int]:
         """The positions that a step takes, or masks."""
@@ -127,8 +127,8 @@ class Walk:
 
     def step(self, view: View, step: int) -> None:
         """One step: both choices look at the block as it was before it."""
-        taken, gone = self.lucky(view, step, CHOOSE), self.lucky(view, step, REMASK)
-        view.take(taken)
+        chosen, gone = self.lucky(view, step, CHOOSE), self.lucky(view, step, REMASK)
+        view.unmask(chosen)
         view.mask(gone)
 
     def every(self, view: View) -> None:
@@ -185,8 +185,8 @@ def credit(random: Random) -> tuple[Rule, Slow]:
             ]
             token = max(order, key=lambda token: scores[token])
             found[position] = (token, scores[token] / math.fsum(scores))
-        taken = [p for p in found if found[p][1] > accept or (inclusive and found[p][1] == accept)]
-        for position in taken or (view.top(1, lambda position: found[position][1]) if view.must else []):
+        chosen = [p for p in found if found[p][1] > accept or (inclusive and found[p][1] == accept)]
+        for position in chosen or (view.top(1, lambda position: found[position][1]) if view.must else []):
             view.tokens[position], view.sure[position] = found[position]
 
     rule = Credit(accept, inclusive=inclusive, credit_weight=alpha, credit_power=gamma, credit_decay=beta)
@@ -207,13 +207,13 @@ def test_rules_of_canvases(make: Make) -> None:
 
 
 def test_remdm_answers_as_if_every_step_ran_a_forward() -> None:
-    """Only forwards whose tokens are not taken are left out: greedy answers are those of the paper's loop."""
+    """Only forwards whose tokens are not kept are left out: greedy answers are those of the paper's loop."""
     random, fewer = Random(3), 0
     for number in range(100):
         rule, slow = walk(random)
         size, length = random.choice((1, 3, 8)), random.randrange(1, 20)
         network, prompt = Network(number, 0.3), [5, 6, 7]
-        expected = decode_canvas(network, prompt, 3 + length, slow.every, size, revokes=True, seed=number)
+        expected = decode_canvas(network, prompt, 3 + length, slow.every, size, remasks=True, seed=number)
         strategy = DualCache(block_size=size, cache="none", rule=rule)
         answer, forwards = engine_answer(network, prompt, 3 + length, strategy, number)
         assert answer == expected[0], (number, strategy)

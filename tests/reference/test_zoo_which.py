@@ -59,7 +59,7 @@ def quota(random: Random) -> tuple[Rule, Slow]:
         due = even_share(view, steps)
         ordinary = [position for position in view.masked if not (eos_last and view.token(position) == EOS)]
         sure = [position for position in ordinary if dynamic is not None and view.confidence(position) > dynamic]
-        view.take(sure if len(sure) >= due else view.top(due, lambda position: rank(view, position)))
+        view.unmask(sure if len(sure) >= due else view.top(due, lambda position: rank(view, position)))
 
     return Quota(steps, order=order, order_temperature=heat, dynamic_threshold=dynamic, eos_last=eos_last), slow
 
@@ -76,10 +76,10 @@ def dream(random: Random) -> tuple[Rule, Slow]:
 
     def independent(view: View, forwards: int) -> None:
         if view.number == forwards - 1:
-            view.take(view.masked)
+            view.unmask(view.masked)
         else:
             chance = dream_chance(view.number, forwards)
-            view.take([position for position in view.masked if view.uniform(position, CHOOSE) < chance])
+            view.unmask([position for position in view.masked if view.uniform(position, CHOOSE) < chance])
 
     def slow(view: View) -> None:
         forwards = steps or len(view.positions)
@@ -93,7 +93,7 @@ def dream(random: Random) -> tuple[Rule, Slow]:
             if due:
                 break
         view.memory["forward"] = forward
-        return view.take(view.top(due, lambda position: score(view, order, position)))
+        return view.unmask(view.top(due, lambda position: score(view, order, position)))
 
     return Quota(steps, schedule="dream", order=order), slow
 
@@ -103,8 +103,8 @@ def entropic_threshold(random: Random) -> tuple[Rule, Slow]:
 
     def slow(view: View) -> None:
         doubt = {position: view.entropy(position) for position in view.masked}
-        taken = [position for position in doubt if doubt[position] < most or (inclusive and doubt[position] == most)]
-        view.take(taken or (view.top(1, lambda position: -doubt[position]) if view.must else []))
+        chosen = [position for position in doubt if doubt[position] < most or (inclusive and doubt[position] == most)]
+        view.unmask(chosen or (view.top(1, lambda position: -doubt[position]) if view.must else []))
 
     return Threshold(inclusive=inclusive, order="entropy", entropy_threshold=most), slow
 
@@ -115,8 +115,8 @@ def falling_threshold(random: Random) -> tuple[Rule, Slow]:
     def slow(view: View) -> None:
         bar = accept * (1 - falling * (1 - len(view.masked) / len(view.positions)))
         sure = {position: view.confidence(position) for position in view.masked}
-        taken = [position for position in sure if sure[position] > bar or (inclusive and sure[position] == bar)]
-        view.take(taken or (view.top(1, view.confidence) if view.must else []))
+        chosen = [position for position in sure if sure[position] > bar or (inclusive and sure[position] == bar)]
+        view.unmask(chosen or (view.top(1, view.confidence) if view.must else []))
 
     return Threshold(accept, inclusive=inclusive, falling=falling), slow
 
@@ -133,7 +133,7 @@ def entropy_bound(random: Random) -> tuple[Rule, Slow]:
             if sum(sorted(doubts) if order == "entropy" else doubts) > gamma + (0 if order == "entropy" else 1e-12):
                 break
             count = length
-        view.take(line[:count])
+        view.unmask(line[:count])
 
     return EntropyBound(gamma, order=order), slow
 
@@ -146,7 +146,7 @@ def factor(random: Random) -> tuple[Rule, Slow]:
         good = [view.confidence(position) >= 1 - most / (k + 1) for k, position in enumerate(line, 1)]
         if view.must:
             good[0] = True
-        view.take([position for k, position in enumerate(line) if all(good[: k + 1])])
+        view.unmask([position for k, position in enumerate(line) if all(good[: k + 1])])
 
     return Factor(most), slow
 
@@ -156,13 +156,13 @@ def local_leap(random: Random) -> tuple[Rule, Slow]:
 
     def slow(view: View) -> None:
         anchors = [position for position in view.masked if view.confidence(position) >= accept]
-        taken = [
+        chosen = [
             position
             for position in view.masked
             if position in anchors
             or (view.confidence(position) >= relaxed and any(abs(position - anchor) <= radius for anchor in anchors))
         ]
-        view.take(taken or (view.top(1, view.confidence) if view.must else []))
+        view.unmask(chosen or (view.top(1, view.confidence) if view.must else []))
 
     return LocalLeap(accept, relaxed, radius), slow
 
@@ -192,8 +192,8 @@ def hierarchy(random: Random) -> tuple[Rule, Slow]:
     low, accept = random.choice(CHANCES), random.choice((0.6, 0.9, 1.0))
 
     def slow(view: View) -> None:
-        taken = hierarchical(view, view.masked, low, accept)
-        view.take(taken or (view.top(1, view.confidence) if view.must else []))
+        chosen = hierarchical(view, view.masked, low, accept)
+        view.unmask(chosen or (view.top(1, view.confidence) if view.must else []))
 
     return Hierarchy(low, accept), slow
 
@@ -204,10 +204,10 @@ def hierarchy_with_doubts(random: Random) -> tuple[Rule, Slow]:
     def slow(view: View) -> None:
         revived = [position for position in view.positions if position not in view.masked and view.confidence(position) < doubt]
         view.mask(revived)
-        taken = hierarchical(view, view.masked, low, accept)
-        others = [position for position in view.masked if position not in taken]
+        chosen = hierarchical(view, view.masked, low, accept)
+        others = [position for position in view.masked if position not in chosen]
         least = len(revived) + (1 if view.must else 0)
-        view.take(taken + view.top(max(0, least - len(taken)), view.confidence, others))
+        view.unmask(chosen + view.top(max(0, least - len(chosen)), view.confidence, others))
 
     return Hierarchy(low, accept, doubt), slow
 
@@ -229,10 +229,10 @@ def dilated(random: Random) -> tuple[Rule, Slow]:
     def slow(view: View) -> None:
         levels = plan(len(view.positions))
         if view.number == len(levels) - 1:
-            view.take(view.masked)
+            view.unmask(view.masked)
         else:
             level = [view.positions[offset] for offset in levels[view.number]]
-            view.take([position for position in level if view.confidence(position) >= keep])
+            view.unmask([position for position in level if view.confidence(position) >= keep])
 
     return Dilated(base, skip, keep), slow
 
@@ -253,7 +253,7 @@ def spaced(random: Random) -> tuple[Rule, Slow]:
         for position in view.top(len(chosen), lambda position: rank(view, position), chosen):
             if not any(abs(position - other) < gap for other in kept):
                 kept.append(position)
-        view.take(kept)
+        view.unmask(kept)
 
     inner = Threshold(order="entropy", entropy_threshold=accept) if by_entropy else Threshold(accept)
     return Spaced(inner, stride), slow

@@ -20,26 +20,26 @@ THRESHOLDS = (0.0, 0.3, 0.5, 0.6, 0.9, 1.0)
 
 
 def some_inner(random: Random) -> tuple[Choice, Take]:
-    """A rule with the function that takes positions of a window, given its undecided ones and how many are shared out."""
+    """A rule with the function that takes positions of a window, given its masked ones and how many are shared out."""
     if random.random() < 0.6:
         accept = random.choice(THRESHOLDS)
 
         def sure(view: View, offered: Sequence[int], size: int) -> None:
-            taken = [position for position in offered if view.confidence(position) >= accept]
-            view.take(taken or view.top(1, view.confidence, offered))
+            chosen = [position for position in offered if view.confidence(position) >= accept]
+            view.unmask(chosen or view.top(1, view.confidence, offered))
 
         return Threshold(accept, inclusive=True), sure
     steps = random.choice((None, 1, 2, 3))
 
     def share(view: View, offered: Sequence[int], size: int) -> None:
         due, over = divmod(size, steps or size)
-        view.take(view.top(max(1, due + (view.number < over)), view.confidence, offered))
+        view.unmask(view.top(max(1, due + (view.number < over)), view.confidence, offered))
 
     return Quota(steps), share
 
 
 def sliding(random: Random) -> tuple[Rule, Slow]:
-    inner, take = some_inner(random)
+    inner, unmask = some_inner(random)
     width, most = random.choice((1, 2, 3, 5, 8, 99)), random.choice((None, None, 1, 2, 4, 9))
 
     def slow(view: View) -> None:
@@ -51,7 +51,7 @@ def sliding(random: Random) -> tuple[Rule, Slow]:
             end += 1
         view.memory["window"] = (first, end)
         offered = [position for position in view.masked if position < end]
-        take(view, offered, len(offered))
+        unmask(view, offered, len(offered))
 
     return Sliding(width, most, inner=inner), slow
 
@@ -72,13 +72,13 @@ def early_commit(random: Random) -> tuple[Rule, Slow]:
         gap = gaps[0] if share_done < 0.33 else gaps[1] if share_done < 0.67 else gaps[2]
         chosen = [p for p in view.positions if not region or region[0] <= p - begin < region[0] + region[1]]
         if gap is not None and chosen and mean_gap(view, chosen) >= gap:
-            view.take(view.masked)
+            view.unmask(view.masked)
             return
         part = next(part for part in parts if any(view.tokens[p] == MASK for p in part))
         done = view.memory[part[0]] = view.memory.get(part[0], 0) + 1
         due, over = divmod(len(part), steps or len(part))
         masked = [p for p in part if view.tokens[p] == MASK]
-        view.take(view.top(max(1, due + (done - 1 < over)), view.confidence, masked))
+        view.unmask(view.top(max(1, due + (done - 1 < over)), view.confidence, masked))
 
     return EarlyCommit(*gaps, region, size, Quota(steps)), slow
 
@@ -106,7 +106,7 @@ def decode_adaptively(
     limit: int,
     size: int,
     rule: AdaBlock,
-    take: Take,
+    unmask: Take,
 ) -> tuple[list[int], int]:
     """The answer and the number of forwards, where the first forward of a block says where it ends."""
     length, forwards, begin = len(prompt), 0, len(prompt)
@@ -119,7 +119,7 @@ def decode_adaptively(
                 end = found_end(chances, begin, limit, math.floor(rule.look_ahead * (limit - length)), size, rule)
             block = list(range(begin, end))
             view = View(canvas, block, chances, memory.number, True, 0, len(block), memory.own, memory.sure)
-            take(view, view.masked, len(block))
+            unmask(view, view.masked, len(block))
             memory.number += 1
             forwards += 1
             stands = canvas.index(MASK) if MASK in canvas else limit
@@ -130,7 +130,7 @@ def decode_adaptively(
 
 
 def found_end(chances: dict[int, list[float]], begin: int, limit: int, searched: int, size: int, rule: AdaBlock) -> int:
-    """The first position behind the block."""
+    """The first position after the block."""
     likely, end = -1.0, min(begin + size, limit)
     for position in range(begin, min(begin + searched, limit)):
         if ranked(chances[position])[0] in rule.delimiters and max(chances[position]) > likely:
@@ -144,13 +144,13 @@ def test_ada_block() -> None:
     """Decisions of the engine and of the loop, on canvases; a fair share of the blocks must end early."""
     random, shorter, stopped = Random(3), 0, 0
     for number in range(200):
-        inner, take = some_inner(random)
+        inner, unmask = some_inner(random)
         size, delimiters = random.choice((1, 2, 3, 4, 8)), tuple(random.sample(range(WORDS), random.choice((0, 2, 5, WORDS))))
         rule = AdaBlock(delimiters, random.choice((0.0, 0.3, 0.5, 0.9, 1.0)), random.choice((0.1, 0.25, 0.5, 1.0)), inner)
         prompt, limit, network = problem(number, random, size)
-        expected = decode_adaptively(network, prompt, limit, size, rule, take)
+        expected = decode_adaptively(network, prompt, limit, size, rule, unmask)
         assert engine_answer(network, prompt, limit, DualCache(size, "none", rule), number) == expected, (number, rule, size)
-        fixed = decode_adaptively(network, prompt, limit, size, AdaBlock((), inner=inner), take)
+        fixed = decode_adaptively(network, prompt, limit, size, AdaBlock((), inner=inner), unmask)
         shorter += fixed != expected
         stopped += len(expected[0]) < limit - len(prompt)
     assert shorter > 15 and 0 < stopped < 200

@@ -10,7 +10,7 @@ from .models import EOS, MASK
 class Block:
     """Positions from `start` on; `editable` are those of the answer that are not pinned.
 
-    The others are prompt, pinned, or lie behind the answer.
+    The others are prompt, pinned, or lie after the answer.
     """
 
     start: int
@@ -22,7 +22,7 @@ class Block:
 
     @property
     def end(self) -> int:
-        """First position behind it."""
+        """First position after it."""
         return self.start + len(self.tokens)
 
     @property
@@ -38,7 +38,7 @@ class Block:
 
 @dataclass
 class Window:
-    """The open blocks of one request. `sealed` are all tokens in front of them, which can no longer change."""
+    """The open blocks of one request. `sealed` are all tokens before them, which can no longer change."""
 
     prompt: Sequence[int]
     limit: int

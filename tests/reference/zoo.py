@@ -12,8 +12,8 @@ from functools import cache
 from random import Random
 from typing import Any
 
-from dlstep import Config, Request, Rows, Samples, SamplingParams, Spec, State, Strategy, add, commit, init, schedule
-from dlstep.core import NO_ROWS, Rule, Span, Wants
+from dlstep import Config, Request, Samples, SamplingParams, SpanSamples, Spec, State, Strategy, add, commit, init, schedule
+from dlstep.core import NO_SAMPLES, Rule, SampleSpec, Span
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
@@ -67,7 +67,7 @@ class View:
 
     `positions` are those of the answer, `tokens` those of the whole request, `chances` what the network says of each position.
     `number` counts the forwards that sampled the block before this one. `must` says that the block has to get further.
-    `memory` is the rule's own; `sure` holds the probability that each token had when it was taken. A rule that keeps a full
+    `memory` is the rule's own; `sure` holds the probability that each token had when it was unmasked. A rule that keeps a full
     block going sets `memory["open"]`.
     """
 
@@ -113,7 +113,7 @@ class View:
         pool = self.masked if among is None else among
         return sorted(pool, key=lambda position: (-score(position), position))[:count]
 
-    def take(self, positions: Sequence[int]) -> None:
+    def unmask(self, positions: Sequence[int]) -> None:
         """Give positions their most probable ids."""
         for position in positions:
             self.tokens[position], self.sure[position] = self.token(position), self.confidence(position)
@@ -158,7 +158,7 @@ def decode_grid(
     rule: Slow,
     grid: Grid,
     *,
-    revokes: bool = False,
+    remasks: bool = False,
     seed: int = 0,
     pins: Mapping[int, int] | None = None,
 ) -> tuple[list[int], int]:
@@ -185,7 +185,7 @@ def decode_grid(
         answer = window.seal()
         if answer is not None:
             return answer, forwards
-        if window.blocks and not revokes:  # tokens stay as they are, so that an answer may end in front of the first mask
+        if window.blocks and not remasks:  # tokens stay as they are, so that an answer may end before the first mask
             masked = window.blocks[0].masked
             settled = window.text[length : masked[0]] if masked else []
             if EOS in settled:
@@ -213,7 +213,7 @@ def decode_canvas(
     rule: Slow,
     size: int | None,
     *,
-    revokes: bool = False,
+    remasks: bool = False,
     seed: int = 0,
     pins: Mapping[int, int] | None = None,
 ) -> tuple[list[int], int]:
@@ -230,8 +230,8 @@ def decode_canvas(
         memory = Memory(own={"begin": begin})
         end = min(begin + size, limit)
         positions = [position for position in range(begin, end) if position not in pins]
-        stands = positions[0] if positions else end
-        if EOS in canvas[length:stands]:
+        settled = positions[0] if positions else end
+        if EOS in canvas[length:settled]:
             return canvas[length : canvas.index(EOS, length)], forwards
         done = not positions
         while not done:
@@ -241,22 +241,22 @@ def decode_canvas(
             memory.number += 1
             forwards += 1
             done = not view.masked and not memory.own.get("open")
-            stands = end if done else positions[0] if revokes else ([*view.masked, limit])[0]
-            answer = canvas[length:stands]
+            settled = end if done else positions[0] if remasks else ([*view.masked, limit])[0]
+            answer = canvas[length:settled]
             if EOS in answer:
                 return answer[: answer.index(EOS)], forwards
     return canvas[length:], forwards
 
 
-def rows_of(network: Network, state: State, span: Span, best: int) -> Rows:
+def rows_of(network: Network, state: State, span: Span, best: int) -> SpanSamples:
     """The answer of the network to a span of the engine."""
     sequence = state.find(span.id)
     assert sequence is not None and (span.start == 0 or span.start <= sequence.stored or span.final_rows)
     text = sequence.tokens(0, span.start) + span.tokens
-    chances = [network.chances(position, text[: span.grid.cover(position + 1)]) for position in span.wanted]
+    chances = [network.chances(position, text[: span.grid.cover(position + 1)]) for position in span.sampled]
     orders = [ranked(row) for row in chances]
     firsts = [(row[order[0]], row[order[1]]) for row, order in zip(chances, orders, strict=True)]
-    return Rows(
+    return SpanSamples(
         tuple(order[0] for order in orders),
         tuple(first for first, _ in firsts),
         tuple(entropy(row) for row in chances),
@@ -280,9 +280,9 @@ def engine_answer(
     params = SamplingParams(max_tokens=limit - len(prompt), seed=seed, pinned=offsets)  # pyright: ignore[reportArgumentType]
     state = add(init(config, strategy), Request(0, tuple(prompt), params))
     while not state.done:
-        plan, wants = schedule(state), strategy.wants
-        rows = [rows_of(network, state, span, wants.best) if span.wanted else NO_ROWS for span in plan.spans]
-        state = commit(state, Samples(plan, tuple(row.trimmed(Wants(ALL, best=wants.best), wants) for row in rows)))
+        plan, spec = schedule(state), strategy.sample_spec
+        rows = [rows_of(network, state, span, spec.best) if span.sampled else NO_SAMPLES for span in plan.spans]
+        state = commit(state, Samples(plan, tuple(row.trimmed(SampleSpec(ALL, best=spec.best), spec) for row in rows)))
     (sequence,) = state.finished.values()
     assert sequence.finish in ("stop", "length"), sequence.error
     return list(sequence.answer), sequence.steps
@@ -316,7 +316,7 @@ def check_on_grids(make: Make, count: int = 200, *, pinned: bool = False) -> Non
         grid = Grid(size, random.choice((1, 1, 2, 4)), random.choice((0.1, 0.5)), random.choice((0.1, 0.5, 0.9)), from_prompt)
         prompt, limit, network = problem(number, random, size)
         pins = random_pins(random, len(prompt), limit) if pinned else {}
-        expected = decode_grid(network, prompt, limit, slow, grid, revokes=rule.revokes, seed=number, pins=pins)
+        expected = decode_grid(network, prompt, limit, slow, grid, remasks=rule.remasks, seed=number, pins=pins)
         carrier = D2F if from_prompt else MultiBD
         strategy = carrier(
             block_size=size,
@@ -339,7 +339,7 @@ def check_on_canvases(make: Make, count: int = 200, *, pinned: bool = False) -> 
         prompt, limit, network = problem(number, random, size)
         whole = None if rule.whole else size
         pins = random_pins(random, len(prompt), limit) if pinned else {}
-        expected = decode_canvas(network, prompt, limit, slow, whole, revokes=rule.revokes, seed=number, pins=pins)
+        expected = decode_canvas(network, prompt, limit, slow, whole, remasks=rule.remasks, seed=number, pins=pins)
         strategy = DualCache(block_size=size, cache="none", rule=rule)
         assert engine_answer(network, prompt, limit, strategy, number, pins) == expected, (number, strategy, pins)
         stopped += len(expected[0]) < limit - len(prompt)

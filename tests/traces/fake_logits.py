@@ -1,4 +1,4 @@
-"""The logits behind the recorded traces: a pure function of request profile, row position and forward number.
+"""The logits of the recorded traces: a pure function of request profile, row position and forward number.
 
 Vocabulary of 64: tokens 0 to 61, end of sequence 62, mask 63. All integers are 64-bit and unsigned.
 """

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from dlstep.core import (
-    NO_ROWS,
+    NO_SAMPLES,
     Config,
     Plan,
     Request,
-    Rows,
     Samples,
     SamplingParams,
     Span,
+    SpanSamples,
     Spec,
     State,
     Strategy,
@@ -70,18 +70,18 @@ class RankedDriver:
 
     def run(self, plan: Plan) -> Samples:
         """The samples of `plan`."""
-        assert plan.wants.ties == "lowest" and not plan.wants.tempered
-        return Samples(plan, tuple(self._rows(span, plan.wants.best) for span in plan.spans))
+        assert plan.sample_spec.ties == "lowest" and not plan.sample_spec.tempered
+        return Samples(plan, tuple(self._rows(span, plan.sample_spec.best) for span in plan.spans))
 
-    def _rows(self, span: Span, best: int) -> Rows:
+    def _rows(self, span: Span, best: int) -> SpanSamples:
         forward = self.forwards[span.id]
         self.forwards[span.id] += 1
-        if not span.wanted:
-            return NO_ROWS
-        ranked = [self._ranked(span.id, position, forward)[: max(1, best)] for position in span.wanted]
+        if not span.sampled:
+            return NO_SAMPLES
+        ranked = [self._ranked(span.id, position, forward)[: max(1, best)] for position in span.sampled]
         ids = tuple(token for row in ranked for token, _ in row[:best])
         chances = tuple(chance for row in ranked for _, chance in row[:best])
-        return Rows(
+        return SpanSamples(
             tuple(row[0][0] for row in ranked), tuple(row[0][1] for row in ranked), best_ids=ids, best_probabilities=chances
         )
 
@@ -139,7 +139,7 @@ def decode(name: str) -> tuple[dict, dict[int, list[list[tuple[int, int]]]], dic
         for span in plan.spans:
             new, old = after.find(span.id), state.find(span.id)
             assert new is not None and old is not None
-            start, end = (span.wanted[0], span.wanted[-1] + 1) if span.wanted else (0, 0)
+            start, end = (span.sampled[0], span.sampled[-1] + 1) if span.sampled else (0, 0)
             pairs = zip(range(start, end), old.tokens(start, end), new.tokens(start, end), strict=True)
             writes[span.id].append([(position, token) for position, before, token in pairs if token != before])
             softs[span.id].append(soft_of(after, span.id))

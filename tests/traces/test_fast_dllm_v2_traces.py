@@ -58,9 +58,9 @@ def decode(name: str) -> tuple[dict, dict[int, Decisions], dict[int, tuple[tuple
         for span in plan.spans:
             new, old = after.find(span.id), state.find(span.id)
             assert new is not None and old is not None
-            decided = {position for block in old.window for position in block.undecided}
-            decided -= {position for block in new.window for position in block.undecided}
-            chosen = [position for position in span.wanted if position in decided]
+            unmasked = {position for block in old.window for position in block.masked}
+            unmasked -= {position for block in new.window for position in block.masked}
+            chosen = [position for position in span.sampled if position in unmasked]
             decisions[span.id][numbers[span.id]] = {p: new.tokens(p, p + 1)[0] for p in chosen}
         state = after
     answers = {key: (state.finished[key].answer, str(state.finished[key].finish)) for key in recorded}

@@ -11,7 +11,21 @@ from pathlib import Path
 import pytest
 
 from dlstep import strategies
-from dlstep.core import NO_ROWS, Config, Plan, Request, Rows, Samples, SamplingParams, Span, Spec, add, commit, init, schedule
+from dlstep.core import (
+    NO_SAMPLES,
+    Config,
+    Plan,
+    Request,
+    Samples,
+    SamplingParams,
+    Span,
+    SpanSamples,
+    Spec,
+    add,
+    commit,
+    init,
+    schedule,
+)
 from dlstep.core.draws import mix
 from dlstep.testing.scripted import sample_row
 
@@ -52,22 +66,22 @@ class FakeDriver:
         """The samples of `plan`."""
         return Samples(plan, tuple(self._rows(span) for span in plan.spans))
 
-    def _rows(self, span: Span) -> Rows:
+    def _rows(self, span: Span) -> SpanSamples:
         forward = self.forwards[span.id]
         self.forwards[span.id] += 1
         first = span.start + span.query_only
         for position in range(first, first + span.final_rows):
             self.fed_final[span.id, position] = forward
-        if not span.wanted:
-            return NO_ROWS
+        if not span.sampled:
+            return NO_SAMPLES
         sampled: list[tuple[int, float]] = []
-        for position, draw in zip(span.wanted, span.draws, strict=True):
+        for position, draw in zip(span.sampled, span.draws, strict=True):
             row, number = position - self.spec.head_shift, forward
             if row < first:  # the reference keeps this row from the forward that stored it
                 number = self.fed_final[span.id, row]
             logits = self.profiles[span.id].logits(row, number)
             sampled.append(sample_row(logits, span, position, draw, self.spec))
-        return Rows(tuple(token for token, _ in sampled), tuple(probability for _, probability in sampled))
+        return SpanSamples(tuple(token for token, _ in sampled), tuple(probability for _, probability in sampled))
 
 
 @cache
@@ -107,9 +121,9 @@ def decode(name: str) -> tuple[dict, dict[int, list[list[tuple[int, int]]]], dic
         for span in plan.spans:
             new, old = after.find(span.id), state.find(span.id)
             assert new is not None and old is not None
-            decided = {position for block in old.window for position in block.undecided}
-            left = {position for block in new.window for position in block.undecided}
-            positions = [position for position in span.wanted if position in decided - left]
+            unmasked = {position for block in old.window for position in block.masked}
+            left = {position for block in new.window for position in block.masked}
+            positions = [position for position in span.sampled if position in unmasked - left]
             decisions[span.id].append([(position, *new.tokens(position, position + 1)) for position in positions])
         state = after
     answers = {key: (state.finished[key].answer, str(state.finished[key].finish)) for key in recorded}

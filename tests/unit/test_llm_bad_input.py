@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlstep import LLM, Plan, Rows, Samples, SamplingParams, Thresholds
+from dlstep import LLM, Plan, Samples, SamplingParams, SpanSamples, Thresholds
 from dlstep.core import DlstepError, Driver
 
 from ..helpers.shadow_llm import make_llm, spec
@@ -93,7 +93,7 @@ class Broken:
     def run(self, plan: Plan) -> Samples:
         samples = self.driver.run(plan)
         rows = (
-            Rows((-1,) * len(rows.tokens), (0.0,) * len(rows.tokens)) if span.id == self.request_id else rows
+            SpanSamples((-1,) * len(rows.tokens), (0.0,) * len(rows.tokens)) if span.id == self.request_id else rows
             for span, rows in zip(plan.spans, samples.rows, strict=True)
         )
         return Samples(plan, tuple(rows))

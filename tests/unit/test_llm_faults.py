@@ -21,7 +21,7 @@ PARAMS = [
 
 
 class Moody:
-    """A driver that raises in some forwards, in front of them or behind them."""
+    """A driver that raises in some forwards, before them or after them."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver, self.random, self.share, self.raised = driver, Random(0), 0.0, 0

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from dlstep import LLM, SamplingParams, models, tiny
-from dlstep.bench.decode_shape import DecodeRow, Load
+from dlstep.bench.decode_shape import DecodeLoad, DecodeRow
 from dlstep.driver import TorchDriver
 from dlstep.models import Checkpoint, load_checkpoint
 from dlstep.models.compiled import compile_layers
@@ -36,8 +36,8 @@ def uncollected() -> Iterator[None]:
 
 
 def parts(driver: Any) -> list[ref[Any]]:
-    """All that a driver has on its device: weights, and pages of histories."""
-    held = [driver, driver.network.model, *driver._histories]
+    """All that a driver has on its device: weights, and pages of KV caches."""
+    held = [driver, driver.network.model, *driver._caches]
     return [*map(ref, held), *map(ref, driver.network.model.parameters())]
 
 
@@ -108,10 +108,10 @@ def test_so_does_one_with_compiled_layers(family: str, tmp_path: Path) -> None:
 
 def test_benches_free_one_load_before_the_next() -> None:
     checkpoint = load_checkpoint(tiny.path("tiny-bd"))
-    decode = DecodeRow(checkpoint, MultiBD(8, 2), Load(2, 16, 2, 2.0), enforce_eager=True, captures=False)
+    decode = DecodeRow(checkpoint, MultiBD(8, 2), DecodeLoad(2, 16, 2, 2.0), enforce_eager=True, captures=False)
     decode.prefill()
     driver: Any = decode.driver.driver
-    held = [ref(each) for each in (driver, *driver._histories)]
+    held = [ref(each) for each in (driver, *driver._caches)]
     del decode, driver
     assert not [each() for each in held if each() is not None]
 

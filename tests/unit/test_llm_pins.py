@@ -155,7 +155,7 @@ def test_a_canvas_is_where_denoising_starts() -> None:
     session = own.session()
     canvas = tuple(plain.token_ids) + (5,) * (16 - len(plain.token_ids))
     session.submit(STORY, SamplingParams(max_tokens=16, seed=1, canvas=canvas))
-    while not (span := next(span for span in session.plan.spans)).wanted:
+    while not (span := next(span for span in session.plan.spans)).sampled:
         session.step()
     assert span.tokens[:16] == canvas
     with pytest.raises(ValueError, match="canvas has 3 ids: give canvas_length="):

@@ -1,4 +1,4 @@
-"""`Session`: forwards one at a time, taken back, forked, saved and resumed."""
+"""`Session`: forward passes one at a time, undone, forked, saved and resumed."""
 
 import pickle
 import subprocess

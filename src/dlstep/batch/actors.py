@@ -24,11 +24,11 @@ from ..core import DlstepError
 from ..core.checks import short
 from ..engine.config import EngineConfig
 from ..engine.threads import spin_less
-from ..evaluate.crews import START as LOADING
+from ..evaluate.answerer_pool import START as LOADING
 from ..processes import Clock
-from ..serve.messages import Failed
+from ..serve.messages import EngineFailed
 from .answerer import Answerer
-from .desk import About, Answered
+from .engine import AnsweredRequest, BatchEngineInfo
 from .lines import Json
 from .options import BatchOptions
 
@@ -36,7 +36,7 @@ LOCAL = "local"  # the address of a cluster on this machine only, which ends wit
 PATIENCE = 10.0  # seconds until the head of a cluster must accept a connection
 AT_A_TIME = 1 << 16  # concurrent calls of an actor that Ray allows; `Actors` sends fewer
 BEAT = 1.0  # seconds between two checks for late actors
-FIRST_WORD, NEXT_WORD = 5.0, 60.0  # seconds until the first and between later notices about missing actors
+FIRST_NOTICE, NEXT_NOTICE = 5.0, 60.0  # seconds until the first and between later notices about missing actors
 GROWTH = 5.0  # seconds between two checks of the cluster's free resources
 LONGEST = 300  # characters of an error message of Ray
 MOST_LATE = 6  # maximum doublings of the time within which the process of a new actor must run
@@ -51,7 +51,7 @@ class AnswererActor(Answerer):
         return os.getpid(), ray.get_runtime_context().get_node_id()
 
 
-class _Job(NamedTuple):
+class _UnansweredRequest(NamedTuple):
     """A request without an answer."""
 
     place: int
@@ -69,12 +69,12 @@ class _Slot:
     number: int
     restarts: int
     actor: Any = None
-    about: About | None = None
+    about: BatchEngineInfo | None = None
     where: tuple[int, str] | None = None
     live: int = 0
     begun: float = 0.0  # start of the actor; once its process runs, start of the process
-    asked: float | None = None  # time of the heartbeat request that is not answered yet
-    heard: float = 0.0
+    heartbeat_sent: float | None = None  # time of the heartbeat request that is not answered yet
+    last_result: float = 0.0
     late: int = 0  # actors in a row whose process did not run in time
 
 
@@ -83,14 +83,14 @@ class _Call(NamedTuple):
 
     slot: _Slot
     kind: Literal["where", "about", "busy", "answer"]
-    job: _Job | None = None
+    request: _UnansweredRequest | None = None
 
 
 class Actors:
-    """A crew of actors. The actor with the fewest requests gets the next one.
+    """A pool of actors. The actor with the fewest requests gets the next one.
 
-    The crew starts once one actor is ready. Raises ValueError if the cluster is unreachable, or if no
-    actor can create its engine.
+    The pool starts once one actor is ready. Raises ValueError if the cluster is unreachable, or if
+    no actor can create its engine.
     """
 
     def __init__(self, config: EngineConfig, options: BatchOptions) -> None:
@@ -98,11 +98,11 @@ class Actors:
         # A sum of capped intervals, so a pause of this process makes no actor late.
         self._now, self._clock = 0.0, Clock()
         self._calls: dict[Any, _Call] = {}
-        self._waiting: deque[_Job] = deque()
+        self._waiting: deque[_UnansweredRequest] = deque()
         self._facts: dict[str, Any] | None = None
-        self._word, self._growth = FIRST_WORD, GROWTH
+        self._report_at, self._grow_at = FIRST_NOTICE, GROWTH
         _join(options.ray)
-        with ExitStack() as cluster:  # leave the cluster if the crew cannot start
+        with ExitStack() as cluster:  # leave the cluster if the pool cannot start
             cluster.callback(ray.shutdown)
             gpus = 0 if config.device == "cpu" else int(ray.cluster_resources().get("GPU", 0))
             size = config.tensor_parallel_size
@@ -117,7 +117,7 @@ class Actors:
                 scheduling_strategy="SPREAD",
                 runtime_env={"env_vars": variables},
             )
-            self._given = config, options.served_model_name, options.template(), str(Path.cwd())
+            self._arguments = config, options.served_model_name, options.template(), str(Path.cwd())
             self._slots: list[_Slot] = []
             self._add(options.actors or max(1, self._room()))
             while self._facts is None:
@@ -125,10 +125,10 @@ class Actors:
             cluster.pop_all()
 
     @property
-    def about(self) -> About:
+    def about(self) -> BatchEngineInfo:
         """The facts of the engines, and the number of concurrent requests of the ready ones."""
         assert self._facts is not None, "the constructor returns once an actor is ready"
-        return About(self._facts, sum(slot.about.seats for slot in self._slots if slot.about is not None))
+        return BatchEngineInfo(self._facts, sum(slot.about.seats for slot in self._slots if slot.about is not None))
 
     @property
     def live(self) -> int:
@@ -137,10 +137,10 @@ class Actors:
 
     def add(self, place: int, key: str, content: Json) -> None:
         """Queue a request, and send it if an actor has room."""
-        self._waiting.append(_Job(place, key, content))
+        self._waiting.append(_UnansweredRequest(place, key, content))
         self._send()
 
-    def step(self) -> list[Answered]:
+    def step(self) -> list[AnsweredRequest]:
         """Wait up to `BEAT` seconds for answers. Raises DlstepError if all actors are lost."""
         calls = list(self._calls)
         if ray.wait(calls, num_returns=1, timeout=BEAT)[0]:
@@ -148,14 +148,14 @@ class Actors:
         else:
             done = []
         self._now += self._clock.passed()
-        answers: list[Answered] = []
+        answers: list[AnsweredRequest] = []
         for ref in done:
             call = self._calls.pop(ref, None)
             if call is None:  # the actor of this call was lost in the meantime
                 continue
-            found = self._got(ref, call)
-            if isinstance(found, Answered):
-                answers.append(found)
+            result = self._processed(ref, call)
+            if isinstance(result, AnsweredRequest):
+                answers.append(result)
         self._watch()
         self._send()
         return answers
@@ -172,7 +172,7 @@ class Actors:
 
     def _start(self, slot: _Slot) -> None:
         """Start a new actor for a slot."""
-        slot.actor, slot.begun, slot.asked = self._class.remote(*self._given), self._now, None
+        slot.actor, slot.begun, slot.heartbeat_sent = self._class.remote(*self._arguments), self._now, None
         self._calls[slot.actor.where.remote()] = _Call(slot, "where")
         self._calls[slot.actor.about.remote()] = _Call(slot, "about")
 
@@ -182,35 +182,35 @@ class Actors:
             able = [slot for slot in self._slots if slot.about is not None and slot.live < 2 * slot.about.seats]
             if not able:
                 return
-            slot, job = min(able, key=lambda each: each.live), self._waiting.popleft()
+            slot, request = min(able, key=lambda slot: slot.live), self._waiting.popleft()
             slot.live += 1
-            self._calls[slot.actor.answer.remote(*job)] = _Call(slot, "answer", job)
+            self._calls[slot.actor.answer.remote(*request)] = _Call(slot, "answer", request)
 
-    def _got(self, ref: Any, call: _Call) -> Answered | None:
+    def _processed(self, ref: Any, call: _Call) -> AnsweredRequest | None:
         """Process the result of a call; return it if it is an answer."""
         slot = call.slot
         try:
-            found = ray.get(ref)
+            result = ray.get(ref)
         except RayError as error:  # not always a RayActorError: if memory ran out, Ray raises an OutOfMemoryError
-            self._lost(slot, f"died, or its node did: {_reason(error)}", call.job)
+            self._lost(slot, f"died, or its node did: {_reason(error)}", call.request)
             return None
-        slot.heard = self._now
-        if isinstance(found, Failed):
+        slot.last_result = self._now
+        if isinstance(result, EngineFailed):
             slot.restarts = 0  # a new actor would fail in the same way
-            self._lost(slot, f"cannot create its engine: {found.error}", call.job, ValueError(found.error))
+            self._lost(slot, f"cannot create its engine: {result.error}", call.request, ValueError(result.error))
         elif call.kind == "answer":
             slot.live -= 1
-            return found
+            return result
         elif call.kind == "where":
-            slot.where, slot.begun, slot.late = found, self._now, 0
+            slot.where, slot.begun, slot.late = result, self._now, 0
         elif call.kind == "busy":
-            slot.asked = None
-            if found > STEPS * self._options.actor_timeout:
-                self._lost(slot, f"has been in one forward pass for {found:.0f} s")
+            slot.heartbeat_sent = None
+            if result > STEPS * self._options.actor_timeout:
+                self._lost(slot, f"has been in one forward pass for {result:.0f} s")
         else:
-            if self._facts is not None and found.facts != self._facts:
-                raise ValueError(f"the actors do not have the same engine: {short(found.facts)} and {short(self._facts)}")
-            slot.about, self._facts = found, found.facts
+            if self._facts is not None and result.facts != self._facts:
+                raise ValueError(f"the actors do not have the same engine: {short(result.facts)} and {short(self._facts)}")
+            slot.about, self._facts = result, result.facts
         return None
 
     def _watch(self) -> None:
@@ -218,13 +218,13 @@ class Actors:
         for slot in self._slots:
             if slot.actor is not None:
                 self._check(slot)
-        if self._options.actors is None and self._now >= self._growth:
-            self._growth = self._now + GROWTH
+        if self._options.actors is None and self._now >= self._grow_at:
+            self._grow_at = self._now + GROWTH
             if room := self._room():
-                _say(f"the cluster has room for {room} more actors, which are started")
+                _log(f"the cluster has room for {room} more actors, which are started")
                 self._add(room)
-        if self._absent and self._now >= self._word:
-            self._word = self._now + NEXT_WORD
+        if self._absent and self._now >= self._report_at:
+            self._report_at = self._now + NEXT_NOTICE
             self._report_absent()
 
     def _check(self, slot: _Slot) -> None:
@@ -239,39 +239,42 @@ class Actors:
             if now - slot.begun > starting:
                 slot.restarts, slot.late = slot.restarts + 1, min(slot.late + 1, MOST_LATE)
                 self._lost(slot, f"did not begin within {starting:g} s")
-        elif slot.asked is not None and now - slot.asked > limit:
+        elif slot.heartbeat_sent is not None and now - slot.heartbeat_sent > limit:
             self._lost(slot, f"sent no heartbeat for {limit:g} s (--actor_timeout)")
         elif slot.about is None and now - slot.begun > loading:
             self._lost(slot, f"did not load its engine within {loading:g} s")
-        elif slot.asked is None and now - slot.heard > min(limit / 4, 10.0):
-            slot.asked = now
+        elif slot.heartbeat_sent is None and now - slot.last_result > min(limit / 4, 10.0):
+            slot.heartbeat_sent = now
             self._calls[slot.actor.busy.remote()] = _Call(slot, "busy")
 
     def _report_absent(self) -> None:
         """Log how many actors wait, what each of them needs, and what the cluster has free."""
         free = ray.available_resources()
-        each = " and ".join(f"{count:g} {name}" for name, count in self._needs.items())
-        there = " and ".join(f"{free.get(name, 0):g} {name}" for name in self._needs)
+        needed = " and ".join(f"{count:g} {name}" for name, count in self._needs.items())
+        free_now = " and ".join(f"{free.get(name, 0):g} {name}" for name in self._needs)
         missing = f"{self._absent} of {len(self._slots)} actors"
-        _say(f"waiting for {missing}: each needs {each} on one node, and the cluster has {there} free")
+        _log(f"waiting for {missing}: each needs {needed} on one node, and the cluster has {free_now} free")
 
-    def _lost(self, slot: _Slot, why: str, job: _Job | None = None, error: Exception | None = None) -> None:
-        """Give up an actor: queue its requests again, and start a new actor unless `max_restarts` is used up."""
-        jobs = [job] if job is not None else []
+    def _lost(
+        self, slot: _Slot, reason: str, request: _UnansweredRequest | None = None, error: Exception | None = None
+    ) -> None:
+        """Give up an actor: queue its requests again, and start a new actor unless `max_restarts`
+        is used up."""
+        requests = [request] if request is not None else []
         for ref, call in list(self._calls.items()):
             if call.slot is slot:
                 del self._calls[ref]
-                jobs += [call.job] if call.job is not None else []
-        self._waiting.extendleft(sorted(jobs, reverse=True, key=lambda each: each.place))
+                requests += [call.request] if call.request is not None else []
+        self._waiting.extendleft(sorted(requests, reverse=True, key=lambda request: request.place))
         _kill(slot.actor, slot.where)
         slot.actor, slot.about, slot.where, slot.live = None, None, None, 0
         again = slot.restarts > 0
         after = "another one is started" if again else "it is not replaced"
-        _say(f"actor {slot.number} {why}; {len(jobs)} requests move, {after}")
+        _log(f"actor {slot.number} {reason}; {len(requests)} requests move, {after}")
         if again:
             slot.restarts -= 1
             self._start(slot)
-        elif all(each.actor is None for each in self._slots):
+        elif all(slot.actor is None for slot in self._slots):
             raise error or DlstepError(
                 f"every actor died more than {self._options.max_restarts} times (--max_restarts), or its node did: the answers "
                 "so far are kept, run the same command again"
@@ -285,8 +288,8 @@ class Actors:
     def _room(self) -> int:
         """Return how many more actors fit: by free GPUs, or without GPUs one per node.
 
-        An actor needs all of its GPUs on one node. Slots that lost their actor count, so they are not
-        replaced by new slots.
+        An actor needs all of its GPUs on one node. Slots that lost their actor count, so they are
+        not replaced by new slots.
         """
         size = self._needs["CPU"]
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -299,8 +302,8 @@ class Actors:
 def _reason(error: RayError) -> str:
     """Return the message of a Ray error on one line, without lines of ids (with tabs)."""
     lines = [line for line in str(error).splitlines() if not line.startswith("\t")]
-    said = repr(error.cause) if isinstance(error, RayTaskError) else " ".join(" ".join(lines).split())
-    return said[:LONGEST]
+    message = repr(error.cause) if isinstance(error, RayTaskError) else " ".join(" ".join(lines).split())
+    return message[:LONGEST]
 
 
 def _kill(actor: Any, where: tuple[int, str] | None) -> None:
@@ -322,12 +325,13 @@ def _kill_process(pid: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _say(text: str) -> None:
-    print(f"dlstep: {text}", file=sys.stderr, flush=True)
+def _log(message: str) -> None:
+    print(f"dlstep: {message}", file=sys.stderr, flush=True)
 
 
 def _join(address: str | None) -> None:
-    """Start a cluster on this machine, or join one. Raises ValueError if no cluster is reachable at the address."""
+    """Start a cluster on this machine, or join one. Raises ValueError if no cluster is reachable at
+    the address."""
     host, colon, port = (address or "").rpartition(":")
     try:
         if colon and port.isdigit():  # without a cluster there, `ray.init` would wait for minutes

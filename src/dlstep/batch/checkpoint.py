@@ -10,15 +10,15 @@ The formats are those of an evaluation. Answers carry a checksum, which is verif
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence as Items
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from ..engine.json_lines import append, encoded, is_a, opened, whole_lines
 from ..engine.run_lock import RunLock
 from ..evaluate.checkpoint import ANSWERS, BESIDE, RUN, begin
-from .desk import About, Answered
-from .lines import OWN, Json, Line, answer_id, answer_line, content_key, is_intact, lasts, merged, missing, output_lines
+from .engine import AnsweredRequest, BatchEngineInfo
+from .lines import OWN, Json, RequestLine, answer_id, answer_line, content_key, is_intact, lasts, merged, missing, output_lines
 
 ANSWER = {"id": str, "response": {"status_code": int, "body": dict}}  # fields of an answer and their types
 REMEDY = "give another OUT, or delete this one and its folder"
@@ -29,14 +29,14 @@ def folder_of(out: Path) -> Path:
     return out.with_name(f"{out.name}.run")
 
 
-class Checkpoint:
+class BatchCheckpoint:
     """The stored answers of a batch, locked against other processes until `close`.
 
     Raises ValueError if another process writes to the same output, if the folder has files of
     another batch, or if a stored answer was altered.
     """
 
-    def __init__(self, out: Path, lines: Items[Line], about: About) -> None:
+    def __init__(self, out: Path, lines: Sequence[RequestLine], about: BatchEngineInfo) -> None:
         self._out, self._lines = out, lines
         self._folder = folder_of(out)
         self.keys = [content_key(about.facts, line.content) for line in lines]
@@ -50,7 +50,7 @@ class Checkpoint:
             self._open(about)
             held.pop_all()
 
-    def _open(self, about: About) -> None:
+    def _open(self, about: BatchEngineInfo) -> None:
         begin(self._folder, {"key": {"engine": about.facts}}, "the folder", REMEDY)
         self._known = merged([*self._read(self._out), *self._read(self._folder / ANSWERS)])
         foreign = self._known.keys() - {answer_id(key) for key in self.keys}
@@ -70,7 +70,7 @@ class Checkpoint:
         """The places of requests without an answer; for equal contents only the first place."""
         return missing(self.keys, self._known)
 
-    def note(self, answered: Answered) -> None:
+    def note(self, answered: AnsweredRequest) -> None:
         """Write an answer. A second answer to the same content is ignored."""
         key = self.keys[answered.place]
         if answer_id(key) in self._known:
@@ -107,7 +107,8 @@ class Checkpoint:
         self.failed += requests * (answer["response"]["status_code"] != 200)
 
     def _read(self, path: Path) -> Iterator[Json]:
-        """Yield the answers of a file. Raises ValueError for a line that is not an answer or whose checksum is wrong."""
+        """Yield the answers of a file. Raises ValueError for a line that is not an answer or whose
+        checksum is wrong."""
         for number, line in enumerate(whole_lines(path), 1):
             if "error" not in line or not is_a(line, ANSWER):
                 raise ValueError(f"{path}, line {number} is not an answer of a batch: {REMEDY}")

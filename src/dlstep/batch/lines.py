@@ -1,7 +1,7 @@
 """Lines of a batch: parsing, and keys derived from their content. All functions are pure."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence as Items
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -11,24 +11,24 @@ from ..engine.json_lines import checksum, is_intact as is_intact_line
 
 Json = Mapping[str, Any]
 OWN = "custom_id"  # names a line and is not part of its content
-TRY_AGAIN = 500  # answers with this status or above may succeed on retry, so they are not kept
+TRY_AGAIN = 500  # answers with this status or above may succeed on retry, so they are not stored
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RequestLine:
     """A request: its `custom_id`, and all other fields, which determine the answer."""
 
     custom_id: str
     content: Json
 
 
-def read_lines(name: str, data: bytes) -> list[Line]:
+def read_lines(name: str, data: bytes) -> list[RequestLine]:
     """Parse the requests of a file. Raises ValueError for a line without a unique `custom_id`."""
     texts = data.split(b"\n")
     if not texts[-1]:
         texts.pop()
     numbers: dict[str, int] = {}
-    lines: list[Line] = []
+    lines: list[RequestLine] = []
     for number, text in enumerate(texts, 1):
         last = number == len(texts) and not data.endswith(b"\n")
         if not text.strip():
@@ -41,7 +41,7 @@ def read_lines(name: str, data: bytes) -> list[Line]:
             first = numbers[custom_id]
             raise ValueError(f"{name}, lines {first} and {number} both have {OWN} {short(custom_id)}: give each its own")
         numbers[custom_id] = number
-        lines.append(Line(custom_id, {field: value for field, value in line.items() if field != OWN}))
+        lines.append(RequestLine(custom_id, {field: value for field, value in line.items() if field != OWN}))
     if not lines:
         raise ValueError(f"{name} holds no request")
     return lines
@@ -98,23 +98,23 @@ def lasts(answer: Json) -> bool:
 
 def merged(parts: Iterable[Json]) -> dict[str, Json]:
     """Return final answers by id. If several answers have the same id, the first one wins."""
-    found: dict[str, Json] = {}
+    answers: dict[str, Json] = {}
     for answer in parts:
         if lasts(answer):
-            found.setdefault(answer["id"], {name: answer[name] for name in ("id", "response", "error")})
-    return found
+            answers.setdefault(answer["id"], {name: answer[name] for name in ("id", "response", "error")})
+    return answers
 
 
-def missing(keys: Items[str], known: Mapping[str, Json]) -> list[int]:
+def missing(keys: Sequence[str], known: Mapping[str, Json]) -> list[int]:
     """Return the first place of each content without an answer, in ascending order."""
     first = {key: place for place, key in reversed(list(enumerate(keys)))}
     return sorted(place for key, place in first.items() if answer_id(key) not in known)
 
 
-def output_lines(lines: Items[Line], keys: Items[str], answers: Mapping[str, Json]) -> list[dict[str, Any]]:
+def output_lines(lines: Sequence[RequestLine], keys: Sequence[str], answers: Mapping[str, Json]) -> list[dict[str, Any]]:
     """Return the output: one line per request, in the order of the input."""
-    found: list[dict[str, Any]] = []
+    output: list[dict[str, Any]] = []
     for line, key in zip(lines, keys, strict=True):
         answer = answers[answer_id(key)]
-        found.append({"id": answer["id"], OWN: line.custom_id, "response": answer["response"], "error": answer["error"]})
-    return found
+        output.append({"id": answer["id"], OWN: line.custom_id, "response": answer["response"], "error": answer["error"]})
+    return output

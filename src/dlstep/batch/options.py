@@ -18,15 +18,18 @@ class BatchOptions:
     chat_template: str | None = None
     """File with a chat template that replaces the checkpoint's."""
     ray: str | None = None
-    """Ray cluster that runs the actors: local starts one on this machine, auto or HOST:PORT joins one; null: no Ray."""
+    """Ray cluster that runs the actors: local starts one on this machine, auto or HOST:PORT joins
+    one; null: no Ray."""
     actors: Annotated[int, Interval(ge=1, le=4096)] | None = None
-    """With --ray: number of engines, each with its own copy of the network; null: one per free GPU (per N GPUs of a node with
-    --tp N), or one per node if there are no GPUs, and more when nodes join. The batch begins when the first engine is ready."""
+    """With --ray: number of engines, each with its own copy of the network; null: one per free GPU
+    (per N GPUs of a node with --tp N), or one per node if there are no GPUs, and more when nodes
+    join. The batch begins when the first engine is ready."""
     max_restarts: Annotated[int, Ge(0)] = 10
-    """With --ray: how often an actor is replaced after it or its node died. The batch continues while any actor is left."""
+    """With --ray: how often an actor is replaced after it or its node died. The batch continues
+    while any actor is left."""
     actor_timeout: Annotated[float, Interval(ge=1.0, le=1e6)] = 60.0
-    """With --ray: seconds without a heartbeat after which an actor is killed and its requests move to other actors.
-    A single forward pass may take ten times as long."""
+    """With --ray: seconds without a heartbeat after which an actor is killed and its requests move
+    to other actors. A single forward pass may take ten times as long."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

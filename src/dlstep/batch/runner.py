@@ -1,35 +1,35 @@
-"""The loop of a batch: send requests to a crew, and store answers as they arrive."""
+"""The loop of a batch: send requests to a pool, and store answers as they arrive."""
 
 from collections import deque
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from .checkpoint import Checkpoint
-from .crews import Crew
-from .lines import Line
+from .checkpoint import BatchCheckpoint
+from .engine_pool import BatchEnginePool
+from .lines import RequestLine
 
 Show = Callable[[int, str], None]  # number of answers so far, status text
 
 
-def no_show(done: int, said: str) -> None:
+def no_show(done: int, status: str) -> None:
     """Show nothing."""
 
 
-def answer_all(crew: Crew, lines: list[Line], out: Path, show: Show = no_show) -> int:
+def answer_all(pool: BatchEnginePool, lines: list[RequestLine], out: Path, show: Show = no_show) -> int:
     """Answer all requests without an answer, and write `out`. Return the number of errors.
 
     If the process is killed, call this again: it resumes and writes a byte-identical `out`. Raises
-    ValueError if files of another batch exist there, and DlstepError if the crew cannot continue.
+    ValueError if files of another batch exist there, and DlstepError if the pool cannot continue.
     """
-    checkpoint = Checkpoint(out, lines, crew.about)
+    checkpoint = BatchCheckpoint(out, lines, pool.about)
     with closing(checkpoint):
         places = deque(checkpoint.missing)
-        while places or crew.live:
-            while places and crew.live < 2 * crew.about.seats:  # queue as many as run, so the engine never idles
+        while places or pool.live:
+            while places and pool.live < 2 * pool.about.seats:  # queue as many as run, so the engine never idles
                 place = places.popleft()
-                crew.add(place, checkpoint.keys[place], lines[place].content)
-            answers = crew.step()
+                pool.add(place, checkpoint.keys[place], lines[place].content)
+            answers = pool.step()
             for answered in answers:
                 checkpoint.note(answered)
             if answers:

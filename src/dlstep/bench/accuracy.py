@@ -1,6 +1,6 @@
 """Accuracy on held-out problems, and the forward passes that the answers took."""
 
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -34,7 +34,7 @@ class Accuracy:
         return self.tokens / self.seconds
 
 
-def evaluate(llm: LLM, problems: Items[tiny.Problem], params: SamplingParams, *, progress: bool = False) -> Accuracy:
+def evaluate(llm: LLM, problems: Sequence[tiny.Problem], params: SamplingParams, *, progress: bool = False) -> Accuracy:
     """Answer `problems` together and score the answers. Raises ValueError for an empty set."""
     if not problems:
         raise ValueError("there is no problem to evaluate on: give at least one")
@@ -43,7 +43,7 @@ def evaluate(llm: LLM, problems: Items[tiny.Problem], params: SamplingParams, *,
     return tally(problems, outputs, perf_counter() - begin)
 
 
-def tally(problems: Items[tiny.Problem], outputs: Items[Output], seconds: float) -> Accuracy:
+def tally(problems: Sequence[tiny.Problem], outputs: Sequence[Output], seconds: float) -> Accuracy:
     """Return the figures of finished outputs."""
     scores = [tiny.score(problem, output.text) for problem, output in zip(problems, outputs, strict=True)]
     sums = Answers.total(

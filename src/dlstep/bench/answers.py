@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from ..core import Rows, Span, Spec
+from ..core import Span, SpanSamples, Spec
 
 BATCHES = (1, 8, 32, 128, 256)
 LENGTHS = (512, 4096, 32768)
@@ -14,11 +14,11 @@ CANVAS = 256
 VOCABULARY = 150_000
 MASK, EOS = VOCABULARY - 1, VOCABULARY - 2
 
-RowsOf = Callable[[Span], Rows]
+RowsOf = Callable[[Span], SpanSamples]
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class StrategyScript:
     """How a strategy is measured: options, spec, and rows that fill the answer fast (`whole`) and
     steadily (`steady`)."""
 
@@ -36,11 +36,11 @@ def _token(random: Random) -> int:
 def whole_blocks(random: Random) -> RowsOf:
     """Give every masked position a random token with certainty, and confirm all other tokens."""
 
-    def rows(span: Span) -> Rows:
-        fed = [span.tokens[position - span.start] if position < span.stop else MASK for position in span.wanted]
+    def rows(span: Span) -> SpanSamples:
+        fed = [span.tokens[position - span.start] if position < span.stop else MASK for position in span.sampled]
         tokens = tuple([_token(random) if token == MASK else token for token in fed])
         # Distinct probabilities, as a network would give.
-        return Rows(tokens, tuple([1.0 - token * 1e-9 for token in tokens]))
+        return SpanSamples(tokens, tuple([1.0 - token * 1e-9 for token in tokens]))
 
     return rows
 
@@ -49,17 +49,17 @@ def two_tokens(random: Random) -> RowsOf:
     """Make two masked positions confident, one of them in the first block; confirm all other
     tokens."""
 
-    def rows(span: Span) -> Rows:
+    def rows(span: Span) -> SpanSamples:
         start = span.start
-        fed = [span.tokens[position - start] if position < span.stop else MASK for position in span.wanted]
+        fed = [span.tokens[position - start] if position < span.stop else MASK for position in span.sampled]
         masked = [index for index, token in enumerate(fed) if token == MASK]
         probabilities = [0.5 if token == MASK else 0.95 for token in fed]
         if masked:
-            first_block_end = (span.wanted[masked[0]] // BLOCK + 1) * BLOCK
-            first = sum(span.wanted[index] < first_block_end for index in masked)
+            first_block_end = (span.sampled[masked[0]] // BLOCK + 1) * BLOCK
+            first = sum(span.sampled[index] < first_block_end for index in masked)
             probabilities[masked[random.randrange(first)]] = 0.95
             probabilities[masked[random.randrange(len(masked))]] = 0.95
-        return Rows(tuple([_token(random) if token == MASK else token for token in fed]), tuple(probabilities))
+        return SpanSamples(tuple([_token(random) if token == MASK else token for token in fed]), tuple(probabilities))
 
     return rows
 
@@ -70,9 +70,9 @@ def with_best(answers: Callable[[Random], RowsOf]) -> Callable[[Random], RowsOf]
     def made(random: Random) -> RowsOf:
         plain = answers(random)
 
-        def rows(span: Span) -> Rows:
-            given = plain(span)
-            return Rows(given.tokens, given.probabilities, (), (), given.tokens, given.probabilities)
+        def rows(span: Span) -> SpanSamples:
+            samples = plain(span)
+            return SpanSamples(samples.tokens, samples.probabilities, (), (), samples.tokens, samples.probabilities)
 
         return rows
 
@@ -83,16 +83,16 @@ def one_a_block(random: Random) -> RowsOf:
     """Make no masked position confident, but one of each block surer than the rest; confirm all
     other tokens."""
 
-    def rows(span: Span) -> Rows:
-        fed = [span.tokens[position - span.start] for position in span.wanted]
+    def rows(span: Span) -> SpanSamples:
+        fed = [span.tokens[position - span.start] for position in span.sampled]
         probabilities = [0.5 if token == MASK else 0.85 for token in fed]
         of_block: dict[int, list[int]] = {}
-        for index, (position, token) in enumerate(zip(span.wanted, fed, strict=True)):
+        for index, (position, token) in enumerate(zip(span.sampled, fed, strict=True)):
             if token == MASK:
                 of_block.setdefault(position // BLOCK, []).append(index)
         for masked in of_block.values():
             probabilities[random.choice(masked)] = 0.6
-        return Rows(tuple([_token(random) if token == MASK else token for token in fed]), tuple(probabilities))
+        return SpanSamples(tuple([_token(random) if token == MASK else token for token in fed]), tuple(probabilities))
 
     return rows
 
@@ -100,12 +100,12 @@ def one_a_block(random: Random) -> RowsOf:
 def sure_canvas(random: Random) -> RowsOf:
     """Return a canvas with constant, certain predictions, which ends as early as possible."""
 
-    def rows(span: Span) -> Rows:
-        count = len(span.wanted)
-        best = tuple([position % EOS for position in span.wanted])
+    def rows(span: Span) -> SpanSamples:
+        count = len(span.sampled)
+        best = tuple([position % EOS for position in span.sampled])
         sure = (1.0,) * count
         noise = tuple([_token(random) for _ in best])
-        return Rows(best, sure, (0.0,) * count, (), best, sure, noise)
+        return SpanSamples(best, sure, (0.0,) * count, (), best, sure, noise)
 
     return rows
 
@@ -113,11 +113,11 @@ def sure_canvas(random: Random) -> RowsOf:
 def restless_canvas(random: Random) -> RowsOf:
     """Return a canvas with partly certain predictions that keep changing."""
 
-    def rows(span: Span) -> Rows:
-        count = len(span.wanted)
+    def rows(span: Span) -> SpanSamples:
+        count = len(span.sampled)
         tokens, best, noise = (tuple([_token(random) for _ in range(count)]) for _ in range(3))
         entropies = tuple([random.random() ** 4 for _ in range(count)])
-        return Rows(tokens, (0.5,) * count, entropies, (), best, (0.5,) * count, noise)
+        return SpanSamples(tokens, (0.5,) * count, entropies, (), best, (0.5,) * count, noise)
 
     return rows
 
@@ -129,21 +129,21 @@ _CONFIDENT = _BLOCKS | {"semi_complete_threshold": 1.0}
 _TWO_BLOCKS = _BLOCKS | {"add_block_threshold": 0.5}
 _DMAX = {"accept_threshold": 0.9}
 SCRIPTS = {
-    "multi_bd": Script("multi_bd", _CONFIDENT, whole_blocks, two_tokens),
-    "d2f": Script("d2f", _CONFIDENT, whole_blocks, two_tokens),
-    "multi_bd_edit": Script("multi_bd_edit", _TWO_BLOCKS, whole_blocks, one_a_block),
-    "multi_bd_edit_full": Script("multi_bd_edit", _BLOCKS, whole_blocks, one_a_block),
-    "dmax": Script("dmax", _TWO_BLOCKS | _DMAX, with_best(whole_blocks), with_best(one_a_block)),
-    "dmax_full": Script("dmax", _BLOCKS | _DMAX, with_best(whole_blocks), with_best(one_a_block)),
-    "fast_dllm_v2": Script(
+    "multi_bd": StrategyScript("multi_bd", _CONFIDENT, whole_blocks, two_tokens),
+    "d2f": StrategyScript("d2f", _CONFIDENT, whole_blocks, two_tokens),
+    "multi_bd_edit": StrategyScript("multi_bd_edit", _TWO_BLOCKS, whole_blocks, one_a_block),
+    "multi_bd_edit_full": StrategyScript("multi_bd_edit", _BLOCKS, whole_blocks, one_a_block),
+    "dmax": StrategyScript("dmax", _TWO_BLOCKS | _DMAX, with_best(whole_blocks), with_best(one_a_block)),
+    "dmax_full": StrategyScript("dmax", _BLOCKS | _DMAX, with_best(whole_blocks), with_best(one_a_block)),
+    "fast_dllm_v2": StrategyScript(
         "fast_dllm_v2",
         {"block_size": BLOCK // BUFFER, "buffer_size": BUFFER},
         whole_blocks,
         two_tokens,
         Spec(MASK, (EOS,), VOCABULARY, 1),
     ),
-    "dual_cache": Script("dual_cache", {"block_size": BLOCK}, whole_blocks, two_tokens),
-    "diffusion_gemma": Script(
+    "dual_cache": StrategyScript("dual_cache", {"block_size": BLOCK}, whole_blocks, two_tokens),
+    "diffusion_gemma": StrategyScript(
         "diffusion_gemma", {"canvas_length": CANVAS}, sure_canvas, restless_canvas, Spec(None, (EOS,), VOCABULARY)
     ),
 }

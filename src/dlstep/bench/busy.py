@@ -16,7 +16,7 @@ KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class DeviceBusyTime:
     """Microseconds in which any kernel or copy runs, those of each kind of kernel, and launches."""
 
     us: float
@@ -24,7 +24,7 @@ class Busy:
     launches: int
 
 
-def busy(run: Callable[[], None], trace: Path | None = None) -> Busy | None:
+def busy(run: Callable[[], None], trace: Path | None = None) -> DeviceBusyTime | None:
     """Return the device's work during `run`, or None if the profiler sees none; write `trace` if
     given."""
     with profiled(trace) as profiler:
@@ -37,7 +37,7 @@ def busy(run: Callable[[], None], trace: Path | None = None) -> Busy | None:
     for event in events:
         kinds[kind_of(event.name)] += event.time_range.elapsed_us()
     ranges = ((event.time_range.start, event.time_range.end) for event in events)
-    return Busy(covered(ranges), kinds, len(events))
+    return DeviceBusyTime(covered(ranges), kinds, len(events))
 
 
 def kind_of(name: str) -> str:

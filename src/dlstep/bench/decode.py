@@ -91,10 +91,10 @@ def measure_decode(
     table: list[Row] = []
     for batch_size in batch_sizes:
         network = _ClockedNetwork(paged(checkpoint.network, checkpoint.spec), clock)
-        driver, taken = _decoding(checkpoint, network, strategy, batch_size, states)
+        driver, starts = _decoding(checkpoint, network, strategy, batch_size, states)
         times: list[_Times] = []
         rows = 0
-        for begin, reached in taken:
+        for begin, reached in starts:
             # Replay the decode from its start, so that the device holds what this state needs.
             state = _walk(driver, begin, reached)
             plan = schedule(state)
@@ -118,7 +118,7 @@ def measure_decode(
 
 def _own_strategy(checkpoint: Checkpoint) -> Strategy:
     """Return the strategy that the checkpoint names, with the checkpoint's options."""
-    strategy = strategies.SHELF.value(checkpoint.decoding_strategy or "multi_bd")
+    strategy = strategies.PLUGINS.value(checkpoint.decoding_strategy or "multi_bd")
     known = options_of(strategy)
     return with_options(strategy, {name: value for name, value in checkpoint.options.items() if name in known})
 
@@ -142,7 +142,7 @@ def _decoding(
     while not state.done:
         plan = schedule(state)
         state = commit(state, driver.run(plan))
-        if len(plan.spans) == batch_size and step and all(span.wanted for span in plan.spans):
+        if len(plan.spans) == batch_size and step and all(span.sampled for span in plan.spans):
             good.append(step)
         step += 1
     chosen = [good[len(good) * (2 * number + 1) // (2 * states)] for number in range(states)]
@@ -199,14 +199,14 @@ def _plain_forward(network: PreTrainedModel, plan: Plan) -> Callable[[], Callabl
     until = past + ((position - past) // size + 1) * size
     mask = (torch.arange(past + rows, device=device) < until[:, None]).expand(batch, 1, -1, -1).contiguous()
     tokens = torch.zeros((batch, rows), dtype=torch.int64, device=device)
-    held = [
+    past_keys_values = [
         torch.randn(2, batch, shape.kv_heads, past, shape.head_dim, dtype=dtype, device=device)
         for shape in kv_shapes(network.config)
     ]
 
     @torch.inference_mode()
     def prepared() -> Callable[[], object]:
-        cache = DynamicCache(((keys, values) for keys, values in held), config=network.config)
+        cache = DynamicCache(((keys, values) for keys, values in past_keys_values), config=network.config)
 
         @torch.inference_mode()
         def run() -> object:

@@ -19,16 +19,16 @@ from dlstep_kernels.choice import has_kernels
 
 from ..core import Config, Plan, Request, Samples, SamplingParams, State, Strategy, add, commit, init, probe, schedule
 from ..core.lifecycle import farthest
-from ..distributed.conductor import Forward
+from ..distributed.control_channel import connect
+from ..distributed.rank_zero import Forward
 from ..distributed.ranks import ALONE, Ranks
-from ..distributed.wire import connect
 from ..driver import TorchDriver
 from ..models import Checkpoint
 from ..models.compiled import compile_layers
-from .busy import Busy, busy
+from .busy import DeviceBusyTime, busy
 from .ceilings import Ceilings, measure_ceilings
 from .roofline import Network, least_us, network_of
-from .script import PACED_BY_OPTIONS, Pace, taken
+from .script import PACED_BY_OPTIONS, Pace, unmasked
 from .shapes import Shape, random_checkpoint, shortened
 
 BATCHES = (1, 8, 32)
@@ -41,7 +41,7 @@ ROWS = 8192  # rows of a prefill pass
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class DecodeLoad:
     """The decode to measure: `batch` requests of `context` tokens, `tokens_per_forward` unmasked
     per request and step."""
 
@@ -84,20 +84,21 @@ class Decoded:
 
 
 class PacedDriver:
-    """A driver that times the host parts of each plan, and returns scripted samples if `scripted`."""
+    """A driver that times the host parts of each plan, and returns scripted samples if
+    `scripted`."""
 
     def __init__(self, driver: TorchDriver, pace: Pace, *, scripted: bool) -> None:
         self.driver, self.pace, self._scripted = driver, pace, scripted
         self.host_s = 0.0
         self.script_s = 0.0
         ranks = driver.network.ranks
-        self._wire = connect(ranks) if ranks.several else None
+        self._channel = connect(ranks) if ranks.several else None
 
     def run(self, plan: Plan) -> Samples:
         """Return the network's samples, or scripted ones instead."""
-        check = self._together(plan)
+        check = self._announce(plan)
         start = perf_counter()
-        self.driver.follow(plan)
+        self.driver.apply_ownership(plan)
         forwards = self.driver.gather(plan)
         gathered = perf_counter()
         packed = self.driver.submit(forwards, check).wait()
@@ -108,26 +109,28 @@ class PacedDriver:
         if self._scripted:
             samples = self.pace.samples(plan)
         self.script_s += perf_counter() - unpacked
-        self.driver.stand(samples)
+        self.driver.mark_current(samples)
         return samples
 
-    def _together(self, plan: Plan) -> Callable[[], None] | None:
-        """Announce a forward pass to the other ranks, like a conductor, and return its check of
-        lines."""
-        if self._wire is None:
+    def _announce(self, plan: Plan) -> Callable[[], None] | None:
+        """Announce a forward pass to the other ranks, as `RankZeroDriver` does.
+
+        Return the check that all ranks have equal cache digests; None with a single rank.
+        """
+        if self._channel is None:
             return None
-        if self._wire.ranks.rank:
-            self._wire.hear()
+        if self._channel.ranks.rank:
+            self._channel.receive()
         else:
-            self._wire.tell(Forward(0, (), (), ()))
-        return self._wire.check(f"step {plan.step}", plan.line)
+            self._channel.send(Forward(0, (), (), ()))
+        return self._channel.check(f"step {plan.step}", plan.cache_digest)
 
 
 class DecodeRow:
     """A running decode: `state` and its driver."""
 
     def __init__(
-        self, checkpoint: Checkpoint, strategy: Strategy, load: Load, *, enforce_eager: bool, captures: bool = True
+        self, checkpoint: Checkpoint, strategy: Strategy, load: DecodeLoad, *, enforce_eager: bool, captures: bool = True
     ) -> None:
         self.name = checkpoint.name
         self.state = _filled(checkpoint, strategy, load)
@@ -154,10 +157,11 @@ class DecodeRow:
         return plan, own + ran - begin - (self.driver.script_s - before), own
 
     def queued_us(self, count: int) -> float:
-        """Return microseconds of the next forward pass, queued `count` times. No step may follow."""
+        """Return microseconds of the next forward pass, queued `count` times. No step may
+        follow."""
         driver = self.driver.driver
         plan = self.driver.pace.fed(schedule(self.state), self.state.config.spec.mask_id)
-        driver.follow(plan)
+        driver.apply_ownership(plan)
         forwards = driver.gather(plan)
         for _ in range(2):  # a new size is captured when it occurs for the second time
             driver.submit(forwards).wait()
@@ -174,14 +178,14 @@ class DecodeRow:
         while self.state.waiting or not all(sequence.steps for sequence in self.state.running):
             self.step()
 
-    def taken(self) -> int:
-        """Return the number of tokens that all requests have so far."""
-        return sum(map(taken, self.state.running))
+    def unmasked(self) -> int:
+        """Return the number of unmasked positions of all requests."""
+        return sum(map(unmasked, self.state.running))
 
 
 def measure_shape(
     shape: Shape,
-    loads: Sequence[Load],
+    loads: Sequence[DecodeLoad],
     *,
     device: torch.device,
     dtype: torch.dtype,
@@ -210,7 +214,7 @@ def measure_shape(
 def measure_loads(
     checkpoint: Checkpoint,
     shape: Shape,
-    loads: Sequence[Load],
+    loads: Sequence[DecodeLoad],
     *,
     ceilings: Ceilings,
     enforce_eager: bool = False,
@@ -230,7 +234,7 @@ def measure_loads(
             torch.cuda.empty_cache()
 
 
-def _filled(checkpoint: Checkpoint, strategy: Strategy, load: Load) -> State:
+def _filled(checkpoint: Checkpoint, strategy: Strategy, load: DecodeLoad) -> State:
     """Return a state with all prompts waiting and answers long enough for the measurement."""
     spec = checkpoint.spec
     window = strategy.atom(probe(spec))
@@ -249,14 +253,14 @@ def _filled(checkpoint: Checkpoint, strategy: Strategy, load: Load) -> State:
     return state
 
 
-def _measured(decode: DecodeRow, network: Network, load: Load, ceilings: Ceilings, trace: Path | None) -> Decoded:
+def _measured(decode: DecodeRow, network: Network, load: DecodeLoad, ceilings: Ceilings, trace: Path | None) -> Decoded:
     """Return the figures of one load."""
     decode.prefill()
     for _ in range(WARM * load.steps):
         decode.step()
-    before, captured = decode.taken(), decode.driver.driver.graph_count
+    before, captured = decode.unmasked(), decode.driver.driver.graph_count
     done = _timed_steps(decode, load.steps)
-    tokens, captures = decode.taken() - before, decode.driver.driver.graph_count - captured
+    tokens, captures = decode.unmasked() - before, decode.driver.driver.graph_count - captured
     count = len(done)
     step_us = 1e6 * sum(seconds for _, seconds, _ in done) / count
     roofline_us = sum(least_us(network, plan, ceilings) for plan, _, _ in done) / count
@@ -294,7 +298,7 @@ def _timed_steps(decode: DecodeRow, count: int) -> list[tuple[Plan, float, float
         gc.enable()
 
 
-def _device_figures(spent: Busy | None, step_us: float) -> dict[str, Any]:
+def _device_figures(spent: DeviceBusyTime | None, step_us: float) -> dict[str, Any]:
     """Return the fields of a row that a profile fills."""
     if spent is None:
         return {"device_us": None, "host_share": None, "kinds": {}, "launches": None}
@@ -302,14 +306,18 @@ def _device_figures(spent: Busy | None, step_us: float) -> dict[str, Any]:
     return {"device_us": spent.us, "host_share": share, "kinds": spent.kinds, "launches": spent.launches}
 
 
-def _busy(decode: DecodeRow, steps: int, trace: Path | None) -> Busy | None:
+def _busy(decode: DecodeRow, steps: int, trace: Path | None) -> DeviceBusyTime | None:
     """Return the mean work of the device per step."""
 
     def run() -> None:
         for _ in range(steps):
             decode.step()
 
-    found = busy(run, trace)
-    if found is None:
+    device_time = busy(run, trace)
+    if device_time is None:
         return None
-    return Busy(found.us / steps, {kind: us / steps for kind, us in found.kinds.items()}, round(found.launches / steps))
+    return DeviceBusyTime(
+        device_time.us / steps,
+        {kind: us / steps for kind, us in device_time.kinds.items()},
+        round(device_time.launches / steps),
+    )

@@ -1,6 +1,6 @@
 """Accuracy against speed: what each strategy loses by unmasking more tokens at once."""
 
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -47,7 +47,7 @@ DECODERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FrontierRow:
     """A row: `option` was set to `value`; except for `options`, all others have their defaults."""
 
     strategy: str
@@ -70,15 +70,15 @@ def label(strategy: str, options: dict[str, Any]) -> str:
 
 
 def measure(
-    decoder: Decoder, value: float, problems: Items[tiny.Problem], device: str | None = None, *, progress: bool = True
-) -> Row:
+    decoder: Decoder, value: float, problems: Sequence[tiny.Problem], device: str | None = None, *, progress: bool = True
+) -> FrontierRow:
     """Return the figures of one decoder at a value of its option."""
     llm = decoder.model(value, device)
     figures = evaluate(llm, problems, SamplingParams(max_tokens=MAX_TOKENS), progress=progress)
-    return Row(decoder.strategy, decoder.options, llm.engine.name, decoder.knob, value, figures)
+    return FrontierRow(decoder.strategy, decoder.options, llm.engine.name, decoder.knob, value, figures)
 
 
-def as_json(row: Row) -> dict[str, object]:
+def as_json(row: FrontierRow) -> dict[str, object]:
     """Return a row as flat JSON data."""
     how: dict[str, object] = {
         "strategy": row.strategy,

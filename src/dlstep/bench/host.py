@@ -1,7 +1,7 @@
 """Host cost per request and step: schedule, lower, unpack, commit, with a scripted driver.
 
-At most four blocks of 32 in flight, pages of 32, two tokens accepted per step (with `_full`: nearly
-four, one in each block); canvases of 256 that never settle. Long answers are built by accepting
+At most four blocks of 32 in flight, pages of 32, two tokens unmasked per step (with `_full`: nearly
+four, one in each block); canvases of 256 that never settle. Long answers are built by unmasking
 whole blocks first. Generating samples is not timed. Each step counts with its minimum processor
 time over several interleaved repetitions.
 """
@@ -32,7 +32,7 @@ from ..core import (
 )
 from ..core.lifecycle import farthest
 from ..testing.scripted import ScriptedDriver
-from .answers import BATCHES, BLOCK, EOS, LENGTHS, SCRIPTS, Script
+from .answers import BATCHES, BLOCK, EOS, LENGTHS, SCRIPTS, StrategyScript
 
 Regime = Literal["prompt", "generated"]
 REGIMES: tuple[Regime, ...] = ("prompt", "generated")
@@ -75,7 +75,7 @@ def build(strategy: str, regime: Regime, length: int, batch: int, random: Random
     return build_script(SCRIPTS[strategy], regime, length, batch, random)
 
 
-def build_script(script: Script, regime: Regime, length: int, batch: int, random: Random | None = None) -> State:
+def build_script(script: StrategyScript, regime: Regime, length: int, batch: int, random: Random | None = None) -> State:
     """Return the same for any script."""
     limit = length + SAMPLED_HEAD + 64
     chosen: Any = strategies.load(script.strategy)  # untyped: each strategy has different fields
@@ -108,7 +108,7 @@ def measure_core(state: State, driver: ScriptedDriver) -> list[tuple[float, ...]
         planned = process_time() - begin
         rows = driver.run(plan).rows
         begin = process_time()
-        state = commit(state, Samples(plan, rows))  # the line is computed when samples are created
+        state = commit(state, Samples(plan, rows))  # the cache digest is computed when samples are created
         spent.append((planned, process_time() - begin))
     return spent
 
@@ -166,7 +166,7 @@ def measure_group(
 
 
 def least_times(
-    runs: list[tuple[State, Script]], lowering: Callable[[State], Lowering] | None = None
+    runs: list[tuple[State, StrategyScript]], lowering: Callable[[State], Lowering] | None = None
 ) -> list[list[tuple[float, ...]]]:
     """Return, for each run and step, the seconds of schedule and commit, and with `lowering` of
     lower and unpack.
@@ -181,11 +181,11 @@ def least_times(
     try:
         for _ in range(REPETITIONS):
             for place, (state, script) in enumerate(runs):
-                got = measure_core(state, ScriptedDriver(script.steady(Random(0))))
+                times = measure_core(state, ScriptedDriver(script.steady(Random(0))))
                 if lowering is not None:
                     lowered = measure_lowering(state, ScriptedDriver(script.steady(Random(0))), lowering(state))
-                    got = [one + two for one, two in zip(got, lowered, strict=True)]
-                least[place] = [tuple(map(min, one, two)) for one, two in zip(least[place], got, strict=False)]
+                    times = [one + two for one, two in zip(times, lowered, strict=True)]
+                least[place] = [tuple(map(min, one, two)) for one, two in zip(least[place], times, strict=False)]
     finally:
         gc.enable()
     return least
@@ -208,8 +208,8 @@ def memory_per_token(tokens: int = 1 << 20, length: int = 1 << 15) -> float:
     before = resident_bytes()
     state = build("multi_bd", "generated", length, tokens // length, random)
     gc.collect()
-    held = sum(sequence.stored for sequence in state.running)
-    return (resident_bytes() - before) / held
+    stored = sum(sequence.stored for sequence in state.running)
+    return (resident_bytes() - before) / stored
 
 
 def resident_bytes() -> int:

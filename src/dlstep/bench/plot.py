@@ -10,7 +10,7 @@ from ..evaluate.pictures import COLOURS, OTHERS, check_plot as check_plot
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ..evaluate.tuning import Tuned
+    from ..evaluate.tuning import TuningResult
 
 
 def plot_decode(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -35,7 +35,7 @@ def plot_decode(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def frontier_figure(tuned: "Tuned") -> "Figure":
+def frontier_figure(tuned: "TuningResult") -> "Figure":
     """Return a plot of all tried sets, the frontier of the search, and the same sets on held-out
     problems."""
     from matplotlib.figure import Figure
@@ -66,6 +66,6 @@ def frontier_figure(tuned: "Tuned") -> "Figure":
     return figure
 
 
-def plot_frontier(tuned: "Tuned", path: Path) -> None:
+def plot_frontier(tuned: "TuningResult", path: Path) -> None:
     """Save the plot of `frontier_figure`."""
     frontier_figure(tuned).savefig(path, dpi=120)

@@ -31,7 +31,7 @@ class Network:
     """Sizes that determine the cost of a forward pass.
 
     `dense` parameters are used for every row, `experts` in proportion to the chosen ones, the
-    `head` for wanted rows only. With `mean`, wanted rows are also converted back to embeddings.
+    `head` for sampled rows only. With `mean`, sampled rows are also converted back to embeddings.
     """
 
     dense: int
@@ -51,11 +51,13 @@ def network_of(network: PreTrainedModel, ranks: int = 1) -> Network:
     apart = {id(head), id(embedding_of(network).weight)}
     stacks = expert_stacks(network)
     apart |= {id(stack) for stack in stacks}
-    named = network.named_parameters()
-    dense = [each for name, each in named if id(each) not in apart and not any(part in name for part in UNREAD)]
+    parameters = network.named_parameters()
+    dense = [
+        parameter for name, parameter in parameters if id(parameter) not in apart and not any(part in name for part in UNREAD)
+    ]
     text: Any = network.config.get_text_config()
     return Network(
-        dense=sum(each.numel() for each in dense),
+        dense=sum(parameter.numel() for parameter in dense),
         experts=sum(stack.numel() for stack in stacks),
         expert_count=stacks[0].shape[0] if stacks else 0,
         chosen=(getattr(text, "top_k_experts", None) or text.num_experts_per_tok) if stacks else 0,
@@ -74,21 +76,22 @@ def touched(network: Network, rows: int) -> float:
 
 
 def need_of(network: Network, plan: Plan) -> Need:
-    """Return bytes and operations of the forward passes of `plan`; spans of one mode share a pass."""
+    """Return bytes and operations of the forward passes of `plan`; spans of one mode share a
+    pass."""
     modes = {span.mode for span in plan.spans}
     return sum((_forward(network, [span for span in plan.spans if span.mode == mode]) for mode in modes), start=Need())
 
 
 def _forward(network: Network, spans: list[Span]) -> Need:
     rows = sum(len(span.tokens) for span in spans)
-    wanted = sum(len(span.wanted) for span in spans)
+    sampled = sum(len(span.sampled) for span in spans)
     reads = network.dense + network.experts * touched(network, rows)
     share = network.chosen / network.expert_count if network.expert_count else 0.0
     flops = 2.0 * rows * (network.dense + network.experts * share)
-    if wanted:
+    if sampled:
         times = 2 if network.mean else 1
         reads += times * network.head
-        flops += 2.0 * times * wanted * network.head
+        flops += 2.0 * times * sampled * network.head
     return Need(reads * network.itemsize, flops) + _attention(network, spans)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import repeat
 from random import Random
 
-from ..core import NO_ROWS, Plan, Rows, Samples, Sequence, Span
+from ..core import NO_SAMPLES, Plan, Samples, SequenceState, Span, SpanSamples
 
 # Strategies that use the network's own samples: their options determine the pace.
 PACED_BY_OPTIONS = ("diffusion_gemma",)
@@ -15,13 +15,15 @@ SURE, UNSURE = 1.0, 0.25
 class Pace:
     """Scripted rows with `tokens_per_forward` confident positions per request and pass, on average.
 
-    Fractions, and positions that did not fit, carry over to the next pass. The first wanted
+    Fractions, and positions that did not fit, carry over to the next pass. The first sampled
     position is always confident, the others are random; tokens are random.
     """
 
     def __init__(self, tokens_per_forward: float, vocabulary: int, seed: int = 0) -> None:
         if tokens_per_forward < 1.0:
-            raise ValueError(f"tokens_per_forward must be at least 1, because each forward takes one, got {tokens_per_forward}")
+            raise ValueError(
+                f"tokens_per_forward must be at least 1, because each forward pass unmasks one, got {tokens_per_forward}"
+            )
         self._pace = tokens_per_forward
         self._vocabulary = vocabulary
         self._random = Random(seed)
@@ -40,10 +42,10 @@ class Pace:
 
     def samples(self, plan: Plan) -> Samples:
         """Return the scripted samples for `plan`."""
-        return Samples(plan, tuple([self._rows(span) if span.wanted else NO_ROWS for span in plan.spans]))
+        return Samples(plan, tuple([self._rows(span) if span.sampled else NO_SAMPLES for span in plan.spans]))
 
-    def _rows(self, span: Span) -> Rows:
-        count = len(span.wanted)
+    def _rows(self, span: Span) -> SpanSamples:
+        count = len(span.sampled)
         saved = self._saved.get(span.id, 0.0) + self._pace
         sure = min(count, max(1, int(saved)))
         self._saved[span.id] = saved - sure
@@ -53,10 +55,10 @@ class Pace:
             probabilities[place] = SURE
         # Special tokens are the last two ids.
         tokens = self._random.choices(range(self._vocabulary - 2), k=count)
-        return Rows(tuple(tokens), tuple(probabilities))
+        return SpanSamples(tuple(tokens), tuple(probabilities))
 
 
-def taken(sequence: Sequence) -> int:
+def unmasked(sequence: SequenceState) -> int:
     """Return the number of unmasked positions up to the window's end."""
     end = sequence.window[-1].end if sequence.window else sequence.final
-    return end - sum(len(block.undecided) for block in sequence.window)
+    return end - sum(len(block.masked) for block in sequence.window)

@@ -9,7 +9,7 @@ import json
 import random
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence as Items
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from statistics import quantiles
@@ -41,7 +41,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class RequestLoad:
     """The requests of a row: seconds of arrivals, number of prompts, and options.
 
     With `warm`, each prompt was answered once before.
@@ -81,7 +81,7 @@ class ServeRow:
     rows_per_forward: float
     busy_ms_per_forward: float
     answers: tuple[tuple[int, int, int], ...]
-    load: Load
+    load: RequestLoad
 
 
 async def ask(url: str, body: dict[str, Any], key: str | None = None) -> Answer:
@@ -111,8 +111,8 @@ def _read(answer: Answer, event: dict[str, Any]) -> None:
         if choice["text"] and answer.first is None:
             answer.first = time.perf_counter()
         answer.text += choice["text"]
-    if (told := event.get("dlstep")) and "finish_reason" in told:
-        answer.nfe += told["nfe"]
+    if (dlstep_data := event.get("dlstep")) and "finish_reason" in dlstep_data:
+        answer.nfe += dlstep_data["nfe"]
     if usage := event.get("usage"):
         answer.prompt, answer.tokens = usage["prompt_tokens"], usage["completion_tokens"]
     if "error" in event:
@@ -137,7 +137,8 @@ async def counters(url: str) -> dict[str, float]:
 async def at_rate(
     url: str, bodies: Iterable[dict[str, Any]], rate: float, seconds: float, seed: int, key: str | None = None
 ) -> list[Answer]:
-    """Return the answers to requests that arrive `rate` times per second on average, for `seconds`."""
+    """Return the answers to requests that arrive `rate` times per second on average, for
+    `seconds`."""
     draws, tasks, bodies = random.Random(seed), list[asyncio.Task[Answer]](), iter(bodies)
     end, due = time.perf_counter() + seconds, time.perf_counter()
     while (due := due + draws.expovariate(rate)) < end:
@@ -146,7 +147,7 @@ async def at_rate(
     return await asyncio.gather(*tasks)
 
 
-async def at_once(url: str, bodies: Items[dict[str, Any]], concurrency: int, key: str | None = None) -> list[Answer]:
+async def at_once(url: str, bodies: Sequence[dict[str, Any]], concurrency: int, key: str | None = None) -> list[Answer]:
     """Return the answers to all `bodies`, sent `concurrency` at a time."""
     seats = asyncio.Semaphore(concurrency)
 
@@ -158,7 +159,7 @@ async def at_once(url: str, bodies: Items[dict[str, Any]], concurrency: int, key
 
 
 def row_of(
-    answers: list[Answer], before: dict[str, float], after: dict[str, float], rate: float, load: Load = Load()
+    answers: list[Answer], before: dict[str, float], after: dict[str, float], rate: float, load: RequestLoad = RequestLoad()
 ) -> ServeRow:
     """Return the figures of one rate, and its cost by the server's metrics."""
     good = [answer for answer in answers if answer.status == 200]
@@ -205,7 +206,7 @@ def _middle_and_slow(values: list[float]) -> tuple[float, float]:
     return cuts[9], cuts[18]
 
 
-def bodies_of(prompts: Items[str], max_tokens: int, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def bodies_of(prompts: Sequence[str], max_tokens: int, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Return an endless iterator of request bodies that cycles through the prompts."""
     more = {"dlstep": options} if options else {}
     return ({"prompt": prompt, "max_tokens": max_tokens, **more} for prompt in cycle(prompts))
@@ -213,9 +214,9 @@ def bodies_of(prompts: Items[str], max_tokens: int, options: dict[str, Any]) -> 
 
 def measure(
     url: str,
-    prompts: Items[str],
+    prompts: Sequence[str],
     *,
-    rates: Items[float],
+    rates: Sequence[float],
     seconds: float,
     max_tokens: int,
     options: dict[str, Any],
@@ -228,7 +229,7 @@ def measure(
     If `warm`, each prompt is answered once before, so that cached pages do not depend on earlier
     rows.
     """
-    load = Load(seconds, seed, len(prompts), max_tokens, warm)
+    load = RequestLoad(seconds, seed, len(prompts), max_tokens, warm)
 
     async def run(rate: float) -> ServeRow:
         before, bodies = await counters(url), bodies_of(prompts, max_tokens, options)

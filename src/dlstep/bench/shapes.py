@@ -34,7 +34,8 @@ _BLOCKS = {"block_size": 32, "buffer_size": 4}
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A published checkpoint: its `family`, facts of its config.json, and options of its strategy."""
+    """A published checkpoint: its `family`, facts of its config.json, and options of its
+    strategy."""
 
     name: str
     family: str
@@ -191,8 +192,10 @@ def random_checkpoint(shape: Shape, device: torch.device, dtype: torch.dtype, ra
 
 def expert_stacks(network: PreTrainedModel) -> list[Tensor]:
     """Return the parameters that stack the weights of a layer's experts."""
-    named = network.named_parameters()
-    return [each for name, each in named if each.ndim == 3 and name.endswith((".gate_up_proj", ".down_proj"))]
+    parameters = network.named_parameters()
+    return [
+        parameter for name, parameter in parameters if parameter.ndim == 3 and name.endswith((".gate_up_proj", ".down_proj"))
+    ]
 
 
 def _config(shape: Shape) -> PretrainedConfig:
@@ -202,7 +205,7 @@ def _config(shape: Shape) -> PretrainedConfig:
 
 @torch.no_grad()
 def _keep_share(network: PreTrainedModel, ranks: Ranks) -> None:
-    """Let go of what other ranks hold."""
+    """Remove the parameters that other ranks hold."""
     cut: set[int] = set()  # tied parameters have two names
     for name, share in cuts_of(network, ranks).items():
         parameter: Any = network.get_parameter(name)
@@ -227,7 +230,8 @@ def _spec(family: Family, vocabulary: int) -> Spec:
 
 @torch.no_grad()
 def _sharpen(network: PreTrainedModel) -> None:
-    """Let every position see different keys: otherwise deep layers would choose the same experts for all of them."""
+    """Let every position see different keys: otherwise deep layers would choose the same experts
+    for all of them."""
     for name, parameter in network.named_parameters():
         if name.endswith("q_norm.weight"):
             parameter.fill_(SHARPNESS)

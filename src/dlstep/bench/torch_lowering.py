@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..core import Admission, Plan, Samples, State
-from ..driver.lowering import Target, gather, lower, unpack
+from ..driver.lowering import LoweringTarget, gather, lower, unpack
 from ..driver.tables import page_tables
 
 
@@ -21,25 +21,25 @@ class TorchLowering:
     def __init__(self, state: State) -> None:
         config = state.config
         self._tables = page_tables(config)
-        held = tuple(Admission(sequence.request.arrival, sequence.pages) for sequence in state.running)
-        self._tables.apply(Plan(state.step, state.line, (), admissions=held))
-        self._target = Target(config.page_size, config.spec.head_shift, (), torch.device("cpu"), torch.float32)
+        admissions = tuple(Admission(sequence.request.seq_id, sequence.pages) for sequence in state.running)
+        self._tables.apply(Plan(state.step, state.cache_digest, (), admissions=admissions))
+        self._target = LoweringTarget(config.page_size, config.spec.head_shift, (), torch.device("cpu"), torch.float32)
 
     def prepare(self, plan: Plan, samples: Samples) -> Tensor | None:
         """Apply ownership changes. Return the packed answer of a device, or None if nothing was
         sampled."""
         self._tables.apply(plan)
-        best, named = plan.wants.best, plan.wants.named
+        best, scored = plan.sample_spec.best, plan.sample_spec.scored
         parts: list[list[Iterable[float]]] = []
         for rows in samples.rows:
             part: list[Iterable[float]] = [rows.tokens, rows.probabilities, rows.entropies, rows.margins, rows.noise]
-            part += [rows.named_probabilities[place::named] for place in range(named)]
+            part += [rows.scored_probabilities[place::scored] for place in range(scored)]
             part += [rows.best_ids[rank::best] for rank in range(best)]
             part += [rows.best_probabilities[rank::best] for rank in range(best)]
             parts.append(part)
-        lines = [list(chain.from_iterable(line)) for line in zip(*parts, strict=True)]
-        kept = [line for line in lines if line]
-        return torch.tensor(kept, dtype=torch.float32) if kept else None
+        columns = [list(chain.from_iterable(column)) for column in zip(*parts, strict=True)]
+        filled = [column for column in columns if column]
+        return torch.tensor(filled, dtype=torch.float32) if filled else None
 
     def lower(self, plan: Plan) -> object:
         """Return the tensors of the plan."""

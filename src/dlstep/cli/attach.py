@@ -23,7 +23,7 @@ EXAMPLES = """
     dlstep attach http://127.0.0.1:8000 --request cmpl-1f2e    watch one
     dlstep attach http://127.0.0.1:8000 --request cmpl-1f2e --json
 """
-SAID = (
+SUMMARY = (
     "Watch an answer of a running server form, or list one's requests. A request can be watched if it asked for steps: "
     '"dlstep": {"stream": "steps"}. An API key is read from DLSTEP_API_KEY.'
 )
@@ -34,7 +34,7 @@ MOST_BYTES = 1 << 28
 
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep attach`."""
-    options = new_parser("dlstep attach URL [options]", SAID, EXAMPLES)
+    options = new_parser("dlstep attach URL [options]", SUMMARY, EXAMPLES)
     options.add_argument("url", type=str, metavar="URL", help="Where the server listens, like http://127.0.0.1:8000.")
     options.add_argument("--request", type=str | None, default=None, metavar="ID", help="The request; null: list them.")
     options.add_argument("--interval", type=float, default=0.2, help="Seconds between two looks at the server.")
@@ -62,30 +62,30 @@ def fetched(url: str, path: str) -> dict[str, Any]:
     headers = {"Authorization": f"Bearer {key}"} if (key := os.environ.get(KEY)) else {}
     try:
         with urlopen(Request(url + path, headers=headers), timeout=PATIENCE) as response:
-            found = json.loads(response.read(MOST_BYTES))
+            answer = json.loads(response.read(MOST_BYTES))
     except HTTPError as error:
         with error:  # closes the connection
-            said = refusal(url, error)
-        raise ValueError(said) from error
+            message = refusal(url, error)
+        raise ValueError(message) from error
     except (URLError, OSError, ValueError, RecursionError) as error:
         reason = error.reason if isinstance(error, URLError) else error
         raise ValueError(f"no dlstep server answers at {url}: {reason}") from error
-    if not isinstance(found, dict):
+    if not isinstance(answer, dict):
         raise ValueError(f"no dlstep server answers at {url}: it sent no JSON object")
-    return found
+    return answer
 
 
 def refusal(url: str, error: HTTPError) -> str:
-    """Return the server's error as a sentence that says what to do."""
+    """Return the server's error as a sentence with a remedy."""
     try:
-        said = str(json.loads(error.read(1 << 16))["error"]["message"])
+        message = str(json.loads(error.read(1 << 16))["error"]["message"])
     except (ValueError, KeyError, TypeError, OSError):
         return f"no dlstep server answers at {url}: status {error.code} for {urlsplit(error.url).path}"
     if error.code == 401:
-        return f"the server at {url} wants an API key, and {KEY} holds none that it knows: {said}"
+        return f"the server at {url} requires an API key, and {KEY} holds none that it accepts: {message}"
     if error.code == 404:
-        return f"{said}; `dlstep attach {url}` lists the requests of your key"
-    return f"the server at {url} refused: {said}"
+        return f"{message}; `dlstep attach {url}` lists the requests of your key"
+    return f"the server at {url} refused: {message}"
 
 
 def show_list(rows: list[dict[str, Any]], *, as_json: bool) -> int:
@@ -103,7 +103,7 @@ def show_list(rows: list[dict[str, Any]], *, as_json: bool) -> int:
     return 0
 
 
-class Followed:
+class FollowedRequest:
     """The received part of a request's answers."""
 
     def __init__(self) -> None:
@@ -141,31 +141,31 @@ class Followed:
 
 def follow(url: str, request_id: str, interval: float, *, as_json: bool) -> int:
     """Show an answer until it ends: on a terminal as it forms, otherwise only its text."""
-    path, known, console = f"/v1/requests/{quote(request_id, safe='')}/steps", Followed(), Console()
+    path, followed, console = f"/v1/requests/{quote(request_id, safe='')}/steps", FollowedRequest(), Console()
 
     def look() -> None:
-        query = f"?after={known.last}" if known.frames else ""
-        for frame in known.take(fetched(url, path + query)):
+        query = f"?after={followed.last}" if followed.frames else ""
+        for frame in followed.take(fetched(url, path + query)):
             if as_json:
                 print(json.dumps(frame), flush=True)
 
     look()
     if console.is_terminal and not as_json:
         console.print(legend(("prompt", "masked", "open", "final")))
-        with Live(known.view(), console=console, auto_refresh=False, vertical_overflow="visible") as live:
-            while not known.ended:
+        with Live(followed.view(), console=console, auto_refresh=False, vertical_overflow="visible") as live:
+            while not followed.ended:
                 time.sleep(interval)
                 look()
-                live.update(known.view(), refresh=True)
-    while not known.ended:
+                live.update(followed.view(), refresh=True)
+    while not followed.ended:
         time.sleep(interval)
         look()
     if not as_json:
-        for text, frames in zip(known.texts, known.frames, strict=True):
-            told = frames[-1]
+        for text, frames in zip(followed.texts, followed.frames, strict=True):
+            frame = frames[-1]
             if not console.is_terminal:
                 print(harmless(text))
-            took = f"{counted(int(told['settled']), 'token')} in {counted(int(told['nfe']), 'forward')}"
-            said = f"{took}, ended by {told['finish_reason']}"
-            console.print(Text(printable(f"{said}: {told['error']}" if told.get("error") else said)), soft_wrap=True)
-    return int(known.failed)
+            took = f"{counted(int(frame['settled']), 'token')} in {counted(int(frame['nfe']), 'forward')}"
+            message = f"{took}, ended by {frame['finish_reason']}"
+            console.print(Text(printable(f"{message}: {frame['error']}" if frame.get("error") else message)), soft_wrap=True)
+    return int(followed.failed)

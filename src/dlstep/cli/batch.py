@@ -64,21 +64,21 @@ def run(options: Namespace) -> int:
     if out.resolve() == Path(options.input).resolve():
         raise ValueError(f"{options.input} is both input and output: give another OUT")
     check_free(folder_of(out))  # before loading the engine, which may take minutes
-    with closing(crew_of(config, chosen)) as crew, counting_bar(len(lines), enabled=options.progress) as show:
-        failed = answer_all(crew, lines, out, show)
+    with closing(pool_of(config, chosen)) as pool, counting_bar(len(lines), enabled=options.progress) as show:
+        failed = answer_all(pool, lines, out, show)
     if failed:
         print(f"dlstep: {failed} of {len(lines)} answers are errors, see response.status_code in {out}", file=sys.stderr)
     return int(bool(failed))
 
 
-def crew_of(config: EngineConfig, chosen: Any) -> Any:
+def pool_of(config: EngineConfig, chosen: Any) -> Any:
     """Return the workers that answer. Raises ValueError if Ray is requested and not installed."""
     if chosen.ray is None:
-        from ..batch.crews import Alone
-        from ..batch.desk import Desk
+        from ..batch.engine import BatchEngine
+        from ..batch.engine_pool import LocalBatchEngine
         from ..engine.loader import load_engine
 
-        return Alone(Desk(load_engine(config), chosen.served_model_name, chosen.template()))
+        return LocalBatchEngine(BatchEngine(load_engine(config), chosen.served_model_name, chosen.template()))
     if find_spec("ray") is None:
         raise ValueError("dlstep batch --ray needs ray: pip install 'dlstep[ray]'")
     from ..batch.actors import Actors

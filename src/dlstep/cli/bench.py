@@ -1,6 +1,6 @@
 """`dlstep bench`: rows of measurements, as a table or as JSON."""
 
-from collections.abc import Callable, Sequence as Items
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -44,13 +44,14 @@ def parser() -> ArgumentParser:
     )
 
 
-def refuse_moved(arguments: Items[str]) -> None:
-    """Raise ValueError with the new command if the arguments ask for a measurement in `benchmarks`."""
+def refuse_moved(arguments: Sequence[str]) -> None:
+    """Raise ValueError with the new command if the arguments ask for a measurement in
+    `benchmarks`."""
     kind, *options = *arguments, ""
-    for asked in (kind, *(f"{kind} {option.partition('=')[0]}" for option in options)):
-        if module := MOVED.get(asked):
+    for command in (kind, *(f"{kind} {option.partition('=')[0]}" for option in options)):
+        if module := MOVED.get(command):
             raise ValueError(
-                f"`dlstep bench {asked}` is now `python -m benchmarks.{module}`, run in a checkout of the repository"
+                f"`dlstep bench {command}` is now `python -m benchmarks.{module}`, run in a checkout of the repository"
             )
 
 
@@ -75,9 +76,9 @@ def run_host(options: Namespace) -> int:
     from ..bench.torch_lowering import TorchLowering
 
     if options.memory:
-        ignored = {"strategy": "multi_bd", "batches": None, "lengths": None}
-        if given := [name for name, value in ignored.items() if options[name] != value]:
-            raise ValueError(f"--{given[0]} does nothing beside --memory: leave one of them out")
+        defaults = {"strategy": "multi_bd", "batches": None, "lengths": None}
+        if ignored := [name for name, value in defaults.items() if options[name] != value]:
+            raise ValueError(f"--{ignored[0]} does nothing beside --memory: leave one of them out")
         tokens = 1 << 20
         return report([{"tokens": tokens, "bytes_per_token": host.memory_per_token(tokens)}], as_json=options.json)
     chosen: str = options.strategy
@@ -111,9 +112,9 @@ def _with_json(options: ArgumentParser) -> ArgumentParser:
 def decode_parser() -> ArgumentParser:
     """Return the parser of `dlstep bench decode`."""
     share = (
-        "Time of a decode step. Of a model: the share outside the network's forward. With --shape, of random weights in the "
-        "shape of a published checkpoint: step time against the least time that the device allows, and the share of the host. "
-        "Its family's own strategy is used, multi_bd with four blocks of 32."
+        "Time of a decode step. Of a model: the share outside the network's forward pass. With --shape, of random weights in "
+        "the shape of a published checkpoint: step time against the least time that the device allows, and the share of the "
+        "host. Its family's own strategy is used, multi_bd with four blocks of 32."
     )
     decode = new_parser("dlstep bench decode [options]", share, DECODE_EXAMPLE)
     decode.add_argument("--model", type=str, default="tiny-bd", help="Embedded model or checkpoint folder.")
@@ -123,7 +124,7 @@ def decode_parser() -> ArgumentParser:
     decode.add_argument("--shape", type=str | None, default=None, help=f"Instead of a model, one of {SHAPES}.")
     decode.add_argument("--contexts", type=list[int], default=[4096], help="--shape: tokens of each prompt, as [512,4096].")
     decode.add_argument("--batches", type=list[int], default=[1, 8, 32], help="--shape: requests at a time, as [1,8,32].")
-    decode.add_argument("--tokens_per_forward", type=float, default=2.5, help="--shape: tokens taken of a request in a step.")
+    decode.add_argument("--tokens_per_forward", type=float, default=2.5, help="--shape: tokens unmasked per request and step.")
     decode.add_argument("--enforce_eager", action="store_true", help="--shape: no CUDA graphs.")
     decode.add_argument("--compile_layers", type=bool | None, default=None, help="--shape: by torch.compile; None: on cuda.")
     decode.add_argument("--layers", type=int | None, default=None, help="--shape: only so many layers.")
@@ -150,16 +151,16 @@ def _refuse_options_of_shapes(chosen: Namespace) -> None:
     """Raise ValueError for an option that does nothing without --shape."""
     names = ("contexts", "batches", "tokens_per_forward", "enforce_eager", "compile_layers", "layers", "profile", "plot")
     without = decode_parser()
-    given = [name for name in names if chosen[name] != without.get_default(name)]
-    if chosen.shape is None and given:
-        raise ValueError(f"--{given[0]} does nothing without --shape: give one of {SHAPES}")
+    ignored = [name for name in names if chosen[name] != without.get_default(name)]
+    if chosen.shape is None and ignored:
+        raise ValueError(f"--{ignored[0]} does nothing without --shape: give one of {SHAPES}")
 
 
 def shape_rows(chosen: Namespace) -> list[dict[str, Any]]:
     """Measure a shape, plot its rows if requested, and return them."""
     import torch
 
-    from ..bench.decode_shape import Load, measure_shape
+    from ..bench.decode_shape import DecodeLoad, measure_shape
     from ..bench.plot import check_plot, plot_decode
     from ..bench.shapes import shape_of
     from ..driver.profile import check_trace
@@ -172,7 +173,7 @@ def shape_rows(chosen: Namespace) -> list[dict[str, Any]]:
     device = torch.device(find_device(chosen.device))
     measured = measure_shape(
         shape,
-        [Load(batch, context, chosen.tokens_per_forward) for context in chosen.contexts for batch in chosen.batches],
+        [DecodeLoad(batch, context, chosen.tokens_per_forward) for context in chosen.contexts for batch in chosen.batches],
         device=device,
         dtype=torch.bfloat16 if device.type == "cuda" else torch.float32,
         layers=chosen.layers,

@@ -17,7 +17,7 @@ dlstep bench serve http://127.0.0.1:8000 --seconds 60 \\
 COUNTS = ("rate", "requests", "refused", "failed")
 COLUMNS = (*COUNTS, "tokens_per_s", "first_p50", "first_p95", "token_p50", "token_p95", "tokens_per_forward")
 KEY = "DLSTEP_API_KEY"
-SAID = (
+SUMMARY = (
     "Load on a running server: requests that come at random, at rising rates, whatever becomes of earlier ones (open loop). "
     "Times are in milliseconds: to the first settled text, and per token of an answer. --json has all columns, among them what "
     "the server's processes spent."
@@ -26,7 +26,7 @@ SAID = (
 
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep bench serve`."""
-    options = new_parser("dlstep bench serve URL [options]", SAID, EXAMPLE)
+    options = new_parser("dlstep bench serve URL [options]", SUMMARY, EXAMPLE)
     options.add_argument("url", type=str, metavar="URL", help="Where the server listens, like http://127.0.0.1:8000.")
     rates = "Requests a second, one row each; 0: 256 requests, 32 at a time."
     options.add_argument("--rates", type=list[float], default=[1.0, 2.0, 4.0, 8.0, 16.0], help=rates)
@@ -53,15 +53,15 @@ def run(options: Namespace) -> int:
         raise ValueError("--rates takes numbers that are not below 0, and --seconds one above 0")
     prompts = _prompts(options.prompts)
 
-    def said(row: ServeRow) -> str:
+    def described(row: ServeRow) -> str:
         return counted(row.requests, "request")
 
     chosen = {name: options[name] for name in ("rates", "seconds", "max_tokens", "options", "seed", "warm")}
     try:
-        found = followed(measure(options.url, prompts, key=os.environ.get(KEY), **chosen), len(options.rates), said)
+        rows = followed(measure(options.url, prompts, key=os.environ.get(KEY), **chosen), len(options.rates), described)
     except (OSError, ValueError, IndexError) as error:
         raise ValueError(f"no dlstep server answers at {options.url}: {error}") from error
-    return report(found, COLUMNS, as_json=options.json)
+    return report(rows, COLUMNS, as_json=options.json)
 
 
 def _prompts(path: str | None) -> list[str]:

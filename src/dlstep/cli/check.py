@@ -9,7 +9,7 @@ from .options import new_parser
 from .parser import ArgumentParser, Namespace
 
 if TYPE_CHECKING:
-    from ..models.check import Report
+    from ..models.check import CheckpointReport
 
 EXAMPLES = """
     dlstep models check /path/to/checkpoint
@@ -42,11 +42,11 @@ def run(options: Namespace) -> int:
     return int(bool(facts["problems"]))
 
 
-def facts_of(report: "Report") -> dict[str, Any]:
+def facts_of(report: "CheckpointReport") -> dict[str, Any]:
     """Return the report as JSON data."""
     from torch import bfloat16, float32
 
-    from ..engine.compatibility import declared_problem, unfit_strategies
+    from ..engine.compatibility import declared_problem, incompatible_strategies
     from ..models.shapes import kv_bytes_per_token
 
     known: dict[str, Any] = {}
@@ -71,10 +71,10 @@ def facts_of(report: "Report") -> dict[str, Any]:
                 for (heads, size, window), count in layers.items()
             ],
             "decoding_strategy": description.decoding_strategy,
-            "strategies": {} if declared else unfit_strategies(description),
+            "strategies": {} if declared else incompatible_strategies(description),
         }
         if not declared and all(known["strategies"].values()):
-            problems += [f"not {name}: {why}" for name, why in known["strategies"].items()]
+            problems += [f"not {name}: {reason}" for name, reason in known["strategies"].items()]
     return {
         "folder": str(report.folder),
         "stored_bytes": report.stored_bytes,
@@ -97,8 +97,8 @@ def lines(facts: dict[str, Any]) -> list[str]:
             f"keys and values of a token: {per_token}",
             *(f"  {layer_line(layer)}" for layer in facts["kv_layers"]),
             f"made for: {facts['decoding_strategy'] or 'it does not say'}",
-            f"strategies that fit: {', '.join(name for name, why in facts['strategies'].items() if not why)}",
-            *(f"  not {name}: {why}" for name, why in facts["strategies"].items() if why),
+            f"strategies that fit: {', '.join(name for name, reason in facts['strategies'].items() if not reason)}",
+            *(f"  not {name}: {reason}" for name, reason in facts["strategies"].items() if reason),
         ]
     if facts["warnings"]:
         text += [f"warnings: {len(facts['warnings'])}", *(f"  {line}" for line in facts["warnings"])]

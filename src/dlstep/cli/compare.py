@@ -3,7 +3,7 @@
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Sequence as Items
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from .options import add_options, field_help, new_parser
 from .parser import ArgumentParser, Namespace
 
 if TYPE_CHECKING:
-    from ..evaluate.comparing import Curve, Row
+    from ..evaluate.comparing import ComparisonRow, Curve
     from ..evaluate.options import EvalOptions
 
 EXAMPLES = """
@@ -113,8 +113,8 @@ def run(options: Namespace) -> int:
     found, left_out = entries(
         named(options.rules), carriers(options.strategies), grid=options.grid, **engine, seed=options.seed
     )
-    for why in left_out:
-        print(f"dlstep: left out: {printable(why)}", file=sys.stderr)
+    for reason in left_out:
+        print(f"dlstep: left out: {printable(reason)}", file=sys.stderr)
     with scoring_bar(problems * sum(len(entry.grid) for entry in found), enabled=options.progress) as show:
         rows = compared(found, chosen, out, show=show)
     if options.plot is not None:
@@ -126,7 +126,7 @@ def run(options: Namespace) -> int:
         print(json_text([asdict(row) for row in rows]))
     else:
         print_rows(rows, Console(), notes)
-    return told_of(rows, chosen)
+    return report_failures(rows, chosen)
 
 
 def evaluation_of(options: Namespace) -> "EvalOptions":
@@ -135,23 +135,23 @@ def evaluation_of(options: Namespace) -> "EvalOptions":
 
     if options.problems < 1:
         raise ValueError(f"--problems must be at least 1, got {options.problems}")
-    given = {field.name: options[field.name] for field in fields(EvalOptions) if field.name not in OWN_OF_EVAL}
+    values = {field.name: options[field.name] for field in fields(EvalOptions) if field.name not in OWN_OF_EVAL}
     tasks = options.tasks or ("shells" if options.questions is None else "questions")
-    return options_from(given | {"tasks": tasks, "dataset_limit": options.problems, "problem_seed": options.seed})
+    return options_from(values | {"tasks": tasks, "dataset_limit": options.problems, "problem_seed": options.seed})
 
 
-def named(given: str | list[str]) -> list[str] | None:
+def named(values: str | list[str]) -> list[str] | None:
     """Return the chosen rules, or None for all."""
-    return None if given == "all" else [given] if isinstance(given, str) else given
+    return None if values == "all" else [values] if isinstance(values, str) else values
 
 
-def carriers(given: str | list[str] | None) -> list[str] | None:
+def carriers(values: str | list[str] | None) -> list[str] | None:
     """Return the chosen strategies, or None if the model determines them."""
     from .. import strategies
 
-    if given == "all":
+    if values == "all":
         return list(strategies.available())
-    return [given] if isinstance(given, str) else given
+    return [values] if isinstance(values, str) else values
 
 
 def command_of(options: Namespace) -> str:
@@ -163,34 +163,34 @@ def command_of(options: Namespace) -> str:
     return shlex.join(words)
 
 
-def write(folder: Path, rows: "Items[Row]", command: str, left_out: Items[str], notes: Items[str]) -> None:
+def write(folder: Path, rows: "Sequence[ComparisonRow]", command: str, left_out: Sequence[str], notes: Sequence[str]) -> None:
     """Write the files of a comparison."""
-    from ..evaluate.comparing import Row
+    from ..evaluate.comparing import ComparisonRow
     from ..evaluate.comparison_html import comparison_html
     from ..evaluate.pictures import save, tasks_figure
     from ..evaluate.table import as_csv
 
     page = comparison_html(rows, command=command, left_out=left_out, notes=notes)
-    texts = (json_text([asdict(row) for row in rows]) + "\n", as_csv(rows, Row), page)
+    texts = (json_text([asdict(row) for row in rows]) + "\n", as_csv(rows, ComparisonRow), page)
     for name, text in zip((FILES[0], FILES[1], FILES[3]), texts, strict=True):
         (folder / name).write_text(text, encoding="utf-8")
     save(tasks_figure(rows), folder / FILES[2])
 
 
-def told_of(rows: "Items[Row]", chosen: "EvalOptions") -> int:
-    """Report failed answers and programs that were not run. Return 1 if an answer failed, else 0."""
+def report_failures(rows: "Sequence[ComparisonRow]", chosen: "EvalOptions") -> int:
+    """Report failed answers and programs that were not run. Return 1 if an answer failed."""
     from ..evaluate.options import CODE_TASKS
 
     for task in [] if chosen.run_code else [task for task in chosen.tasks if task in CODE_TASKS]:
         print(f"dlstep: no program of {task} was run, so none counts as right: --run_code true runs them", file=sys.stderr)
     failed = sum(row.failed for row in rows)
     if failed:
-        why = printable(next(row.error for row in rows if row.error))
-        print(f"dlstep: {counted(failed, 'answer')} failed, the first because {why}", file=sys.stderr)
+        reason = printable(next(row.error for row in rows if row.error))
+        print(f"dlstep: {counted(failed, 'answer')} failed, the first because {reason}", file=sys.stderr)
     return int(bool(failed))
 
 
-def print_rows(rows: "Items[Row]", console: Console, notes: Items[str]) -> None:
+def print_rows(rows: "Sequence[ComparisonRow]", console: Console, notes: Sequence[str]) -> None:
     """Print every set of options of each task, then the curves by falling AUP, in 80 columns."""
     from ..evaluate.comparing import curves_of
 
@@ -208,7 +208,7 @@ def print_rows(rows: "Items[Row]", console: Console, notes: Items[str]) -> None:
         console.print(note)
 
 
-def row_lines(task: str, curves: "Items[Curve]") -> Iterator[str]:
+def row_lines(task: str, curves: "Sequence[Curve]") -> Iterator[str]:
     """Yield the lines of a task: a heading for each entry, then a line for each of its sets of
     options."""
     from ..evaluate.comparing import value_of
@@ -228,8 +228,9 @@ def row_lines(task: str, curves: "Items[Curve]") -> Iterator[str]:
     yield ""
 
 
-def curves_table(curves: "Items[Curve]") -> Table:
-    """Return a table with a line per entry: its AUP, and its fastest set as accurate as the best."""
+def curves_table(curves: "Sequence[Curve]") -> Table:
+    """Return a table with a line per entry: its AUP, and its fastest set as accurate as the
+    best."""
     from ..evaluate.comparing import value_of
 
     rows: list[list[str]] = []

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 from inspect import getdoc
 
 from rich.box import SIMPLE_HEAD
@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import tiny
-from ..bench.frontier import DECODERS, MAX_TOKENS, Row, as_json, label, measure
+from ..bench.frontier import DECODERS, MAX_TOKENS, FrontierRow, as_json, label, measure
 from ..core import SamplingParams
 from ..llm import LLM
 from ..session import Session
@@ -63,27 +63,29 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def show_all(problems: Items[tiny.Problem], device: str | None, console: Console) -> None:
+def show_all(problems: Sequence[tiny.Problem], device: str | None, console: Console) -> None:
     """Decode `problems` with several decoders: on a terminal as pictures with a legend, otherwise
     as text."""
     if console.is_terminal:
-        console.print("Tiny models answer word problems, several positions in each forward.")
+        console.print("Tiny models answer word problems, several positions in each forward pass.")
         console.print(legend(("prompt", "masked", "draft", "open", "held", "final")))
     for number, problem in enumerate([] if console.is_terminal else problems, 1):
         console.print(f"problem {number}: {problem.prompt.strip()} ({problem.answer})", soft_wrap=True, highlight=False)
-    said: set[str] = set()
+    described: set[str] = set()
     for decoder in SHOWN:
         # The first model takes seconds because torch and transformers are imported; the others load
         # at once.
         with Console(stderr=True).status("loading torch, transformers and a model of a few megabytes"):
             llm = decoder.model(decoder.values[0], device)
         summary = getdoc(sys.modules[type(llm.state.strategy).__module__]) or ""
-        about = "the same, with another option" if decoder.strategy in said else summary.splitlines()[0].partition(": ")[2]
-        said.add(decoder.strategy)
-        show(llm, problems, console, f"{decoder.label}: {about}")
+        subtitle = (
+            "the same, with another option" if decoder.strategy in described else summary.splitlines()[0].partition(": ")[2]
+        )
+        described.add(decoder.strategy)
+        show(llm, problems, console, f"{decoder.label}: {subtitle}")
 
 
-def show(llm: LLM, problems: Items[tiny.Problem], console: Console, title: str) -> None:
+def show(llm: LLM, problems: Sequence[tiny.Problem], console: Console, title: str) -> None:
     """Decode `problems`: on a terminal as a live picture of the blocks, otherwise as text."""
     session = llm.session()
     for problem in problems:
@@ -107,11 +109,11 @@ def show(llm: LLM, problems: Items[tiny.Problem], console: Console, title: str) 
 def picture(session: Session, title: str) -> Group:
     """Return a picture of a session's requests, in order of arrival."""
     state = session.state
-    found = (state.find(number) for number in range(state.arrivals))
-    return Group(Text(title, style="bold"), *(sequence_view(sequence, state) for sequence in found if sequence is not None))
+    sequences = (state.find(number) for number in range(state.next_seq_id))
+    return Group(Text(title, style="bold"), *(sequence_view(sequence, state) for sequence in sequences if sequence is not None))
 
 
-def measured(problems: Items[tiny.Problem], device: str | None) -> list[Row]:
+def measured(problems: Sequence[tiny.Problem], device: str | None) -> list[FrontierRow]:
     """Measure each decoder at each value of its option."""
     points = [(decoder, value) for decoder in DECODERS for value in decoder.values]
     rows = (measure(decoder, value, problems, device, progress=False) for decoder, value in points)
@@ -123,7 +125,7 @@ def words(knob: str) -> str:
     return knob.removesuffix("_threshold").removesuffix("_bound")
 
 
-def print_table(rows: list[Row], console: Console) -> None:
+def print_table(rows: list[FrontierRow], console: Console) -> None:
     """Print a line per decoder, with figures for each value of its option, in 80 columns."""
     lines: list[tuple[str, ...]] = []
     for decoder in DECODERS:
@@ -133,15 +135,15 @@ def print_table(rows: list[Row], console: Console) -> None:
             (
                 decoder.label,
                 f"{words(decoder.knob)} {' '.join(str(row.value) for row in own)}",
-                " ".join(f"{100 * each.answer:3.0f}" for each in figures),
-                " ".join(f"{each.tokens_per_forward:.2f}" for each in figures),
+                " ".join(f"{100 * figure.answer:3.0f}" for figure in figures),
+                " ".join(f"{figure.tokens_per_forward:.2f}" for figure in figures),
             )
         )
-    made = Table("strategy", "option", "answers %", "tokens a forward", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table("strategy", "option", "answers %", "tokens per pass", box=SIMPLE_HEAD, pad_edge=False)
     for line in lines:
-        made.add_row(*line)
+        table.add_row(*line)
     console.print(f"{rows[0].figures.problems} held-out problems, decoded together. Each option has three values; the figures")
-    console.print("stand in their order: right answers, and tokens that one forward decides.")
-    console.print(made)
-    console.print("The more a strategy decides at once, the faster it is and the more often wrong.")
+    console.print("follow that order: right answers, and tokens unmasked per forward pass.")
+    console.print(table)
+    console.print("Unmasking more tokens per forward pass is faster, but less accurate.")
     console.print("--json prints all figures, README.md has them for 500 problems.")

@@ -57,8 +57,8 @@ def parser() -> ArgumentParser:
 def run(options: Namespace) -> int:
     """Answer, score, and print the table. Return 1 if a request was rejected or failed, else 0."""
     from ..engine.run_lock import check_free
+    from ..evaluate.answerer_pool import AnswererPool, Answering, Processes
     from ..evaluate.checkpoint import read
-    from ..evaluate.crews import Answering, Crew, Processes
     from ..evaluate.items import read_documents
     from ..evaluate.runner import evaluate
     from ..views.progress_bars import scoring_bar
@@ -69,12 +69,14 @@ def run(options: Namespace) -> int:
     check_free(Path(chosen.out))  # before loading the engine, which may take minutes
     total = sum(map(len, documents.values())) * len(chosen.grid)
     config = engine_config(engine)
-    told = {"engine": engine, "eval": asdict(chosen) | {"grid": options.grid}}
-    crew: Crew = Processes(config, chosen.workers, chosen.worker_timeout) if chosen.workers > 1 else Answering(loaded(config))
-    with closing(crew), scoring_bar(total, enabled=options.progress) as show:
-        evaluate(crew, chosen, documents, told=told, show=show)
+    given_options = {"engine": engine, "eval": asdict(chosen) | {"grid": options.grid}}
+    pool: AnswererPool = (
+        Processes(config, chosen.workers, chosen.worker_timeout) if chosen.workers > 1 else Answering(loaded(config))
+    )
+    with closing(pool), scoring_bar(total, enabled=options.progress) as show:
+        evaluate(pool, chosen, documents, given_options=given_options, show=show)
     result = read(Path(chosen.out))
-    return told_of(result, against, as_json=options.json)
+    return report(result, against, as_json=options.json)
 
 
 def loaded(config: EngineConfig) -> Any:
@@ -95,10 +97,11 @@ def split(options: Namespace) -> tuple[Any, dict[str, Any]]:
     return chosen, {name: value for name, value in vars(options).items() if name not in (*own_names(), *OWN)}
 
 
-def told_of(result: Any, against: Any, *, as_json: bool) -> int:
-    """Write the table into the folder of the run and print it. Return 1 if an answer failed, else 0.
+def report(result: Any, against: Any, *, as_json: bool) -> int:
+    """Write the table into the folder of the run and print it. Return 1 if an answer failed.
 
-    Raises ValueError, after the table without a comparison, for a reference run that cannot be compared.
+    Raises ValueError, after the table without a comparison, for a reference run that cannot be
+    compared.
     """
     from ..evaluate.checkpoint import RUN
     from ..evaluate.table import as_csv, lines_of, print_lines
@@ -106,7 +109,7 @@ def told_of(result: Any, against: Any, *, as_json: bool) -> int:
     try:
         lines = lines_of(result, against)
     except ValueError:  # the run is complete, so print its table before the reason why it cannot be compared
-        told_of(result, None, as_json=as_json)
+        report(result, None, as_json=as_json)
         raise
     rows = json_text([asdict(line) for line in lines])
     for name, text in zip(TABLE, (rows + "\n", as_csv(lines)), strict=True):

@@ -83,7 +83,7 @@ def strategy_rows() -> list[StrategyRow]:
     rows: list[StrategyRow] = []
     for name in strategies.available():
         model = next(iter(embedded_models_for(EngineConfig(decoding_strategy=name))), None)
-        value = strategies.SHELF.value(name)
+        value = strategies.PLUGINS.value(name)
         rows.append(StrategyRow(name, paragraphs(value)[0].splitlines()[0], model, flat(value)))
     return rows
 
@@ -92,11 +92,11 @@ def rule_rows() -> list[RuleRow]:
     """Return all available rules."""
     rows: list[RuleRow] = []
     for name in rules.available():
-        value = rules.SHELF.value(name)
-        said = paragraphs(value)
-        source = re.search(r"Sources?: (.*)", " ".join(" ".join(said).split()))
-        found = source[1] if source else ""
-        rows.append(RuleRow(name, said[0].splitlines()[0], found, papers(found), carriers(value), flat(value)))
+        value = rules.PLUGINS.value(name)
+        texts = paragraphs(value)
+        source = re.search(r"Sources?: (.*)", " ".join(" ".join(texts).split()))
+        source_text = source[1] if source else ""
+        rows.append(RuleRow(name, texts[0].splitlines()[0], source_text, papers(source_text), carriers(value), flat(value)))
     return rows
 
 
@@ -107,19 +107,21 @@ def papers(source: str) -> tuple[Paper, ...]:
 
 def carriers(rule: Rule) -> tuple[str, ...]:
     """Return the built-in strategies that accept a rule; a rule without `grids` needs a canvas."""
-    able: list[str] = []
+    names: list[str] = []
     for name in strategies.own():
-        value = strategies.SHELF.value(name)
+        value = strategies.PLUGINS.value(name)
         if "rule" in options_of(value) and (rule.grids or not isinstance(value, strategies.Blockwise)):
-            able.append(name)
-    return tuple(able)
+            names.append(name)
+    return tuple(names)
 
 
 def rules_markdown(rows: Iterable[RuleRow]) -> str:
     """Return the README's table of rules; links are relative to the README."""
     lines = ["| rule | idea | from | goes with |", "|---|---|---|---|"]
     for row in rows:
-        linked = (f"{each.title}, {each.year}, [arXiv {each.arxiv}](https://arxiv.org/abs/{each.arxiv})" for each in row.papers)
+        linked = (
+            f"{paper.title}, {paper.year}, [arXiv {paper.arxiv}](https://arxiv.org/abs/{paper.arxiv})" for paper in row.papers
+        )
         name = f"[`{row.name}`](docs/strategies/{row.name}.md)" if row.name in rules.own() else f"`{row.name}`"
         carried = ", ".join(f"`{carrier}`" for carrier in row.carriers)
         cells = (name, row.summary.rstrip("."), "; ".join(linked) or row.source, carried)
@@ -140,8 +142,8 @@ def run_strategies(options: Namespace) -> int:
         if options.matrix:
             raise ValueError("--matrix is about all strategies: leave the name out")
         with searched(Path.cwd()):
-            held = {} if options.rule is None else {"rule": rules.SHELF.value(options.rule)}
-            value = with_options(strategies.SHELF.value(options.name), held)
+            rule_field = {} if options.rule is None else {"rule": rules.PLUGINS.value(options.rule)}
+            value = with_options(strategies.PLUGINS.value(options.name), rule_field)
         return print_options(list(parts_of(value)), as_json=options.json)
     if options.matrix:
         return print_matrix(as_json=options.json)
@@ -173,7 +175,7 @@ def run_rules(options: Namespace) -> int:
         raise ValueError("--markdown is the list of all rules as a table: leave out NAME and --json")
     if options.name is not None:
         with searched(Path.cwd()):
-            value = rules.SHELF.value(options.name)
+            value = rules.PLUGINS.value(options.name)
         return print_options(list(parts_of(value)), as_json=options.json)
     rows = rule_rows()
     if options.markdown:
@@ -247,8 +249,8 @@ def _fitting(title: str, heading: str, faults: Mapping[str, Mapping[str, str]]) 
     fits."""
     table = Table(heading, "decodes with", "and not with", title=title)
     for name in next(iter(faults.values())):
-        able = [strategy for strategy, against in faults.items() if not against[name]]
-        table.add_row(name, ", ".join(able), ", ".join(strategy for strategy in faults if strategy not in able))
+        names = [strategy for strategy, against in faults.items() if not against[name]]
+        table.add_row(name, ", ".join(names), ", ".join(strategy for strategy in faults if strategy not in names))
     return table
 
 

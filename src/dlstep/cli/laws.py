@@ -16,7 +16,7 @@ from .options import new_parser
 from .parser import ArgumentParser, Namespace
 
 if TYPE_CHECKING:
-    from ..testing.trial import Limits, Verdict
+    from ..testing.trial import LawVerdict, TrialLimits
 
 EXAMPLES = """
     dlstep laws my_strategy.py
@@ -60,26 +60,26 @@ def run(options: Namespace) -> int:
     for name in ("case_timeout", "shrink_timeout", "law_timeout"):
         if not 0.01 <= options[name] <= 1e6:
             raise ValueError(f"--{name} must be at least 0.01 and at most 1000000 seconds, got {options[name]}")
-    from ..testing.trial import KNOWN, Limits
+    from ..testing.trial import KNOWN, TrialLimits
 
     only = [options.only] if isinstance(options.only, str) else options.only
     for name in only or []:
         if name not in KNOWN:
             raise ValueError(f"law {name!r} is unknown: choose from {', '.join(KNOWN)}")
     chosen = [name for name in KNOWN if only is None or name in only]
-    limits = Limits(options.examples, options.seed, options.case_timeout, options.shrink_timeout, options.law_timeout)
-    with Report(limits, json=options.json) as report:
+    limits = TrialLimits(options.examples, options.seed, options.case_timeout, options.shrink_timeout, options.law_timeout)
+    with TrialReport(limits, json=options.json) as report:
         _try(options.name, chosen, limits, report)
     if options.json:
         print(json_text(report.rows))
     return 1 if any(row["failure"] for row in report.rows) else 0
 
 
-def _try(name: str, laws: list[str], limits: "Limits", report: "Report") -> None:
+def _try(name: str, laws: list[str], limits: "TrialLimits", report: "TrialReport") -> None:
     """Try the laws in a worker process, because user code may stop or crash its process; report
     each message."""
     from ..testing.failures import dumped_frames
-    from ..testing.trial import Finished, Refused, serve
+    from ..testing.trial import Finished, TrialRefused, serve
 
     with TemporaryDirectory() as folder:
         dump = Path(folder, "stack")
@@ -88,7 +88,7 @@ def _try(name: str, laws: list[str], limits: "Limits", report: "Report") -> None
         try:
             while not isinstance(message := worker.receive(2 * limits.case_timeout + spare), Finished):
                 spare = SILENT_SECONDS
-                if isinstance(message, Refused):
+                if isinstance(message, TrialRefused):
                     raise report.refusal(message.reason)
                 report.take(message)
         except WorkerDied as died:
@@ -101,7 +101,7 @@ def _try(name: str, laws: list[str], limits: "Limits", report: "Report") -> None
             worker.end()
 
 
-class Report:
+class TrialReport:
     """The output of a trial: a line per finished law, and one updated in place for the current law.
 
     If stderr is not a terminal, a line is printed each time a law has run for another
@@ -112,7 +112,7 @@ class Report:
         json: Whether stdout is only for the rows; everything else then goes to stderr.
     """
 
-    def __init__(self, limits: "Limits", *, json: bool) -> None:
+    def __init__(self, limits: "TrialLimits", *, json: bool) -> None:
         self.rows: list[dict[str, Any]] = []
         self._limits = limits
         self._live = live = Console(stderr=True)
@@ -123,11 +123,11 @@ class Report:
         self._shares = self._terminal and (json or Console().is_terminal)
         self._console = live if self._shares else Console(stderr=json)
         self._subject = self._law = self._summary = ""
-        self._began = self._said = 0.0
+        self._began = self._last_line = 0.0
         self._shrinking = False
         self._warned: set[str] = set()
 
-    def __enter__(self) -> "Report":
+    def __enter__(self) -> "TrialReport":
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -136,7 +136,7 @@ class Report:
 
     def take(self, message: object) -> None:
         """Show one message of the trial."""
-        from ..testing.trial import Began, Counted, Opened, Verdict
+        from ..testing.trial import Began, Counted, LawVerdict, Opened
 
         match message:
             case Opened():
@@ -147,18 +147,18 @@ class Report:
                 self._begin(message.law, message.summary)
             case Counted():
                 self._count(message.cases, shrinking=message.shrinking)
-            case Verdict():
+            case LawVerdict():
                 self._judge(message)
             case _:
                 raise TypeError(f"unknown message {message!r}")
 
     def died(self, failure: str, name: str) -> None:
         """Show that the process of the trial ended before a verdict."""
-        from ..testing.trial import Verdict
+        from ..testing.trial import LawVerdict
 
         if not self._law:
             raise self.refusal(f"{name} cannot be loaded: {failure}")
-        self._judge(Verdict(0, failure, last=True))
+        self._judge(LawVerdict(0, failure, last=True))
 
     def refusal(self, reason: str) -> ValueError:
         """Print the frames after the first line of a reason, and return the error to raise."""
@@ -169,7 +169,7 @@ class Report:
 
     def _begin(self, law: str, summary: str) -> None:
         self._law, self._summary = law, summary
-        self._began = self._said = monotonic()
+        self._began = self._last_line = monotonic()
         self._shrinking = False
         for task in self._bar.task_ids:
             self._bar.remove_task(task)
@@ -184,13 +184,13 @@ class Report:
         elif shrinking and not self._shrinking:
             most = f"at most {self._limits.shrink_timeout:g} s"
             self._print(f"          {self._law}: a case failed; shrinking it, {most}", self._live)
-        elif monotonic() - self._said >= PLAIN_SECONDS and not shrinking:
-            self._said = monotonic()
-            spent = f"{self._said - self._began:.0f} s"
+        elif monotonic() - self._last_line >= PLAIN_SECONDS and not shrinking:
+            self._last_line = monotonic()
+            spent = f"{self._last_line - self._began:.0f} s"
             self._print(f"          {self._law}: {cases} of {self._limits.examples} cases, {spent}", self._live)
         self._shrinking = shrinking
 
-    def _judge(self, verdict: "Verdict") -> None:
+    def _judge(self, verdict: "LawVerdict") -> None:
         tried = f", in the {verdict.cases} of {self._limits.examples} cases that {self._limits.law_timeout:g} s allowed"
         more = f"{tried} (--law_timeout)" if verdict.out_of_time and not verdict.failure else ""
         self._print(f"  {'broken' if verdict.failure else 'holds '}  {self._law}{more}")

@@ -4,7 +4,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence as Items
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -53,7 +53,7 @@ COMMANDS = {
     "models": ("List families of models, or check a checkpoint.", "models"),
     "replay": ("Re-execute a saved trace without a model.", "inspect:replay"),
     "view": ("Write a recording or a trace as a page that opens without a server.", "view"),
-    "simulate": ("Simulate fleets of 1 to 1,000 replicas in virtual time.", "simulate"),
+    "simulate": ("Simulate 1 to 1,000 replicas in virtual time.", "simulate"),
     "bench": ("Measure host cost, decode steps, kernels or a server.", "bench"),
 }
 WITH_STRATEGY = ("generate", "serve", "batch", "eval", "tune")  # commands with the options of a strategy
@@ -79,49 +79,50 @@ def top_parser() -> ArgumentParser:
     return listing(parser, "command", {name: summary for name, (summary, _) in COMMANDS.items()})
 
 
-def command_of(arguments: Items[str]) -> tuple[Namespace, Run]:
+def command_of(arguments: Sequence[str]) -> tuple[Namespace, Run]:
     """Return the parsed options and the function to call with them. Raises ValueError for invalid
     ones."""
     command, rest = (arguments[0], arguments[1:]) if arguments else ("", arguments)
     if command not in COMMANDS:
         top_parser().parse_args(arguments[:1])
         raise ValueError(f"dlstep needs a command: give one of {', '.join(COMMANDS)}")
-    module, _, which = COMMANDS[command][1].partition(":")
-    found = import_module(f".{module}", __package__)
-    if kinds := getattr(found, "KINDS", None):
-        return kind_of(found, kinds, command, rest)
+    module_name, _, which = COMMANDS[command][1].partition(":")
+    module = import_module(f".{module_name}", __package__)
+    if kinds := getattr(module, "KINDS", None):
+        return kind_of(module, kinds, command, rest)
     if command == "serve":
-        rest = found.with_model_named(rest)
-    parser = getattr(found, f"{which}_parser" if which else "parser")()
+        rest = module.with_model_named(rest)
+    parser = getattr(module, f"{which}_parser" if which else "parser")()
     if command in WITH_STRATEGY:
         from .strategy_options import add_strategy_options
 
         add_strategy_options(parser, rest)
-    return parser.parse_args(rest), getattr(found, f"run_{which}" if which else "run")
+    return parser.parse_args(rest), getattr(module, f"run_{which}" if which else "run")
 
 
-def kind_of(found: Any, kinds: Kinds, command: str, arguments: Items[str]) -> tuple[Namespace, Run]:
-    """Return the same for a command with several kinds, in the module `found`."""
+def kind_of(module: Any, kinds: Kinds, command: str, arguments: Sequence[str]) -> tuple[Namespace, Run]:
+    """Return the same for a command with several kinds, which `module` defines."""
     if command == "bench":
-        found.refuse_moved(arguments)
-    if kind := next((each for each in arguments if each in kinds), None):
+        module.refuse_moved(arguments)
+    if kind := next((word for word in arguments if word in kinds), None):
         _, make, run = kinds[kind]
         place = arguments.index(kind)
         return make().parse_args([*arguments[:place], *arguments[place + 1 :]]), run
-    parser = listing(found.parser(), "kind", {name: summary for name, (summary, _, _) in kinds.items()})
+    parser = listing(module.parser(), "kind", {name: summary for name, (summary, _, _) in kinds.items()})
     options = parser.parse_args(arguments)
-    if not hasattr(found, "run"):
+    if not hasattr(module, "run"):
         raise ValueError(f"dlstep {command} needs a kind: give one of {', '.join(kinds)}")
-    return options, found.run
+    return options, module.run
 
 
-def underscored(arguments: Items[str]) -> list[str]:
-    """Return the arguments with underscores in option names: `--max-tokens` becomes `--max_tokens`."""
+def underscored(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with underscores in option names: `--max-tokens` becomes
+    `--max_tokens`."""
     names = [argument.partition("=") if argument.startswith("--") else ("", "", argument) for argument in arguments]
     return [f"{name[:2]}{name[2:].replace('-', '_')}{equals}{value}" for name, equals, value in names]
 
 
-def main(arguments: Items[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     The exit code is 0, 1 if an answer or a check failed, 2 for an invalid request, 130 for Ctrl-C,
@@ -144,7 +145,7 @@ def main(arguments: Items[str] | None = None) -> int:
         raise
 
 
-def _run(arguments: Items[str]) -> int:
+def _run(arguments: Sequence[str]) -> int:
     """Return the exit code of a command, and print errors as one line on stderr."""
     try:
         options, run = parsed(arguments)
@@ -154,8 +155,8 @@ def _run(arguments: Items[str]) -> int:
     except (ValueError, OSError, DlstepError) as error:
         if raised_elsewhere(error):
             raise
-        said = shortened(" ".join(str(error).split()))
-        print(f"dlstep: error: {printable(said)}", file=sys.stderr)
+        message = shortened(" ".join(str(error).split()))
+        print(f"dlstep: error: {printable(message)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("dlstep: interrupted", file=sys.stderr)
@@ -175,7 +176,7 @@ def raised_elsewhere(error: BaseException) -> bool:
     return False
 
 
-def parsed(arguments: Items[str]) -> tuple[Namespace, Run]:
+def parsed(arguments: Sequence[str]) -> tuple[Namespace, Run]:
     """Return the parsed options and the function to call with them. Raises ValueError for invalid
     ones."""
     for number, argument in enumerate(arguments, 1):

@@ -91,10 +91,10 @@ def pins_of(options: Namespace) -> dict[int, Any]:
 
     Raises ValueError if it is not a mapping of offsets.
     """
-    given = options.pinned
-    if not isinstance(given, dict) or not all(re.fullmatch("-?[0-9]{1,18}", str(offset)) for offset in given):
-        raise ValueError(f"--pinned takes offsets in the answer with an id or a text each, like '{PINS}', got {short(given)}")
-    return {int(offset): what for offset, what in given.items()}
+    pins = options.pinned
+    if not isinstance(pins, dict) or not all(re.fullmatch("-?[0-9]{1,18}", str(offset)) for offset in pins):
+        raise ValueError(f"--pinned takes offsets in the answer with an id or a text each, like '{PINS}', got {short(pins)}")
+    return {int(offset): token for offset, token in pins.items()}
 
 
 def sampling_params(options: Namespace) -> SamplingParams:

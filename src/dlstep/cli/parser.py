@@ -3,7 +3,7 @@ files."""
 
 import argparse
 import functools
-from collections.abc import Mapping, Sequence as Items
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from textwrap import fill, indent
@@ -42,10 +42,14 @@ def shown(hint: Any) -> str:
 def in_words(hint: Any) -> str:
     """Return a description of the values that a type allows."""
     members = kinds(hint)
-    said = [words for kind, words in WORDS.items() if kind in members or any(get_origin(each) is kind for each in members)]
-    said += [f"one of {', '.join(map(repr, get_args(each)))}" for each in members if get_origin(each) is Literal]
-    said += [f"a list like {SHORT.get(get_args(each)[0], '[1,2]')}" for each in members if get_origin(each) in (list, tuple)]
-    return " or ".join(said + ["null"] * (NoneType in members))
+    alternatives = [
+        words for kind, words in WORDS.items() if kind in members or any(get_origin(each) is kind for each in members)
+    ]
+    alternatives += [f"one of {', '.join(map(repr, get_args(each)))}" for each in members if get_origin(each) is Literal]
+    alternatives += [
+        f"a list like {SHORT.get(get_args(each)[0], '[1,2]')}" for each in members if get_origin(each) in (list, tuple)
+    ]
+    return " or ".join(alternatives + ["null"] * (NoneType in members))
 
 
 def fitted(value: Any, hint: Any) -> Any:
@@ -65,10 +69,10 @@ def fitted(value: Any, hint: Any) -> Any:
     raise TypeError(f"{value!r} is not of type {hint}")
 
 
-class Store(argparse.Action):
+class StoreOption(argparse.Action):
     """An action that stores a typed value. Lists also have an option `--name+`, which appends."""
 
-    def __init__(self, option_strings: Items[str], dest: str, *, type: Any = str, **options: Any) -> None:
+    def __init__(self, option_strings: Sequence[str], dest: str, *, type: Any = str, **options: Any) -> None:
         members = kinds(type)
         words = get_args(type) if get_origin(type) is Literal else ("true", "false") if bool in members else ()
         if words and options.get("nargs") != 0:
@@ -86,29 +90,29 @@ class Store(argparse.Action):
         if values is not None:  # None: an optional positional argument was omitted
             self.take(namespace, True if self.nargs == 0 else values, option_string or "")
 
-    def take(self, namespace: Any, given: Any, flag: str, *, loaded: bool = False) -> None:
+    def take(self, namespace: Any, raw: Any, flag: str, *, loaded: bool = False) -> None:
         """Set the option to a value, or append to it if the flag ends with +."""
-        several = self.nargs == "+" and (given if isinstance(given, list) else [given])
-        value = [self.read(each, loaded) for each in several] if several else self.read(given, loaded)
+        several = self.nargs == "+" and (raw if isinstance(raw, list) else [raw])
+        value = [self.read(each, loaded) for each in several] if several else self.read(raw, loaded)
         if flag.endswith("+"):
             both = (getattr(namespace, self.dest), value)
             value = [item for each in both for item in (each if isinstance(each, list) else [each])]
         setattr(namespace, self.dest, value)
 
-    def read(self, given: Any, loaded: bool) -> Any:
+    def read(self, raw: Any, loaded: bool) -> Any:
         """Return the value of a command-line text, or of a value `loaded` from a file.
 
         Raises ValueError if it does not have the option's type.
         """
-        values = [given]
-        if isinstance(given, str) and given:
+        values = [raw]
+        if isinstance(raw, str) and raw:
             with suppress(yaml.YAMLError, ValueError, RecursionError):
-                meaning = yaml_file.load(given)
-                values = [given] if isinstance(meaning, str) else [given, meaning] if loaded else [meaning, given]
+                meaning = yaml_file.load(raw)
+                values = [raw] if isinstance(meaning, str) else [raw, meaning] if loaded else [meaning, raw]
         for value in values:
             with suppress(TypeError):
                 return fitted(value, self.hint)
-        raise ValueError(f"--{self.dest} takes {in_words(self.hint)}, got {given!r}")
+        raise ValueError(f"--{self.dest} takes {in_words(self.hint)}, got {raw!r}")
 
 
 class ConfigFile(argparse.Action):
@@ -131,10 +135,11 @@ class PrintConfig(argparse.Action):
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """A formatter that keeps the line breaks of examples and shows each option's type and default."""
+    """A formatter that keeps the line breaks of examples and shows each option's type and
+    default."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        if not isinstance(action, Store):
+        if not isinstance(action, StoreOption):
             return action.help
         default = "null" if action.default is None else str(action.default).replace("%", "%%")
         facts = ["required"] if action.needed else []
@@ -152,13 +157,13 @@ class ArgumentParser(argparse.ArgumentParser):
     """
 
     def __init__(self, usage: str, summary: str = "", examples: str = "", *, partial: bool = False) -> None:
-        self.owners: Mapping[str, Items[str]] = {}
+        self.owners: Mapping[str, Sequence[str]] = {}
         self.partial, self.prints = partial, False
         description = f"{fill(summary, WIDTH)}\n\nexamples:\n{indent(examples, '  ')}"
         prog = " ".join(takewhile(str.islower, usage.partition(" [")[0].split()))
         super().__init__(prog, usage, description, formatter_class=HelpFormatter, add_help=False)
-        switch = functools.partial(Store, type=bool, nargs=0, default=False)
-        for name, action in ((None, Store), ("store_true", switch), ("config", ConfigFile), ("print", PrintConfig)):
+        switch = functools.partial(StoreOption, type=bool, nargs=0, default=False)
+        for name, action in ((None, StoreOption), ("store_true", switch), ("config", ConfigFile), ("print", PrintConfig)):
             self.register("action", name, action)
         if not partial:
             self.add_argument("-h", "--help", action="help", help="Show this help message and exit.")
@@ -174,21 +179,21 @@ class ArgumentParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
 
-    def action_of(self, name: object) -> Store | None:
+    def action_of(self, name: object) -> StoreOption | None:
         """Return the action of an option or a positional argument, or None if it does not exist."""
         positionals = {action.dest: action for action in self._get_positional_actions()}
-        found = self._option_string_actions.get(f"--{name}", positionals.get(str(name)))
-        return found if isinstance(found, Store) else None
+        action = self._option_string_actions.get(f"--{name}", positionals.get(str(name)))
+        return action if isinstance(action, StoreOption) else None
 
     def names(self) -> list[str]:
         """Return the names of all options."""
-        return [action.dest for action in self._actions if isinstance(action, Store) and action.option_strings]
+        return [action.dest for action in self._actions if isinstance(action, StoreOption) and action.option_strings]
 
     def get_defaults(self) -> dict[str, Any]:
         """Return the default of every option."""
-        return {action.dest: action.default for action in self._actions if isinstance(action, Store)}
+        return {action.dest: action.default for action in self._actions if isinstance(action, StoreOption)}
 
-    def parse_args(self, args: Items[str], namespace: Any = None) -> Any:  # type: ignore[override]
+    def parse_args(self, args: Sequence[str], namespace: Any = None) -> Any:  # type: ignore[override]
         """Return the parsed options. Raises ValueError for invalid, unknown and missing ones."""
         options, unknown = self.parse_known_args(args, namespace or Namespace())
         missing = next((each for each in self._actions if getattr(each, "needed", False) and options[each.dest] is None), None)

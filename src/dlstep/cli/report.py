@@ -43,26 +43,26 @@ def run(options: Namespace) -> int:
     from ..evaluate.table import lines_of, print_lines
 
     check(options)
-    found = read(Path(options.folder))
-    if not found.rows:
+    result = read(Path(options.folder))
+    if not result.rows:
         raise ValueError(f"the run in {options.folder} has no answers yet")
     against = None if options.against is None else read(Path(options.against))
-    lines = lines_of(found, against)
+    lines = lines_of(result, against)
     if options.show is not None:
         return show(options, Console())
     if options.html is not None:
-        if names := untraced(found, options.steps):
-            shown(found, names)
-        Path(options.html).write_text(report_html(found, lines), encoding="utf-8")
+        if names := untraced(result, options.steps):
+            shown(result, names)
+        Path(options.html).write_text(report_html(result, lines), encoding="utf-8")
         return 0
     if options.json:
         print(json_text([asdict(line) for line in lines]))
         return 0
     console = Console()
-    said = f"{found.asked['key']['engine']['model']}: {len(found.rows)} of {found.expected} answers in {found.folder}"
-    console.print(said, markup=False, highlight=False, soft_wrap=True)
+    summary = f"{result.settings['key']['engine']['model']}: {len(result.rows)} of {result.expected} answers in {result.folder}"
+    console.print(summary, markup=False, highlight=False, soft_wrap=True)
     print_lines(lines, console)
-    for line in report_lines(found, MOST if options.most is None else options.most):
+    for line in report_lines(result, MOST if options.most is None else options.most):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     return 0
 
@@ -77,8 +77,8 @@ def check(options: Namespace) -> None:
         raise ValueError(f"--{kinds[0]} and --{kinds[1]} do not go together: give one of them")
     for name, needs in (("steps", ["html"]), ("most", [])):
         if options[name] and kinds != needs:
-            given = f"next to --{kinds[0]}" if kinds else f"without --{needs[0]}"
-            raise ValueError(f"--{name} does nothing {given}: leave it out")
+            context = f"next to --{kinds[0]}" if kinds else f"without --{needs[0]}"
+            raise ValueError(f"--{name} does nothing {context}: leave it out")
 
 
 def show(options: Namespace, console: Console) -> int:
@@ -87,9 +87,9 @@ def show(options: Namespace, console: Console) -> int:
     from ..evaluate.report import row_named, shown, trace_path
     from ..views import answer_text, legend
 
-    found = read(Path(options.folder))
-    row = row_named(found, options.show)
-    (trace,) = shown(found, [options.show])
+    result = read(Path(options.folder))
+    row = row_named(result, options.show)
+    (trace,) = shown(result, [options.show])
     console.print(Text(f"{options.show}: {row['found']!r}, expected {row['gold']!r}"))
     console.print(legend(("final", "held", "open", "masked")))
     steps = 0
@@ -98,6 +98,6 @@ def show(options: Namespace, console: Console) -> int:
         if sequence is not None and sequence.steps > steps:
             steps = sequence.steps
             console.print(Text(f"{steps:3} "), answer_text(sequence, state, prompt=False), sep="")
-    path = trace_path(found.folder, options.show)
+    path = trace_path(result.folder, options.show)
     console.print(Text(f"{counted(steps, 'step')}; the trace is in {path}, `dlstep replay {path}` checks it"), soft_wrap=True)
     return 0

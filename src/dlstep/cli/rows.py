@@ -1,7 +1,7 @@
 """Rows of measurements: progress during the measurement, then a table or JSON."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence as Items
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -43,18 +43,18 @@ def facts(row: Any) -> str:
     return ", ".join(f"{name} {value}" for name, value in asdict(row).items() if isinstance(value, str | int))
 
 
-def report(rows: Iterable[Any], columns: Items[str] = (), *, as_json: bool) -> int:
+def report(rows: Iterable[Any], columns: Sequence[str] = (), *, as_json: bool) -> int:
     """Print rows as JSON, or as a table of some columns. Return 1 if a check of a row failed, else
     0."""
-    found: list[Row] = [row if isinstance(row, dict) else asdict(row) for row in rows]
+    values: list[Row] = [row if isinstance(row, dict) else asdict(row) for row in rows]
     if as_json:
-        print(json_text(found))
+        print(json_text(values))
     else:
-        print_rows(found, columns)
-    return int(any(row.get(name) is False for row in found for name in CHECKS))
+        print_rows(values, columns)
+    return int(any(row.get(name) is False for row in values for name in CHECKS))
 
 
-def print_rows(rows: Items[Row], columns: Items[str] = ()) -> None:
+def print_rows(rows: Sequence[Row], columns: Sequence[str] = ()) -> None:
     """Print a narrow table for 80 columns, whose headings may wrap between words.
 
     Without `columns`, all are shown.

@@ -1,6 +1,6 @@
 """`dlstep serve`: an HTTP server for OpenAI clients."""
 
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,7 +31,7 @@ NEEDED = ("fastapi", "openai", "prometheus_client", "uvicorn")
 ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in OF_STRATEGY)
 
 
-def with_model_named(arguments: Items[str]) -> Items[str]:
+def with_model_named(arguments: Sequence[str]) -> Sequence[str]:
     """Return the arguments of `serve` with a leading model converted to `--model`."""
     return ["--model", *arguments] if arguments and not arguments[0].startswith("-") else arguments
 
@@ -72,13 +72,13 @@ def run(options: Namespace) -> int:
     if missing:
         raise ValueError(f"dlstep serve needs {', '.join(missing)}: pip install 'dlstep[serve]'")
     names = [field.name for field in fields(ServeOptions)]
-    given: dict[str, Any] = {name: options[name] for name in names}
+    server_values: dict[str, Any] = {name: options[name] for name in names}
     for name in ("allowed_hosts", "allowed_origins"):
-        given[name] = tuple(given[name]) if isinstance(given[name], list) else (given[name],)
-    given_engine = {name: value for name, value in vars(options).items() if name not in (*names, "config", "open")}
-    given_engine["buffer_policy"] = _policy(options.buffer_policy)
-    config = engine_config(given_engine)
-    server_options = ServeOptions(**given)
+        server_values[name] = tuple(server_values[name]) if isinstance(server_values[name], list) else (server_values[name],)
+    engine_values = {name: value for name, value in vars(options).items() if name not in (*names, "config", "open")}
+    engine_values["buffer_policy"] = _policy(options.buffer_policy)
+    config = engine_config(engine_values)
+    server_options = ServeOptions(**server_values)
     from ..serve.http.server import serve
 
     return serve(config, server_options, opens=options.open)

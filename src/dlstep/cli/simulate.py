@@ -1,7 +1,7 @@
-"""`dlstep simulate`: fleets of replicas in virtual time."""
+"""`dlstep simulate`: replicas in virtual time."""
 
 import sys
-from collections.abc import Iterable, Sequence as Items
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
@@ -16,10 +16,10 @@ from .parser import ArgumentParser, Namespace
 from .rows import print_rows
 
 if TYPE_CHECKING:
-    from ..simulate.figures import Figures, Fleet, Traffic
-    from ..simulate.served import Comparison
-    from ..simulate.sizing import Target
-    from ..simulate.work import Answered
+    from ..simulate.figures import Figures, SimulatedReplicas, Traffic
+    from ..simulate.served import PredictionError
+    from ..simulate.sizing import LatencyTarget
+    from ..simulate.work import MeasuredAnswer
 
 EXAMPLES = """
     dlstep simulate
@@ -34,10 +34,10 @@ EXAMPLES = """
 """
 SUMMARY = (
     "Throughput, latency, prefix hits and busy time of 1 to 1,000 replicas, in virtual time: each is the real scheduler with "
-    "scripted samples, and requests are placed as `dlstep serve --replicas` does it. Times of forwards are given, or fitted to "
-    "rows of `dlstep bench serve` at two rates; --against shows what they predict of a third. --total_rate with --target "
-    "searches for the fewest replicas that meet a latency target. Give the options of the engine that was measured; the "
-    "defaults are those of the embedded model."
+    "scripted samples, and requests are placed as `dlstep serve --replicas` does it. Times of forward passes are given, or "
+    "fitted to rows of `dlstep bench serve` at two rates; --against shows what they predict of a third. --total_rate with "
+    "--target searches for the fewest replicas that meet a latency target. Give the options of the engine that was measured; "
+    "the defaults are those of the embedded model."
 )
 CURVE = ("replicas", "requests", "tokens_per_s", "latency_p50", "latency_p95", "latency_p99", "queue_p95", "hit_rate", "busy")
 COSTS = {"forward_ms": 5.0, "row_us": 20.0, "request_us": 0.0, "context_ns": 0.0, "delay_ms": 0.0}
@@ -61,30 +61,30 @@ SECONDS, MOST = 20.0, 1000  # defaults of --seconds and --most_replicas
 
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep simulate`."""
-    made = new_parser("dlstep simulate [options]", SUMMARY, EXAMPLES)
-    add = made.add_argument
+    options = new_parser("dlstep simulate [options]", SUMMARY, EXAMPLES)
+    add = options.add_argument
     add("--fit", type=str, nargs="+", default=None, metavar="FILE", help="Fit to rows of `dlstep bench serve --json`.")
     add("--against", type=str, nargs="+", default=None, metavar="FILE", help="Rows to predict, with --fit.")
     for name, text in (
-        ("forward_ms", "Milliseconds of a forward"), ("row_us", "Microseconds of each row that it feeds"),
-        ("request_us", "Microseconds of each request in it"), ("context_ns", "Nanoseconds of each position looked back on"),
+        ("forward_ms", "Milliseconds of a forward pass"), ("row_us", "Microseconds of each row that it feeds"),
+        ("request_us", "Microseconds of each request in it"), ("context_ns", "Nanoseconds of each position of context"),
         ("delay_ms", "Milliseconds that a request takes outside of the engine"),
     ):  # fmt: skip
         add(f"--{name}", type=float | None, default=None, help=f"{text}; None: {COSTS[name]:g}.")
     lengths = (
-        "Lengths and forwards of answers: rows of `dlstep bench serve --json`, a saved trace, or the name of an embedded "
+        "Lengths and forward passes of answers: rows of `dlstep bench serve --json`, a saved trace, or the name of an embedded "
         "model, which then decodes some of its stories. None: those of --fit."
     )
     add("--answers", type=str | None, default=None, metavar="FILE", help=lengths)
-    load_group = made.add_argument_group("load")
+    load_group = options.add_argument_group("load")
     add = load_group.add_argument
     add("--replicas", type=list[int] | int | None, default=None, help="Rows of the curve; None: 1, 2, 5 and so on to 1000.")
     add("--rate", type=float | None, default=None, help=f"Requests a second for each replica; None: {RATE:g}.")
     add(
         "--total_rate", type=float | None, default=None, help="Requests a second for all replicas together, in place of --rate."
     )
-    wanted = "Search for the fewest replicas within this latency: seconds of p50, p95 or p99, such as p95=0.5."
-    add("--target", type=str | None, default=None, metavar="p95=SECONDS", help=wanted)
+    searched = "Search for the fewest replicas within this latency: seconds of p50, p95 or p99, such as p95=0.5."
+    add("--target", type=str | None, default=None, metavar="p95=SECONDS", help=searched)
     add("--most_replicas", type=int | None, default=None, help=f"With --target: the most replicas to try; None: {MOST}.")
     add("--seconds", type=float | None, default=None, help=f"With --total_rate: seconds of arrivals; None: {SECONDS:g}.")
     add("--requests", type=int, default=20, help="Requests in all for each replica.")
@@ -94,19 +94,19 @@ def parser() -> ArgumentParser:
     add("--system_tokens", type=int, default=0, help="Tokens of each such text.")
     add("--zipf", type=float, default=1.0, help="The k-th text is 1/k**zipf times as frequent as the first.")
     add("--seed", type=int, default=0, help="Seed of arrivals and answers.")
-    engine = made.add_argument_group("engine")
+    engine = options.add_argument_group("engine")
     add = engine.add_argument
-    add("--decoding_strategy", type=str, default="multi_bd", help="Name of a strategy whose rule takes sure positions.")
+    add("--decoding_strategy", type=str, default="multi_bd", help="Name of a strategy whose rule unmasks sure positions.")
     add("--options", type=dict[str, Any], default=OPTIONS, metavar="JSON", help="Its options.")
     for name, default in BUDGETS.items():
         add(f"--{name}", type=int, default=default, help="As of the engine.")
-    step = made.add_argument_group("instead: a step of tensor parallelism")
+    step = options.add_argument_group("instead: a step of tensor parallelism")
     step.add_argument("--shape", type=str | None, default=None, help="Bytes and all-reduces of a step of, like, sdar-8b.")
     step.add_argument("--gpus", type=list[int] | int | None, default=None, help="Numbers of GPUs; None: 1, 2, 4 and 8.")
     step.add_argument("--rows", type=list[int] | int | None, default=None, help="Rows of the step; None: 130, 1040 and 4174.")
-    made.add_argument("--json", action="store_true", help="Print JSON, and nothing else, on stdout.")
-    made.add_argument("--plot", type=str | None, default=None, metavar="FILE", help="Draw the curve into this file.")
-    return made
+    options.add_argument("--json", action="store_true", help="Print JSON, and nothing else, on stdout.")
+    options.add_argument("--plot", type=str | None, default=None, metavar="FILE", help="Draw the curve into this file.")
+    return options
 
 
 def run(options: Namespace) -> int:
@@ -122,24 +122,24 @@ def run(options: Namespace) -> int:
 
         check_plot(path=Path(options.plot))
     targets = () if options.target is None else parse_targets(options.target)
-    fleet, answers, comparisons = _fleet(options)
+    simulated, answers, comparisons = _simulated(options)
     traffic = _traffic(options, answers)
     if not options.json:
-        _say(fleet, comparisons)
+        _print_costs(simulated, comparisons)
     if targets:
-        rows, verdict = _searched(fleet, traffic, targets, _or(options.most_replicas, MOST))
+        rows, verdict = _searched(simulated, traffic, targets, _or(options.most_replicas, MOST))
     else:
         replicas = REPLICAS if options.replicas is None else _listed(options.replicas)
-        rows, verdict = list(_followed(curve(fleet, traffic, replicas))), None
+        rows, verdict = list(_followed(curve(simulated, traffic, replicas))), None
     if options.plot is not None and rows:
         from ..simulate.plot import plot_curve
 
         plot_curve(rows, Path(options.plot))
     if options.json:
-        told = {"cost": asdict(fleet.cost), "delay": fleet.delay, "tail": fleet.tail, "rate": traffic.rate}
-        told |= {"total": traffic.seconds is not None, "against": [asdict(each) for each in comparisons]}
-        told |= {"curve": [asdict(row) for row in rows]}
-        print(json_text(told if verdict is None else {**told, "target": options.target, "replicas": verdict.replicas}))
+        report = {"cost": asdict(simulated.cost), "delay": simulated.delay, "tail": simulated.tail, "rate": traffic.rate}
+        report |= {"total": traffic.seconds is not None, "against": [asdict(comparison) for comparison in comparisons]}
+        report |= {"curve": [asdict(row) for row in rows]}
+        print(json_text(report if verdict is None else {**report, "target": options.target, "replicas": verdict.replicas}))
     else:
         _print_curve(rows, traffic, verdict)
     return int(verdict is not None and verdict.replicas is None)
@@ -149,7 +149,7 @@ def _or(value: Any, default: Any) -> Any:
     return default if value is None else value
 
 
-def _traffic(options: Namespace, answers: "tuple[Answered, ...]") -> "Traffic":
+def _traffic(options: Namespace, answers: "tuple[MeasuredAnswer, ...]") -> "Traffic":
     """Return the load of a simulation. Raises ValueError if a request would be truncated or
     refused."""
     from ..simulate.figures import Traffic
@@ -162,12 +162,12 @@ def _traffic(options: Namespace, answers: "tuple[Answered, ...]") -> "Traffic":
     beginning = beginnings.tokens if beginnings.count else 0
     most = max(answer.prompt + beginning + max(limit, answer.tokens) for answer in answers)
     if most > options.max_model_len:
-        told = f"--max_model_len {options.max_model_len} is less than the {most} tokens of a prompt with its answer"
-        raise ValueError(f"{told}: raise it")
+        message = f"--max_model_len {options.max_model_len} is less than the {most} tokens of a prompt with its answer"
+        raise ValueError(f"{message}: raise it")
     return Traffic(answers, rate, options.requests, limit, beginnings, options.seed, options.fewest, seconds)
 
 
-def _print_curve(rows: "list[Figures]", traffic: "Traffic", verdict: "Verdict | None") -> None:
+def _print_curve(rows: "list[Figures]", traffic: "Traffic", verdict: "SizingVerdict | None") -> None:
     """Print a row for each number of replicas, and the result of the search."""
     if rows:
         whose = "for each replica" if traffic.seconds is None else "in all"
@@ -177,7 +177,7 @@ def _print_curve(rows: "list[Figures]", traffic: "Traffic", verdict: "Verdict | 
         print(verdict.text)
 
 
-class Verdict(NamedTuple):
+class SizingVerdict(NamedTuple):
     """The fewest replicas that meet the targets, or None if no number does, and a sentence about
     it."""
 
@@ -185,75 +185,77 @@ class Verdict(NamedTuple):
     text: str
 
 
-def _searched(fleet: "Fleet", traffic: "Traffic", targets: "Items[Target]", most: int) -> "tuple[list[Figures], Verdict]":
+def _searched(
+    simulated: "SimulatedReplicas", traffic: "Traffic", targets: "Sequence[LatencyTarget]", most: int
+) -> "tuple[list[Figures], SizingVerdict]":
     """Search for the fewest replicas. Return the figures of every number tried, ascending, and the
     verdict."""
     from ..simulate.sizing import alone, meets, sized
 
-    jobs, wished = traffic.jobs(1), " and ".join(map(str, targets))
+    jobs, target_text = traffic.jobs(1), " and ".join(map(str, targets))
     load = f"{traffic.rate:g} requests a second ({len(jobs)} in all)"
 
-    def told(row: "Figures") -> str:
-        return ", ".join(f"{each.percentile} {each.measured(row):.3g} s" for each in targets)
+    def latencies(row: "Figures") -> str:
+        return ", ".join(f"{target.percentile} {target.measured(row):.3g} s" for target in targets)
 
-    idle = alone(fleet, jobs)
+    idle = alone(simulated, jobs)
     if not meets(idle, targets):
-        said = f"No number of replicas reaches {wished}: a request that never waits for others takes {told(idle)}."
-        return [], Verdict(None, f"{said} Faster forwards would help, or shorter answers.")
-    rows = sorted(_followed(sized(lambda count: fleet.figures(jobs, count), targets, most)), key=attrgetter("replicas"))
+        text = f"No number of replicas reaches {target_text}: a request that never waits for others takes {latencies(idle)}."
+        return [], SizingVerdict(None, f"{text} Faster forward passes would help, or shorter answers.")
+    rows = sorted(_followed(sized(lambda count: simulated.figures(jobs, count), targets, most)), key=attrgetter("replicas"))
     enough = next((row for row in rows if meets(row, targets)), None)
     if enough is None:
-        said = f"No number of replicas up to {most} reaches {wished} with {load}: {most} have {told(rows[-1])}."
-        return rows, Verdict(None, f"{said} Raise --most_replicas.")
-    said = f"{wished} with {load} takes {enough.replicas} replica{'s' * (enough.replicas > 1)}: {told(enough)}"
-    fewer = [told(row) for row in rows if row.replicas == enough.replicas - 1]
-    return rows, Verdict(enough.replicas, f"{said}; with one fewer {fewer[0]}." if fewer else f"{said}.")
+        text = f"No number of replicas up to {most} reaches {target_text} with {load}: {most} have {latencies(rows[-1])}."
+        return rows, SizingVerdict(None, f"{text} Raise --most_replicas.")
+    text = f"{target_text} with {load} takes {enough.replicas} replica{'s' * (enough.replicas > 1)}: {latencies(enough)}"
+    fewer = [latencies(row) for row in rows if row.replicas == enough.replicas - 1]
+    return rows, SizingVerdict(enough.replicas, f"{text}; with one fewer {fewer[0]}." if fewer else f"{text}.")
 
 
 def _check(options: Namespace) -> None:
     """Raise ValueError for an option that is out of range or would be ignored."""
-    given = {name for name, value in vars(options).items() if value is not None}
+    chosen = {name for name, value in vars(options).items() if value is not None}
     for name in ("requests", "fewest", "max_tokens", "rate", "total_rate", "most_replicas", "seconds"):
-        if name in given and not 0 < options[name] < float("inf"):
+        if name in chosen and not 0 < options[name] < float("inf"):
             raise ValueError(f"--{name} must be above 0, got {options[name]}")
-    if "replicas" in given and min(_listed(options.replicas), default=0) < 1:
+    if "replicas" in chosen and min(_listed(options.replicas), default=0) < 1:
         raise ValueError(f"--replicas takes numbers that are at least 1, got {options.replicas}")
     for name, (other, advice) in NEEDS.items():
-        if name in given and other not in given:
+        if name in chosen and other not in chosen:
             raise ValueError(f"--{name} does nothing without --{other}: {advice}")
-    for name, (other, why) in IDLE.items():
-        if name in given and other in given:
-            raise ValueError(f"--{name} does nothing beside --{other}{why}: leave one of them out")
+    for name, (other, reason) in IDLE.items():
+        if name in chosen and other in chosen:
+            raise ValueError(f"--{name} does nothing beside --{other}{reason}: leave one of them out")
     if bool(options.system_prompts) != bool(options.system_tokens):
         raise ValueError("--system_prompts and --system_tokens go together: give both, or none")
 
 
-def _fleet(options: Namespace) -> "tuple[Fleet, tuple[Answered, ...], list[Comparison]]":
-    """Return the fleet, the answers that its requests are drawn from, and comparisons with measured
-    rows."""
+def _simulated(options: Namespace) -> "tuple[SimulatedReplicas, tuple[MeasuredAnswer, ...], list[PredictionError]]":
+    """Return the replicas, the answers that their requests are drawn from, and comparisons with
+    measured rows."""
     from ..simulate import served
     from ..simulate.costs import StepCost
-    from ..simulate.figures import Fleet
+    from ..simulate.figures import SimulatedReplicas
     from ..simulate.work import USUAL
 
     config, strategy = _engine(options)
-    given = _answers(options)
+    answers = _answers(options)
     if options.fit is None:
         values = {name: _or(options[name], COSTS[name]) * unit for name, unit in UNITS.items()}
         delay = values.pop("delay_ms")
         if not 0 <= delay < float("inf"):
             raise ValueError(f"--delay_ms must not be below 0, got {options.delay_ms}")
-        return Fleet(config, strategy, StepCost(*values.values()), delay), given or USUAL, []
+        return SimulatedReplicas(config, strategy, StepCost(*values.values()), delay), answers or USUAL, []
     rows = [row for name in options.fit for row in served.read_rows(Path(name))]
     others = [row for name in options.against or () for row in served.read_rows(Path(name))]
     if len({row.rate for row in others}) > 1:
         raise ValueError("--against takes rows of one rate, which are repetitions of one measurement")
-    fleets, measured = served.fits(rows, config, strategy), served.most_answers(rows)
-    comparisons = served.compared(fleets, others, measured) if others else []
-    return served.middle(fleets), given or measured, comparisons
+    per_turn, measured = served.fits(rows, config, strategy), served.most_answers(rows)
+    comparisons = served.compared(per_turn, others, measured) if others else []
+    return served.middle(per_turn), answers or measured, comparisons
 
 
-def _answers(options: Namespace) -> "tuple[Answered, ...] | None":
+def _answers(options: Namespace) -> "tuple[MeasuredAnswer, ...] | None":
     """Return the answers that --answers names; None without it."""
     from ..simulate import served
 
@@ -273,18 +275,18 @@ def _engine(options: Namespace) -> tuple[Config, Strategy]:
     return Config(scripted_spec(), **{name: options[name] for name in BUDGETS}), strategy
 
 
-def _say(fleet: "Fleet", comparisons: "list[Comparison]") -> None:
+def _print_costs(simulated: "SimulatedReplicas", comparisons: "list[PredictionError]") -> None:
     """Print the costs, and predicted next to measured figures."""
-    cost = fleet.cost
+    cost = simulated.cost
     parts = [f"{1e3 * cost.forward:.3g} ms", f"{1e6 * cost.row:.3g} us a row"]
     parts += [f"{1e6 * cost.request:.3g} us a request"] if cost.request else []
-    parts += [f"{1e9 * cost.context:.3g} ns a position looked back on"] if cost.context else []
-    print(f"A forward takes {' + '.join(parts)}; a request {1e3 * fleet.delay:.3g} ms outside of the engine.")
-    if fleet.tail != 1:
-        print(f"Slow requests lie {fleet.tail:.2f} times as far above the median as with forwards of equal times.")
+    parts += [f"{1e9 * cost.context:.3g} ns a position of context"] if cost.context else []
+    print(f"A forward pass takes {' + '.join(parts)}; a request {1e3 * simulated.delay:.3g} ms outside of the engine.")
+    if simulated.tail != 1:
+        print(f"Slow requests lie {simulated.tail:.2f} times as far above the median as with forward passes of equal times.")
     if comparisons:
         print("Predicted beside measured; every column has the medians of its repetitions:")
-        rows = [{**asdict(each), "error": f"{100 * each.error:+.1f} %"} for each in comparisons]
+        rows = [{**asdict(comparison), "error": f"{100 * comparison.error:+.1f} %"} for comparison in comparisons]
         print_rows(rows, ("figure", "measured", "predicted", "error"))
 
 
@@ -295,8 +297,8 @@ def _followed(rows: "Iterable[Figures]") -> "Iterable[Figures]":
         yield row
 
 
-def _listed(given: int | list[int]) -> tuple[int, ...]:
-    return (given,) if isinstance(given, int) else tuple(given)
+def _listed(value: int | list[int]) -> tuple[int, ...]:
+    return (value,) if isinstance(value, int) else tuple(value)
 
 
 def _run_steps(options: Namespace) -> int:
@@ -305,9 +307,9 @@ def _run_steps(options: Namespace) -> int:
     from ..simulate.collectives import tensor_parallel
 
     without = parser()
-    ignored = [name for name in vars(options) if name not in (*STEPS, "shape", "json")]
-    if given := [name for name in ignored if options[name] != without.get_default(name)]:
-        raise ValueError(f"--{given[0]} does nothing beside --shape: leave one of them out")
+    others = [name for name in vars(options) if name not in (*STEPS, "shape", "json")]
+    if ignored := [name for name in others if options[name] != without.get_default(name)]:
+        raise ValueError(f"--{ignored[0]} does nothing beside --shape: leave one of them out")
     shape = shape_of(options.shape)
     gpus, rows = _listed(_or(options.gpus, [1, 2, 4, 8])), _listed(_or(options.rows, [130, 1040, 4174]))
     found = [asdict(tensor_parallel(shape, count, many)) for many in rows for count in gpus]

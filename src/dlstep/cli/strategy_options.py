@@ -2,7 +2,7 @@
 
 import json
 from argparse import SUPPRESS
-from collections.abc import Iterator, Sequence as Items
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .. import rules, strategies, tiny
@@ -20,17 +20,17 @@ NAMES = ("decoding_strategy", "sampling_mode", "rule", "inner", "model")
 
 def title_of(value: Options) -> str:
     """Return the heading for the options of a strategy or a rule."""
-    kind, shelf = ("rule", rules.SHELF) if isinstance(value, Rule) else ("strategy", strategies.SHELF)
-    return f"{kind} {shelf.name_of(type(value)) or type(value).__name__}"
+    kind, plugins = ("rule", rules.PLUGINS) if isinstance(value, Rule) else ("strategy", strategies.PLUGINS)
+    return f"{kind} {plugins.name_of(type(value)) or type(value).__name__}"
 
 
 def everything() -> Iterator[Options]:
     """Yield every built-in strategy and rule, with default options."""
-    yield from (strategies.SHELF.value(name) for name in strategies.own())
-    yield from (rules.SHELF.value(name) for name in rules.own())
+    yield from (strategies.PLUGINS.value(name) for name in strategies.own())
+    yield from (rules.PLUGINS.value(name) for name in rules.own())
 
 
-def said(arguments: Items[str], owners: Owners) -> Namespace:
+def requested_options(arguments: Sequence[str], owners: Owners) -> Namespace:
     """Return the values of the options that determine which other options exist."""
     parser = ArgumentParser("", partial=True)
     for name in NAMES:
@@ -40,7 +40,8 @@ def said(arguments: Items[str], owners: Owners) -> Namespace:
 
 
 def own_strategy(model: str | None) -> str | None:
-    """Return the strategy that a model declares, or None if only loading the checkpoint can tell."""
+    """Return the strategy that a model declares, or None if only loading the checkpoint can
+    tell."""
     embedded = embedded_facts()
     if model is None or model in embedded:
         return embedded[model or tiny.names()[0]]["decoding_strategy"]
@@ -52,21 +53,21 @@ def own_strategy(model: str | None) -> str | None:
     return name if isinstance(name, str) and strategies.is_known(name) else None
 
 
-def strategy_of(arguments: Items[str], owners: Owners) -> Strategy | None:
+def strategy_of(arguments: Sequence[str], owners: Owners) -> Strategy | None:
     """Return the requested strategy with the requested rule, or None if it depends on the
     checkpoint.
 
     Modules are also searched in the current folder.
     """
-    told = said(arguments, owners)
-    config = EngineConfig(decoding_strategy=told.decoding_strategy, sampling_mode=told.sampling_mode)
+    requested = requested_options(arguments, owners)
+    config = EngineConfig(decoding_strategy=requested.decoding_strategy, sampling_mode=requested.sampling_mode)
     with searched(Path.cwd()):
-        asked = chosen(config, own_strategy(told.model))
-        held = rules.with_values({name: told[name] for name in rules.HOLDERS if told[name] is not None})
-        return None if asked is None else base_of(asked, held)
+        base = chosen(config, own_strategy(requested.model))
+        holders = rules.with_values({name: requested[name] for name in rules.HOLDERS if requested[name] is not None})
+        return None if base is None else base_of(base, holders)
 
 
-def add_strategy_options(parser: ArgumentParser, arguments: Items[str]) -> None:
+def add_strategy_options(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     """Add flags for the options of the requested strategy and rule, and hidden ones for all others.
 
     The hidden flags allow a clear error for an option of another strategy. Raises ValueError for an

@@ -2,7 +2,7 @@
 passes."""
 
 import sys
-from collections.abc import Mapping, Sequence as Items
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -19,7 +19,7 @@ from .parser import ArgumentParser, Namespace
 if TYPE_CHECKING:
     from ..evaluate.options import EvalOptions
     from ..evaluate.space import TuneOptions
-    from ..evaluate.tuning import Tuned
+    from ..evaluate.tuning import TuningResult
 
 EXAMPLES = """
     dlstep tune                                       accept_threshold of the embedded model, on stories
@@ -30,18 +30,18 @@ EXAMPLES = """
     dlstep tune --throughput --over buffer_size=1,2,4 --batch_sizes [1,8,32] --write policy.yml --out load
 """
 OUT = "dlstep-tune"
-NOT_ASKED = ("grid",)
+OWN_OF_EVAL = ("grid",)
 OWN = ("write", "plot", "study", "json", "progress", "config", "throughput", "batch_sizes", "repeats")
 TUNED = ("write", "plot", "study", "throughput", "batch_sizes", "repeats")  # of these, the options of the section `tune:`
 ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in OF_STRATEGY)
 
 
-def owners() -> Mapping[str, Items[str]]:
+def owners() -> Mapping[str, Sequence[str]]:
     """Return the names of each section of a file besides `engine:`."""
     from ..evaluate.options import EvalOptions
     from ..evaluate.space import TuneOptions
 
-    names = [field.name for field in fields(EvalOptions) if field.name not in NOT_ASKED]
+    names = [field.name for field in fields(EvalOptions) if field.name not in OWN_OF_EVAL]
     return {"eval": names, "tune": [*(field.name for field in fields(TuneOptions)), *TUNED]}
 
 
@@ -79,8 +79,8 @@ def parser() -> ArgumentParser:
         "--batch_sizes", type=list[int] | int, default=[1, 8, 32], help="--throughput: numbers of live requests, as [1,8,32]."
     )
     loads.add_argument("--repeats", type=int, default=5, help="--throughput: measurements of each set at each number.")
-    asked = tuple(field for field in fields(EvalOptions) if field.name not in NOT_ASKED)
-    add_options(options, "problems", EvalOptions, asked, field_help(EvalOptions))
+    problem_fields = tuple(field for field in fields(EvalOptions) if field.name not in OWN_OF_EVAL)
+    add_options(options, "problems", EvalOptions, problem_fields, field_help(EvalOptions))
     options.set_defaults(out=OUT)
     add_options(options, "engine", EngineConfig, ENGINE_FIELDS, field_help(EngineConfig))
     return options
@@ -89,26 +89,30 @@ def parser() -> ArgumentParser:
 def run(options: Namespace) -> int:
     """Search, then print, plot and write the result."""
     from ..engine.run_lock import check_free
-    from ..evaluate.crews import Answering, Crew, Processes
+    from ..evaluate.answerer_pool import AnswererPool, Answering, Processes
     from ..evaluate.items import read_documents
     from ..evaluate.tuning import parted, problems_of, tune
     from ..views.progress_bars import tuning_bar
 
     check_files(options)
-    asked, tuning, engine = split(options)
-    documents = read_documents(asked)
+    eval_options, tuning, engine = split(options)
+    documents = read_documents(eval_options)
     if not options.throughput:
         parted(problems_of(documents), tuning)  # raises an error for too few problems before the weights are loaded
-    check_free(Path(asked.out))
+    check_free(Path(eval_options.out))
     config = engine_config(engine)
     if options.throughput:
         from .tune_load import run_load
 
-        return run_load(options, asked, tuning, documents, config)
-    told = {"engine": engine, "eval": asdict(asked) | {"grid": None}, "tune": asdict(tuning)}
-    crew: Crew = Processes(config, asked.workers, asked.worker_timeout) if asked.workers > 1 else Answering(loaded(config))
-    with closing(crew), tuning_bar(enabled=options.progress) as show:
-        tuned = tune(crew, asked, tuning, documents, told=told, show=show)
+        return run_load(options, eval_options, tuning, documents, config)
+    given_options = {"engine": engine, "eval": asdict(eval_options) | {"grid": None}, "tune": asdict(tuning)}
+    pool: AnswererPool = (
+        Processes(config, eval_options.workers, eval_options.worker_timeout)
+        if eval_options.workers > 1
+        else Answering(loaded(config))
+    )
+    with closing(pool), tuning_bar(enabled=options.progress) as show:
+        tuned = tune(pool, eval_options, tuning, documents, given_options=given_options, show=show)
     if options.plot is not None:
         from ..bench.plot import plot_frontier
 
@@ -118,7 +122,7 @@ def run(options: Namespace) -> int:
 
         write_study(Path(options.study), tuned.space, tuned.tried)
     if options.write is not None:
-        write_best(Path(options.write), options, engine, tuned, asked)
+        write_best(Path(options.write), options, engine, tuned, eval_options)
     if options.json:
         from ..evaluate.tuning import as_json
 
@@ -175,8 +179,8 @@ def split(options: Namespace) -> tuple["EvalOptions", "TuneOptions", dict[str, A
         over=tuple(over), **{field.name: options[field.name] for field in fields(TuneOptions) if field.name != "over"}
     )
     others = {*names["eval"], *names["tune"], *OWN}
-    asked = options_from({name: options[name] for name in names["eval"]})
-    return asked, tuning, {name: value for name, value in vars(options).items() if name not in others}
+    eval_options = options_from({name: options[name] for name in names["eval"]})
+    return eval_options, tuning, {name: value for name, value in vars(options).items() if name not in others}
 
 
 def chosen_by(tuning: "TuneOptions") -> str:
@@ -186,21 +190,23 @@ def chosen_by(tuning: "TuneOptions") -> str:
     return f"the fastest with {100 * tuning.at_least:g} % of the best accuracy"
 
 
-def write_best(path: Path, options: Namespace, engine: Mapping[str, Any], tuned: "Tuned", asked: "EvalOptions") -> None:
+def write_best(
+    path: Path, options: Namespace, engine: Mapping[str, Any], tuned: "TuningResult", eval_options: "EvalOptions"
+) -> None:
     """Write the given engine options and the chosen ones as a file for `--config`."""
     from ..views.figures import interval
 
     usual = {field.name: field.default for field in fields(EngineConfig)}
-    said = {name: value for name, value in engine.items() if name not in usual or value != usual[name]}
-    left_out = {name: said.pop(name) for name in list(said) if is_path(name, said[name])}
+    written = {name: value for name, value in engine.items() if name not in usual or value != usual[name]}
+    left_out = {name: written.pop(name) for name in list(written) if is_path(name, written[name])}
     held = tuned.chosen_held.sums
     right = interval(held.accuracy, *held.accuracy_interval, 100, 1)
     lines = [
-        f"# Chosen by `dlstep tune` for {', '.join(asked.tasks)}; on {held.count} held-out problems:",
+        f"# Chosen by `dlstep tune` for {', '.join(eval_options.tasks)}; on {held.count} held-out problems:",
         f"# {right} % right, {held.tokens_per_forward:.2f} tokens per forward.",
         *(f"# Give --{name} {value} again: a file may not import a module." for name, value in left_out.items()),
     ]
-    body = yaml.safe_dump({"engine": said | dict(tuned.chosen.options)}, sort_keys=False, allow_unicode=True)
+    body = yaml.safe_dump({"engine": written | dict(tuned.chosen.options)}, sort_keys=False, allow_unicode=True)
     path.write_text("\n".join(lines) + "\n" + body, encoding="utf-8")
     for name, value in left_out.items():
         print(f"dlstep: {options.write} leaves out --{name} {value}: a file may not import a module", file=sys.stderr)

@@ -1,6 +1,7 @@
-"""`dlstep tune --throughput`: the fastest options at each load, as a table for `--buffer_policy`."""
+"""`dlstep tune --throughput`: the fastest options at each load, as a table for
+`--buffer_policy`."""
 
-from collections.abc import Mapping, Sequence as Items
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ from ..core import options_of
 from ..core.options import StrategyOptions
 from ..engine.buffer_policy import policy_of
 from ..engine.config import EngineConfig
-from ..engine.loader import Engine, load_engine
+from ..engine.loader import LoadedEngine, load_engine
+from ..evaluate.answerer_pool import Answering
 from ..evaluate.checkpoint import ANSWERS, read
-from ..evaluate.crews import Answering
 from ..evaluate.documents import Document
 from ..evaluate.items import Item, items_of, options_text
 from ..evaluate.load import Rate, chosen_at, policy_rows, rates
@@ -34,57 +35,63 @@ AT_LEAST = 0.98  # default share of the best accuracy
 
 
 def run_load(
-    options: Namespace, asked: EvalOptions, tuning: TuneOptions, documents: Mapping[str, list[Document]], config: EngineConfig
+    options: Namespace,
+    eval_options: EvalOptions,
+    tuning: TuneOptions,
+    documents: Mapping[str, list[Document]],
+    config: EngineConfig,
 ) -> int:
-    """Answer problems with every set of options, measure each at every load, and write the table."""
-    check_folder(Path(asked.out), tuning)
+    """Answer problems with every set of options, measure each at every load, and write the
+    table."""
+    check_folder(Path(eval_options.out), tuning)
     engine = load_engine(config)
     loads = loads_of(options.batch_sizes, engine.first.config.max_num_reqs)
-    asked = replace(asked, grid=sets_of(tuning, engine))
-    documents = {task: found[: tuning.problems or MOST_PROBLEMS] for task, found in documents.items()}
-    items: dict[StrategyOptions, list[Item]] = {chosen: [] for chosen in asked.grid}
-    for item in items_of(asked, documents):
+    eval_options = replace(eval_options, grid=sets_of(tuning, engine))
+    documents = {task: listed[: tuning.problems or MOST_PROBLEMS] for task, listed in documents.items()}
+    items: dict[StrategyOptions, list[Item]] = {chosen: [] for chosen in eval_options.grid}
+    for item in items_of(eval_options, documents):
         items[item.options].append(item)
     with tuning_bar(enabled=options.progress) as show:
         show.begin(f"{counted(len(items), 'set')}: accuracy", sum(map(len, items.values())))
-        evaluate(Answering(engine), asked, documents, show=show.answered)
+        evaluate(Answering(engine), eval_options, documents, show=show.answered)
         show.begin("tokens a second", len(items) * len(loads) * options.repeats)
         before = sum(map(len, items.values()))
-        found = rates(engine, items, loads, options.repeats, lambda done: show.answered(before + done, 0.0))
-    run = read(Path(asked.out))
-    texts = {options_text(dict(chosen)): chosen for chosen in asked.grid}
+        measured_rates = rates(engine, items, loads, options.repeats, lambda done: show.answered(before + done, 0.0))
+    run = read(Path(eval_options.out))
+    texts = {options_text(dict(chosen)): chosen for chosen in eval_options.grid}
     answers: dict[StrategyOptions, Answers] = {}
     for (_, text), sums in run.sums.items():
         answers[texts[text]] = answers.get(texts[text], Answers()) + sums
     if not any(sums.accuracy for sums in answers.values()):
         raise ValueError(f"no answer was right, so nothing can be chosen: look at {run.folder / ANSWERS}")
     at_least = tuning.at_least or AT_LEAST
-    chosen = chosen_at(found, answers, at_least)
+    chosen = chosen_at(measured_rates, answers, at_least)
     rows = policy_rows(chosen)
     assert policy_of(rows) is not None, "what is written can be read"
     if options.write is not None:
         head = f"# Measured by `dlstep tune --throughput` with {engine.name} on {device_name(config)}.\n"
         Path(options.write).write_text(head + table_text(rows), encoding="utf-8")
     if options.json:
-        print(json_text([as_row(rate, answers, chosen) for rate in found]))
+        print(json_text([as_row(rate, answers, chosen) for rate in measured_rates]))
         return 0
-    print_rates(found, answers, chosen, Console(), options.repeats)
+    print_rates(measured_rates, answers, chosen, Console(), options.repeats)
     print(f"accurate enough: {100 * at_least:g} % of the best accuracy. The table for --buffer_policy:")
     print(table_text(rows), end="")
     return 0
 
 
-def loads_of(given: int | list[int], most: int) -> list[int]:
-    """Return the numbers of live requests, ascending. Raises ValueError for numbers out of range."""
-    loads = sorted({given} if isinstance(given, int) else {*given})
+def loads_of(batch_sizes: int | list[int], most: int) -> list[int]:
+    """Return the numbers of live requests, ascending. Raises ValueError for numbers out of
+    range."""
+    loads = sorted({batch_sizes} if isinstance(batch_sizes, int) else {*batch_sizes})
     if not loads or loads[0] < 1:
-        raise ValueError(f"--batch_sizes must be whole numbers above 0, got {given}")
+        raise ValueError(f"--batch_sizes must be whole numbers above 0, got {batch_sizes}")
     if loads[-1] > most:
         raise ValueError(f"--batch_sizes: {loads[-1]} requests are more than max_num_reqs={most}: give fewer, or raise that")
     return loads
 
 
-def sets_of(tuning: TuneOptions, engine: Engine) -> tuple[StrategyOptions, ...]:
+def sets_of(tuning: TuneOptions, engine: LoadedEngine) -> tuple[StrategyOptions, ...]:
     """Return every combination of options to measure; without --over, every `buffer_size`."""
     config, strategy = engine.first.config, engine.first.strategy
     over = tuning.over
@@ -109,7 +116,7 @@ def device_name(config: EngineConfig) -> str:
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
 
 
-def table_text(rows: Items[Mapping[str, Any]]) -> str:
+def table_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the table as YAML, one line per entry."""
     return "".join(f"- {yaml.safe_dump(dict(row), default_flow_style=True, sort_keys=False, width=1000)}" for row in rows)
 
@@ -127,17 +134,22 @@ def as_row(rate: Rate, answers: Mapping[StrategyOptions, Answers], chosen: Mappi
 
 
 def print_rates(
-    found: Items[Rate], answers: Mapping[StrategyOptions, Answers], chosen: Mapping[int, Rate], console: Console, repeats: int
+    measured_rates: Sequence[Rate],
+    answers: Mapping[StrategyOptions, Answers],
+    chosen: Mapping[int, Rate],
+    console: Console,
+    repeats: int,
 ) -> None:
-    """Print a line per set of options with its rate at each load; mark the fastest accurate enough."""
-    sets = list(dict.fromkeys(rate.options for rate in found))
+    """Print a line per set of options with its rate at each load; mark the fastest accurate
+    enough."""
+    sets = list(dict.fromkeys(rate.options for rate in measured_rates))
     for number, options in enumerate(sets, 1):
         console.print(printable(f"# {number}: {text_of(options)}"), markup=False, highlight=False, soft_wrap=True)
     rows: list[list[str]] = []
     for number, options in enumerate(sets, 1):
         sums = answers[options]
         cells = [str(number), interval(sums.accuracy, *sums.accuracy_interval, 100, 1)]
-        for rate in found:
+        for rate in measured_rates:
             if rate.options == options:
                 mark = "*" if chosen[rate.live] == rate else " "
                 cells.append(with_error(rate.tokens_per_second, rate.noise, 0) + mark)

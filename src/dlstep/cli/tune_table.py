@@ -3,12 +3,12 @@
 from rich.console import Console
 
 from ..evaluate.metrics import Answers, aup, hypervolume
-from ..evaluate.tuning import Tuned, text_of
+from ..evaluate.tuning import TuningResult, text_of
 from ..text.words import counted, printable
 from ..views.figures import interval, text_table, with_error
 
 
-def print_tuned(tuned: Tuned, console: Console, rule: str) -> None:
+def print_tuned(tuned: TuningResult, console: Console, rule: str) -> None:
     """Print the frontier, the figures of the whole curve, and the chosen set."""
 
     def say(text: str) -> None:

@@ -37,9 +37,9 @@ def run(options: Namespace) -> int:
     target = source.with_suffix(".html") if options.out is None else Path(options.out)
     if target.resolve() == source.resolve():
         raise ValueError(f"--out is {options.out!r}, which is the recording itself: name another file")
-    found = recording_in(source)
-    _write(target, page_of(found))
-    print(f"{target}: {counted(len(found['runs']), 'run')}")
+    recording_data = recording_in(source)
+    _write(target, page_of(recording_data))
+    print(f"{target}: {counted(len(recording_data['runs']), 'run')}")
     if options.open:
         webbrowser.open(target.resolve().as_uri())
     return 0
@@ -81,27 +81,27 @@ def _refused(name: str) -> None:
 
 def check(data: Any, path: str) -> None:
     """Raise ValueError, naming file, run and frame, for data that the page cannot show."""
-    given = _mapping(data)
-    runs = given.get("runs")
-    if given.get(KIND) is None or not isinstance(runs, list):
+    fields = _mapping(data)
+    runs = fields.get("runs")
+    if fields.get(KIND) is None or not isinstance(runs, list):
         raise ValueError(f"{path}: neither a recording nor a trace: give what the page or Trace.save wrote")
-    if given[KIND] != VERSION:
-        raise ValueError(f"{path}: a recording of version {short(given[KIND])}, and only {VERSION} can be shown")
+    if fields[KIND] != VERSION:
+        raise ValueError(f"{path}: a recording of version {short(fields[KIND])}, and only {VERSION} can be shown")
     for place, run in enumerate(cast(list[Any], runs)):
         head, frames = _mapping(run).get("head"), _mapping(run).get("frames")
         if not isinstance(head, dict) or not isinstance(frames, list):
             raise ValueError(f"{path}: run {place} lacks its head or its frames")
         for number, frame in enumerate(cast(list[Any], frames)):
-            if why := _fault(_mapping(frame)):
-                raise ValueError(f"{path}: run {place}, frame {number}: {why}")
+            if reason := _fault(_mapping(frame)):
+                raise ValueError(f"{path}: run {place}, frame {number}: {reason}")
 
 
 def _mapping(data: Any) -> dict[str, Any]:
     return cast(dict[str, Any], data) if isinstance(data, dict) else {}
 
 
-def _fault(frame: dict[str, Any]) -> str:
-    """Return why a frame cannot be shown; empty if it can."""
+def _fault(frame: dict[str, Any]) -> str | None:
+    """Return why a frame cannot be shown; None if it can."""
     for name in ("seq", "nfe", "settled"):
         if type(frame.get(name)) is not int or frame[name] < 0:
             return f"{name} must be a whole number, got {short(frame.get(name))}"
@@ -109,7 +109,7 @@ def _fault(frame: dict[str, Any]) -> str:
         cells = frame.get(name)
         if not isinstance(cells, list) or not all(map(_is_cell, cast(list[Any], cells))):
             return f"{name} must be a list of [position, id, probability, text]"
-    return "" if frame["settled"] >= len(frame["tokens"]) else "it settles more tokens than there are"
+    return None if frame["settled"] >= len(frame["tokens"]) else "it settles more tokens than there are"
 
 
 def _is_cell(cell: Any) -> bool:

@@ -5,7 +5,7 @@ one command each.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence as Items
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ IMPORTED = ("decoding_strategy", "rule", "inner")  # options whose value may be 
 DEEPEST = 20  # nesting depth of lists and mappings
 ENGINE = "engine"
 SECTIONS = (ENGINE, "eval", "tune")
-Owners = Mapping[str, Items[str]]  # section besides `engine:` -> names that a command reads
+Owners = Mapping[str, Sequence[str]]  # section besides `engine:` -> names that a command reads
 
 
 class ImportRefused(yaml.YAMLError):
@@ -62,16 +62,16 @@ def load(text: str) -> Any:
 def named(value: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return a mapping with underscores in its names. Raises YAMLError for duplicate names and
     imports."""
-    found = {name.replace("-", "_") if isinstance(name, str) else name: given for name, given in value.items()}
-    if len(found) < len(value):
+    options = {name.replace("-", "_") if isinstance(name, str) else name: each for name, each in value.items()}
+    if len(options) < len(value):
         raise yaml.YAMLError("it says an option twice, with a hyphen and with an underscore")
     for name in IMPORTED:
-        given = found.get(name)
-        if isinstance(given, str) and any(mark in given for mark in "./\\:"):
+        source = options.get(name)
+        if isinstance(source, str) and any(mark in source for mark in "./\\:"):
             raise ImportRefused(
-                f"{name}={given!r} is a path, which imports a module: give it on the command line, as --{name} {given}"
+                f"{name}={source!r} is a path, which imports a module: give it on the command line, as --{name} {source}"
             )
-    return found
+    return options
 
 
 def options_in(source: str, owners: Owners) -> dict[Any, Any]:

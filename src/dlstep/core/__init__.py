@@ -4,21 +4,21 @@ Reading order: request, spec, grid, block, plan, sequence, rule, cache, state, t
 schedule, finish, commit.
 """
 
+from .accounting import Accounting as Accounting, FinishReason as FinishReason
 from .block import Block as Block, Extra as Extra, Sealed as Sealed, open_block as open_block, positions as positions
 from .cache import Cache as Cache
 from .checks import check_ranges as check_ranges
 from .commit import commit as commit
-from .contract import check_block as check_block, check_chosen as check_chosen, check_wanted as check_wanted
-from .driver import Driver as Driver, HistoryDriver as HistoryDriver
+from .contract import check_block as check_block, check_chosen as check_chosen, check_sampled as check_sampled
+from .driver import CachingDriver as CachingDriver, Driver as Driver
 from .errors import (
+    CacheMismatch as CacheMismatch,
     DlstepError as DlstepError,
-    LineMismatch as LineMismatch,
     ReplayDiverged as ReplayDiverged,
     SamplesMismatch as SamplesMismatch,
 )
 from .faults import RequestFault as RequestFault, UserCodeTimeout as UserCodeTimeout
 from .grid import Grid as Grid
-from .ledger import FinishReason as FinishReason, Ledger as Ledger
 from .lifecycle import (
     abort as abort,
     add as add,
@@ -33,19 +33,19 @@ from .lifecycle import (
 )
 from .options import Options as Options, options_of as options_of, with_options as with_options
 from .plan import (
-    NO_ROWS as NO_ROWS,
+    EMPTY_CACHE as EMPTY_CACHE,
+    NO_SAMPLES as NO_SAMPLES,
     PLAIN as PLAIN,
-    START_LINE as START_LINE,
     Admission as Admission,
     Grant as Grant,
     Plan as Plan,
-    Rows as Rows,
     Samples as Samples,
+    SampleSpec as SampleSpec,
     Span as Span,
+    SpanSamples as SpanSamples,
     Statistic as Statistic,
     Ties as Ties,
-    Wants as Wants,
-    next_line as next_line,
+    next_cache_digest as next_cache_digest,
     span_of as span_of,
 )
 from .queue import WaitingQueue as WaitingQueue
@@ -57,7 +57,7 @@ from .request import (
 )
 from .rule import Choice as Choice, Rule as Rule, best as best, draw as draw
 from .schedule import schedule as schedule
-from .sequence import Goal as Goal, Sequence as Sequence, Strategy as Strategy
+from .sequence import RequestSpec as RequestSpec, SequenceState as SequenceState, Strategy as Strategy
 from .soft import Merge as Merge, SoftTokens as SoftTokens
 from .spec import Config as Config, Spec as Spec
 from .state import State as State

@@ -23,7 +23,7 @@ class Extra:
 
 @value
 class Sealed:
-    """A finished block in compact form: consecutive positions from `start` on, all decided.
+    """A finished block in compact form: consecutive positions from `start` on, all unmasked.
 
     `packed_tokens` are native 64-bit integers and `packed_probabilities` native doubles. They take
     a third of the memory of Python numbers, and keep no reference to the samples they came from.
@@ -45,7 +45,7 @@ class Sealed:
 
     @property
     def probabilities(self) -> tuple[float, ...]:
-        """The probability of each token when it was decided; 1.0 for given tokens."""
+        """The probability of each token when it was unmasked; 1.0 for given tokens."""
         return tuple(array("d", self.packed_probabilities))
 
 
@@ -53,9 +53,9 @@ class Sealed:
 class Block:
     """Positions `[start, start + len(tokens))` of one request.
 
-    `undecided` lists, ascending, the answer's positions without a token, which are fed as masks.
+    `masked` lists, ascending, the answer's positions without a token, which are fed as masks.
     Positions past the answer are void: fed as masks too, but never sampled or listed.
-    `probabilities` has one entry per token: 1.0 if given, 0.0 if undecided. `given` is a bitmap of
+    `probabilities` has one entry per token: 1.0 if given, 0.0 if masked. `given` is a bitmap of
     the offsets that the prompt or a pinned token fixed. `opened` counts the sequence's sampling
     passes before the block opened; all later ones sample the block until it is full, so `steps -
     opened` numbers its draws. `extra` is the state that a strategy or rule keeps for the block.
@@ -63,7 +63,7 @@ class Block:
 
     start: int
     tokens: tuple[int, ...]
-    undecided: tuple[int, ...]
+    masked: tuple[int, ...]
     probabilities: tuple[float, ...]
     given: int = 0
     opened: int = 0
@@ -75,79 +75,79 @@ class Block:
         return self.start + len(self.tokens)
 
     @property
-    def decided(self) -> int:
+    def unmasked(self) -> int:
         """Bitmap of the offsets that hold a given or sampled token, or that are void."""
         full = (1 << len(self.tokens)) - 1
-        for position in self.undecided:
+        for position in self.masked:
             full &= ~(1 << (position - self.start))
         return full
 
     @property
     def progress(self) -> float:
-        """The share of decided positions, in [0, 1]; given positions count as decided."""
-        return 1.0 - len(self.undecided) / len(self.tokens)
+        """The share of unmasked positions, in [0, 1]; given positions count as unmasked."""
+        return 1.0 - len(self.masked) / len(self.tokens)
 
     def sealed(self) -> Sealed:
-        """Return the compact form of this block, which must have no undecided position."""
+        """Return the compact form of this block, which must have no masked position."""
         tokens, probabilities = array("q", self.tokens), array("d", self.probabilities)
         return Sealed(self.start, tokens.tobytes(), probabilities.tobytes())
 
-    def decide(self, chosen: Sequence[int], begin: int, tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
-        """Return the block after a forward pass that decided the rows `chosen`, ascending.
+    def unmask_rows(self, chosen: Sequence[int], begin: int, tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
+        """Return the block with the rows `chosen` (ascending) of a forward pass unmasked.
 
-        Row `begin + i` of `tokens` and `probabilities` belongs to `undecided[i]`.
+        Row `begin + i` of `tokens` and `probabilities` belongs to `masked[i]`.
         """
         start = self.start
-        undecided = list(self.undecided)
+        masked = list(self.masked)
         new_tokens = list(self.tokens)
         new_probabilities = list(self.probabilities)
         for row in reversed(chosen):
-            offset = undecided.pop(row - begin) - start
+            offset = masked.pop(row - begin) - start
             new_tokens[offset] = tokens[row]
             new_probabilities[offset] = probabilities[row]
-        return _block(start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), self.given, self.opened, self.extra)
+        return _block(start, tuple(new_tokens), tuple(masked), tuple(new_probabilities), self.given, self.opened, self.extra)
 
-    def take(self, taken: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
-        """Return the block with the undecided positions `taken` (ascending) set to `tokens`."""
-        start, undecided = self.start, list(self.undecided)
+    def unmask(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
+        """Return the block with the masked positions `chosen` (ascending) set to `tokens`."""
+        start, masked = self.start, list(self.masked)
         new_tokens, new_probabilities = list(self.tokens), list(self.probabilities)
-        for position, token, probability in zip(taken, tokens, probabilities, strict=True):
-            del undecided[bisect_left(undecided, position)]
+        for position, token, probability in zip(chosen, tokens, probabilities, strict=True):
+            del masked[bisect_left(masked, position)]
             new_tokens[position - start], new_probabilities[position - start] = token, probability
-        return Block(start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), self.given, self.opened, self.extra)
+        return Block(start, tuple(new_tokens), tuple(masked), tuple(new_probabilities), self.given, self.opened, self.extra)
 
-    def mask(self, chosen: Sequence[int], mask_id: int) -> "Block":
-        """Return the block with the decided positions `chosen` remasked: inverts `decide`."""
+    def remask(self, chosen: Sequence[int], mask_id: int) -> "Block":
+        """Return the block with the unmasked positions `chosen` remasked: inverts `unmask`."""
         start = self.start
         tokens, probabilities = list(self.tokens), list(self.probabilities)
         for position in chosen:
             tokens[position - start], probabilities[position - start] = mask_id, 0.0
-        undecided = tuple(sorted((*self.undecided, *chosen)))
-        return Block(start, tuple(tokens), undecided, tuple(probabilities), self.given, self.opened, self.extra)
+        masked = tuple(sorted((*self.masked, *chosen)))
+        return Block(start, tuple(tokens), masked, tuple(probabilities), self.given, self.opened, self.extra)
 
-    def remembering(self, extra: Extra | None) -> "Block":
+    def with_extra(self, extra: Extra | None) -> "Block":
         """Return the block with `extra` replaced."""
-        return Block(self.start, self.tokens, self.undecided, self.probabilities, self.given, self.opened, extra)
+        return Block(self.start, self.tokens, self.masked, self.probabilities, self.given, self.opened, extra)
 
     def part(self, start: int, end: int, opened: int, *, restart: bool = False) -> "Block":
         """Return the positions `[start, end)` as a block opened after `opened` sampling passes.
 
-        With `restart`, its decided positions count as given.
+        With `restart`, its unmasked positions count as given.
         """
         begin, stop = start - self.start, end - self.start
-        undecided = self.undecided[bisect_left(self.undecided, start) : bisect_left(self.undecided, end)]
+        masked = self.masked[bisect_left(self.masked, start) : bisect_left(self.masked, end)]
         given = self.given >> begin & ((1 << (stop - begin)) - 1)
-        part = Block(start, self.tokens[begin:stop], undecided, self.probabilities[begin:stop], given, opened, self.extra)
-        return replace(part, given=part.decided) if restart else part
+        part = Block(start, self.tokens[begin:stop], masked, self.probabilities[begin:stop], given, opened, self.extra)
+        return replace(part, given=part.unmasked) if restart else part
 
     def with_part(self, part: "Block") -> "Block":
-        """Return the block with tokens, undecided positions and `extra` of its `part`."""
+        """Return the block with tokens, masked positions and `extra` of its `part`."""
         begin, stop = part.start - self.start, part.end - self.start
-        before, behind = bisect_left(self.undecided, part.start), bisect_left(self.undecided, part.end)
+        first, last = bisect_left(self.masked, part.start), bisect_left(self.masked, part.end)
         return Block(
             self.start,
             self.tokens[:begin] + part.tokens + self.tokens[stop:],
-            self.undecided[:before] + part.undecided + self.undecided[behind:],
+            self.masked[:first] + part.masked + self.masked[last:],
             self.probabilities[:begin] + part.probabilities + self.probabilities[stop:],
             self.given,
             self.opened,
@@ -167,19 +167,19 @@ class Block:
             return tuple([p for p in positions(self.start, stop) if not given >> (p - self.start) & 1])
         return positions(self.start + given.bit_length(), stop)
 
-    def pinning(self, pinned: Sequence[tuple[int, int]], origin: int) -> "Block":
+    def with_pinned(self, pinned: Sequence[tuple[int, int]], origin: int) -> "Block":
         """Return this fresh block with its `pinned` tokens given; offsets count from `origin`."""
-        first, last = (bisect_left(pinned, (place - origin,)) for place in (self.start, self.end))
+        first, last = (bisect_left(pinned, (position - origin,)) for position in (self.start, self.end))
         if first == last:
             return self
         start, given = self.start, self.given
         tokens, probabilities = list(self.tokens), list(self.probabilities)
         for offset, token in pinned[first:last]:
-            place = origin + offset - start
-            tokens[place], probabilities[place] = token, 1.0
-            given |= 1 << place
-        undecided = tuple([position for position in self.undecided if not given >> (position - start) & 1])
-        return Block(start, tuple(tokens), undecided, tuple(probabilities), given, self.opened, self.extra)
+            index = origin + offset - start
+            tokens[index], probabilities[index] = token, 1.0
+            given |= 1 << index
+        masked = tuple([position for position in self.masked if not given >> (position - start) & 1])
+        return Block(start, tuple(tokens), masked, tuple(probabilities), given, self.opened, self.extra)
 
 
 _block = maker(Block)
@@ -199,9 +199,9 @@ def open_block(
     block = Block(
         start=start,
         tokens=prompt[start : start + given] + (mask_id,) * (size - given),
-        undecided=positions(start + given, min(start + size, limit)),
+        masked=positions(start + given, min(start + size, limit)),
         probabilities=(1.0,) * given + (0.0,) * (size - given),
         given=(1 << given) - 1,
         opened=opened,
     )
-    return block.pinning(pinned, len(prompt)) if pinned else block
+    return block.with_pinned(pinned, len(prompt)) if pinned else block

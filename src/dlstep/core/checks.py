@@ -292,11 +292,11 @@ def check_ranges(value: object) -> None:
     for name, words, convert, limits in _checked_fields(cls):
         given = attrgetter(name)(value)
         try:
-            kept = convert(given)
+            converted = convert(given)
         except TypeError:
             raise ValueError(f"{cls.__name__}.{name} must be {words}, got {short(given)}") from None
-        if kept is not given:
-            object.__setattr__(value, name, kept)
-        for bound, limit in limits if kept is not None else ():
-            if not _holds(bound, kept, limit):
+        if converted is not given:
+            object.__setattr__(value, name, converted)
+        for bound, limit in limits if converted is not None else ():
+            if not _holds(bound, converted, limit):
                 raise ValueError(f"{cls.__name__}.{name} must be {bound} {limit}, got {short(given)}")

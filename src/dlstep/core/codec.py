@@ -1,6 +1,6 @@
 """Core values to and from JSON data. Equal values have equal JSON text in every process.
 
-A dataclass is written as its class path, such as `dlstep.core:Sequence`, and its fields without
+A dataclass is written as its class path, such as `dlstep.core:SequenceState`, and its fields without
 defaults. Reading only creates core values, strategies, rules and their `Extra` state, and imports
 only this package: import the module of a user-defined class before reading.
 """
@@ -27,8 +27,8 @@ _CLASS = "class"
 def _core_classes() -> dict[str, type]:
     """Return the value classes of the core by name."""
     modules = [vars(import_module(f"{CORE}.{module.name}")) for module in iter_modules(sys.modules[CORE].__path__)]
-    found = [cls for names in modules for cls in names.values() if isinstance(cls, type) and is_dataclass(cls)]
-    return {cls.__name__: cls for cls in found if cls.__module__.startswith(f"{CORE}.")}
+    classes = [cls for names in modules for cls in names.values() if isinstance(cls, type) and is_dataclass(cls)]
+    return {cls.__name__: cls for cls in classes if cls.__module__.startswith(f"{CORE}.")}
 
 
 @cache
@@ -67,9 +67,9 @@ def _dataclass_json(value: object) -> dict[str, Any]:
     cls = type(value)
     data: dict[str, Any] = {_CLASS: class_path(cls)}
     for name, default in _written(cls):
-        given = attrgetter(name)(value)
-        if default is MISSING or (default is not given and default != given):
-            data[name] = to_json(given)
+        field_value = attrgetter(name)(value)
+        if default is MISSING or (default is not field_value and default != field_value):
+            data[name] = to_json(field_value)
     return data
 
 
@@ -117,5 +117,5 @@ def _class(path: str) -> Any:
         raise ValueError(f"the data holds a {class_name} of module {module_name}: import that module before reading")
     cls = vars(sys.modules[module_name]).get(class_name)
     if not (isinstance(cls, type) and is_dataclass(cls) and issubclass(cls, Options | Extra)):
-        raise ValueError(f"module {module_name} has no strategy, no rule, and nothing that one keeps, named {class_name}")
+        raise ValueError(f"module {module_name} has no strategy, rule or `Extra` state named {class_name}")
     return cls

@@ -9,18 +9,18 @@ class Driver(Protocol):
     """A device that runs plans. It owns weights and KV bytes; the core owns page numbers."""
 
     def run(self, plan: Plan) -> Samples:
-        """Run `plan` and return its samples. Raises LineMismatch without the plan's history."""
+        """Run `plan` and return its samples. Raises CacheMismatch without the plan's KV cache."""
         ...
 
 
 @runtime_checkable
-class HistoryDriver(Driver, Protocol):
-    """A driver that keeps histories and accepts hints, which save work but change no answer."""
+class CachingDriver(Driver, Protocol):
+    """A driver that keeps KV caches and accepts hints, which save work but change no answer."""
 
-    def fork(self, line: int) -> bool:
-        """Copy the history of `line`, so that two states can continue it. Return False if not."""
+    def fork(self, cache_digest: int) -> bool:
+        """Copy the KV cache with this digest for a second state. Return False if not copied."""
         ...
 
-    def release(self, line: int) -> None:
-        """Drop the history of `line`, if there is one: no state will continue from it."""
+    def release(self, cache_digest: int) -> None:
+        """Drop the KV cache with this digest, if there is one: no state will use it again."""
         ...

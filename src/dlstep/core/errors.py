@@ -9,8 +9,8 @@ class SamplesMismatch(DlstepError):
     """Samples that do not match their plan, or a plan that was made for another state."""
 
 
-class LineMismatch(DlstepError):
-    """A plan that needs a history the driver lacks. `rebuild(state)` needs none."""
+class CacheMismatch(DlstepError):
+    """A plan that needs a KV cache the driver lacks. The plan of `rebuild(state)` needs none."""
 
 
 class ReplayDiverged(DlstepError):

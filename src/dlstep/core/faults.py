@@ -1,11 +1,13 @@
 """Blame: a strategy or a rule that fails ends only the request that uses it.
 
-Strategies and rules are user code. Wherever the core calls them, it turns any exception into a RequestFault that names the
-request (`fault_of`). A function that raises a RequestFault leaves the state unchanged: end the request with
-`fail(state, fault.request_id, str(fault))`, then call the function again for the other requests. `Decode` does both.
+Strategies and rules are user code. Wherever the core calls them, it turns any exception into a
+RequestFault that names the request (`fault_of`). A function that raises a RequestFault leaves the
+state unchanged: end the request with `fail(state, fault.request_id, str(fault))`, then call the
+function again for the other requests. `Decode` does both.
 
-Laws prove the return values of the strategies and rules of this package. The core checks the return values of all others
-(`contract.py`): a wrong one raises WrongAnswer, which becomes a RequestFault in the same way.
+Laws prove the return values of the strategies and rules of this package. The core checks the return
+values of all others (`contract.py`): a wrong one raises WrongAnswer, which becomes a RequestFault in
+the same way.
 """
 
 import dataclasses
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING
 from .errors import DlstepError
 
 if TYPE_CHECKING:
-    from .sequence import Sequence
+    from .sequence import SequenceState
 
 PACKAGE = f"{Path(__file__).parents[1]}"
 NOT_USER_CODE = (PACKAGE, dataclasses.__file__, "<string>")  # dataclasses compile methods from strings
@@ -58,15 +60,15 @@ class WrongAnswer(Exception):
         super().__init__(f"{type(owner).__qualname__}.{hook}{_defined(type(owner), hook)} returned {what}")
 
 
-def fault_of(sequence: "Sequence", step: int, error: BaseException) -> RequestFault:
+def fault_of(sequence: "SequenceState", step: int, error: BaseException) -> RequestFault:
     """Return the fault of the request whose strategy or rule raised `error` in `step`.
 
-    Every exception becomes a fault, including SystemExit, which would otherwise end a server. Only KeyboardInterrupt, which
-    comes from the keyboard, is raised again unchanged.
+    Every exception becomes a fault, including SystemExit, which would otherwise end a server. Only
+    KeyboardInterrupt, which comes from the keyboard, is raised again unchanged.
     """
     reraise_interrupt(error)
     position = sequence.window[0].start if sequence.window else sequence.final
-    return RequestFault(sequence.goal.request.id, f"step {step}, from position {position} on: {described(error)}")
+    return RequestFault(sequence.request_spec.request.id, f"step {step}, from position {position} on: {described(error)}")
 
 
 def reraise_interrupt(error: BaseException) -> None:
@@ -75,10 +77,10 @@ def reraise_interrupt(error: BaseException) -> None:
         raise error
 
 
-def measured(sequence: "Sequence", step: int) -> int:
+def measured(sequence: "SequenceState", step: int) -> int:
     """Return the strategy's bound on the remaining sampling passes. Raises RequestFault."""
     try:
-        return sequence.goal.strategy.measure(sequence)
+        return sequence.request_spec.strategy.measure(sequence)
     except BaseException as error:
         raise fault_of(sequence, step, error) from error
 

@@ -7,9 +7,9 @@ equal settled tokens at the end. The first rule that holds counts. Only settled 
 
 from itertools import takewhile
 
-from .ledger import Ending, FinishReason, Watch
+from .accounting import FinishInfo, FinishReason, StopState
 from .request import Request, SamplingParams
-from .sequence import Sequence
+from .sequence import SequenceState
 from .spec import Config, Spec
 
 
@@ -24,20 +24,20 @@ def stop_ids(params: SamplingParams, spec: Spec) -> tuple[int, ...]:
     return tuple(sorted(set(ids)))
 
 
-def ended(sequence: Sequence, reason: FinishReason, end: int, error: str = "") -> Sequence:
+def ended(sequence: SequenceState, reason: FinishReason, end: int, error: str = "") -> SequenceState:
     """Return the sequence with its answer ended before position `end`, and no pages."""
-    return sequence.ended(Ending(reason, end, error))
+    return sequence.with_finish(FinishInfo(reason, end, error))
 
 
-def judge(sequence: Sequence, since: int, spec: Spec) -> Sequence:
+def judge(sequence: SequenceState, since: int, spec: Spec) -> SequenceState:
     """Return `sequence` after checking the tokens of `[since, settled)`, ended if a rule holds."""
-    goal = sequence.goal
-    params = goal.request.params
+    request_spec = sequence.request_spec
+    params = request_spec.request.params
     settled = sequence.settled
     if settled > since:
         new = sequence.tokens(since, settled)
         stopped = False
-        for stop_id in goal.stop_ids:
+        for stop_id in request_spec.stop_ids:
             if stop_id in new:
                 new, stopped = new[: new.index(stop_id)], True
         if params.stop:
@@ -48,31 +48,31 @@ def judge(sequence: Sequence, since: int, spec: Spec) -> Sequence:
             return ended(sequence, "stop", since + len(new))
         if params.max_repetition_run is not None:
             sequence = _count_run(sequence, since, new)
-    if settled == goal.limit:
+    if settled == request_spec.limit:
         return ended(sequence, "length", settled)
-    if params.max_nfe is not None and sequence.ledger.steps >= params.max_nfe:
+    if params.max_nfe is not None and sequence.accounting.steps >= params.max_nfe:
         return ended(sequence, "nfe_limit", settled)
-    if params.max_repetition_run is not None and sequence.ledger.watch.run >= params.max_repetition_run:
+    if params.max_repetition_run is not None and sequence.accounting.stop_state.run >= params.max_repetition_run:
         return ended(sequence, "repetition", settled)
     return sequence
 
 
-def _count_run(sequence: Sequence, since: int, new: tuple[int, ...]) -> Sequence:
+def _count_run(sequence: SequenceState, since: int, new: tuple[int, ...]) -> SequenceState:
     """Return the sequence with the run of equal answer tokens at its settled end counted."""
     run = sum(1 for _ in takewhile(lambda token: token == new[-1], reversed(new)))
     if run == len(new) and sequence.tokens(since - 1, since) == new[-1:]:
-        run += sequence.ledger.watch.run
-    return sequence.watching(Watch(run, sequence.ledger.watch.tail))
+        run += sequence.accounting.stop_state.run
+    return sequence.with_stop_state(StopState(run, sequence.accounting.stop_state.tail))
 
 
-def _match_stops(sequence: Sequence, since: int, new: tuple[int, ...], spec: Spec) -> tuple[Sequence, int | None]:
-    """Return the sequence with its tail moved past `new`, and the end of the first stop string."""
+def _match_stops(sequence: SequenceState, since: int, new: tuple[int, ...], spec: Spec) -> tuple[SequenceState, int | None]:
+    """Return the sequence with its tail after `new`, and the end of the first stop string."""
     stops = [text.encode() for text in sequence.request.params.stop]
     keep = max(len(stop) for stop in stops) - 1
-    tail = sequence.ledger.watch.tail
+    tail = sequence.accounting.stop_state.tail
     for position, token in enumerate(new, since):
         text = tail + spec.pieces[token]
         if any(stop in text for stop in stops):
             return sequence, position + 1
         tail = text[max(0, len(text) - keep) :]
-    return sequence.watching(Watch(sequence.ledger.watch.run, tail)), None
+    return sequence.with_stop_state(StopState(sequence.accounting.stop_state.run, tail)), None

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from .accounting import FinishReason
 from .cache import Cache
 from .checks import short
 from .commit import forgotten
@@ -10,11 +11,10 @@ from .draws import derived_seed
 from .faults import RequestFault, UserCodeTimeout, described, fault_of, reraise_interrupt
 from .finish import answer_limit, ended, judge, stop_ids
 from .grid import Grid
-from .ledger import FinishReason
 from .options import with_options
-from .plan import START_LINE
+from .plan import EMPTY_CACHE
 from .request import Request, SamplingParams
-from .sequence import Sequence, Strategy, open_sequence
+from .sequence import SequenceState, Strategy, open_sequence
 from .spec import Config, Spec
 from .state import State
 
@@ -28,9 +28,9 @@ def init(config: Config, strategy: Strategy) -> State:
     the pages must hold the longest request, and a forward pass must hold the window of any request.
     Also raises ValueError if the strategy cannot decode this model.
     """
-    why = strategy.unfit(config.spec)
-    if why:
-        raise ValueError(f"{type(strategy).__name__} cannot decode this model: {why}")
+    reason = strategy.incompatibility(config.spec)
+    if reason:
+        raise ValueError(f"{type(strategy).__name__} cannot decode this model: {reason}")
     least = least_pages(strategy, config.max_model_len, config.page_size)
     if config.num_pages < least:
         reach = farthest(strategy, config.max_model_len)
@@ -77,13 +77,13 @@ def sized(request: Request, max_model_len: int) -> Request:
     return replace(request, params=request.params.shortened(room))
 
 
-def refusal(config: Config, strategy: Strategy, request: Request) -> str:
-    """Return why `add` would always reject `request` under `config`; empty if it would not."""
-    return judged(config, strategy, request)[1]
+def refusal(config: Config, strategy: Strategy, request: Request) -> str | None:
+    """Return why `add` would always reject `request` under `config`; None if it would not."""
+    return request_strategy(config, strategy, request)[1]
 
 
-def _unrunnable(config: Config, request: Request) -> str:
-    """Return why `request` could never run under any strategy; empty if it can."""
+def _unrunnable(config: Config, request: Request) -> str | None:
+    """Return why `request` could never run under any strategy; None if it can."""
     spec, params = config.spec, request.params
     length = len(request.prompt)
     if length >= config.max_model_len:
@@ -98,11 +98,11 @@ def _unrunnable(config: Config, request: Request) -> str:
         return f"stop_token_ids holds the mask id {spec.mask_id}, which is never sampled"
     if any(not 0 <= stop_id < spec.vocab_size for stop_id in params.stop_token_ids):
         return f"stop_token_ids holds an id outside [0, {spec.vocab_size}), the ids of the tokenizer"
-    return _unpinnable(config, request) if params.pinned or params.canvas else ""
+    return _unpinnable(config, request) if params.pinned or params.canvas else None
 
 
-def _unpinnable(config: Config, request: Request) -> str:
-    """Return why the pinned tokens or the canvas of the request are invalid; empty if valid."""
+def _unpinnable(config: Config, request: Request) -> str | None:
+    """Return why the pinned tokens or the canvas of the request are invalid; None if valid."""
     spec, params = config.spec, request.params
     room = config.max_model_len - len(request.prompt)
     for offset, token in params.pinned:
@@ -115,47 +115,48 @@ def _unpinnable(config: Config, request: Request) -> str:
     for token in params.canvas:
         if not 0 <= token < spec.vocab_size or token == spec.mask_id:
             return f"canvas holds {token}: ids must be in [0, {spec.vocab_size}) and not the mask id"
-    return ""
+    return None
 
 
-def judged(config: Config, base: Strategy, request: Request) -> tuple[Strategy, str]:
-    """Return the strategy for `request`, and why the request could never run (empty if it can).
+def request_strategy(config: Config, base: Strategy, request: Request) -> tuple[Strategy, str | None]:
+    """Return the strategy for `request`, and why the request could never run (None if it can).
 
     The strategy is `base`, or `base` changed by the options of the request. Raises RequestFault if
     a method of the strategy or rule times out.
     """
-    strategy, why = base, _unrunnable(config, request)
+    strategy, reason = base, _unrunnable(config, request)
     try:
         if options := request.params.options:
             try:
                 strategy = with_options(strategy, options)
             except ValueError as error:
-                why = why or str(error)
-        why = why or misfit(config, base, strategy, request)
+                reason = reason or str(error)
+        reason = reason or incompatibility(config, base, strategy, request)
     except UserCodeTimeout as error:
         raise RequestFault(request.id, described(error)) from error
     except BaseException as error:  # noqa: BLE001 - a hook of user code
         reraise_interrupt(error)
-        why = described(error)
-    return (base if why else strategy), why
+        reason = described(error)
+    return (base if reason else strategy), reason
 
 
-def misfit(config: Config, base: Strategy, strategy: Strategy, request: Request) -> str:
-    """Return why `strategy` cannot decode `request` in a batch of `base`; empty if it can."""
+def incompatibility(config: Config, base: Strategy, strategy: Strategy, request: Request) -> str | None:
+    """Return why `strategy` cannot decode `request` in a batch of `base`; None if it can."""
     name = type(base).__name__
     sizes = sized(request, config.max_model_len)
     if strategy is not base:
         if type(strategy) is not type(base):
             return f"it is decoded by {type(strategy).__name__}, the others by {name}"
-        if why := strategy.unfit(config.spec):
-            return f"{name} cannot decode this model with its options: {why}"
+        if reason := strategy.incompatibility(config.spec):
+            return f"{name} cannot decode this model with its options: {reason}"
         if strategy.carries != base.carries:
-            return "its options change whether the network carries something from forward to forward"
+            return "its options change whether the network carries state from one forward pass to the next"
         layouts = [(value.grid(sizes), value.reach(sizes)) for value in (strategy, base)]
         if layouts[0] != layouts[1]:
             return f"its options would give it other blocks than those of {base!r}: set them for the engine"
-        if not base.wants.covers(strategy.wants):
-            return f"its options need {strategy.wants}, the engine's samples have {base.wants}: set them for the engine"
+        if not base.sample_spec.covers(strategy.sample_spec):
+            needed, sampled = strategy.sample_spec, base.sample_spec
+            return f"its options need {needed}, the engine's samples have {sampled}: set them for the engine"
     rows = strategy.atom(sizes) + config.spec.head_shift
     if rows > config.max_num_batched_tokens:
         return f"{name} must feed {rows} rows of this request at once; max_num_batched_tokens={config.max_num_batched_tokens}"
@@ -164,7 +165,7 @@ def misfit(config: Config, base: Strategy, strategy: Strategy, request: Request)
         return f"pinned={dict(params.pinned)} has no effect in {name}, which does not support pinned tokens: leave it out"
     if params.canvas and not strategy.takes_canvas:
         return f"canvas has no effect in {name}, which has no canvas of random tokens: leave it out"
-    return strategy.refuses(request)
+    return strategy.refusal(request)
 
 
 def add(state: State, request: Request, failure: str = "") -> State:
@@ -177,17 +178,17 @@ def add(state: State, request: Request, failure: str = "") -> State:
     request as `error` without running user code.
     """
     _check_id(state, request.id)
-    strategy, why = (state.strategy, failure) if failure else judged(state.config, state.strategy, request)
+    strategy, message = (state.strategy, failure) if failure else request_strategy(state.config, state.strategy, request)
     seed = request.params.seed
     if seed is None:
-        seed = 0 if why else derived_seed(state.config.seed, request.prompt, request.index)
-    request = replace(request, seed=seed, arrival=state.arrivals)
+        seed = 0 if message else derived_seed(state.config.seed, request.prompt, request.index)
+    request = replace(request, seed=seed, seq_id=state.next_seq_id)
     limit, length = answer_limit(request, state.config), len(request.prompt)
     stops = stop_ids(request.params, state.config.spec)
-    if why:
+    if message:
         refused = open_sequence(request, limit, stops, Grid(length, 1), strategy)
-        reason, words = ("error", why) if failure else ("rejected", f"request {request.id}: {why}")
-        return _filed(state, ended(refused, reason, length, words))
+        reason, message = ("error", message) if failure else ("rejected", f"request {request.id}: {message}")
+        return _filed(state, ended(refused, reason, length, message))
     try:
         opened = open_sequence(request, limit, stops, strategy.grid(sized(request, state.config.max_model_len)), strategy)
         sequence = strategy.init(opened, state.config.spec)
@@ -201,18 +202,18 @@ def add(state: State, request: Request, failure: str = "") -> State:
         return _filed(state, ended(failed, "error", length, str(fault)))
     if sequence.settled > length:  # pinned tokens may settle positions, even the whole answer
         sequence = judge(sequence, length, state.config.spec)
-        if sequence.ending is not None:
+        if sequence.finish_info is not None:
             return _filed(state, sequence)
     return _queued(state, sequence)
 
 
-def _filed(state: State, sequence: Sequence) -> State:
+def _filed(state: State, sequence: SequenceState) -> State:
     """Return `state` with the newest sequence filed as finished."""
     done, order, live = state.filed((sequence,))
-    return replace(state, finished=done, ended=order, live=live, arrivals=state.arrivals + 1)
+    return replace(state, finished=done, ended=order, live=live, next_seq_id=state.next_seq_id + 1)
 
 
-def adopt(state: State, sequence: Sequence, request_id: int, failure: str = "") -> State:
+def adopt(state: State, sequence: SequenceState, request_id: int, failure: str = "") -> State:
     """Return `state` with an unfinished sequence of any state of this model waiting last.
 
     The sequence continues under a new id with the same parameters, including its seed. If its
@@ -221,37 +222,39 @@ def adopt(state: State, sequence: Sequence, request_id: int, failure: str = "") 
     rule times out: then call `adopt` again with the message as `failure`.
     """
     _check_id(state, request_id)
-    if sequence.ending is not None:
-        raise ValueError(f"request {sequence.id} has ended by {sequence.finish}: only one that is under way can be adopted")
-    request = replace(sequence.request, id=request_id, arrival=state.arrivals)
+    if sequence.finish_info is not None:
+        raise ValueError(f"request {sequence.id} has ended by {sequence.finish}: only an unfinished one can be adopted")
+    request = replace(sequence.request, id=request_id, seq_id=state.next_seq_id)
     if failure:
-        return _filed(state, ended(sequence.asking(request), "error", sequence.settled, failure))
-    if state.strategy.grid(sized(request, state.config.max_model_len)) != sequence.goal.grid:
+        return _filed(state, ended(sequence.with_request(request), "error", sequence.settled, failure))
+    if state.strategy.grid(sized(request, state.config.max_model_len)) != sequence.request_spec.grid:
         raise ValueError(f"request {sequence.id} has blocks of another size than {state.strategy!r} makes")
-    why = _unrunnable(state.config, request) or misfit(state.config, state.strategy, sequence.goal.strategy, request)
-    if not why and sequence.limit > state.config.max_model_len:
-        why = f"its answer may reach {sequence.limit} tokens; max_model_len={state.config.max_model_len}"
-    if why:
-        raise ValueError(f"request {sequence.id} cannot be adopted: {why}")
+    reason = _unrunnable(state.config, request) or incompatibility(
+        state.config, state.strategy, sequence.request_spec.strategy, request
+    )
+    if not reason and sequence.limit > state.config.max_model_len:
+        reason = f"its answer may reach {sequence.limit} tokens; max_model_len={state.config.max_model_len}"
+    if reason:
+        raise ValueError(f"request {sequence.id} cannot be adopted: {reason}")
     try:
-        adopted = forgotten(sequence.asking(request), state)
+        adopted = forgotten(sequence.with_request(request), state)
     except RequestFault as fault:
         if isinstance(fault.__cause__, UserCodeTimeout):
             raise
-        return _filed(state, ended(sequence.asking(request), "error", sequence.settled, str(fault)))
+        return _filed(state, ended(sequence.with_request(request), "error", sequence.settled, str(fault)))
     return _queued(state, adopted)
 
 
 def _check_id(state: State, request_id: int) -> None:
     if request_id in state.live or request_id in state.finished:
-        raise ValueError(f"request id {request_id} is in use in this state: give a new one, such as {state.arrivals}")
+        raise ValueError(f"request id {request_id} is in use in this state: give a new one, such as {state.next_seq_id}")
 
 
-def _queued(state: State, sequence: Sequence) -> State:
+def _queued(state: State, sequence: SequenceState) -> State:
     """Return `state` with the newest sequence at the end of the waiting queue."""
-    request = sequence.goal.request
-    waiting, live = state.waiting.push(sequence), state.live.insert(request.id, request.arrival)
-    return replace(state, waiting=waiting, live=live, arrivals=state.arrivals + 1)
+    request = sequence.request_spec.request
+    waiting, live = state.waiting.push(sequence), state.live.insert(request.id, request.seq_id)
+    return replace(state, waiting=waiting, live=live, next_seq_id=state.next_seq_id + 1)
 
 
 def abort(state: State, request_id: int, reason: str = "") -> State:
@@ -259,28 +262,28 @@ def abort(state: State, request_id: int, reason: str = "") -> State:
 
     `reason` becomes the request's `error`.
     """
-    return _broken_off(state, request_id, "abort", reason)
+    return _ended_early(state, request_id, "abort", reason)
 
 
 def fail(state: State, request_id: int, error: str) -> State:
     """Return `state` with the request finished as `error`, without pages; unchanged if not live."""
-    return _broken_off(state, request_id, "error", error)
+    return _ended_early(state, request_id, "error", error)
 
 
-def _broken_off(state: State, request_id: int, reason: FinishReason, words: str) -> State:
+def _ended_early(state: State, request_id: int, reason: FinishReason, message: str) -> State:
     sequence = state.find(request_id)
-    if sequence is None or sequence.ending is not None:
+    if sequence is None or sequence.finish_info is not None:
         return state
-    arrival = sequence.goal.request.arrival
-    done, order, live = state.filed((ended(sequence, reason, sequence.settled, words),))
+    seq_id = sequence.request_spec.request.seq_id
+    done, order, live = state.filed((ended(sequence, reason, sequence.settled, message),))
     state = replace(state, finished=done, ended=order, live=live)
-    if state.waiting.get(arrival) is not None:
-        return replace(state, waiting=state.waiting.remove((arrival,)))
+    if state.waiting.get(seq_id) is not None:
+        return replace(state, waiting=state.waiting.remove((seq_id,)))
     return replace(
         state,
         cache=state.cache.release(sequence.pages, sequence.storage.slot),
         running=tuple(other for other in state.running if other is not sequence),
-        releases=(*state.releases, arrival),
+        releases=(*state.releases, seq_id),
     )
 
 
@@ -290,8 +293,8 @@ def rebuild(state: State) -> State:
     All sequences wait without pages or cached prefixes, so any driver accepts the next plan.
     """
     running = [forgotten(sequence, state) for sequence in state.running]
-    cache = _empty_cache(state.config, state.strategy)
-    return replace(state, cache=cache, running=(), waiting=state.waiting.push_front(running), line=START_LINE, releases=())
+    cache, waiting = _empty_cache(state.config, state.strategy), state.waiting.push_front(running)
+    return replace(state, cache=cache, running=(), waiting=waiting, cache_digest=EMPTY_CACHE, releases=())
 
 
 def prune(state: State) -> State:

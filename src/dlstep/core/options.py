@@ -107,14 +107,14 @@ def with_options(value: Value, options: Mapping[str, Any]) -> Value:
     parts = {name: part for name in own if isinstance(part := attrgetter(name)(value), Options)}
     changed: dict[str, Options] = {}
     for name, part in parts.items():
-        if taken := _taken(part, rest):
-            changed[name] = with_options(part, taken)
+        if own_options := _pop_options_of(part, rest):
+            changed[name] = with_options(part, own_options)
     for name, option in rest.items():
         raise ValueError(unknown_option(type(value).__name__, name, option, options_of(value)))
     return _changed(value, changed) if changed else value
 
 
-def _taken(part: Options, rest: dict[str, Any]) -> dict[str, Any]:
+def _pop_options_of(part: Options, rest: dict[str, Any]) -> dict[str, Any]:
     """Remove the options of `part` from `rest`, and return them."""
     known = set(options_of(part))
     # A rule that replaces a rule nested in `part` adds its options.

@@ -21,7 +21,7 @@ LONGEST_NAME = 200  # characters of a name that messages quote in full
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf(Generic[Kind]):
+class PluginGroup(Generic[Kind]):
     """All classes of one kind (strategies or rules), found by name.
 
     `word` is the kind in messages, `constant` the module attribute that holds the class, and
@@ -41,7 +41,7 @@ class Shelf(Generic[Kind]):
 
     def available(self) -> tuple[str, ...]:
         """Return the names in this package and of installed entry points, without importing any."""
-        return tuple(sorted({*self.own(), *self._announced()}))
+        return tuple(sorted({*self.own(), *self._entry_points()}))
 
     def is_known(self, name: str) -> bool:
         """Return whether this name needs no path to a module."""
@@ -55,9 +55,10 @@ class Shelf(Generic[Kind]):
         name = self.aliases.get(name, name)
         if name in self.own():
             return self._class(name, vars(import_module(f"{self.package}.{name}")), self.constant)
-        if name in (announced := self._announced()):
-            found = announced[name].load()
-            return self._class(name, vars(found) if isinstance(found, ModuleType) else {self.constant: found}, self.constant)
+        if name in (points := self._entry_points()):
+            loaded = points[name].load()
+            names = vars(loaded) if isinstance(loaded, ModuleType) else {self.constant: loaded}
+            return self._class(name, names, self.constant)
         place, _, own_class = name.partition(":")
         if place.endswith(".py") or "/" in place or "\\" in place:
             module = self._file(name, Path(place))
@@ -84,22 +85,22 @@ class Shelf(Generic[Kind]):
         package, _, name = cls.__module__.rpartition(".")
         return name if package == self.package and name in self.own() and self.load(name) is cls else None
 
-    def _announced(self) -> dict[str, EntryPoint]:
+    def _entry_points(self) -> dict[str, EntryPoint]:
         return {point.name: point for point in entry_points(group=self.package)}
 
-    def _class(self, name: str, found: Mapping[str, Any], constant: str) -> type[Kind]:
+    def _class(self, name: str, names: Mapping[str, Any], constant: str) -> type[Kind]:
         """Return the class that a module calls `constant`. Raises ValueError if there is none."""
-        if constant not in found:
-            others = [each for each in ("STRATEGY", "RULE") if each in found]
+        if constant not in names:
+            others = [other for other in ("STRATEGY", "RULE") if other in names]
             more = f" (it has a {others[0]}, which is another kind)" if others and constant == self.constant else ""
             remedy = (
                 f"let its last line be {constant} = YourClass" if constant == self.constant else f"it defines no {constant}"
             )
             raise ValueError(f"{self.word} {_quoted(name)} has no class{more}: {remedy}")
-        cls: Any = found[constant]
+        cls: Any = names[constant]
         if not (isinstance(cls, type) and issubclass(cls, self.base) and is_dataclass(cls)) or isabstract(cls):
             kind = f"a dataclass that derives from dlstep.core.{self.base.__name__} and has all of its methods"
-            raise ValueError(f"{self.word} {_quoted(name)}: {constant} must be {kind}, got {short(found[constant])}")
+            raise ValueError(f"{self.word} {_quoted(name)}: {constant} must be {kind}, got {short(names[constant])}")
         return cast("type[Kind]", cls)
 
     def _module(self, name: str, path: str) -> ModuleType:

@@ -4,62 +4,62 @@ from collections.abc import Iterable, Iterator
 
 from rpds import HashTrieMap
 
-from .sequence import Sequence
+from .sequence import SequenceState
 from .values import value
 
-_NOBODY: "HashTrieMap[int, Sequence]" = HashTrieMap()
+_EMPTY: "HashTrieMap[int, SequenceState]" = HashTrieMap()
 
 
 @value
 class WaitingQueue:
-    """Sequences without pages, in order of arrival.
+    """Sequences without pages, in order of their sequence numbers.
 
-    `front` are preempted sequences, all older than those in `back`, which maps arrival numbers in
-    `[head, tail)` to sequences.
+    `front` are preempted sequences, all older than those in `back`, which maps sequence numbers
+    in `[head, tail)` to sequences.
     """
 
-    front: tuple[Sequence, ...] = ()
-    back: "HashTrieMap[int, Sequence]" = _NOBODY
+    front: tuple[SequenceState, ...] = ()
+    back: "HashTrieMap[int, SequenceState]" = _EMPTY
     head: int = 0
     tail: int = 0
 
     def __len__(self) -> int:
         return len(self.front) + len(self.back)
 
-    def __iter__(self) -> Iterator[Sequence]:
+    def __iter__(self) -> Iterator[SequenceState]:
         """Yield the sequences, oldest first."""
         yield from self.front
-        for arrival in range(self.head, self.tail):
-            sequence = self.back.get(arrival)
+        for seq_id in range(self.head, self.tail):
+            sequence = self.back.get(seq_id)
             if sequence is not None:
                 yield sequence
 
-    def get(self, arrival: int) -> Sequence | None:
-        """Return the sequence with this arrival number; None if it is not waiting."""
-        found = self.back.get(arrival)
-        if found is not None:
-            return found
-        return next((sequence for sequence in self.front if sequence.goal.request.arrival == arrival), None)
+    def get(self, seq_id: int) -> SequenceState | None:
+        """Return the sequence with this sequence number; None if it is not waiting."""
+        sequence = self.back.get(seq_id)
+        if sequence is not None:
+            return sequence
+        return next((sequence for sequence in self.front if sequence.request_spec.request.seq_id == seq_id), None)
 
-    def push(self, sequence: Sequence) -> "WaitingQueue":
+    def push(self, sequence: SequenceState) -> "WaitingQueue":
         """Return the queue with a new sequence, younger than all others, at its end."""
-        arrival = sequence.goal.request.arrival
-        head = self.head if self.back else arrival
-        return WaitingQueue(self.front, self.back.insert(arrival, sequence), head, arrival + 1)
+        seq_id = sequence.request_spec.request.seq_id
+        head = self.head if self.back else seq_id
+        return WaitingQueue(self.front, self.back.insert(seq_id, sequence), head, seq_id + 1)
 
-    def push_front(self, sequences: Iterable[Sequence]) -> "WaitingQueue":
+    def push_front(self, sequences: Iterable[SequenceState]) -> "WaitingQueue":
         """Return the queue with preempted sequences, in order and older than all, in front."""
         return WaitingQueue((*sequences, *self.front), self.back, self.head, self.tail)
 
-    def remove(self, arrivals: Iterable[int]) -> "WaitingQueue":
-        """Return the queue without the sequences of these arrival numbers; ignore unknown ones."""
-        gone = set(arrivals)
-        front = tuple([sequence for sequence in self.front if sequence.goal.request.arrival not in gone])
+    def remove(self, seq_ids: Iterable[int]) -> "WaitingQueue":
+        """Return the queue without the sequences of these sequence numbers; ignore unknown ones."""
+        gone = set(seq_ids)
+        front = tuple([sequence for sequence in self.front if sequence.request_spec.request.seq_id not in gone])
         back, head = self.back, self.head
-        for arrival in sorted(gone):
-            if arrival in back:
-                back = back.remove(arrival)
-                if arrival == head:
+        for seq_id in sorted(gone):
+            if seq_id in back:
+                back = back.remove(seq_id)
+                if seq_id == head:
                     # The head never moves back, so skipping numbers costs amortized O(1) per push.
                     while head < self.tail and head not in back:
                         head += 1

@@ -137,14 +137,14 @@ class Request:
     """One prompt to answer. Raises ValueError if it is empty.
 
     `id` is chosen by the caller, unique in a state; `index` separates equal requests of a call.
-    `add` fills in `seed` and `arrival`, a number never reused. Only equal `salt`s share pages.
+    `add` fills in `seed` and `seq_id`, a number never reused. Only equal `salt`s share pages.
     """
 
     id: int
     prompt: tuple[int, ...]
     params: SamplingParams = field(default=SamplingParams())
     seed: Seed = 0
-    arrival: int = -1
+    seq_id: int = -1
     index: Annotated[int, Interval(ge=0, le=(1 << 63) - 1)] = 0
     salt: bytes = b""
 

@@ -1,15 +1,15 @@
 """A decoding rule: which positions to unmask after each forward pass, and which to remask."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from .block import Block
 from .contract import check_chosen
 from .options import Options
-from .plan import PLAIN, Rows, Wants
-from .sequence import Sequence
+from .plan import PLAIN, SampleSpec, SpanSamples
+from .sequence import SequenceState
 from .spec import Spec
 
 
@@ -22,42 +22,43 @@ class Rule(Options, ABC):
     """
 
     SAMPLES_MASKED: ClassVar[bool] = True
-    """Whether `wanted` and `named` are inherited, so each block samples its masked positions."""
+    """Whether `sampled` and `scored_ids` are inherited: each block samples its masked positions."""
 
     def __init_subclass__(cls) -> None:
         super(Rule, cls).__init_subclass__()  # `slots=True` makes a second class, in which a bare super() fails
-        cls.SAMPLES_MASKED = cls.wanted is Rule.wanted and cls.named is Rule.named
+        cls.SAMPLES_MASKED = cls.sampled is Rule.sampled and cls.scored_ids is Rule.scored_ids
 
     @abstractmethod
-    def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block after a forward pass. With `must`, its `measure` has to decrease.
 
-        Row `begin + i` of `rows` is entry i of the positions from `wanted`. `sequence` already
+        Row `begin + i` of `rows` is entry i of the positions from `sampled`. `sequence` already
         counts the pass, whose number is `draw(sequence, block)`.
         """
 
-    def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+    def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
         """Return the positions that pass `number` (from 0) samples: ascending, at least one.
 
         Positions at `limit` and above are void.
         """
         del limit, number
-        return block.undecided
+        return block.masked
 
-    def named(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+    def scored_ids(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
         """Return the ids whose probabilities forward pass `number` reports.
 
-        For each position of `wanted` in turn, `wants.named` ids (-1 is none);
-        `Rows.named_probabilities` has the same order. Called only if `wants.named` is above 0.
+        For each position of `sampled` in turn, `sample_spec.scored` ids (-1 is none);
+        `SpanSamples.scored_probabilities` has the same order. Called only if `sample_spec.scored`
+        is above 0.
         """
         del block, limit, number
         return ()
 
-    def accepted(self, rows: Rows) -> list[int] | None:
+    def accepted(self, rows: SpanSamples) -> list[int] | None:
         """Return the rows to unmask in any block, ascending; None if they depend on the block.
 
-        A rule that returns rows promises that `decided` unmasks exactly those of its block, and one
-        more only if `must` is true and the block has none. Blockwise strategies then call `decided`
+        A rule that returns rows promises that `commit` unmasks exactly those of its block, and one
+        more only if `must` is true and the block has none. Blockwise strategies then call `commit`
         only in that case. They use this method only for shipped rules.
         """
         del rows
@@ -88,10 +89,10 @@ class Rule(Options, ABC):
         del answer
         return size
 
-    def ends(self, sequence: Sequence, block: Block, rows: Rows, size: int) -> int:
+    def ends(self, sequence: SequenceState, block: Block, rows: SpanSamples, size: int) -> int:
         """Return where a canvas block ends, after its first pass; later positions are dropped.
 
-        Row i is entry i of the block's wanted positions; `size` is the canvas' block size.
+        Row i is entry i of the block's sampled positions; `size` is the canvas' block size.
         """
         del sequence, rows, size
         return block.end
@@ -99,38 +100,38 @@ class Rule(Options, ABC):
     def fed(self, block: Block, since: int) -> tuple[int, int] | None:
         """Return start and end of the positions that a pass between two canvas refreshes feeds.
 
-        None requests a refresh. `since` counts the positions decided by the last refresh and since.
+        None requests a refresh. `since` counts the positions unmasked by and since the last refresh.
         """
         del since
         return block.start, block.end
 
     @property
-    def revokes(self) -> bool:
-        """Whether decided positions may be remasked; then only finished blocks are settled."""
+    def remasks(self) -> bool:
+        """Whether unmasked positions may be remasked; then only finished blocks are settled."""
         return False
 
     def finished(self, block: Block) -> bool:
-        """Return whether a full block can no longer change. Called only if `revokes`."""
-        return not block.undecided
+        """Return whether a full block can no longer change. Called only if `remasks`."""
+        return not block.masked
 
     @property
-    def wants(self) -> Wants:
+    def sample_spec(self) -> SampleSpec:
         """Statistics that the rule needs besides token and probability, and its tie-breaking."""
         return PLAIN
 
-    def measure(self, sequence: Sequence, block: Block) -> int:
+    def measure(self, sequence: SequenceState, block: Block) -> int:
         """Return a bound on the passes the block still needs; every pass with `must` lowers it."""
         del sequence
-        return len(block.undecided)
+        return len(block.masked)
 
     def bound(self, size: int) -> int:
-        """Return an upper bound on the forward passes of a block of `size` undecided positions."""
+        """Return an upper bound on the forward passes of a block of `size` masked positions."""
         return size
 
-    def unfit(self, spec: Spec) -> str:
-        """Return why the rule cannot decode such a model; empty if it can."""
+    def incompatibility(self, spec: Spec) -> str | None:
+        """Return why the rule cannot decode such a model; None if it can."""
         del spec
-        return ""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,32 +139,32 @@ class Choice(Rule):
     """A rule that never remasks, and unmasks each position with the token sampled there."""
 
     @abstractmethod
-    def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
+    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         """Return the rows to unmask, ascending, at least one if `must`, from `begin` on."""
 
-    def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block with the chosen rows unmasked."""
         del spec
         chosen = self.chosen(sequence, block, rows, begin, must)
         if not self.SHIPPED:
             check_chosen(self, chosen, block, begin, must)
-        return block.decide(chosen, begin, rows.tokens, rows.probabilities) if chosen else block
+        return block.unmask_rows(chosen, begin, rows.tokens, rows.probabilities) if chosen else block
 
-    def scores(self, sequence: Sequence, block: Block, rows: Rows, begin: int) -> Items[float]:
-        """Return the score of each undecided position, in order; the rule prefers high scores.
+    def scores(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int) -> Sequence[float]:
+        """Return the score of each masked position, in order; the rule prefers high scores.
 
         The default score is the token's probability. Rules that wrap this rule read the scores.
         """
         del sequence
-        return rows.probabilities[begin : begin + len(block.undecided)]
+        return rows.probabilities[begin : begin + len(block.masked)]
 
 
-def draw(sequence: Sequence, block: Block) -> int:
+def draw(sequence: SequenceState, block: Block) -> int:
     """Return the number (from 0) of the pass just counted among those that sampled the block."""
-    return sequence.ledger.steps - block.opened - 1
+    return sequence.accounting.steps - block.opened - 1
 
 
-def best(rows: Rows, begin: int, end: int) -> int:
+def best(rows: SpanSamples, begin: int, end: int) -> int:
     """Return the row of `[begin, end)` with the most probable token; the first of equal ones."""
     of_block = rows.probabilities[begin:end]
     return begin + of_block.index(max(of_block))

@@ -1,55 +1,55 @@
 """Scheduling: the next plan, as a pure function of the state.
 
-Sequences are served in order of arrival; the first that does not fit ends the plan, so no younger
+Sequences are served in the order of their sequence numbers; the first that does not fit ends the plan, so no younger
 one overtakes it. Only younger sequences are preempted, and a plan that preempts admits nothing.
 """
 
 from itertools import islice
 
+from .accounting import Storage
 from .cache import Cache, prefix_keys
 from .contract import check_span
 from .faults import RequestFault, WrongAnswer, fault_of
-from .ledger import Storage
 from .plan import Admission, Grant, Plan, Span, storing_span
-from .sequence import Sequence
+from .sequence import SequenceState
 from .state import State
 
 
-def fit(sequence: Sequence, window: Span, shift: int, budget: int) -> Span | None:
+def fit(sequence: SequenceState, window: Span, shift: int, budget: int) -> Span | None:
     """Return the span to feed within `budget` rows; None if nothing fits.
 
     It is `window`, with unstored final rows before it, or only final rows, cut at group ends.
     """
-    if sequence.ledger.storage.stored < sequence.final:
+    if sequence.accounting.storage.stored < sequence.final:
         return _fit_unstored(sequence, window, budget)
     rows, start = len(window.tokens), window.start
-    if shift and start and window.wanted and window.wanted[0] == start:
+    if shift and start and window.sampled and window.sampled[0] == start:
         # Row start-1 predicts position start: feed it again although it is stored.
-        return window.behind(start - 1, sequence.tokens(start - 1, start), query_only=1) if rows < budget else None
+        return window.with_prefix(start - 1, sequence.tokens(start - 1, start), query_only=1) if rows < budget else None
     return window if rows <= budget else None
 
 
-def _fit_unstored(sequence: Sequence, window: Span, budget: int) -> Span | None:
+def _fit_unstored(sequence: SequenceState, window: Span, budget: int) -> Span | None:
     """Return what `fit` returns for a sequence with unstored final rows."""
-    stored, final, grid = sequence.ledger.storage.stored, sequence.final, sequence.goal.grid
+    stored, final, grid = sequence.accounting.storage.stored, sequence.final, sequence.request_spec.grid
     if window.joins and window.start == final and window.grid == grid and window.stop - stored <= budget:
-        # One forward both stores the final rows and samples the window.
-        return window.behind(stored, sequence.tokens(stored, final), final_rows=final - stored)
+        # One forward pass both stores the final rows and samples the window.
+        return window.with_prefix(stored, sequence.tokens(stored, final), final_rows=final - stored)
     # Store as many whole groups of final rows as fit; the window waits for a later pass.
     reach = stored + budget
     stop = final if reach >= final else grid.start(reach)
     if stop <= stored:  # not even one group fits
         return None
-    return storing_span(sequence.goal.request, stored, sequence.tokens(stored, stop), grid)
+    return storing_span(sequence.request_spec.request, stored, sequence.tokens(stored, stop), grid)
 
 
-def shared_pages(cache: Cache, sequence: Sequence, page_size: int) -> tuple[int, ...]:
+def shared_pages(cache: Cache, sequence: SequenceState, page_size: int) -> tuple[int, ...]:
     """Return the cached pages of a prefix: all tokens of their groups are equal and final."""
     if not cache.index:
         return ()
     pages: list[int] = []
     # Hash tokens in growing pieces, because most lookups miss on the first page.
-    grid, length, key, start = sequence.goal.grid, 4 * page_size, sequence.goal.request.salt, 0
+    grid, length, key, start = sequence.request_spec.grid, 4 * page_size, sequence.request_spec.request.salt, 0
     while start < sequence.final:
         tokens = sequence.tokens(start, min(start + length, sequence.final))
         found = 0
@@ -67,14 +67,14 @@ def shared_pages(cache: Cache, sequence: Sequence, page_size: int) -> tuple[int,
     return tuple(pages)
 
 
-def next_key(sequence: Sequence, published: int, key: bytes, page_size: int) -> bytes | None:
+def next_key(sequence: SequenceState, published: int, key: bytes, page_size: int) -> bytes | None:
     """Return the prefix key of page `published` after `key`; None unless it is all final."""
-    grid = sequence.goal.grid
+    grid = sequence.request_spec.grid
     end = grid.end((published + 1) * page_size - 1)
     if end > sequence.final:
         return None
     start = grid.end(published * page_size - 1) if published else 0
-    before = key if published else sequence.goal.request.salt
+    before = key if published else sequence.request_spec.request.salt
     return next(prefix_keys(grid, page_size, published, before, start, sequence.tokens(start, end)))
 
 
@@ -91,11 +91,11 @@ class _Draft:
         self.preemptions: list[int] = []
         self.admissions: list[Admission] = []
 
-    def grant(self, arrival: int, count: int) -> None:
+    def grant(self, seq_id: int, count: int) -> None:
         """Allocate `count` pages, which must be available."""
         pages = self.cache.next_pages(count)
         self.cache = self.cache.take(pages)
-        self.grants.append(Grant(arrival, pages))
+        self.grants.append(Grant(seq_id, pages))
 
     def run(self, span: Span) -> None:
         """Add `span` to the forward pass."""
@@ -117,9 +117,9 @@ def schedule(state: State) -> Plan:
     strategy = state.strategy
     return Plan(
         step=state.step,
-        line=state.line,
+        cache_digest=state.cache_digest,
         spans=tuple(draft.spans),
-        wants=strategy.wants,
+        sample_spec=strategy.sample_spec,
         releases=state.releases,
         preemptions=tuple(draft.preemptions),
         admissions=tuple(draft.admissions),
@@ -128,12 +128,12 @@ def schedule(state: State) -> Plan:
     )
 
 
-def window_of(state: State, sequence: Sequence) -> Span:
+def window_of(state: State, sequence: SequenceState) -> Span:
     """Return the checked span that the strategy schedules. Raises RequestFault."""
-    strategy, spec = sequence.goal.strategy, state.config.spec
+    strategy, spec = sequence.request_spec.strategy, state.config.spec
     try:
         span = strategy.schedule(sequence, spec)
-        if not sequence.goal.shipped:
+        if not sequence.request_spec.shipped:
             check_span(strategy, sequence, span, spec)
         return span
     except BaseException as error:
@@ -148,7 +148,7 @@ def _stuck(state: State) -> RequestFault:
         f"{len(span.tokens)} rows up to position {span.end}, which `atom` and `reach` did not announce: they never fit into "
         f"max_num_batched_tokens={config.max_num_batched_tokens} and num_pages={config.num_pages} of {config.page_size}"
     )
-    return fault_of(sequence, state.step, WrongAnswer(sequence.goal.strategy, "schedule", what))
+    return fault_of(sequence, state.step, WrongAnswer(sequence.request_spec.strategy, "schedule", what))
 
 
 def _continue_running(state: State, draft: _Draft) -> bool:
@@ -163,16 +163,16 @@ def _continue_running(state: State, draft: _Draft) -> bool:
         span = fit(sequence, window, shift, draft.budget)
         if span is None:
             return False
-        missing = -(-window.end // page_size) - len(sequence.ledger.storage.table)
+        missing = -(-window.end // page_size) - len(sequence.accounting.storage.table)
         if missing > 0:
             # Preempt the youngest first, but never a sequence that has a span in this plan.
             while missing > draft.cache.available and count > index + 1:
                 count -= 1
-                draft.preemptions.append(running[count].goal.request.arrival)
-                draft.cache = draft.cache.release(running[count].pages, running[count].ledger.storage.slot)
+                draft.preemptions.append(running[count].request_spec.request.seq_id)
+                draft.cache = draft.cache.release(running[count].pages, running[count].accounting.storage.slot)
             if missing > draft.cache.available:
                 return False
-            draft.grant(sequence.goal.request.arrival, missing)
+            draft.grant(sequence.request_spec.request.seq_id, missing)
         spans.append(span)
         draft.budget -= len(span.tokens)
         index += 1
@@ -199,16 +199,16 @@ def _admit_waiting(state: State, draft: _Draft) -> None:
         missing = -(-window.end // config.page_size) - len(shared)
         if missing > draft.cache.available - draft.cache.unowned(shared):
             return
-        opened = sequence.holding(Storage(len(shared) * config.page_size))
+        opened = sequence.with_storage(Storage(len(shared) * config.page_size))
         span = fit(opened, window, config.spec.head_shift, draft.budget)
         if span is None:
             return
         slot = draft.cache.slots[0] if strategy.carries else None
         draft.cache = draft.cache.share(shared, slot)
-        arrival = sequence.goal.request.arrival
-        draft.admissions.append(Admission(arrival, shared, slot))
+        seq_id = sequence.request_spec.request.seq_id
+        draft.admissions.append(Admission(seq_id, shared, slot))
         if missing:
-            draft.grant(arrival, missing)
+            draft.grant(seq_id, missing)
         draft.run(span)
         if coming_key is not None:
             coming.add(coming_key)
@@ -219,7 +219,7 @@ def _coming_keys(state: State) -> set[bytes]:
     if not state.config.enable_prefix_caching:
         return set()
     page_size = state.config.page_size
-    stores = [(sequence, sequence.ledger.storage) for sequence in state.running]
+    stores = [(sequence, sequence.accounting.storage) for sequence in state.running]
     keys = [
         next_key(sequence, held.published, held.prefix_key, page_size)
         for sequence, held in stores

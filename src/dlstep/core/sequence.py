@@ -7,11 +7,11 @@ from itertools import chain
 
 from rpds import List
 
+from .accounting import NEW_ACCOUNTING, NOTHING_STORED, Accounting, FinishInfo, FinishReason, StopState, Storage
 from .block import Block, Extra, Sealed
 from .grid import Grid
-from .ledger import NEW_LEDGER, NOTHING_STORED, Ending, FinishReason, Ledger, Storage, Watch
 from .options import Options
-from .plan import PLAIN, Rows, Span, Wants
+from .plan import PLAIN, SampleSpec, Span, SpanSamples
 from .request import Request
 from .spec import Spec
 from .values import maker, value
@@ -20,7 +20,7 @@ NO_BLOCKS: "List[Sealed]" = List([])
 
 
 @value
-class Goal:
+class RequestSpec:
     """The fixed part of a sequence: its request, and what follows from the request and the model.
 
     The answer ends before position `limit` or at one of `stop_ids`. `grid` has the groups of its
@@ -37,92 +37,92 @@ class Goal:
 
 
 @value
-class Sequence:
+class SequenceState:
     """Progress of one request.
 
     The strategy owns `past` (finished blocks, newest first), `window` (unfinished blocks), `final`
     (token and context of `[0, final)` can no longer change), `settled` (tokens of `[0, settled)`
-    can no longer change; `final <= settled`) and `extra`; the core owns `ledger`. Blocks cover all
-    positions from the first block on; earlier positions hold only the prompt.
+    can no longer change; `final <= settled`) and `extra`; the core owns `accounting`. Blocks cover
+    all positions from the first block on; earlier positions hold only the prompt.
     """
 
-    goal: Goal
+    request_spec: RequestSpec
     window: tuple[Block, ...]
     final: int
     settled: int
     past: "List[Sealed]" = NO_BLOCKS
     extra: Extra | None = None
-    ledger: Ledger = NEW_LEDGER
+    accounting: Accounting = NEW_ACCOUNTING
 
     @property
     def id(self) -> int:
         """The id of the request."""
-        return self.goal.request.id
+        return self.request_spec.request.id
 
     @property
     def request(self) -> Request:
         """The request."""
-        return self.goal.request
+        return self.request_spec.request
 
     @property
     def limit(self) -> int:
         """First position past the answer."""
-        return self.goal.limit
+        return self.request_spec.limit
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
         """Ids that end the answer, ascending."""
-        return self.goal.stop_ids
+        return self.request_spec.stop_ids
 
     @property
     def steps(self) -> int:
         """The number of forward passes that sampled a position of the request."""
-        return self.ledger.steps
+        return self.accounting.steps
 
     @property
     def nfe(self) -> int:
         """The number of forward passes with a span of the request."""
-        return self.ledger.nfe
+        return self.accounting.nfe
 
     @property
     def storage(self) -> Storage:
         """Pages and carry slot of the sequence on the device."""
-        return self.ledger.storage
+        return self.accounting.storage
 
     @property
-    def ending(self) -> Ending | None:
+    def finish_info(self) -> FinishInfo | None:
         """How the answer ended; None while it is unfinished."""
-        return self.ledger.ending
+        return self.accounting.finish_info
 
     @property
     def stored(self) -> int:
         """The end of the positions `[0, stored)` whose final keys and values are in pages."""
-        return self.ledger.storage.stored
+        return self.accounting.storage.stored
 
     @property
     def pages(self) -> tuple[int, ...]:
         """The pages of the sequence, in order of position. Takes time linear in their number."""
-        return tuple(self.ledger.storage.table)[::-1]
+        return tuple(self.accounting.storage.table)[::-1]
 
     @property
     def finish(self) -> FinishReason | None:
         """Why the answer ended; None while it is unfinished."""
-        return self.ending.reason if self.ending else None
+        return self.finish_info.reason if self.finish_info else None
 
     @property
     def error(self) -> str:
         """The error message; empty if there is none."""
-        return self.ending.error if self.ending else ""
+        return self.finish_info.error if self.finish_info else ""
 
     @property
     def answer(self) -> tuple[int, ...]:
         """The tokens emitted so far, which can no longer change; at the end, the whole answer."""
-        end = self.ending.end if self.ending else max(self.settled, len(self.request.prompt))
+        end = self.finish_info.end if self.finish_info else max(self.settled, len(self.request.prompt))
         return self.tokens(len(self.request.prompt), end)
 
     @property
     def probabilities(self) -> tuple[float, ...]:
-        """The probability of each token of `answer` when it was decided."""
+        """The probability of each token of `answer` when it was unmasked."""
         start = len(self.request.prompt)
         return self.probabilities_of(start, start + len(self.answer))
 
@@ -153,7 +153,7 @@ class Sequence:
         window = self.window
         if window and window[0].start <= start <= end <= window[0].end:
             return window[0].tokens[start - window[0].start : end - window[0].start]
-        prompt = self.goal.request.prompt
+        prompt = self.request_spec.request.prompt
         if end <= len(prompt) or start >= end:
             return prompt[start:end]
         blocks = self._blocks(start, end)
@@ -164,62 +164,62 @@ class Sequence:
         return head + body[max(start - first, 0) : end - first]
 
     def answer_cells(self) -> Iterator[tuple[int, int, bool]]:
-        """Yield (position, token, decided) for each position of the answer in a block."""
+        """Yield (position, token, unmasked) for each position of the answer in a block."""
         first, limit = len(self.request.prompt), self.limit
         blocks: list[Sealed | Block] = [*reversed(list(self.past)), *self.window]
         for block in blocks:
-            undecided = frozenset(block.undecided) if isinstance(block, Block) else frozenset[int]()
+            masked = frozenset(block.masked) if isinstance(block, Block) else frozenset[int]()
             for position, token in enumerate(block.tokens, block.start):
                 if first <= position < limit:
-                    yield position, token, position not in undecided
+                    yield position, token, position not in masked
 
     @property
-    def decided_tokens(self) -> dict[int, int]:
-        """The token of each decided position of the answer, ascending."""
-        return {position: token for position, token, known in self.answer_cells() if known}
+    def unmasked_tokens(self) -> dict[int, int]:
+        """The token of each unmasked position of the answer, ascending."""
+        return {position: token for position, token, unmasked in self.answer_cells() if unmasked}
 
-    def moved(self, past: "List[Sealed]", window: tuple[Block, ...], final: int, settled: int) -> "Sequence":
+    def with_window(self, past: "List[Sealed]", window: tuple[Block, ...], final: int, settled: int) -> "SequenceState":
         """Return the sequence with the strategy's fields replaced, as blockwise `commit`s do."""
-        return _sequence(self.goal, window, final, settled, past, self.extra, self.ledger)
+        return _sequence(self.request_spec, window, final, settled, past, self.extra, self.accounting)
 
-    def with_ledger(self, ledger: Ledger) -> "Sequence":
-        """Return the sequence with another ledger."""
-        return Sequence(self.goal, self.window, self.final, self.settled, self.past, self.extra, ledger)
+    def with_accounting(self, accounting: Accounting) -> "SequenceState":
+        """Return the sequence with other accounting."""
+        return SequenceState(self.request_spec, self.window, self.final, self.settled, self.past, self.extra, accounting)
 
-    def counted(self, storage: Storage, steps: int) -> "Sequence":
+    def after_forward(self, storage: Storage, steps: int) -> "SequenceState":
         """Return the sequence after a forward pass. `steps` is 1 if the pass sampled it, else 0."""
-        ledger = self.ledger
-        ledger = _ledger(storage, ledger.steps + steps, ledger.nfe + 1, ledger.watch, ledger.ending)
-        return _sequence(self.goal, self.window, self.final, self.settled, self.past, self.extra, ledger)
+        old = self.accounting
+        accounting = _accounting(storage, old.steps + steps, old.nfe + 1, old.stop_state, old.finish_info)
+        return _sequence(self.request_spec, self.window, self.final, self.settled, self.past, self.extra, accounting)
 
-    def holding(self, storage: Storage) -> "Sequence":
+    def with_storage(self, storage: Storage) -> "SequenceState":
         """Return the sequence with another storage."""
-        ledger = self.ledger
-        return self.with_ledger(Ledger(storage, ledger.steps, ledger.nfe, ledger.watch, ledger.ending))
+        old = self.accounting
+        return self.with_accounting(Accounting(storage, old.steps, old.nfe, old.stop_state, old.finish_info))
 
-    def watching(self, watch: Watch) -> "Sequence":
-        """Return the sequence with another watch."""
-        return self.with_ledger(replace(self.ledger, watch=watch))
+    def with_stop_state(self, stop_state: StopState) -> "SequenceState":
+        """Return the sequence with another stop state."""
+        return self.with_accounting(replace(self.accounting, stop_state=stop_state))
 
-    def ended(self, ending: Ending) -> "Sequence":
+    def with_finish(self, finish_info: FinishInfo) -> "SequenceState":
         """Return the sequence with its answer ended and no pages."""
-        return self.with_ledger(replace(self.ledger, storage=NOTHING_STORED, ending=ending))
+        return self.with_accounting(replace(self.accounting, storage=NOTHING_STORED, finish_info=finish_info))
 
-    def asking(self, request: Request) -> "Sequence":
-        """Return the sequence for a request that differs only in its id, arrival or parameters."""
-        return replace(self, goal=replace(self.goal, request=request))
+    def with_request(self, request: Request) -> "SequenceState":
+        """Return the sequence for a request that differs only in its ids or parameters."""
+        return replace(self, request_spec=replace(self.request_spec, request=request))
 
-    def decoded_by(self, strategy: "Strategy") -> "Sequence":
+    def with_strategy(self, strategy: "Strategy") -> "SequenceState":
         """Return the sequence with another value of its strategy that has the same block layout."""
-        return replace(self, goal=replace(self.goal, strategy=strategy, shipped=strategy.shipped))
+        return replace(self, request_spec=replace(self.request_spec, strategy=strategy, shipped=strategy.shipped))
 
 
-_sequence, _ledger = maker(Sequence), maker(Ledger)
+_sequence, _accounting = maker(SequenceState), maker(Accounting)
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy(Options, ABC):
-    """The decisions what to feed and what to keep. Subclass as a final frozen dataclass of options.
+    """The decisions what to feed and unmask. Subclass as a final frozen dataclass of options.
 
     All methods are pure. A strategy reads only its own fields: a request with options gets its own
     copy. The core handles batching, pages, admission, preemption, limits and finish rules. It feeds
@@ -229,16 +229,16 @@ class Strategy(Options, ABC):
     """
 
     @abstractmethod
-    def init(self, sequence: Sequence, spec: Spec) -> Sequence:
+    def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Return the new `sequence` with its first window and `final`."""
 
     @abstractmethod
-    def schedule(self, sequence: Sequence, spec: Spec) -> Span:
+    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return the span that the next sampling pass feeds from `final` on and samples."""
 
     @abstractmethod
-    def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
-        """Return the sequence after `span` ran; entry i of `rows` is `span.wanted[i]`."""
+    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
+        """Return the sequence after `span` ran; entry i of `rows` is `span.sampled[i]`."""
 
     @abstractmethod
     def grid(self, request: Request) -> Grid:
@@ -249,10 +249,10 @@ class Strategy(Options, ABC):
         """Return the most positions of `request` that must be fed in one forward pass."""
 
     @abstractmethod
-    def measure(self, sequence: Sequence) -> int:
+    def measure(self, sequence: SequenceState) -> int:
         """Return an upper bound on the remaining sampling passes; each pass must lower it."""
 
-    def forget(self, sequence: Sequence, spec: Spec) -> Sequence:
+    def forget(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Return the sequence for a device that lost its cache; `extra` may not depend on it.
 
         A strategy that repeats passes subtracts them from `steps`: answer and limits stay the same.
@@ -264,18 +264,18 @@ class Strategy(Options, ABC):
         """Return the first position that no forward pass of `request` feeds."""
         return self.grid(request).cover(len(request.prompt) + request.params.max_tokens)
 
-    def unfit(self, spec: Spec) -> str:
-        """Return why the strategy cannot decode such a model; empty if it can."""
+    def incompatibility(self, spec: Spec) -> str | None:
+        """Return why the strategy cannot decode such a model; None if it can."""
         del spec
-        return ""
+        return None
 
-    def refuses(self, request: Request) -> str:
-        """Return why the strategy cannot decode `request`; empty if it can."""
+    def refusal(self, request: Request) -> str | None:
+        """Return why the strategy cannot decode `request`; None if it can."""
         del request
-        return ""
+        return None
 
     @property
-    def wants(self) -> Wants:
+    def sample_spec(self) -> SampleSpec:
         """Statistics that `commit` needs besides token and probability, and the tie-breaking."""
         return PLAIN
 
@@ -305,6 +305,6 @@ class Strategy(Options, ABC):
         return False
 
 
-def open_sequence(request: Request, limit: int, stop_ids: tuple[int, ...], grid: Grid, strategy: "Strategy") -> Sequence:
+def open_sequence(request: Request, limit: int, stop_ids: tuple[int, ...], grid: Grid, strategy: "Strategy") -> SequenceState:
     """Return a sequence without blocks; `Strategy.init` sets its window and `final`."""
-    return Sequence(Goal(request, limit, stop_ids, grid, strategy, strategy.shipped), (), 0, len(request.prompt))
+    return SequenceState(RequestSpec(request, limit, stop_ids, grid, strategy, strategy.shipped), (), 0, len(request.prompt))

@@ -19,7 +19,7 @@ class Spec:
     """Facts of a model.
 
     `vocab_size` counts the tokenizer's ids: later ids and `mask_id` are never sampled. A `mask_id`
-    of None is a uniform-state model, whose undecided positions hold random ids. With `head_shift`
+    of None is a uniform-state model, whose masked positions hold random ids. With `head_shift`
     1, row p-1 of the network predicts position p (Dream and derived models). `accept_rule` "A"
     forces a token of a block only if the previous block is semi-complete, "B" always
     (Stable-DiffCoder). `pieces` are the bytes of each id, for stop strings; empty without a

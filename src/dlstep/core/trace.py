@@ -10,10 +10,10 @@ from .checks import check_ranges, short
 from .commit import commit
 from .errors import DlstepError, ReplayDiverged
 from .lifecycle import abort, add, adopt, fail, prune, rebuild
-from .plan import START_LINE, Plan, Samples
+from .plan import EMPTY_CACHE, Plan, Samples
 from .request import Request
 from .schedule import schedule
-from .sequence import Sequence
+from .sequence import SequenceState
 from .state import State
 from .trace_file import read, write
 from .values import differing, names_of, value
@@ -21,7 +21,7 @@ from .values import differing, names_of, value
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """The arrival of a request; `failure` is set if its strategy or rule timed out."""
+    """The addition of a request; `failure` is set if its strategy or rule timed out."""
 
     request: Request
     failure: str = ""
@@ -32,9 +32,9 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """The arrival of a sequence of another state under a new id; `failure` as in `Add`."""
+    """The addition of a sequence of another state under a new id; `failure` as in `Add`."""
 
-    sequence: Sequence
+    sequence: SequenceState
     id: int
     failure: str = ""
 
@@ -203,13 +203,15 @@ def difference(planned: Plan, recorded: Plan, last: int | None = None) -> str:
     `last` is the index of the last samples before them; None if there are none.
     """
     effect = _effect(planned, recorded)
-    if planned.line == recorded.line:
+    if planned.cache_digest == recorded.cache_digest:
         return effect or "the plans are equal"
-    if START_LINE in (planned.line, recorded.line):
-        forgot, kept = (
-            ("the trace", "the recorded decode") if planned.line == START_LINE else ("the recorded decode", "the trace")
+    if EMPTY_CACHE in (planned.cache_digest, recorded.cache_digest):
+        reset, unreset = (
+            ("the trace", "the recorded decode")
+            if planned.cache_digest == EMPTY_CACHE
+            else ("the recorded decode", "the trace")
         )
-        cause = f"before this step {forgot} resets the device, {kept} does not: an event was lost or added"
+        cause = f"before this step {reset} resets the device, {unreset} does not: an event was lost or added"
     elif last is None:
         cause = "the first state is not the one that was recorded"
     else:
@@ -217,20 +219,20 @@ def difference(planned: Plan, recorded: Plan, last: int | None = None) -> str:
     return f"{cause}; {effect}" if effect else cause
 
 
-def _effect(planned: Plan, recorded: Plan) -> str:
-    """Return the first field, other than the line, in which two plans differ; empty if none."""
+def _effect(planned: Plan, recorded: Plan) -> str | None:
+    """Return the first field, except the cache digest, in which two plans differ; None if none."""
     for name in names_of(planned):
         now, then = attrgetter(name)(planned), attrgetter(name)(recorded)
-        if name == "line" or now == then:
+        if name == "cache_digest" or now == then:
             continue
         if name == "spans":
             for index, (span, other) in enumerate(zip(now, then, strict=False)):
                 for part in differing(span, other, names_of(span)):
-                    told = _sides(attrgetter(part)(span), attrgetter(part)(other))
-                    return f"span {index} of request {span.id}: {part} {told}"
+                    sides = _sides(attrgetter(part)(span), attrgetter(part)(other))
+                    return f"span {index} of request {span.id}: {part} {sides}"
             return f"{len(now)} {'span' if len(now) == 1 else 'spans'} now, {len(then)} recorded"
         return f"{name} {_sides(now, then)}"
-    return ""
+    return None
 
 
 def _sides(now: object, then: object) -> str:
@@ -238,6 +240,6 @@ def _sides(now: object, then: object) -> str:
     if isinstance(now, tuple) and isinstance(then, tuple):
         one, two = cast(tuple[object, ...], now), cast(tuple[object, ...], then)
         if len(one) == len(two):
-            place = next(place for place, sides in enumerate(zip(one, two, strict=True)) if sides[0] != sides[1])
-            return f"entry {place} is {short(one[place])} now, {short(two[place])} was recorded"
+            index = next(index for index, sides in enumerate(zip(one, two, strict=True)) if sides[0] != sides[1])
+            return f"entry {index} is {short(one[index])} now, {short(two[index])} was recorded"
     return f"is {short(cast(object, now))} now, {short(cast(object, then))} was recorded"

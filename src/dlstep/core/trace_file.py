@@ -1,7 +1,8 @@
 """Trace files: JSON lines with a checksum (CRC-32 of its JSON) for every field.
 
 The first line holds the first state and the number of events; every other line holds an event, with
-its number and, for samples, the resulting line. Checksums are stored under the names of the fields.
+its number and, for samples, the resulting cache digest. Checksums are stored under the names of the
+fields.
 """
 
 import json
@@ -17,7 +18,7 @@ from .codec import from_json, to_json
 from .errors import DlstepError
 from .plan import Samples
 
-FORMAT = 2
+FORMAT = 3
 DESCRIPTORS, STANDARD = ("/dev/fd", "/proc/self/fd"), ("/dev/stdout", "/dev/stderr")
 LONGEST = 500  # characters of a message, which may quote the line
 STATE_DEPTH, EVENT_DEPTH = 2, 5  # down to the fields of a configuration, and of a span of the plan of samples
@@ -46,14 +47,14 @@ def changed(now: Any, then: Any, path: str = "") -> str | None:
         for name in dict.fromkeys([*others, *sums]):
             if name not in sums or name not in others:
                 return f"{path}{name}"
-            found = changed(sums[name], others[name], f"{path}{name}.")
-            if found is not None:
-                return found
+            difference = changed(sums[name], others[name], f"{path}{name}.")
+            if difference is not None:
+                return difference
         return None
     if isinstance(now, list) and isinstance(then, list) and len(cast(list[Any], now)) == len(cast(list[Any], then)):
         pairs = enumerate(zip(cast(list[Any], now), cast(list[Any], then), strict=True))
-        places = (changed(one, other, f"{path}{place}.") for place, (one, other) in pairs)
-        return next((place for place in places if place is not None), None)
+        differences = (changed(one, other, f"{path}{index}.") for index, (one, other) in pairs)
+        return next((difference for difference in differences if difference is not None), None)
     return None if now == then else path.removesuffix(".")
 
 
@@ -65,8 +66,8 @@ def write(path: str | PathLike[str], first: Any, events: Iterable[Any]) -> None:
     lines[0]["checks"] = checks(state, STATE_DEPTH)
     for number, event in enumerate(listed):
         data = to_json(event)
-        line = {"line": event.line} if isinstance(event, Samples) else {}
-        lines.append({"number": number, "event": data, **line, "checks": checks(data, EVENT_DEPTH)})
+        digest = {"cache_digest": event.cache_digest} if isinstance(event, Samples) else {}
+        lines.append({"number": number, "event": data, **digest, "checks": checks(data, EVENT_DEPTH)})
     if _is_stream(given):
         with given.open("a", encoding="utf-8") as file:
             file.writelines(_text(line) + "\n" for line in lines)
@@ -131,31 +132,31 @@ def _words(error: BaseException) -> str:
 
 def _value(data: Any, name: str, depth: int) -> Any:
     """Return the value of a line. Raises ValueError if a field does not match its checksum."""
-    place = changed(checks(data[name], depth), data["checks"])
-    if place is not None:
-        raise ValueError(f"{_told(data[name], place)} is not as it was written")
-    found = from_json(data[name])
-    if isinstance(found, Samples) and found.line != data["line"]:
-        raise ValueError(f"step {found.plan.step} leads to another line than the one that was written")
-    return found
+    path = changed(checks(data[name], depth), data["checks"])
+    if path is not None:
+        raise ValueError(f"{_field_name(data[name], path)} is not as it was written")
+    value = from_json(data[name])
+    if isinstance(value, Samples) and value.cache_digest != data["cache_digest"]:
+        raise ValueError(f"step {value.plan.step} leads to another cache digest than the one that was written")
+    return value
 
 
-def _told(data: Any, place: str) -> str:
+def _field_name(data: Any, path: str) -> str:
     """Return the name of a field, with its step and request if it belongs to samples."""
-    path = place.split(".")
+    parts = path.split(".")
     step, request = "", ""
     match data:
         case {"plan": {"step": int(number), "spans": [*spans]}}:
             step = f"step {number}, "
-            index = path[1:2] if path[0] == "rows" else path[2:3]
+            index = parts[1:2] if parts[0] == "rows" else parts[2:3]
             request = _id_of(spans[int(index[0])]) if index and index[0].isdigit() and int(index[0]) < len(spans) else ""
-        case {"request": asked}:
-            request = _id_of(asked)
+        case {"request": request_data}:
+            request = _id_of(request_data)
         case {"id": int()}:
             request = _id_of(data)
         case _:
             pass
-    return f"{step}{request}{place}"
+    return f"{step}{request}{path}"
 
 
 def _id_of(data: Any) -> str:

@@ -29,12 +29,12 @@ _ENTRIES = (
 TRAININGS: dict[str, Training] = {training.name: training for training in _ENTRIES}
 
 
-def unsupported(strategy: str | None, training: str | None) -> str:
-    """Return why a strategy cannot decode a network with this training; empty if it can.
+def training_mismatch(strategy: str | None, training: str | None) -> str | None:
+    """Return why a strategy cannot decode a network with this training; None if it can.
 
-    Also empty for a network without a declared training and for a user-defined strategy.
+    Also None for a network without a declared training and for a user-defined strategy.
     """
-    if training is None or all(strategy not in each.strategies for each in TRAININGS.values()):
-        return ""
+    if training is None or all(strategy not in known.strategies for known in TRAININGS.values()):
+        return None
     able = TRAININGS[training].strategies
-    return "" if strategy in able else f"it was trained {training}, which {', '.join(able)} can decode"
+    return None if strategy in able else f"it was trained {training}, which {', '.join(able)} can decode"

@@ -2,15 +2,15 @@
 
 from itertools import islice
 
-from .ledger import Ending
-from .sequence import Sequence
+from .accounting import FinishInfo
+from .sequence import SequenceState
 from .state import State
 from .values import value
 
 
 @value
 class Cell:
-    """An unsettled position of the window; an undecided one has token None, probability 0."""
+    """An unsettled position of the window; a masked one has token None, probability 0."""
 
     token: int | None
     probability: float
@@ -24,19 +24,19 @@ class Update:
     of all updates of a request, joined, are its answer.
     """
 
-    sequence: Sequence
+    sequence: SequenceState
     start: int
 
     @property
     def id(self) -> int:
         """The id of the request."""
-        return self.sequence.goal.request.id
+        return self.sequence.request_spec.request.id
 
     @property
     def stop(self) -> int:
         """The end of the settled tokens of the answer."""
-        ending = self.sequence.ledger.ending
-        return max(self.start, self.sequence.settled if ending is None else ending.end)
+        finish_info = self.sequence.accounting.finish_info
+        return max(self.start, self.sequence.settled if finish_info is None else finish_info.end)
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -45,38 +45,38 @@ class Update:
 
     @property
     def probabilities(self) -> tuple[float, ...]:
-        """The probability of each of `tokens` when it was decided."""
+        """The probability of each of `tokens` when it was unmasked."""
         return self.sequence.probabilities_of(self.start, self.stop)
 
     @property
     def window(self) -> tuple[Cell, ...]:
         """The unsettled positions of the window within the answer; empty once it has ended."""
         sequence = self.sequence
-        if sequence.ledger.ending is not None:
+        if sequence.accounting.finish_info is not None:
             return ()
-        found: list[Cell] = []
+        cells: list[Cell] = []
         for block in sequence.window:
-            undecided = set(block.undecided)
+            masked = set(block.masked)
             for position, token in enumerate(block.tokens, block.start):
                 if self.stop <= position < sequence.limit:
-                    open_ = position in undecided
-                    found.append(Cell(None, 0.0) if open_ else Cell(token, block.probabilities[position - block.start]))
-        return tuple(found)
+                    probability = block.probabilities[position - block.start]
+                    cells.append(Cell(None, 0.0) if position in masked else Cell(token, probability))
+        return tuple(cells)
 
     @property
     def steps(self) -> int:
         """The number of forward passes so far that sampled a position of the request."""
-        return self.sequence.ledger.steps
+        return self.sequence.accounting.steps
 
     @property
     def nfe(self) -> int:
         """The number of forward passes so far with a span of the request."""
-        return self.sequence.ledger.nfe
+        return self.sequence.accounting.nfe
 
     @property
-    def ending(self) -> Ending | None:
+    def finish_info(self) -> FinishInfo | None:
         """How the answer ended; None while it is unfinished."""
-        return self.sequence.ledger.ending
+        return self.sequence.accounting.finish_info
 
 
 def updates(before: State, after: State) -> tuple[Update, ...]:
@@ -85,16 +85,16 @@ def updates(before: State, after: State) -> tuple[Update, ...]:
     `after` is a later state of the same decode, with no `prune` in between. The cost is linear in
     the running requests and in those that ended.
     """
-    known = {sequence.goal.request.arrival: sequence for sequence in before.running}
+    known = {sequence.request_spec.request.seq_id: sequence for sequence in before.running}
 
-    def update(sequence: Sequence) -> Update:
-        request = sequence.goal.request
-        earlier = known.get(request.arrival) or before.waiting.get(request.arrival)
+    def update(sequence: SequenceState) -> Update:
+        request = sequence.request_spec.request
+        earlier = known.get(request.seq_id) or before.waiting.get(request.seq_id)
         # Pinned tokens may settle positions before the first pass; no update has reported them yet.
-        if earlier is None or not earlier.ledger.nfe:
+        if earlier is None or not earlier.accounting.nfe:
             return Update(sequence, len(request.prompt))
         return Update(sequence, max(earlier.settled, len(request.prompt)))
 
     ended = [after.finished[request_id] for request_id in islice(after.ended, len(after.ended) - len(before.ended))]
-    moved = [sequence for sequence in after.running if known.get(sequence.goal.request.arrival) is not sequence]
+    moved = [sequence for sequence in after.running if known.get(sequence.request_spec.request.seq_id) is not sequence]
     return tuple([update(sequence) for sequence in (*reversed(ended), *moved)])

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .ledger import FinishReason
+from .accounting import FinishReason
 from .plan import Plan, Span
 
 BROKEN_OFF: tuple[FinishReason, ...] = ("abort", "error")
@@ -52,7 +52,7 @@ class RequestUsage:
         return self.rows if reason in BROKEN_OFF else self.again
 
     def lose(self) -> None:
-        """Note that the device has forgotten the pages."""
+        """Note that the device has lost the pages."""
         self.lost, self.pages = self.lost or self.pages > 0, 0
 
     def feed(self, span: Span) -> int:
@@ -67,26 +67,26 @@ class RequestUsage:
 
 
 class Usage:
-    """The usage of the open requests, by arrival number."""
+    """The usage of the open requests, by sequence number."""
 
     def __init__(self) -> None:
         self._requests: dict[int, RequestUsage] = {}
 
-    def open(self, arrival: int, prompt: int) -> RequestUsage:
+    def open(self, seq_id: int, prompt: int) -> RequestUsage:
         """Count a request with a prompt of this length from now on."""
-        usage = self._requests[arrival] = RequestUsage(prompt)
+        usage = self._requests[seq_id] = RequestUsage(prompt)
         return usage
 
-    def of(self, arrival: int) -> RequestUsage:
+    def of(self, seq_id: int) -> RequestUsage:
         """Return the usage of a request; that of a new one if it is not open."""
-        return self._requests.get(arrival) or RequestUsage(0)
+        return self._requests.get(seq_id) or RequestUsage(0)
 
-    def close(self, arrival: int) -> None:
+    def close(self, seq_id: int) -> None:
         """Stop counting a request; nothing happens if it is not open."""
-        self._requests.pop(arrival, None)
+        self._requests.pop(seq_id, None)
 
     def rebuild(self) -> None:
-        """Note that the device was forgotten."""
+        """Note that the device has lost all its contents."""
         for usage in self._requests.values():
             usage.lose()
 
@@ -96,24 +96,24 @@ class Usage:
         Its prompt tokens, cached tokens and wasted rows are those of open requests.
         """
         known, prompts, cached, again = self._requests, 0, 0, 0
-        for arrival in plan.preemptions:
-            if (usage := known.get(arrival)) is not None:
+        for seq_id in plan.preemptions:
+            if (usage := known.get(seq_id)) is not None:
                 usage.lose()
         for admission in plan.admissions:
-            if (usage := known.get(admission.arrival)) is not None:
+            if (usage := known.get(admission.seq_id)) is not None:
                 usage.pages = len(admission.shared)
                 if usage.cached is None:  # the first admission, not one after a preemption
                     # A fork also finds pages with tokens of its answer.
                     usage.cached = min(usage.pages * page_size, usage.prompt)
                     cached += usage.cached
         for grant in plan.grants:
-            if (usage := known.get(grant.arrival)) is not None:
+            if (usage := known.get(grant.seq_id)) is not None:
                 usage.pages += len(grant.pages)
         samples, rows = False, 0
         for span in plan.spans:
-            samples = samples or bool(span.wanted)
+            samples = samples or bool(span.sampled)
             rows += len(span.tokens)
-            if (usage := known.get(span.arrival)) is not None:
+            if (usage := known.get(span.seq_id)) is not None:
                 if not usage.rows:
                     prompts += usage.prompt
                 again += usage.feed(span)

@@ -8,7 +8,7 @@ from types import FrameType
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
+def delayed_interrupt() -> Iterator[None]:
     """Delay an interrupt to the end of the block. A second one raises KeyboardInterrupt at once."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or before in (None, signal.SIG_IGN, signal.SIG_DFL):

@@ -48,7 +48,7 @@ class Ranks:
         every = functional.wait_tensor(functional.all_gather_into_tensor(flat, self.size, self.group))
         return [own.view(tensor.shape) for own in every.unbind(0)]
 
-    def told(self, value: Any) -> list[Any]:
+    def gather_objects(self, value: Any) -> list[Any]:
         """Return the picklable values of all ranks, in rank order."""
         if self.size == 1:
             return [value]
@@ -84,9 +84,9 @@ def join_ranks(rank: int, size: int, meeting: Path | None, timeout: float = TIME
         )
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")  # else torch exits, too
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    place = "env://" if meeting is None else f"file://{meeting}"
+    url = "env://" if meeting is None else f"file://{meeting}"
     try:
-        dist.init_process_group(backend, init_method=place, rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
+        dist.init_process_group(backend, init_method=url, rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
     except RuntimeError:
         if dist.is_initialized():
             dist.destroy_process_group()

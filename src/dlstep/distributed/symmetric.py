@@ -71,19 +71,19 @@ def _commons_of(device: torch.device, group: str) -> Commons | None:
         if torch.cuda.is_current_stream_capturing():  # never allocate in a capture
             return None
         with torch.inference_mode(False):  # so that threads in any mode may write to it
-            _commons[group] = _made(device, group)
+            _commons[group] = _create(device, group)
     return _commons[group]
 
 
-def _made(device: torch.device, group: str) -> Commons | None:
+def _create(device: torch.device, group: str) -> Commons | None:
     """Return memory for a group, or None on all ranks if any rank cannot have it."""
     whole = _allocated(device) if has_kernels(device) and not _meetings else None
     properties = torch.cuda.get_device_properties(device)
     kind = properties.major, properties.minor
-    told: list[Any] = _told((whole is not None, gethostname(), kind, device.index, properties.multi_processor_count))
-    allocated, hosts, kinds, devices, programs = zip(*told, strict=True)
+    facts: list[Any] = _gather_objects((whole is not None, gethostname(), kind, device.index, properties.multi_processor_count))
+    allocated, hosts, kinds, devices, programs = zip(*facts, strict=True)
     alike = len(set(hosts)) == 1 and len(set(kinds)) == 1 and len(set(devices)) == len(devices)
-    every = _told(all(allocated) and alike and _reach_one_another(devices))
+    every = _gather_objects(all(allocated) and alike and _reach_one_another(devices))
     if whole is None or not all(every):
         return None
     _meetings.append(group)
@@ -91,7 +91,7 @@ def _made(device: torch.device, group: str) -> Commons | None:
         commons = _met(whole, group)
     except RuntimeError:  # the devices cannot share memory
         commons = None
-    every = _told(commons is not None)
+    every = _gather_objects(commons is not None)
     return replace(commons, programs=min(programs)) if commons is not None and all(every) else None
 
 
@@ -129,7 +129,7 @@ def _met(whole: Tensor, group: str) -> Commons:
     return Commons(handle.rank, rooms, pads, counts, gone, 0, (whole, handle))
 
 
-def _told(value: Any) -> list[Any]:
+def _gather_objects(value: Any) -> list[Any]:
     every: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(every, value)
     return every

@@ -17,16 +17,16 @@ class Arena:
     """
 
     def __init__(self, sizes: Mapping[str, tuple[np.dtype, int]], device: torch.device) -> None:
-        places: dict[str, tuple[int, int]] = {}
+        bounds: dict[str, tuple[int, int]] = {}
         total = 0
         for name, (dtype, count) in sizes.items():
-            places[name] = total, total + count * dtype.itemsize
-            total = -(-places[name][1] // _ALIGNED) * _ALIGNED
+            bounds[name] = total, total + count * dtype.itemsize
+            total = -(-bounds[name][1] // _ALIGNED) * _ALIGNED
         self._host = torch.empty(total, dtype=torch.uint8, pin_memory=device.type == "cuda")
         self._device = torch.empty(total, dtype=torch.uint8, device=device)
         flat = self._host.numpy()
-        self.hosts = {name: flat[slice(*places[name])].view(dtype) for name, (dtype, _) in sizes.items()}
-        self.tensors = {name: self._device[slice(*places[name])].view(_TYPES[dtype]) for name, (dtype, _) in sizes.items()}
+        self.hosts = {name: flat[slice(*bounds[name])].view(dtype) for name, (dtype, _) in sizes.items()}
+        self.tensors = {name: self._device[slice(*bounds[name])].view(_TYPES[dtype]) for name, (dtype, _) in sizes.items()}
 
     def send(self) -> None:
         """Start an asynchronous copy of the host buffer to the device."""

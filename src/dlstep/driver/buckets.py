@@ -12,13 +12,13 @@ from ..core.soft import Merge
 from ..models.networks import Batch
 from ..models.networks.batch import View, batch_of
 from .arena import Arena
-from .lowering import Gathered, Target
+from .lowering import Gathered, LoweringTarget
 from .profile import region
 
 PADDING = {
     "slot_mapping": -1,
     "penalised": -1,
-    "named": -1,
+    "scored_ids": -1,
     "soft_rows": -1,
     "temperatures": 1,
     "fresh": 1,
@@ -36,12 +36,12 @@ Laid = Mapping[int | None, Spans]  # the spans that tiles were laid for, by slid
 class Kind:
     """Properties that forward passes of any size share: `names` of arrays, sampler and merge rule.
 
-    `widest` is the maximum number of rows of a span, NARROW or TILE_HEIGHT. `named` and `soft` are
-    the numbers of ids per wanted row and per soft row; 0 if there are none.
+    `widest` is the maximum number of rows of a span, NARROW or TILE_HEIGHT. `scored` and `soft` are
+    the numbers of ids per sampled row and per soft row; 0 if there are none.
     """
 
     widest: int
-    named: int
+    scored: int
     soft: int
     names: tuple[str, ...]
     sampler: SamplerConfig
@@ -50,7 +50,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The sizes of a captured graph. All `rows` may be wanted or soft; `pages` is per request."""
+    """The sizes of a captured graph. All `rows` may be sampled or soft; `pages` is per request."""
 
     rows: int
     spans: int
@@ -80,7 +80,7 @@ def kind_of(gathered: Gathered) -> Kind:
     widest = int(spans.query_lens.max())
     return Kind(
         widest=NARROW if widest <= NARROW else TILE_HEIGHT,
-        named=len(arrays["named"]) // len(arrays["wanted"]) if "named" in arrays else 0,
+        scored=len(arrays["scored_ids"]) // len(arrays["sampled_rows"]) if "scored_ids" in arrays else 0,
         soft=len(arrays["soft_ids"]) // len(arrays["soft_rows"]) if "soft_rows" in arrays else 0,
         names=tuple(arrays),
         sampler=gathered.sampler,
@@ -115,11 +115,11 @@ def sized(kind: Kind, rows: int, spans: int, longest: int, canvas: int, page_siz
     return Bucket(rows, spans, few if fits else width, kind)
 
 
-def room_for(bucket: Bucket, gathered: Gathered, target: Target) -> Arena:
+def room_for(bucket: Bucket, gathered: Gathered, target: LoweringTarget) -> Arena:
     """Return memory for any forward pass of this bucket, with the arrays of `gathered`."""
     kind = bucket.kind
     counts: dict[str, int] = dict.fromkeys(OF_SPANS, bucket.spans) | dict.fromkeys(OF_SOFT, bucket.rows * kind.soft)
-    counts["named"] = bucket.rows * kind.named
+    counts["scored_ids"] = bucket.rows * kind.scored
     sizes = {name: (array.dtype, counts.get(name, bucket.rows)) for name, array in gathered.arrays.items()}
     sizes["filled"] = np.dtype(np.int64), 1
     of_tiles = {_name(view): sum(tile_shape(bucket, view, target).sizes) for view in target.views}
@@ -127,17 +127,17 @@ def room_for(bucket: Bucket, gathered: Gathered, target: Target) -> Arena:
 
 
 @region("fill")
-def fill(arena: Arena, bucket: Bucket, gathered: Gathered, target: Target, laid: Laid | None = None) -> None:
+def fill(arena: Arena, bucket: Bucket, gathered: Gathered, target: LoweringTarget, laid: Laid | None = None) -> None:
     """Copy `gathered`, followed by padding, into the memory that the bucket's graph reads.
 
     Most steps do not change which positions rows see. If the spans equal those of `laid`, the tiles
     in the arena are still valid and are not recomputed.
     """
     for name, array in gathered.arrays.items():
-        place = arena.hosts[name]
-        place[: len(array)] = array
-        place[len(array) :] = PADDING.get(name, 0)
-    arena.hosts["filled"][0] = len(gathered.arrays["wanted"])
+        host = arena.hosts[name]
+        host[: len(array)] = array
+        host[len(array) :] = PADDING.get(name, 0)
+    arena.hosts["filled"][0] = len(gathered.arrays["sampled_rows"])
     for view in target.views:
         spans = gathered.spans[view[0]]
         if laid is None or not (laid[view[0]] is spans or _equal(laid[view[0]], spans)):
@@ -154,7 +154,7 @@ def _equal(first: Spans, second: Spans) -> bool:
     return all(np.array_equal(one, other) for one, other in pairs)
 
 
-def batch_in(arena: Arena, bucket: Bucket, target: Target) -> Batch:
+def batch_in(arena: Arena, bucket: Bucket, target: LoweringTarget) -> Batch:
     """Return a batch of views into the arena; later fills of the arena change the batch."""
     layouts = {view: tiles_over(arena.tensors[_name(view)], tile_shape(bucket, view, target)) for view in target.views}
     return batch_of(arena.tensors, layouts, bucket.kind.sampler, bucket.kind.merge)
@@ -164,7 +164,7 @@ def _name(view: View) -> str:
     return f"tiles {view}"
 
 
-def tile_shape(bucket: Bucket, view: View, target: Target) -> TileShape:
+def tile_shape(bucket: Bucket, view: View, target: LoweringTarget) -> TileShape:
     """Return the tile shape for any spans that fit into the bucket."""
     window, group = view
     sizes = {"rows": bucket.rows, "spans": bucket.spans, "widest": bucket.kind.widest, "pages": bucket.pages}

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..models.networks import Batch, Memory, PagedNetwork
 from ..models.networks.network import Answer
 from .buckets import Bucket
-from .lowering import Gathered, Target, lower, pack
+from .lowering import Gathered, LoweringTarget, lower, pack
 from .profile import region
 
 Packed = Float32[Tensor, "k w"]
@@ -17,7 +17,7 @@ Packed = Float32[Tensor, "k w"]
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Packed samples on their way to the host. `packed` is None if no row is wanted."""
+    """Packed samples on their way to the host. `packed` is None if no row is sampled."""
 
     packed: Packed | None
     copied: torch.cuda.Event | None = None
@@ -35,14 +35,14 @@ NOTHING = Pending(None)
 class Executor:
     """An executor of forward passes of `network` over `memory`, without padding or graphs."""
 
-    def __init__(self, network: PagedNetwork, memory: Memory, target: Target) -> None:
+    def __init__(self, network: PagedNetwork, memory: Memory, target: LoweringTarget) -> None:
         self._network, self._memory, self._target = network, memory, target
         self.padding = 0  # total padding rows of all forward passes
         self.graph_count = 0  # number of captured graphs
 
     @torch.inference_mode()
     def submit(self, gathered: Gathered) -> Pending:
-        """Start a forward pass and the sampling of its wanted rows."""
+        """Start a forward pass and the sampling of its rows."""
         packed = self._step(self._lowered(gathered))
         return NOTHING if packed is None else to_host(packed)
 
@@ -58,7 +58,7 @@ class Executor:
         """Capture a graph for `bucket`; this executor captures none."""
 
     def _step(self, batch: Batch) -> Packed | None:
-        """Run a forward pass and sample its wanted rows on the device. Graphs capture this part."""
+        """Run a forward pass and sample its rows on the device. Graphs capture this part."""
         answer = self._forward(batch)
         return None if answer is None else self._sample(batch, answer)
 

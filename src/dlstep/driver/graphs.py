@@ -1,6 +1,6 @@
 """Forward passes padded to bucket sizes, captured as CUDA graphs and replayed from fixed memory.
 
-Padding rows store nothing and see nothing; the samples of padding rows that are wanted are dropped.
+Padding rows store nothing and see nothing; samples of padding rows are dropped.
 """
 
 import gc
@@ -14,7 +14,7 @@ from ..models.networks import Batch, Memory, PagedNetwork
 from .arena import Arena
 from .buckets import MAX_PADDED_ROWS, Bucket, Laid, batch_in, bucket_of, fill, room_for
 from .executor import Executor, Packed, Pending, to_host
-from .lowering import Gathered, Target
+from .lowering import Gathered, LoweringTarget
 from .profile import region
 
 # Filters sort all logits of a row, and their values change which kernels are launched.
@@ -38,7 +38,7 @@ class PaddedExecutor(Executor):
     without a graph are padded too, so results are bitwise equal regardless of what ran before.
     """
 
-    def __init__(self, network: PagedNetwork, memory: Memory, target: Target, *, captures: bool) -> None:
+    def __init__(self, network: PagedNetwork, memory: Memory, target: LoweringTarget, *, captures: bool) -> None:
         super().__init__(network, memory, target)
         self._captures = captures
         self._met: set[Bucket] = set()
@@ -76,19 +76,19 @@ class PaddedExecutor(Executor):
 
     @region("padded")
     def _padded(self, gathered: Gathered) -> Pending:
-        wanted = len(gathered.arrays["wanted"])
+        sampled = len(gathered.arrays["sampled_rows"])
         bucket = bucket_of(gathered, self._network.canvas_length)
         self.padding += bucket.rows - len(gathered.arrays["tokens"])
         captured = self._captured.get(bucket)
         if captured is None and not self._is_due(bucket):
-            return to_host(self._answer(self._filled(bucket, gathered)[1])[:, :wanted])
+            return to_host(self._answer(self._filled(bucket, gathered)[1])[:, :sampled])
         if captured is None:
             captured = self._captured[bucket] = self._capture(bucket, gathered)
         fill(captured.arena, bucket, gathered, self._target, self._laid.pop(bucket, None))
         self._laid[bucket] = gathered.spans
         captured.graph.replay()
         pending = to_host(captured.answer, captured.received)
-        return Pending(captured.received[:, :wanted], pending.copied)
+        return Pending(captured.received[:, :sampled], pending.copied)
 
     def _is_due(self, bucket: Bucket) -> bool:
         """Return whether to capture this bucket now: when it occurs for the second time."""
@@ -99,7 +99,7 @@ class PaddedExecutor(Executor):
 
     def _answer(self, batch: Batch) -> Packed:
         answer = self._step(batch)
-        assert answer is not None, "only forwards that sample are padded"
+        assert answer is not None, "only forward passes that sample are padded"
         return answer
 
     def _filled(self, bucket: Bucket, gathered: Gathered) -> tuple[Arena, Batch]:
@@ -134,4 +134,4 @@ class PaddedExecutor(Executor):
 def _pads(gathered: Gathered) -> bool:
     """Return whether to pad a forward pass: it samples, is not too large, and filters no logits."""
     arrays = gathered.arrays
-    return bool(len(arrays["wanted"])) and len(arrays["tokens"]) <= MAX_PADDED_ROWS and not UNCAPTURED & arrays.keys()
+    return bool(len(arrays["sampled_rows"])) and len(arrays["tokens"]) <= MAX_PADDED_ROWS and not UNCAPTURED & arrays.keys()

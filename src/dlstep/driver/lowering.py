@@ -17,7 +17,7 @@ from dlstep_kernels import AttentionLayout, Drawn, SamplerConfig, Spans, lay_out
 from dlstep_kernels.choice import has_kernels
 from dlstep_kernels.tiles import Tiles, lay_tiles
 
-from ..core import DlstepError, Plan, Rows, Samples, SamplingParams, Span
+from ..core import DlstepError, Plan, Samples, SamplingParams, Span, SpanSamples
 from ..core.soft import Merge
 from ..models.networks.batch import Batch, View, batch_of
 from .arena import staged
@@ -28,7 +28,7 @@ NO_SLOTS: Mapping[int, int] = {}  # for plans without canvases
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class LoweringTarget:
     """What lowering depends on: page size, head shift, views of attention layers, device, dtype."""
 
     page_size: int
@@ -70,7 +70,7 @@ class Gathered:
         return self.placed.spans
 
 
-def lower(gathered: Gathered, target: Target) -> Batch:
+def lower(gathered: Gathered, target: LoweringTarget) -> Batch:
     """Return `gathered` as tensors on the target device, without padding."""
     layouts: dict[View, AttentionLayout | Tiles] = {}
     for window, group in target.views:
@@ -84,36 +84,41 @@ def lower(gathered: Gathered, target: Target) -> Batch:
 
 
 def gather(
-    plan: Plan, tables: PageTables, target: Target, slots: Mapping[int, int] = NO_SLOTS, before: Placed | None = None
+    plan: Plan, tables: PageTables, target: LoweringTarget, slots: Mapping[int, int] = NO_SLOTS, before: Placed | None = None
 ) -> Gathered:
     """Return the host arrays of `plan`, which has spans; `tables` and `slots` have applied it.
 
     `before` is the placement of an earlier plan, reused if the same rows are fed; no page may have
-    changed its owner since. Raises DlstepError if a wanted position's row is not fed.
+    changed its owner since. Raises DlstepError if a sampled position's row is not fed.
     """
     spans = plan.spans
     rows = tables.rows
     facts = np.array(
-        [(len(s.tokens), s.start, s.end, s.grid.origin, s.grid.size, s.query_only, rows[s.arrival]) for s in spans],
+        [(len(s.tokens), s.start, s.end, s.grid.origin, s.grid.size, s.query_only, rows[s.seq_id]) for s in spans],
         dtype=np.int64,
     ).T
     placed = before if before is not None and np.array_equal(before.facts, facts) else placed_of(facts, tables, target)
     tokens = np.fromiter(chain.from_iterable(span.tokens for span in spans), np.int64, len(placed.positions))
-    wants = np.array([len(span.wanted) for span in spans], dtype=np.int64)
-    wanted_positions = np.fromiter(chain.from_iterable(span.wanted for span in spans), np.int64, int(wants.sum()))
-    wanted = wanted_positions - np.repeat(placed.starts, wants)
-    if wanted.size and int(wanted.min()) < target.head_shift:
+    counts = np.array([len(span.sampled) for span in spans], dtype=np.int64)
+    sampled_positions = np.fromiter(chain.from_iterable(span.sampled for span in spans), np.int64, int(counts.sum()))
+    sampled_rows = sampled_positions - np.repeat(placed.starts, counts)
+    if sampled_rows.size and int(sampled_rows.min()) < target.head_shift:
         _refuse(plan, target.head_shift)
-    wanted += np.repeat(placed.firsts - target.head_shift, wants)
-    arrays = {"tokens": tokens, "positions": placed.positions, "slot_mapping": placed.slot_mapping, "wanted": wanted}
-    asked = plan.wants
-    sampler = SamplerConfig(asked.statistics, asked.ties, asked.best, asked.tempered, asked.all_ids)
-    arrays |= _settings(plan, wanted_positions) | _carried(spans, slots)
+    sampled_rows += np.repeat(placed.firsts - target.head_shift, counts)
+    arrays = {
+        "tokens": tokens,
+        "positions": placed.positions,
+        "slot_mapping": placed.slot_mapping,
+        "sampled_rows": sampled_rows,
+    }
+    spec = plan.sample_spec
+    sampler = SamplerConfig(spec.statistics, spec.ties, spec.best, spec.tempered, spec.all_ids)
+    arrays |= _settings(plan, sampled_positions) | _carried(spans, slots)
     merge = next((span.soft.merge for span in spans if span.soft is not None), None)
     return Gathered(arrays if merge is None else arrays | _soft(spans), placed, sampler, merge)
 
 
-def placed_of(facts: Int64[np.ndarray, "7 s"], tables: PageTables, target: Target) -> Placed:
+def placed_of(facts: Int64[np.ndarray, "7 s"], tables: PageTables, target: LoweringTarget) -> Placed:
     """Return where the rows of spans with these facts are, and what they see."""
     counts, starts, _, _, _, query_only, row_of = facts
     firsts = np.cumsum(counts) - counts
@@ -124,38 +129,38 @@ def placed_of(facts: Int64[np.ndarray, "7 s"], tables: PageTables, target: Targe
     offsets = np.arange(int(counts.sum())) - row_firsts
     positions = row_starts + offsets
     page, offset = np.divmod(positions, target.page_size)
-    places = tables.pages[row_tables, page] * target.page_size + offset
+    slots = tables.pages[row_tables, page] * target.page_size + offset
     if query_only.any():
-        places[offsets < np.repeat(query_only, counts)] = -1
+        slots[offsets < np.repeat(query_only, counts)] = -1
     held = tables.pages[row_of]
     views: dict[int | None, Spans] = {}
     for window in dict.fromkeys(window for window, _ in target.views):
         since, until = visible_range(positions, origins, sizes, row_ends, window=window)
         views[window] = Spans(counts, facts[2], held, until, since, target.page_size)
-    return Placed(facts, starts, firsts, positions, places, views)
+    return Placed(facts, starts, firsts, positions, slots, views)
 
 
 def _refuse(plan: Plan, head_shift: int) -> None:
     for span in plan.spans:
-        if span.wanted and span.wanted[0] - head_shift < span.start:
+        if span.sampled and span.sampled[0] - head_shift < span.start:
             raise DlstepError(
-                f"step {plan.step}, request {span.id}: position {span.wanted[0]} is wanted, but the row that predicts it, "
-                f"{span.wanted[0] - head_shift}, is not fed: the span starts at {span.start}"
+                f"step {plan.step}, request {span.id}: position {span.sampled[0]} is sampled, but the row that predicts it, "
+                f"{span.sampled[0] - head_shift}, is not fed: the span starts at {span.start}"
             )
 
 
 def _soft(spans: tuple[Span, ...]) -> dict[str, np.ndarray]:
     """Return the soft rows of all spans, named as for `batch_of`, with equally many ids each."""
     firsts = accumulate((len(span.tokens) for span in spans), initial=0)
-    found = [(span.soft, first - span.start) for span, first in zip(spans, firsts, strict=False) if span.soft is not None]
+    soft_spans = [(span.soft, first - span.start) for span, first in zip(spans, firsts, strict=False) if span.soft is not None]
 
-    probabilities = np.array(list(chain.from_iterable(soft.probabilities for soft, _ in found)), dtype=np.float64)
-    rows = [first + position for soft, first in found for position in soft.positions]
+    probabilities = np.array(list(chain.from_iterable(soft.probabilities for soft, _ in soft_spans)), dtype=np.float64)
+    rows = [first + position for soft, first in soft_spans for position in soft.positions]
     # Rounded probabilities may sum to slightly more than 1.
     residuals = np.maximum(1.0 - probabilities.reshape(len(rows), -1).sum(axis=1), 0.0)
     return {
         "soft_rows": np.array(rows, dtype=np.int64),
-        "soft_ids": np.array(list(chain.from_iterable(soft.ids for soft, _ in found)), dtype=np.int64),
+        "soft_ids": np.array(list(chain.from_iterable(soft.ids for soft, _ in soft_spans)), dtype=np.int64),
         "soft_probabilities": probabilities.astype(np.float32),
         "soft_residuals": residuals.astype(np.float32),
     }
@@ -166,7 +171,7 @@ def _carried(spans: tuple[Span, ...], slots: Mapping[int, int]) -> dict[str, np.
     if spans[0].carry == "none":
         return {}
     facts = np.array(
-        [(1 + 2 * slots[span.arrival], span.draws[0] % 2, span.carry == "fresh") for span in spans], dtype=np.int64
+        [(1 + 2 * slots[span.seq_id], span.draws[0] % 2, span.carry == "fresh") for span in spans], dtype=np.int64
     ).T
     return {"found": facts[0] + 1 - facts[1], "left": facts[0] + facts[1], "fresh": facts[2]}
 
@@ -181,60 +186,61 @@ _SETTINGS: tuple[tuple[str, float, type[np.generic], Callable[[SamplingParams], 
 
 
 def _settings(plan: Plan, positions: Int64[np.ndarray, " w"]) -> dict[str, np.ndarray]:
-    """Return the sampling settings that any wanted row needs, named as for `Settings.of`."""
-    spans = [span for span in plan.spans if span.wanted]
+    """Return the sampling settings that any sampled row needs, named as for `Settings.of`."""
+    spans = [span for span in plan.spans if span.sampled]
     params = [span.params for span in spans]
     penalties = [span.penalty for span in spans]
     penalised = any(penalties)
-    found = _named(plan) if plan.wants.named else {}
+    settings = _scored_ids(plan) if plan.sample_spec.scored else {}
     for name, neutral, dtype, of in _SETTINGS:
         values = [*map(of, params)]
         if penalised and name == "temperatures":  # penalised spans are decoded greedily
             values = [0.0 if penalty else value for penalty, value in zip(penalties, values, strict=True)]
         if values.count(neutral) < len(values):
-            found[name] = _per_row(spans, values, dtype)
+            settings[name] = _per_row(spans, values, dtype)
     if penalised:
-        found["penalised"] = np.fromiter(chain.from_iterable(map(_predecessors, spans)), np.int64, len(positions))
-        found["penalties"] = _per_row(spans, penalties, np.float32)
-    if "temperatures" in found or "noise" in plan.wants.statistics:
-        found |= _noise(spans, positions)
-    return found
+        settings["penalised"] = np.fromiter(chain.from_iterable(map(_predecessors, spans)), np.int64, len(positions))
+        settings["penalties"] = _per_row(spans, penalties, np.float32)
+    if "temperatures" in settings or "noise" in plan.sample_spec.statistics:
+        settings |= _noise(spans, positions)
+    return settings
 
 
 def _noise(spans: list[Span], positions: Int64[np.ndarray, " w"]) -> dict[str, np.ndarray]:
-    """Return the arguments of the counter-based random numbers of each wanted row."""
+    """Return the arguments of the counter-based random numbers of each sampled row."""
     draws = np.fromiter(chain.from_iterable(span.draws for span in spans), np.int64, len(positions))
-    return {"seeds": _per_row(spans, [_signed(span.seed) for span in spans], np.int64), "sampled": positions, "draws": draws}
+    seeds = _per_row(spans, [_signed(span.seed) for span in spans], np.int64)
+    return {"seeds": seeds, "sampled_positions": positions, "draws": draws}
 
 
 def _per_row(spans: list[Span], values: list[float] | list[int], dtype: type[np.generic]) -> np.ndarray:
-    """Repeat the value of each span for each of its wanted positions."""
-    return np.repeat(np.array(values, dtype=dtype), [len(span.wanted) for span in spans])
+    """Repeat the value of each span for each of its sampled positions."""
+    return np.repeat(np.array(values, dtype=dtype), [len(span.sampled) for span in spans])
 
 
-def _named(plan: Plan) -> dict[str, np.ndarray]:
-    """Return named ids, padded per wanted row to the largest number of any span."""
+def _scored_ids(plan: Plan) -> dict[str, np.ndarray]:
+    """Return scored ids, padded per sampled row to the largest number of any span."""
     spans = plan.spans
-    width = max(span.named_width(plan.wants.named) for span in spans)
-    named = np.array(list(chain.from_iterable(_padded(span, width) for span in spans)), dtype=np.int64)
-    return {"named": named} if width else {}
+    width = max(span.scored_width(plan.sample_spec.scored) for span in spans)
+    ids = np.array(list(chain.from_iterable(_padded(span, width) for span in spans)), dtype=np.int64)
+    return {"scored_ids": ids} if width else {}
 
 
 def _padded(span: Span, width: int) -> Iterable[int]:
-    """Return the named ids of a span, padded with -1 to `width` ids per row."""
-    count = len(span.wanted)
-    if len(span.named) == count * width:
-        return span.named
-    own = len(span.named) // count
+    """Return the scored ids of a span, padded with -1 to `width` ids per row."""
+    count = len(span.sampled)
+    if len(span.scored_ids) == count * width:
+        return span.scored_ids
+    own = len(span.scored_ids) // count
     pad = (-1,) * (width - own)
-    return chain.from_iterable((*span.named[row * own : (row + 1) * own], *pad) for row in range(count))
+    return chain.from_iterable((*span.scored_ids[row * own : (row + 1) * own], *pad) for row in range(count))
 
 
 def _predecessors(span: Span) -> list[int]:
-    """Return, for each wanted position, the token before it if both are in one block, else -1."""
+    """Return, for each sampled position, the token before it if both are in one block, else -1."""
     return [
         span.tokens[position - 1 - span.start] if span.start < position != span.grid.start(position) else -1
-        for position in span.wanted
+        for position in span.sampled
     ]
 
 
@@ -246,8 +252,8 @@ def _signed(seed: int) -> int:
 def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
     """Return the samples of `plan` from the output of `pack`."""
     if packed is None:
-        return Samples(plan, tuple(Rows((), ()) for _ in plan.spans))
-    statistics, best = plan.wants.statistics, plan.wants.best
+        return Samples(plan, tuple(SpanSamples((), ()) for _ in plan.spans))
+    statistics, best = plan.sample_spec.statistics, plan.sample_spec.best
     numbers = packed.numpy()
     lines = iter(numbers)
     tokens = next(lines).astype(np.int64).tolist()
@@ -259,12 +265,12 @@ def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
     # Converted to Python numbers span by span, while the data is in the CPU's inner caches.
     best_ids = rest[:best].T.reshape(-1).astype(np.int64)
     best_probabilities = rest[best:].T.reshape(-1)
-    named = list(lines) if plan.wants.named else []  # the lines of best ids follow, unread
-    bounds = pairwise(accumulate((len(span.wanted) for span in plan.spans), initial=0))
+    scored = list(lines) if plan.sample_spec.scored else []  # the lines of best ids follow, unread
+    bounds = pairwise(accumulate((len(span.sampled) for span in plan.spans), initial=0))
     return Samples(
         plan,
         tuple(
-            Rows(
+            SpanSamples(
                 tuple(tokens[begin:end]),
                 tuple(probabilities[begin:end]),
                 tuple(entropies[begin:end]),
@@ -272,25 +278,25 @@ def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
                 tuple(best_ids[begin * best : end * best].tolist()) if best else (),
                 tuple(best_probabilities[begin * best : end * best].tolist()) if best else (),
                 tuple(noise[begin:end]),
-                _named_of(span, named, begin, end) if named else (),
+                _scored_of(span, scored, begin, end) if scored else (),
             )
             for span, (begin, end) in zip(plan.spans, bounds, strict=True)
         ),
     )
 
 
-def _named_of(span: Span, named: list[Float32[np.ndarray, " w"]], begin: int, end: int) -> tuple[float, ...]:
-    """Return the probabilities of a span's named ids, without the padding of `named`."""
-    width = len(span.named) // (end - begin or 1)
-    return tuple(np.stack(named[:width], axis=1)[begin:end].reshape(-1).tolist()) if width else ()
+def _scored_of(span: Span, scored: list[Float32[np.ndarray, " w"]], begin: int, end: int) -> tuple[float, ...]:
+    """Return the probabilities of a span's scored ids, without the padding of `scored`."""
+    width = len(span.scored_ids) // (end - begin or 1)
+    return tuple(np.stack(scored[:width], axis=1)[begin:end].reshape(-1).tolist()) if width else ()
 
 
 def pack(drawn: Drawn) -> Float32[Tensor, "k w"]:
     """Stack the answer into one fp32 tensor, a line per number. Ids below 2**24 stay exact."""
     lines = [drawn.tokens, drawn.probabilities, drawn.entropies, drawn.margins, drawn.noise]
-    kept = [line.float() for line in lines if line is not None]
-    if drawn.named_probabilities is not None:
-        kept += [*drawn.named_probabilities.T]
+    packed = [line.float() for line in lines if line is not None]
+    if drawn.scored_probabilities is not None:
+        packed += [*drawn.scored_probabilities.T]
     if drawn.best_ids is not None and drawn.best_probabilities is not None:
-        kept += [*drawn.best_ids.T.float(), *drawn.best_probabilities.T]
-    return torch.stack(kept)
+        packed += [*drawn.best_ids.T.float(), *drawn.best_probabilities.T]
+    return torch.stack(packed)

@@ -25,15 +25,15 @@ def pages_for(
     page_bytes = config.page_size * kv_bytes_per_token(shapes, checkpoint.network.dtype)
     least = least_pages(strategy, config.max_model_len, config.page_size)
     if gib is not None:
-        room, said = int(gib * GIB), f"kv_cache_gib={gib}"
+        room, limit = int(gib * GIB), f"kv_cache_gib={gib}"
     elif checkpoint.network.device.type == "cuda":
-        room, said = room_on_device(checkpoint, config, strategy, share, page_bytes, captures=captures)
+        room, limit = room_on_device(checkpoint, config, strategy, share, page_bytes, captures=captures)
     else:
         raise ValueError("num_pages=-1 needs kv_cache_gib on a CPU: set the size of the KV cache in GiB")
     if room < least * page_bytes:
         raise ValueError(
             f"keys and values of one request of max_model_len={config.max_model_len} take {in_gib(least * page_bytes)}, and "
-            f"{said} leaves {in_gib(max(room, 0))}: lower max_model_len or max_num_batched_tokens, or give more memory"
+            f"{limit} leaves {in_gib(max(room, 0))}: lower max_model_len or max_num_batched_tokens, or give more memory"
         )
     return min(room // page_bytes, config.max_num_reqs * least)
 
@@ -57,12 +57,12 @@ def room_on_device(
             f"{in_gib(weights)} of {in_gib(total)} are weights, {in_gib(free)} were free; lower max_num_batched_tokens"
         ) from error
     activations = torch.cuda.max_memory_allocated(device) - weights - pages * page_bytes
-    if captures:  # graphs have separate memory, at most as much as the largest forward
+    if captures:  # graphs have separate memory, at most as much as the largest pass
         activations *= 2
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(device)  # torch does not count all memory, e.g. NCCL's
-    said = (
+    limit = (
         f"gpu_memory_utilization={share} of {in_gib(total)}, of which {in_gib(total - free)} were taken ({in_gib(weights)} by "
-        f"weights) and {in_gib(activations)} are for a forward of {config.max_num_batched_tokens} rows,"
+        f"weights) and {in_gib(activations)} are for a forward pass of {config.max_num_batched_tokens} rows,"
     )
-    return free - int((1 - share) * total) - activations, said
+    return free - int((1 - share) * total) - activations, limit

@@ -19,11 +19,11 @@ def region(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
     def named(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
-        def call(*given: P.args, **others: P.kwargs) -> R:
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
             if not torch.autograd._profiler_enabled():  # pyright: ignore[reportPrivateImportUsage]
-                return function(*given, **others)
+                return function(*args, **kwargs)
             with record_function(REGION + name):
-                return function(*given, **others)
+                return function(*args, **kwargs)
 
         return call
 

@@ -11,8 +11,8 @@ class PageTables:
 
     def __init__(self, *, max_num_reqs: int, width: int) -> None:
         self.pages: Int64[np.ndarray, "reqs width"] = np.zeros((max_num_reqs, width), dtype=np.int64)
-        self.lengths: dict[int, int] = {}  # arrival number to number of pages
-        self.rows: dict[int, int] = {}  # arrival number to row
+        self.lengths: dict[int, int] = {}  # sequence number to number of pages
+        self.rows: dict[int, int] = {}  # sequence number to row
         self._free = list(range(max_num_reqs))[::-1]
 
     def clear(self) -> None:
@@ -27,31 +27,31 @@ class PageTables:
 
     def apply(self, plan: Plan) -> None:
         """Apply the ownership changes of `plan`. Raises DlstepError if an admission gets no row."""
-        for arrival in (*plan.releases, *plan.preemptions):
-            row = self.rows.pop(arrival, None)
+        for seq_id in (*plan.releases, *plan.preemptions):
+            row = self.rows.pop(seq_id, None)
             if row is not None:  # a request may end without ever having held pages
                 self._free.append(row)
-                del self.lengths[arrival]
+                del self.lengths[seq_id]
         for admission in plan.admissions:
-            if admission.arrival in self.rows or not self._free:
+            if admission.seq_id in self.rows or not self._free:
                 raise DlstepError(
-                    f"step {plan.step} admits request {admission.arrival}, which is live or one too many: "
+                    f"step {plan.step} admits request {admission.seq_id}, which is live or one too many: "
                     f"{len(self.rows)} of {len(self.pages)} requests hold pages"
                 )
-            self.rows[admission.arrival] = self._free.pop()
-            self.lengths[admission.arrival] = 0
-            self._extend(admission.arrival, admission.shared)
+            self.rows[admission.seq_id] = self._free.pop()
+            self.lengths[admission.seq_id] = 0
+            self._extend(admission.seq_id, admission.shared)
         for grant in plan.grants:
-            self._extend(grant.arrival, grant.pages)
+            self._extend(grant.seq_id, grant.pages)
 
-    def _extend(self, arrival: int, pages: tuple[int, ...]) -> None:
-        held = self.lengths[arrival]
+    def _extend(self, seq_id: int, pages: tuple[int, ...]) -> None:
+        held = self.lengths[seq_id]
         count = held + len(pages)
         missing = count - self.pages.shape[1]
         if missing > 0:
             self.pages = np.pad(self.pages, ((0, 0), (0, max(missing, self.pages.shape[1]))))
-        self.pages[self.rows[arrival], held:count] = pages
-        self.lengths[arrival] = count
+        self.pages[self.rows[seq_id], held:count] = pages
+        self.lengths[seq_id] = count
 
 
 def page_tables(config: Config) -> PageTables:
@@ -71,8 +71,8 @@ class CarrySlots:
 
     def apply(self, plan: Plan) -> None:
         """Apply the ownership changes of `plan`."""
-        for arrival in (*plan.releases, *plan.preemptions):
-            self.slots.pop(arrival, None)
+        for seq_id in (*plan.releases, *plan.preemptions):
+            self.slots.pop(seq_id, None)
         for admission in plan.admissions:
             if admission.slot is not None:
-                self.slots[admission.arrival] = admission.slot
+                self.slots[admission.seq_id] = admission.slot

@@ -1,4 +1,4 @@
-"""Run plans on a network: own the memory of histories, and return samples."""
+"""Run plans on a network: own the memory of KV caches, and return samples."""
 
 from collections import deque
 from collections.abc import Callable
@@ -10,28 +10,29 @@ from torch import nn
 
 from dlstep_kernels.choice import has_kernels
 
-from ..core import Config, LineMismatch, Plan, Samples, Strategy
+from ..core import CacheMismatch, Config, Plan, Samples, Strategy
 from ..models import Checkpoint
 from ..models.networks import PagedNetwork, paged
 from ..models.shapes import embedding_of
 from .executor import NOTHING, Executor, Packed, Pending
 from .graphs import PaddedExecutor
-from .history import Histories, History
-from .lowering import Gathered, Target, gather, unpack
+from .kv_cache import KVCache, KVCaches
+from .lowering import Gathered, LoweringTarget, gather, unpack
 from .profile import region
-from .rehearsal import buckets_for
 from .tables import CarrySlots, page_tables
+from .warmup_buckets import buckets_for
 
 
 class TorchDriver:
     """A thread-safe device for the states of one `Config` and of its variants in `num_pages`.
 
-    States of `config.num_pages` pages share the main history; other numbers of pages get up to
-    `max_histories` more, allocated on demand. The steps of `run` (`follow`, `gather`, `submit`,
-    `unpack`, `stand`) are public so that they can be timed. `device` moves the checkpoint's
-    network; `network` replaces it. On cuda, forward passes that sample are padded to buckets and,
-    unless `enforce_eager`, captured as graphs. Raises ValueError if the configuration does not fit
-    the network, and torch.OutOfMemoryError if the pages do not fit the device.
+    States of `config.num_pages` pages share the main KV cache; other numbers of pages get up to
+    `max_caches` more, allocated on demand. The steps of `run` (`apply_ownership`, `gather`,
+    `submit`, `unpack`, `mark_current`) are public so that they can be timed. `device` moves the
+    checkpoint's network; `network` replaces it. On cuda, forward passes that sample are
+    padded to buckets and, unless `enforce_eager`, captured as graphs. Raises ValueError if the
+    configuration does not fit the network, and torch.OutOfMemoryError if the pages do not fit the
+    device.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class TorchDriver:
         *,
         device: str | None = None,
         enforce_eager: bool = False,
-        max_histories: int = 8,
+        max_caches: int = 8,
         network: PagedNetwork | None = None,
     ) -> None:
         if device is not None:
@@ -57,29 +58,29 @@ class TorchDriver:
         self.network = network or paged(checkpoint.network, spec, checkpoint.ranks)
         model = self.network.model
         views = tuple(dict.fromkeys(shape.view for shape in self.network.shapes))
-        self._target = Target(config.page_size, spec.head_shift, views, model.device, model.dtype)
+        self._target = LoweringTarget(config.page_size, spec.head_shift, views, model.device, model.dtype)
         self._captures = not enforce_eager and has_kernels(model.device)
         # A partial without `self`: a reference cycle would keep device memory alive.
-        make = partial(_new_history, self.network, config, self._target, captures=self._captures)
-        self._histories = Histories(make(config.num_pages), make, max_histories)
-        self._now = self._histories.main
+        make = partial(_new_kv_cache, self.network, config, self._target, captures=self._captures)
+        self._caches = KVCaches(make(config.num_pages), make, max_caches)
+        self._current = self._caches.main
         self._lock = Lock()
         self._released: deque[int] = deque()
 
     @property
     def graph_count(self) -> int:
         """Return the number of captured graphs."""
-        return sum(history.executor.graph_count for history in self._histories)
+        return sum(cache.executor.graph_count for cache in self._caches)
 
     def drop_graphs(self) -> None:
         """Free all graphs after the device has finished. No other thread may use the driver."""
-        for history in self._histories:
-            history.executor.drop_graphs()
+        for cache in self._caches:
+            cache.executor.drop_graphs()
 
     @property
     def padding(self) -> int:
         """Return the total number of padding rows of all forward passes."""
-        return sum(history.executor.padding for history in self._histories)
+        return sum(cache.executor.padding for cache in self._caches)
 
     def capture(self, strategy: Strategy, show: Callable[[int, int], None] = lambda done, total: None) -> None:
         """Capture graphs for all sizes of `strategy`'s samples, greedy and with a temperature.
@@ -89,10 +90,10 @@ class TorchDriver:
         captured graphs and their total. Without kernels nothing is captured. Raises
         torch.OutOfMemoryError if the graphs do not fit.
         """
-        found = buckets_for(self.config, strategy, self.network, self._target) if self._captures else []
-        todo = [(idle, bucket) for idle, buckets in found for bucket in buckets]
+        kinds = buckets_for(self.config, strategy, self.network, self._target) if self._captures else []
+        todo = [(idle, bucket) for idle, buckets in kinds for bucket in buckets]
         for done, (idle, bucket) in enumerate(todo, start=1):
-            self._histories.main.executor.capture(idle, bucket)
+            self._caches.main.executor.capture(idle, bucket)
             show(done, len(todo))
 
     @region("run")
@@ -100,35 +101,35 @@ class TorchDriver:
         """Return the samples of `plan`. Running the same plan again returns the same samples.
 
         `meanwhile` is called once, while the device works if the forward passes only replay graphs,
-        else before. Raises LineMismatch if the history is not here, DlstepError if out of room.
+        else before. Raises CacheMismatch without the KV cache, DlstepError if out of room.
         """
         with self._lock:
             self._forget_released()
             try:
-                self.follow(plan)
-            except LineMismatch:
+                self.apply_ownership(plan)
+            except CacheMismatch:
                 if meanwhile is not None:
                     meanwhile()
                 raise
             forwards = self.gather(plan)
             samples = self.unpack(plan, self.submit(forwards, meanwhile).wait())
-            self.stand(samples)
+            self.mark_current(samples)
             return samples
 
     def holds(self, plan: Plan) -> bool:
-        """Return whether the history that `plan` continues is here, or `plan` begins one."""
+        """Return whether the KV cache that `plan` continues is here, or `plan` begins one."""
         with self._lock:
             self._forget_released()
-            return self._histories.holds(plan)
+            return self._caches.holds(plan)
 
-    def fork(self, line: int) -> bool:
-        """Copy the history on `line` for a second state; return False if that is impossible."""
+    def fork(self, cache_digest: int) -> bool:
+        """Copy the cache with this digest for a second state; return False if impossible."""
         with self._lock:
-            return self._histories.fork(line)
+            return self._caches.fork(cache_digest)
 
-    def release(self, line: int) -> None:
-        """Forget the history on `line`, now or before the next forward pass. Safe in finalizers."""
-        self._released.append(line)
+    def release(self, cache_digest: int) -> None:
+        """Forget the cache with this digest before the next forward pass. Safe in finalizers."""
+        self._released.append(cache_digest)
         if self._lock.acquire(blocking=False):
             try:
                 self._forget_released()
@@ -137,29 +138,29 @@ class TorchDriver:
 
     def _forget_released(self) -> None:
         while self._released:
-            self._histories.release(self._released.popleft())
+            self._caches.release(self._released.popleft())
 
     @region("follow")
-    def follow(self, plan: Plan) -> None:
-        """Select the history of `plan`, and apply the plan's ownership changes to it once."""
-        self._now = self._histories.main  # drop the reference to a history that `place` may free
-        self._now = self._histories.place(plan)
-        self._now.follow(plan)
+    def apply_ownership(self, plan: Plan) -> None:
+        """Select the KV cache of `plan`, and apply the plan's ownership changes to it once."""
+        self._current = self._caches.main  # drop the reference to a cache that `place` may free
+        self._current = self._caches.place(plan)
+        self._current.apply_ownership(plan)
 
     @region("gather")
     def gather(self, plan: Plan) -> tuple[Gathered, ...]:
         """Return the arrays of each forward pass. Raises DlstepError for an unsupported span."""
-        now = self._now
+        cache = self._current
         forwards = self.network.forwards(plan) if plan.spans else ()
-        moved = plan.releases or plan.preemptions or plan.admissions or plan.grants
-        before = None if moved else now.placed
-        gathered = tuple([gather(forward, now.tables, self._target, now.slots.slots, before) for forward in forwards])
-        now.placed = gathered[-1].placed if gathered else None
+        reassigned = plan.releases or plan.preemptions or plan.admissions or plan.grants
+        before = None if reassigned else cache.placed
+        gathered = tuple([gather(forward, cache.tables, self._target, cache.slots.slots, before) for forward in forwards])
+        cache.placed = gathered[-1].placed if gathered else None
         return gathered
 
     def submit(self, forwards: tuple[Gathered, ...], meanwhile: Callable[[], None] | None = None) -> Pending:
         """Start the forward passes, and call `meanwhile` as in `run`. Only the last one samples."""
-        executor = self._now.executor
+        executor = self._current.executor
         later = meanwhile is not None and bool(forwards) and all(executor.replays(gathered) for gathered in forwards)
         if meanwhile is not None and not later:
             meanwhile()
@@ -175,14 +176,14 @@ class TorchDriver:
         """Return the samples in `packed`, by span."""
         return unpack(plan, packed)
 
-    def stand(self, samples: Samples) -> None:
-        """Set the history's line to that of `samples`, so that the next plan can continue."""
-        self._now.line = samples.line
+    def mark_current(self, samples: Samples) -> None:
+        """Set the cache's digest to that of `samples`, so that the next plan can continue."""
+        self._current.digest = samples.cache_digest
 
 
-def _new_history(network: PagedNetwork, config: Config, target: Target, num_pages: int, *, captures: bool) -> History:
-    """Return an empty history. Raises torch.OutOfMemoryError with the numbers if too large."""
+def _new_kv_cache(network: PagedNetwork, config: Config, target: LoweringTarget, num_pages: int, *, captures: bool) -> KVCache:
+    """Return an empty KV cache. Raises torch.OutOfMemoryError with the numbers if too large."""
     memory = network.memory(num_pages, config.page_size, config.max_num_reqs)
     pads = has_kernels(target.device)
     executor = PaddedExecutor(network, memory, target, captures=captures) if pads else Executor(network, memory, target)
-    return History(num_pages, memory, executor, page_tables(config), CarrySlots())
+    return KVCache(num_pages, memory, executor, page_tables(config), CarrySlots())

@@ -5,16 +5,16 @@ from dataclasses import replace
 from random import Random
 
 from ..core import (
-    NO_ROWS,
-    START_LINE,
+    EMPTY_CACHE,
+    NO_SAMPLES,
     Admission,
     Config,
     Grant,
     Plan,
-    Rows,
     Samples,
     SamplingParams,
     Span,
+    SpanSamples,
     Strategy,
     add,
     commit,
@@ -27,7 +27,7 @@ from ..core import (
 STEPS = 64  # enough to reach the beginning, middle and end of blocks
 
 
-def rehearsed(config: Config, strategy: Strategy, params: SamplingParams) -> Iterator[Plan]:
+def warmup_plans(config: Config, strategy: Strategy, params: SamplingParams) -> Iterator[Plan]:
     """Yield the plans of one request with an answer of a few blocks; none if it is rejected."""
     random, short = Random(0), probe(config.spec, replace(params, max_tokens=1))
     length = max(1, min(4 * strategy.atom(short), config.max_model_len - 1))
@@ -44,29 +44,29 @@ def rehearsed(config: Config, strategy: Strategy, params: SamplingParams) -> Ite
 
 def drawn_samples(plan: Plan, token: int, random: Random) -> Samples:
     """Return samples that are all `token`, with random probabilities to unmask early and late."""
-    return Samples(plan, tuple([_rows(span, plan, token, random) if span.wanted else NO_ROWS for span in plan.spans]))
+    return Samples(plan, tuple([_rows(span, plan, token, random) if span.sampled else NO_SAMPLES for span in plan.spans]))
 
 
-def _rows(span: Span, plan: Plan, token: int, random: Random) -> Rows:
-    count, wants = len(span.wanted), plan.wants
+def _rows(span: Span, plan: Plan, token: int, random: Random) -> SpanSamples:
+    count, spec = len(span.sampled), plan.sample_spec
 
     def numbers(many: int) -> tuple[float, ...]:
         return tuple([random.random() for _ in range(many)])
 
-    return Rows(
+    return SpanSamples(
         tokens=(token,) * count,
         probabilities=numbers(count),
-        entropies=numbers(count) if "entropy" in wants.statistics else (),
-        margins=numbers(count) if "margin" in wants.statistics else (),
-        best_ids=tuple(range(wants.best)) * count,
-        best_probabilities=tuple(sorted(numbers(wants.best), reverse=True)) * count,
-        noise=(token,) * count if "noise" in wants.statistics else (),
-        named_probabilities=numbers(count * span.named_width(wants.named)),
+        entropies=numbers(count) if "entropy" in spec.statistics else (),
+        margins=numbers(count) if "margin" in spec.statistics else (),
+        best_ids=tuple(range(spec.best)) * count,
+        best_probabilities=tuple(sorted(numbers(spec.best), reverse=True)) * count,
+        noise=(token,) * count if "noise" in spec.statistics else (),
+        scored_probabilities=numbers(count * span.scored_width(spec.scored)),
     )
 
 
 def largest_forwards(config: Config, strategy: Strategy) -> tuple[tuple[Plan, Plan], int]:
-    """Return the largest plans, of prompts and of wanted rows, and the pages that they need."""
+    """Return the largest plans, of prompts and of sampled rows, and the pages that they need."""
     spec, budget = config.spec, config.max_num_batched_tokens
     short = probe(spec)
     length = max(1, min(budget, config.max_model_len) - strategy.atom(short) - spec.head_shift)
@@ -76,13 +76,13 @@ def largest_forwards(config: Config, strategy: Strategy) -> tuple[tuple[Plan, Pl
     state = init(replace(config, num_pages=pages, enable_prefix_caching=False), strategy)
     for number in range(deep):
         state = add(state, replace(short, id=number, prompt=short.prompt * length))
-    wanted, pages_of_wanted = _all_wanted(config, strategy)
-    most = max(pages, pages_of_wanted)
-    return (replace(schedule(state), num_pages=most), replace(wanted, num_pages=most)), most
+    sampling, sampling_pages = _all_sampled(config, strategy)
+    most = max(pages, sampling_pages)
+    return (replace(schedule(state), num_pages=most), replace(sampling, num_pages=most)), most
 
 
-def _all_wanted(config: Config, strategy: Strategy) -> tuple[Plan, int]:
-    """Return a plan of as many undecided windows as possible, and the pages that it needs."""
+def _all_sampled(config: Config, strategy: Strategy) -> tuple[Plan, int]:
+    """Return a plan of as many masked windows as possible, and the pages that it needs."""
     spec = config.spec
     request = probe(spec, SamplingParams(max_tokens=config.max_model_len - 1))
     roomy = replace(config, num_pages=least_pages(strategy, config.max_model_len, config.page_size))
@@ -90,17 +90,17 @@ def _all_wanted(config: Config, strategy: Strategy) -> tuple[Plan, int]:
     window = strategy.schedule(sequence, spec)
     if window.mode == "encode":  # may grow to a whole block: take that size
         start, rows = window.start, min(strategy.atom(request), config.max_model_len)
-        wanted = tuple(range(start + spec.head_shift, start + rows))
+        sampled = tuple(range(start + spec.head_shift, start + rows))
         tokens = (window.tokens * rows)[:rows]
-        window = replace(window, tokens=tokens, end=start + rows, wanted=wanted, draws=(0,) * len(wanted))
-    many = max(1, min(config.max_num_reqs, config.max_num_batched_tokens // len(window.tokens)))
-    each = -(-window.end // config.page_size)
+        window = replace(window, tokens=tokens, end=start + rows, sampled=sampled, draws=(0,) * len(sampled))
+    count = max(1, min(config.max_num_reqs, config.max_num_batched_tokens // len(window.tokens)))
+    pages = -(-window.end // config.page_size)
     plan = Plan(
         step=0,
-        line=START_LINE,
-        spans=tuple(replace(window, id=number, arrival=number) for number in range(many)),
-        wants=strategy.wants,
-        admissions=tuple(Admission(number, (), number if strategy.carries else None) for number in range(many)),
-        grants=tuple(Grant(number, tuple(range(number * each, (number + 1) * each))) for number in range(many)),
+        cache_digest=EMPTY_CACHE,
+        spans=tuple(replace(window, id=number, seq_id=number) for number in range(count)),
+        sample_spec=strategy.sample_spec,
+        admissions=tuple(Admission(number, (), number if strategy.carries else None) for number in range(count)),
+        grants=tuple(Grant(number, tuple(range(number * pages, (number + 1) * pages))) for number in range(count)),
     )
-    return plan, many * each
+    return plan, count * pages

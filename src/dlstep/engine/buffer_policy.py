@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core import Config, SamplingParams, Strategy, probe
 from ..core.checks import listed, pairs_of, plain, short
-from ..core.lifecycle import judged
+from ..core.lifecycle import request_strategy
 from ..core.options import StrategyOptions, sorted_options
 
 Rung = tuple[int | None, StrategyOptions]
@@ -39,20 +39,20 @@ class BufferPolicy:
         """Raise ValueError for options that this engine would reject in a request."""
         for number, (_, options) in enumerate(self.rungs):
             request = probe(config.spec, SamplingParams(max_tokens=1, strategy_options=options))
-            if why := judged(config, strategy, request)[1]:
-                raise ValueError(f"buffer_policy[{number}]: {why}")
+            if reason := request_strategy(config, strategy, request)[1]:
+                raise ValueError(f"buffer_policy[{number}]: {reason}")
 
 
-def policy_of(given: object, owner: str = "buffer_policy") -> BufferPolicy | None:
+def policy_of(policy: object, owner: str = "buffer_policy") -> BufferPolicy | None:
     """Build a policy from a list of mappings. A BufferPolicy or None is returned unchanged.
 
     Raises ValueError naming `owner` and the invalid entry.
     """
-    if given is None or type(given) is BufferPolicy:
-        return given
-    entries = listed(given)
+    if policy is None or type(policy) is BufferPolicy:
+        return policy
+    entries = listed(policy)
     if not entries:
-        raise ValueError(f"{owner} must be {FORM}, got {short(given)}")
+        raise ValueError(f"{owner} must be {FORM}, got {short(policy)}")
     rungs = tuple([_rung(f"{owner}[{number}]", entry) for number, entry in enumerate(entries)])
     for number, (one, other) in enumerate(pairwise([most for most, _ in rungs]), start=1):
         if one is None or (other is not None and other <= one):

@@ -15,17 +15,17 @@ def check_name(model: str, declared: str, *, option: str = "decoding_strategy") 
 
     Only the caller may give a dotted path: it could import a module from the checkpoint folder.
     """
-    shelf = strategies.SHELF if option == "decoding_strategy" else rules.SHELF
-    if not shelf.is_known(declared):
+    plugins = strategies.PLUGINS if option == "decoding_strategy" else rules.PLUGINS
+    if not plugins.is_known(declared):
         raise ValueError(
             f"{model} asks for {option}={declared!r}, and a checkpoint may only ask for one of "
-            f"{', '.join(shelf.available())}: give {option} yourself if you trust another one"
+            f"{', '.join(plugins.available())}: give {option} yourself if you trust another one"
         )
 
 
 def check_options(model: str, options: Mapping[str, Any]) -> None:
     """Raise ValueError for options that no strategy or rule has. Values are checked later."""
-    classes = [shelf.load(name) for shelf in (strategies.SHELF, rules.SHELF) for name in shelf.own()]
+    classes = [plugins.load(name) for plugins in (strategies.PLUGINS, rules.PLUGINS) for name in plugins.own()]
     known = {field.name for cls in classes for field in fields(cls)} | {BLOCK}
     for option, value in options.items():
         if option not in known:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from .. import strategies
 from ..core import Request, SamplingParams, Spec, Strategy
 from ..core.sequence import open_sequence
-from ..core.trainings import TRAININGS, unsupported
+from ..core.trainings import TRAININGS, training_mismatch
 from .config import EngineConfig
-from .resolve import SAMPLING_MODES, Description, misfit, resolve
+from .resolve import SAMPLING_MODES, ModelFacts, incompatibility, resolve
 
 if TYPE_CHECKING:
     from ..models.families import Family
@@ -60,18 +60,18 @@ def matrix() -> list[MatrixRow]:
     return [
         MatrixRow(
             name,
-            {training: unsupported(name, training) for training in TRAININGS},
-            {family.name: family_misfit(name, family) for family in FAMILIES.values()},
+            {training: training_mismatch(name, training) or "" for training in TRAININGS},
+            {family.name: family_incompatibility(name, family) or "" for family in FAMILIES.values()},
             features(name),
         )
         for name in strategies.available()
     ]
 
 
-def family_misfit(name: str, family: "Family") -> str:
-    """Return why the strategy cannot decode a default checkpoint of `family`; empty if it can."""
+def family_incompatibility(name: str, family: "Family") -> str | None:
+    """Return why the strategy cannot decode a default checkpoint of `family`; None if it can."""
     spec = Spec(0 if family.masked else None, (1,), 9, family.head_shift, family.accept_rule)
-    return misfit(strategies.load(name)(), family.training, spec)
+    return incompatibility(strategies.load(name)(), family.training, spec)
 
 
 def features(name: str) -> Features:
@@ -85,37 +85,37 @@ def features(name: str) -> Features:
         exact=strategy.exact,
         shares_prefixes=opened > 0,
         cuts_prompts=strategy.grid(request).origin < len(PROMPT),
-        temperature=not strategy.refuses(Request(0, PROMPT, SamplingParams(temperature=1.0))),
+        temperature=not strategy.refusal(Request(0, PROMPT, SamplingParams(temperature=1.0))),
         carries=strategy.carries,
     )
 
 
 def _opened(strategy: Strategy, request: Request) -> int:
     """Return the number of prompt positions that are final before the first forward pass."""
-    spec = next(spec for spec in _SPECS if not strategy.unfit(spec))
-    goal = open_sequence(request, len(PROMPT) + 1, (), strategy.grid(request), strategy)
-    return strategy.init(goal, spec).final
+    spec = next(spec for spec in _SPECS if not strategy.incompatibility(spec))
+    request_spec = open_sequence(request, len(PROMPT) + 1, (), strategy.grid(request), strategy)
+    return strategy.init(request_spec, spec).final
 
 
-def unfit_strategies(model: Description) -> dict[str, str]:
+def incompatible_strategies(model: ModelFacts) -> dict[str, str]:
     """Return, for each available strategy, why it cannot decode the model; empty if it can."""
-    return {name: _unfit(name, model) for name in strategies.available()}
+    return {name: _incompatibility(name, model) or "" for name in strategies.available()}
 
 
-def declared_problem(model: Description) -> str:
-    """Return why the declared strategy cannot decode the model; empty if there is no problem."""
-    return "" if model.decoding_strategy is None else _refusal(EngineConfig(), model)
+def declared_problem(model: ModelFacts) -> str | None:
+    """Return why the declared strategy cannot decode the model; None if there is no problem."""
+    return None if model.decoding_strategy is None else _refusal(EngineConfig(), model)
 
 
-def _unfit(name: str, model: Description) -> str:
-    why = misfit(strategies.load(name)(), model.training, model.spec)
-    return why or _refusal(EngineConfig(decoding_strategy=name), model)
+def _incompatibility(name: str, model: ModelFacts) -> str | None:
+    reason = incompatibility(strategies.load(name)(), model.training, model.spec)
+    return reason or _refusal(EngineConfig(decoding_strategy=name), model)
 
 
-def _refusal(config: EngineConfig, model: Description) -> str:
-    """Return why `resolve` rejects the options for the model; empty if it accepts them."""
+def _refusal(config: EngineConfig, model: ModelFacts) -> str | None:
+    """Return why `resolve` rejects the options for the model; None if it accepts them."""
     try:
         resolve(config, model)
     except ValueError as error:
         return str(error)
-    return ""
+    return None

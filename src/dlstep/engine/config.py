@@ -106,23 +106,23 @@ class EngineConfig:
                 f"EngineConfig.pre_merge_lora={self.pre_merge_lora} is given without an adapter: give lora_path, its folder"
             )
         if isinstance(self.decoding_strategy, Strategy) and self.strategy_options:
-            given = ", ".join(dict(self.strategy_options))
+            names = ", ".join(dict(self.strategy_options))
             raise ValueError(
-                f"decoding_strategy={self.decoding_strategy!r} is an instance, so {given} cannot be given as well: set them in "
+                f"decoding_strategy={self.decoding_strategy!r} is an instance, so {names} cannot be given as well: set them in "
                 "the instance"
             )
 
 
 def _check_names(config: EngineConfig) -> None:
     """Raise ValueError for a name that is not allowed."""
-    for name, given, allowed in (
+    for name, value, allowed in (
         ("sampling_mode", config.sampling_mode, SAMPLING_MODES),
         ("dtype", config.dtype, DTYPES),
         ("capture_graphs", config.capture_graphs, CAPTURES),
     ):
-        if given is not None and given not in allowed:
-            more = "; leave it out for the dtype that suits the device" if given == "auto" else ""
-            raise ValueError(f"EngineConfig.{name} must be one of {', '.join(allowed)}, got {short(given)}{more}")
+        if value is not None and value not in allowed:
+            more = "; leave it out for the dtype that suits the device" if value == "auto" else ""
+            raise ValueError(f"EngineConfig.{name} must be one of {', '.join(allowed)}, got {short(value)}{more}")
 
 
 def _check_memory(config: EngineConfig) -> None:

@@ -6,21 +6,21 @@ from dataclasses import replace
 from typing import Protocol, TypeVar, runtime_checkable
 
 from ..core import (
-    START_LINE,
+    EMPTY_CACHE,
     Abort,
     Add,
     Adopt,
+    CacheMismatch,
+    CachingDriver,
     Driver,
     Event,
     Fail,
-    HistoryDriver,
-    LineMismatch,
     Prune,
     Rebuild,
     Request,
     RequestFault,
     Samples,
-    Sequence,
+    SequenceState,
     State,
     Update,
     schedule,
@@ -32,13 +32,13 @@ from .watchdog import limited
 
 Result = TypeVar("Result")
 USER_CODE_TIMEOUT = 10.0  # seconds
-NOBODY_ELSE = nullcontext()
+NO_LOCK = nullcontext()
 
 
-class Leader(HistoryDriver, Protocol):
+class Leader(CachingDriver, Protocol):
     """One decode's driver on rank 0: it forwards state changes, so that all ranks plan alike."""
 
-    def hear(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         """Apply `event` on all ranks before their next plan. Samples are computed on each rank."""
         ...
 
@@ -48,7 +48,7 @@ class Leader(HistoryDriver, Protocol):
 
 
 @runtime_checkable
-class RanksDriver(HistoryDriver, Protocol):
+class RanksDriver(CachingDriver, Protocol):
     """A driver of several ranks, each of which runs the core. Each decode needs a leader."""
 
     def lead(self, state: State) -> Leader:
@@ -76,15 +76,15 @@ class Decode:
         *,
         record: Callable[[Event], None] = lambda event: None,
         prunes: bool = True,
-        turn: AbstractContextManager[object] = NOBODY_ELSE,
+        turn: AbstractContextManager[object] = NO_LOCK,
         user_code_timeout: float = USER_CODE_TIMEOUT,
     ) -> None:
-        self._state = self._told = state
+        self._state = self._reported = state
         self._leader = driver.lead(state) if isinstance(driver, RanksDriver) else None
-        self._led = state  # the leader's state; differs after a rewind or a lost event
+        self._leader_state = state  # differs from `_state` after a rewind or a lost event
         self._driver, self._record, self._prunes, self._turn = self._leader or driver, record, prunes, turn
         self._forward_failed = False
-        self._held_line = state.line  # line of the device's cache after this decode's last run
+        self._held_digest = state.cache_digest  # of the device's cache after this decode's last run
         self._limit = user_code_timeout
 
     @property
@@ -96,7 +96,7 @@ class Decode:
         """Queue `request`; one that can never run ends next step. ValueError: the id is in use."""
         self._enter(Add(request))
 
-    def adopt(self, sequence: Sequence, request_id: int) -> None:
+    def adopt(self, sequence: SequenceState, request_id: int) -> None:
         """Continue an unfinished sequence of another state under a new id. Raises the errors of `core.adopt`."""
         self._enter(Adopt(sequence, request_id))
 
@@ -111,9 +111,9 @@ class Decode:
     def step(self) -> tuple[Update, ...]:
         """Run one forward pass. Return the updates since the last step, ended requests first."""
         self.forward()
-        found = self.updates()
+        changed = self.updates()
         self.acknowledge()
-        return found
+        return changed
 
     def forward(self) -> None:
         """Run one forward pass, or none if no request is live.
@@ -125,30 +125,30 @@ class Decode:
         """
         if not self._state.done:
             with self._turn:
-                self._gain()
+                self._advance()
 
     def updates(self) -> tuple[Update, ...]:
         """Return each request's change since the last `acknowledge`, ended requests first."""
-        return updates(self._told, self._state)
+        return updates(self._reported, self._state)
 
     def acknowledge(self) -> None:
         """Mark all updates as delivered, and forget requests that have ended."""
         if self._prunes and self._state.ended:
             self._apply(Prune())
-        self._told = self._state
+        self._reported = self._state
 
     def rewind(self, state: State) -> None:
         """Continue from `state`, an earlier or a modified one. No event is recorded."""
-        self._state = self._told = state
+        self._state = self._reported = state
 
     def fork(self) -> bool:
         """Ask the driver to copy this state's cache for another `Decode`; return whether it did."""
-        return isinstance(self._driver, HistoryDriver) and self._driver.fork(self._state.line)
+        return isinstance(self._driver, CachingDriver) and self._driver.fork(self._state.cache_digest)
 
     def close(self) -> None:
         """Release the driver's cache of this state."""
-        if isinstance(self._driver, HistoryDriver) and self._held_line != START_LINE:
-            self._driver.release(self._held_line)
+        if isinstance(self._driver, CachingDriver) and self._held_digest != EMPTY_CACHE:
+            self._driver.release(self._held_digest)
 
     def _enter(self, event: Add | Adopt) -> None:
         """Apply an event. If user code fails, apply and record the event with that failure."""
@@ -159,11 +159,11 @@ class Decode:
 
     def _apply(self, event: Event) -> None:
         state = self._without_faulty(lambda: apply(self._state, event))
-        follows = self._led is self._state
+        follows = self._leader_state is self._state
         self._state = state
-        if self._leader is not None and follows:  # otherwise `_gain` sends it the whole state
-            self._leader.hear(event)
-            self._led = state
+        if self._leader is not None and follows:  # otherwise `_advance` sends it the whole state
+            self._leader.apply(event)
+            self._leader_state = state
         self._record(event)
 
     def _without_faulty(self, call: Callable[[], Result]) -> Result:
@@ -182,31 +182,31 @@ class Decode:
             except UserCodeTimeout:
                 pass  # arrived just after the user code returned: no fault, call it again
 
-    def _gain(self) -> None:
-        if self._leader is not None and (self._forward_failed or self._led is not self._state):
+    def _advance(self) -> None:
+        if self._leader is not None and (self._forward_failed or self._leader_state is not self._state):
             self._leader.rewind(self._state)  # other ranks may be ahead, or have missed an event
-            self._led = self._state
+            self._leader_state = self._state
         if self._forward_failed:
             self._catch_up()
             return
         try:
             self._forward()
-        except LineMismatch:
+        except CacheMismatch:
             self._catch_up()
 
     def _forward(self) -> None:
         plan = self._without_faulty(lambda: schedule(self._state))
         if not plan.spans:
             return  # all remaining requests failed during planning
-        if plan.line == START_LINE:
+        if plan.cache_digest == EMPTY_CACHE:
             self.close()  # free the cache from before a rewind: no state refers to it
         self._forward_failed = True  # until `_apply`, the device may be ahead of the state
         try:
             samples: Samples = self._driver.run(plan)
-        except LineMismatch:
+        except CacheMismatch:
             self._forward_failed = False
             raise
-        self._held_line = samples.line
+        self._held_digest = samples.cache_digest
         self._apply(samples)
         self._forward_failed = False
 
@@ -215,16 +215,16 @@ class Decode:
 
         One forward pass might only restore the cache: two states could evict each other forever.
         """
-        under_way = [sequence.request.arrival for sequence in self._state.running]
-        before = self._without_faulty(lambda: self._ahead(under_way))
+        running = [sequence.request.seq_id for sequence in self._state.running]
+        before = self._without_faulty(lambda: self._passes_left(running))
         self._apply(Rebuild())
         self._forward()
-        while under_way and not self._state.done:  # else nothing was lost, or no request is left
-            if self._without_faulty(lambda: self._ahead(under_way)) < before:
+        while running and not self._state.done:  # else nothing was lost, or no request is left
+            if self._without_faulty(lambda: self._passes_left(running)) < before:
                 return  # some request has advanced
             self._forward()
 
-    def _ahead(self, arrivals: list[int]) -> int:
-        """Return how many sampling forwards are left at most, by the strategies' `measure`."""
-        live = [sequence for arrival in arrivals if (sequence := self._state.sequence(arrival)) is not None]
+    def _passes_left(self, seq_ids: list[int]) -> int:
+        """Return an upper bound on the sampling forward passes left, by the strategies' `measure`."""
+        live = [sequence for seq_id in seq_ids if (sequence := self._state.sequence(seq_id)) is not None]
         return sum(measured(sequence, self._state.step) for sequence in live)

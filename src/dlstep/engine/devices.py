@@ -24,12 +24,12 @@ def find_device(name: str | None) -> str:
         raise ValueError(f"device must be cpu, cuda or cuda:N, got {name!r}")
     import torch
 
-    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name is None:
-        return "cuda" if found else "cpu"
-    if name.startswith("cuda") and int(matched[1] or 0 if matched else 0) >= found:
-        held = f"{found} CUDA devices" if found else "no CUDA device"
-        raise ValueError(f"device={name!r} does not exist, torch finds {held}: give cpu, or leave device out")
+        return "cuda" if count else "cpu"
+    if name.startswith("cuda") and int(matched[1] or 0 if matched else 0) >= count:
+        available = f"{count} CUDA devices" if count else "no CUDA device"
+        raise ValueError(f"device={name!r} does not exist, torch finds {available}: give cpu, or leave device out")
     return name
 
 
@@ -54,26 +54,26 @@ def check_room(config: "EngineConfig", device: str, position_bytes: int = 1) -> 
     room = memory_of(device)
     if room is None:
         return
-    pages, size, requests = max(1, config.num_pages or 1), config.page_size or 1, config.max_num_reqs
-    for options, taken in (
-        (f"pages of num_pages={pages} and page_size={size}", pages * size * position_bytes),
+    pages, page_size, requests = max(1, config.num_pages or 1), config.page_size or 1, config.max_num_reqs
+    for options, size in (
+        (f"pages of num_pages={pages} and page_size={page_size}", pages * page_size * position_bytes),
         (f"page tables of max_num_reqs={requests}", requests * TABLE_ROW_BYTES),
     ):
-        if taken > room:
+        if size > room:
             raise ValueError(
-                f"{options} take at least {taken / GIB:,.0f} GiB, and the memory of {device} is {room / GIB:,.0f} GiB: "
+                f"{options} take at least {size / GIB:,.0f} GiB, and the memory of {device} is {room / GIB:,.0f} GiB: "
                 "lower what is too large"
             )
 
 
-def device_of(asked: str | None, number: int) -> str | None:
+def device_of(device: str | None, number: int) -> str | None:
     """Return the device of a worker. Workers use several CUDA devices in turn."""
-    if asked not in (None, "cuda"):
-        return asked
+    if device not in (None, "cuda"):
+        return device
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    return f"cuda:{number % count}" if count > 1 else asked
+    return f"cuda:{number % count}" if count > 1 else device
 
 
 def first_device(environment: Mapping[str, str] = os.environ) -> int:

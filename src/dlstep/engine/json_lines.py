@@ -20,10 +20,10 @@ def checksum(line: object) -> str:
     return blake2b(json.dumps(line).encode(), digest_size=16).hexdigest()
 
 
-def is_intact(line: object, said: object, prefix: str = "") -> bool:
-    """Return whether `said` is `prefix` followed by the checksum of a line that was read."""
+def is_intact(line: object, stated: object, prefix: str = "") -> bool:
+    """Return whether `stated` is `prefix` followed by the checksum of a line that was read."""
     try:
-        return said == prefix + checksum(line)
+        return stated == prefix + checksum(line)
     except RecursionError:
         return False
 
@@ -37,7 +37,7 @@ def whole_lines(path: Path) -> list[Line]:
     """Return the lines without a partial last one. Raises ValueError if one is not an object."""
     if not path.exists():
         return []
-    found: list[Line] = []
+    lines: list[Line] = []
     for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
         try:
             line = json.loads(text)
@@ -45,8 +45,8 @@ def whole_lines(path: Path) -> list[Line]:
             raise ValueError(f"{path}, line {number} holds no JSON: {short(str(error))}") from error
         if not isinstance(line, dict):
             raise ValueError(f"{path}, line {number} is not a line of a run: {short(line)}")
-        found.append(line)
-    return found
+        lines.append(line)
+    return lines
 
 
 def is_a(value: Any, kind: Any) -> bool:
@@ -57,7 +57,7 @@ def is_a(value: Any, kind: Any) -> bool:
     """
     match kind:
         case tuple():
-            return any(is_a(value, each) for each in kind)
+            return any(is_a(value, option) for option in kind)
         case list():
             return isinstance(value, list) and all(is_a(item, kind[0]) for item in value)
         case dict():
@@ -65,7 +65,7 @@ def is_a(value: Any, kind: Any) -> bool:
                 return False
             if str in kind:
                 return all(is_a(item, kind[str]) for item in value.values())
-            return all(is_a(value.get(name), each) for name, each in kind.items())
+            return all(is_a(value.get(name), field) for name, field in kind.items())
     return not isinstance(value, bool) and isinstance(value, kind | int if kind is float else kind)
 
 
@@ -91,9 +91,9 @@ def sealed_lines(path: Path, kinds: Mapping[str, Any] | Callable[[Line], Mapping
 def opened(path: Path) -> IO[bytes]:
     """Open a file to append lines, after cutting off a partial last line."""
     if path.exists():
-        kept = path.read_bytes().rpartition(b"\n")
+        complete = path.read_bytes().rpartition(b"\n")
         with path.open("r+b") as file:
-            file.truncate(len(kept[0]) + len(kept[1]))
+            file.truncate(len(complete[0]) + len(complete[1]))
     return path.open("ab", buffering=0)  # each line is one write
 
 

@@ -29,8 +29,8 @@ from .threads import set_threads
 if TYPE_CHECKING:
     from torch import dtype as Dtype
 
-    from ..distributed.crew import Crew, Place
     from ..distributed.ranks import Ranks
+    from ..distributed.worker_group import RankInfo, WorkerGroup
     from ..models import Checkpoint
     from ..models.adapter_files import Adapter
     from ..models.description import Description
@@ -39,7 +39,7 @@ DEFAULT_MEMORY_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class LoadedEngine:
     """Parts of an `LLM`: the state before any request, the driver, and the tokenizer.
 
     `session_pages`: KV cache pages of a session; 0: enough for one longest request. `prompt_end`
@@ -65,7 +65,7 @@ class Engine:
     def __post_init__(self) -> None:
         config = self.first.config
         longest = least_pages(self.first.strategy, config.max_model_len, config.page_size)
-        # Must differ from the LLM's number: drivers recognise histories of sessions by it.
+        # Must differ from the LLM's number: drivers recognise KV caches of sessions by it.
         pages = self.session_pages or longest + (longest == config.num_pages)
         if pages < longest:
             raise ValueError(f"session_pages={pages} cannot hold one longest request: give at least {longest}")
@@ -86,40 +86,40 @@ class Engine:
         return Decode(first, self.driver, record=record, prunes=prunes, turn=self.turn, user_code_timeout=timeout)
 
 
-def load_engine(config: EngineConfig) -> Engine:
+def load_engine(config: EngineConfig) -> LoadedEngine:
     """Return the engine that `config` describes. Imports torch and transformers.
 
     With several ranks, this process is rank 0 and starts the others. A process that torchrun
     started as a non-zero rank follows rank 0 until it ends, and then exits. Raises ValueError for
     an unusable checkpoint or contradicting options, DlstepError if a rank cannot be started.
     """
-    place = None
+    rank_info = None
     if config.tensor_parallel_size > 1:
         _check_ranks(config)
-        from ..distributed.crew import place_in_torchrun
+        from ..distributed.worker_group import torchrun_rank_info
 
-        place = place_in_torchrun(config.tensor_parallel_size)
-        if place is not None and place.rank:
-            run_rank(place, config)
+        rank_info = torchrun_rank_info(config.tensor_parallel_size)
+        if rank_info is not None and rank_info.rank:
+            run_rank(rank_info, config)
             raise SystemExit(0)
-    return load_with(config, partial(_gather_ranks, config, place))
+    return build_engine(config, partial(_gather_ranks, config, rank_info))
 
 
-def run_rank(place: "Place", config: EngineConfig) -> None:
+def run_rank(rank_info: "RankInfo", config: EngineConfig) -> None:
     """Run a rank other than 0: load its shard of the weights, then execute rank 0's commands until rank 0 ends."""
-    from ..distributed.conductor import follow
+    from ..distributed.rank_zero import follow_rank_zero
     from ..distributed.ranks import leave_ranks
     from ..driver import TorchDriver
 
-    engine = load_with(config, partial(_gather_ranks, config, place))
+    engine = build_engine(config, partial(_gather_ranks, config, rank_info))
     assert engine.ranks is not None, "a rank was loaded"
     assert isinstance(engine.driver, TorchDriver)
-    follow(engine.driver, engine.ranks)
+    follow_rank_zero(engine.driver, engine.ranks)
     engine.driver.drop_graphs()
     leave_ranks()
 
 
-def load_with(config: EngineConfig, gather: Callable[[], "Crew"]) -> Engine:
+def build_engine(config: EngineConfig, gather: Callable[[], "WorkerGroup"]) -> LoadedEngine:
     """Return the engine of this rank. If loading fails, end the group of ranks and free memory.
 
     The error's traceback keeps this frame, so only `_load`'s frame may refer to the network.
@@ -130,23 +130,23 @@ def load_with(config: EngineConfig, gather: Callable[[], "Crew"]) -> Engine:
     return engine
 
 
-def _load(config: EngineConfig, gather: Callable[[], "Crew"], undone: ExitStack) -> Engine:
+def _load(config: EngineConfig, gather: Callable[[], "WorkerGroup"], undone: ExitStack) -> LoadedEngine:
     """Load the engine in stages. Each stage pushes its cleanup in case of an error on `undone`."""
     model = _describe(config)
     options = resolve(config, model.description)
-    crew = gather()
-    undone.callback(crew.end)
+    group = gather()
+    undone.callback(group.end)
     undone.push(_free_memory)
-    undone.enter_context(crew.starting())
-    checkpoint = _load_network(config, model, crew.ranks)
+    undone.enter_context(group.starting())
+    checkpoint = _load_network(config, model, group.ranks)
     spec = _adapt(config, checkpoint, model.adapter)
     options = _size_pages(options, checkpoint)
     core_config, strategy = build(options, spec)
     state = init(core_config, strategy)
-    driver = _build_driver(config, checkpoint, core_config, strategy, crew)
+    driver = _build_driver(config, checkpoint, core_config, strategy, group)
     # The embedded models were trained on whole lines, so a prompt must end with a newline.
     embedded = model.folder.resolve() in [tiny.path(name).resolve() for name in tiny.names()]
-    return Engine(
+    return LoadedEngine(
         state,
         driver,
         checkpoint.tokenizer,
@@ -157,7 +157,7 @@ def _load(config: EngineConfig, gather: Callable[[], "Crew"], undone: ExitStack)
         folder=model.folder,
         buffer_policy=config.buffer_policy,
         user_code_timeout=config.user_code_timeout,
-        ranks=crew.ranks,
+        ranks=group.ranks,
     )
 
 
@@ -219,10 +219,10 @@ def _check_ranks(config: EngineConfig) -> None:
     if find_device(config.device) == "cuda":
         import torch
 
-        there, needed = torch.cuda.device_count(), first_device() + size
-        if there < needed:
+        count, needed = torch.cuda.device_count(), first_device() + size
+        if count < needed:
             groups = f" for each of {needed // size} replicas" if needed > size else ""
-            raise ValueError(f"tensor_parallel_size={size} needs {size} CUDA devices{groups}, torch finds {there}: give fewer")
+            raise ValueError(f"tensor_parallel_size={size} needs {size} CUDA devices{groups}, torch finds {count}: give fewer")
     if config.lora_path is not None and config.use_lora is not False and config.pre_merge_lora is False:
         raise ValueError(
             f"pre_merge_lora=False does not go with tensor_parallel_size={size}: leave it out, so that the adapter is added to "
@@ -230,16 +230,16 @@ def _check_ranks(config: EngineConfig) -> None:
         )
 
 
-def _gather_ranks(config: EngineConfig, place: "Place | None") -> "Crew":
-    """Return the group of this process. Without a place it is rank 0 and starts the others."""
-    from ..distributed.crew import Crew, gather_crew
+def _gather_ranks(config: EngineConfig, rank_info: "RankInfo | None") -> "WorkerGroup":
+    """Return the group of this process. Without `rank_info` it is rank 0 and starts the others."""
     from ..distributed.ranks import ALONE
+    from ..distributed.worker_group import WorkerGroup, start_worker_group
 
-    if place is not None:
-        return Crew(place.join(config.rank_timeout))
+    if rank_info is not None:
+        return WorkerGroup(rank_info.join(config.rank_timeout))
     if config.tensor_parallel_size == 1:
-        return Crew(ALONE)
-    return gather_crew(config.tensor_parallel_size, run_rank, config, timeout=config.rank_timeout)
+        return WorkerGroup(ALONE)
+    return start_worker_group(config.tensor_parallel_size, run_rank, config, timeout=config.rank_timeout)
 
 
 def _load_network(config: EngineConfig, model: _Model, ranks: "Ranks") -> "Checkpoint":
@@ -291,29 +291,29 @@ def _size_pages(options: EngineConfig, checkpoint: "Checkpoint") -> EngineConfig
         options = replace(options, num_pages=1, kv_cache_gib=None, gpu_memory_utilization=None)
         core_config, strategy = build(options, checkpoint.spec)
         pages = pages_for(checkpoint, core_config, strategy, gib=gib, share=share, captures=not options.enforce_eager)
-        options = replace(options, num_pages=min(checkpoint.ranks.told(pages)))
+        options = replace(options, num_pages=min(checkpoint.ranks.gather_objects(pages)))
     shapes = kv_shapes(checkpoint.network.config, checkpoint.ranks.size)
     check_room(options, str(checkpoint.network.device), kv_bytes_per_token(shapes, checkpoint.network.dtype))
     return options
 
 
 def _build_driver(
-    config: EngineConfig, checkpoint: "Checkpoint", core_config: Config, strategy: Strategy, crew: "Crew"
+    config: EngineConfig, checkpoint: "Checkpoint", core_config: Config, strategy: Strategy, group: "WorkerGroup"
 ) -> Driver:
     """Return the driver, with its graphs if they are captured at the start. Raises ValueError if memory runs out."""
     import torch
 
-    from ..distributed.conductor import Conductor
+    from ..distributed.rank_zero import RankZeroDriver
     from ..driver import TorchDriver
     from ..views.progress_bars import capturing_bar
 
     try:
-        driver = TorchDriver(checkpoint, core_config, enforce_eager=config.enforce_eager, max_histories=config.max_sessions)
+        driver = TorchDriver(checkpoint, core_config, enforce_eager=config.enforce_eager, max_caches=config.max_sessions)
     except torch.OutOfMemoryError as error:
         raise ValueError(str(error)) from error
     if config.capture_graphs == "start":
         try:
-            with ExitStack() as undone, capturing_bar(enabled=crew.ranks.rank == 0) as show:
+            with ExitStack() as undone, capturing_bar(enabled=group.ranks.rank == 0) as show:
                 undone.callback(driver.drop_graphs)  # free graphs before ranks leave the group
                 driver.capture(strategy, show)
                 undone.pop_all()
@@ -322,13 +322,13 @@ def _build_driver(
                 f"after {driver.graph_count} graphs there is no memory left: lower num_pages or gpu_memory_utilization, or "
                 f"give capture_graphs='lazy' ({error})"
             ) from error
-    return Conductor(driver, crew) if crew.ranks.several and crew.ranks.rank == 0 else driver
+    return RankZeroDriver(driver, group) if group.ranks.several and group.ranks.rank == 0 else driver
 
 
 def _free_memory(kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None) -> None:
     """Free what a ValueError's frames refer to, since a notebook keeps the last error alive."""
     del kind, frames
-    told = isinstance(error, ValueError)
-    while told and error is not None:
+    rejected = isinstance(error, ValueError)
+    while rejected and error is not None:
         clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__

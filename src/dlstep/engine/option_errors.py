@@ -72,7 +72,7 @@ NOT_NEEDED = {
 def unknown(owner: str, name: str, value: object, strategy: Strategy) -> str:
     """Return the message for an option that neither the engine nor the strategy `owner` has."""
     known = [*options_of(strategy), *ENGINE_FIELDS]
-    elsewhere = _place(name, value, options_of(strategy))
+    elsewhere = _location(name, value, options_of(strategy))
     near = get_close_matches(name, known, 1)
     return unknown_option(owner, name, value, options_of(strategy), elsewhere or (f"did you mean {near[0]}?" if near else ""))
 
@@ -83,18 +83,18 @@ def meant(name: str, known: Iterable[str]) -> str:
     return _foreign(name) or (f"did you mean --{near[0]}?" if near else "")
 
 
-def _place(name: str, value: object, own: Mapping[str, Any]) -> str:
+def _location(name: str, value: object, own: Mapping[str, Any]) -> str:
     """Return a hint at where an option of this name belongs; empty if nowhere."""
     if name in (field.name for field in fields(SamplingParams)):
         return f"it is set for each request, as SamplingParams({name}={short(value)})"
-    if named := [rule for rule in rules.own() if name in _fields(rules.load(rule))]:
+    if owners := [rule for rule in rules.own() if name in _fields(rules.load(rule))]:
         if "rule" not in own:
-            return f"{name} is an option of rules such as {named[0]}, which this strategy does not take"
-        *others, last = named
+            return f"{name} is an option of rules such as {owners[0]}, which this strategy does not take"
+        *others, last = owners
         of = f"the rules {', '.join(others)} and {last}: give one of them" if others else f"rule {last}: give it"
-        return f"{name} is an option of {of} as well, as rule={named[0]!r}"
-    if named := [strategy for strategy in strategies.own() if name in _fields(strategies.load(strategy))]:
-        return f"{name} is an option of {', '.join(named)}"
+        return f"{name} is an option of {of} as well, as rule={owners[0]!r}"
+    if owners := [strategy for strategy in strategies.own() if name in _fields(strategies.load(strategy))]:
+        return f"{name} is an option of {', '.join(owners)}"
     return _foreign(name)
 
 

@@ -13,7 +13,7 @@ from .. import rules, strategies, tiny
 from ..core import Config, Spec, Strategy, options_of, with_options
 from ..core.checks import short
 from ..core.lifecycle import least_pages
-from ..core.trainings import BIDIRECTIONAL, PROMPT_IN_FULL, TRAININGS, unsupported
+from ..core.trainings import BIDIRECTIONAL, PROMPT_IN_FULL, TRAININGS, training_mismatch
 from .checkpoint_options import BLOCK, check_name, check_options
 from .config import EngineConfig
 from .option_errors import unknown
@@ -26,7 +26,7 @@ SUB_BLOCKS = (8, 4, 2, 1)  # sub-block sizes of fast_dllm_v2; the first proper d
 SAMPLING_MODES = {EDIT: "edit", "dmax": "edit"}
 
 
-class Description(Protocol):
+class ModelFacts(Protocol):
     """The facts of a model that options depend on. A loaded checkpoint satisfies this protocol.
 
     `options` are strategy options that the checkpoint states, `training` names how it was trained.
@@ -46,14 +46,14 @@ class Description(Protocol):
     def max_model_len(self) -> int: ...
 
 
-Asked = str | type[Strategy]
+StrategyChoice = str | type[Strategy]
 
 
-def name_of(asked: Asked | Strategy | None) -> str | None:
+def name_of(strategy: StrategyChoice | Strategy | None) -> str | None:
     """Return the name of a strategy in this package, or the class name of any other strategy."""
-    if asked is None or isinstance(asked, str):
-        return asked
-    cls = asked if isinstance(asked, type) else type(asked)
+    if strategy is None or isinstance(strategy, str):
+        return strategy
+    cls = strategy if isinstance(strategy, type) else type(strategy)
     return strategies.name_of(cls) or cls.__name__
 
 
@@ -63,37 +63,37 @@ def trained_further(training: str | None, config: EngineConfig) -> str | None:
     An adapter for a bidirectional network is assumed to train block-wise attention with the prompt
     seen in full, unless `config` requests the original network's strategy.
     """
-    asked = config.decoding_strategy
-    name = name_of(asked if isinstance(asked, Strategy) else chosen(config))
+    choice = config.decoding_strategy
+    name = name_of(choice if isinstance(choice, Strategy) else chosen(config))
     unchanged = training != BIDIRECTIONAL or name == TRAININGS[BIDIRECTIONAL].strategies[0]
     return training if unchanged else PROMPT_IN_FULL
 
 
-def chosen(config: EngineConfig, default: str | None = None) -> Asked | None:
+def chosen(config: EngineConfig, default: str | None = None) -> StrategyChoice | None:
     """Return the strategy that `config` requests, or `default`, with aliases and modes resolved.
 
     None if `config` holds an instance, or if there is no request and no default. Raises ValueError
     for a sampling mode that the strategy does not support.
     """
-    asked, mode = config.decoding_strategy, config.sampling_mode
-    if isinstance(asked, Strategy):
+    choice, mode = config.decoding_strategy, config.sampling_mode
+    if isinstance(choice, Strategy):
         return None
-    if asked is None:
+    if choice is None:
         if mode is None or default is None or SAMPLING_MODES.get(default, "naive") == mode:
             return EDIT if default is None and mode == "edit" else default
-        asked = "multi_bd"
-    name = strategies.ALIASES.get(asked, asked) if isinstance(asked, str) else name_of(asked) or ""
+        choice = "multi_bd"
+    name = strategies.ALIASES.get(choice, choice) if isinstance(choice, str) else name_of(choice) or ""
     if name == "multi_bd" and mode == "edit":
         return EDIT
     if mode is not None and SAMPLING_MODES.get(name, "naive") != mode:
         raise ValueError(
-            f"decoding_strategy={short(asked)} does not go with sampling_mode={mode!r}: 'edit' needs multi_bd or dmax, "
+            f"decoding_strategy={short(choice)} does not go with sampling_mode={mode!r}: 'edit' needs multi_bd or dmax, "
             "and dmax needs 'edit'"
         )
-    return name if isinstance(asked, str) else asked
+    return name if isinstance(choice, str) else choice
 
 
-def resolve(config: EngineConfig, model: Description) -> EngineConfig:
+def resolve(config: EngineConfig, model: ModelFacts) -> EngineConfig:
     """Return `config` with every option chosen: as given, else from the checkpoint, else default.
 
     `num_pages=-1` is kept, because free memory is only measured once the network is loaded. Raises
@@ -114,49 +114,49 @@ def resolve(config: EngineConfig, model: Description) -> EngineConfig:
     return replace(config, max_model_len=max_model_len, page_size=page_size, num_pages=num_pages)
 
 
-def _with_strategy(config: EngineConfig, model: Description) -> tuple[Strategy, EngineConfig]:
+def _with_strategy(config: EngineConfig, model: ModelFacts) -> tuple[Strategy, EngineConfig]:
     """Return the strategy, and `config` with its known options. An instance is left unchanged."""
     if isinstance(config.decoding_strategy, Strategy):
         strategy = config.decoding_strategy
         _check_fit(strategy, model)
         return strategy, config
-    asked = chosen(config, model.decoding_strategy)
-    if asked is None:
+    choice = chosen(config, model.decoding_strategy)
+    if choice is None:
         raise ValueError(
             f"{model.name} does not name its decoding strategy: "
             f"give decoding_strategy, one of {', '.join(strategies.available())}"
         )
-    if config.decoding_strategy is None and isinstance(asked, str):
-        check_name(model.name, asked)
+    if config.decoding_strategy is None and isinstance(choice, str):
+        check_name(model.name, choice)
     check_options(model.name, model.options)
     given, own = rules.with_values(dict(config.strategy_options)), rules.with_values(model.options)
-    base = base_of(asked, own | given)
+    base = base_of(choice, own | given)
     known = options_of(base)
     for option, value in given.items():
         if option not in known:
-            raise ValueError(unknown(f"strategy {name_of(asked)!r}", option, value, base))
-    said = own | _block_sizes(name_of(asked), base, model, given)
-    said = {option: value for option, value in said.items() if option in known}
-    if "canvas_length" in said and given.get("canvas_length", said["canvas_length"]) != said["canvas_length"]:
+            raise ValueError(unknown(f"strategy {name_of(choice)!r}", option, value, base))
+    stated = own | _block_sizes(name_of(choice), base, model, given)
+    stated = {option: value for option, value in stated.items() if option in known}
+    if "canvas_length" in stated and given.get("canvas_length", stated["canvas_length"]) != stated["canvas_length"]:
         raise ValueError(
             f"canvas_length={short(given['canvas_length'])} does not go with {model.name}, "
-            f"whose canvas has {said['canvas_length']}"
+            f"whose canvas has {stated['canvas_length']}"
         )
     try:
-        strategy = with_options(base, said | given)
+        strategy = with_options(base, stated | given)
     except ValueError as error:
         with_options(base, given)  # raises first if the given options alone are wrong
-        wrong = [f"{option}={short(value)}" for option, value in said.items() if option in str(error)]
+        wrong = [f"{option}={short(value)}" for option, value in stated.items() if option in str(error)]
         raise ValueError(f"{model.name} states {', '.join(wrong)}: {error}") from error
     _check_fit(strategy, model)
-    mode = SAMPLING_MODES.get(name_of(asked) or "", "naive")
-    options = tuple((said | given).items())
-    return strategy, replace(config, decoding_strategy=asked, sampling_mode=mode, strategy_options=options)
+    mode = SAMPLING_MODES.get(name_of(choice) or "", "naive")
+    options = tuple((stated | given).items())
+    return strategy, replace(config, decoding_strategy=choice, sampling_mode=mode, strategy_options=options)
 
 
-def base_of(asked: Asked, options: Mapping[str, Any]) -> Strategy:
+def base_of(choice: StrategyChoice, options: Mapping[str, Any]) -> Strategy:
     """Return the strategy with defaults, except for a rule in `options`, which adds options."""
-    strategy = strategies.SHELF.value(asked)
+    strategy = strategies.PLUGINS.value(choice)
     holders = {name: options[name] for name in rules.HOLDERS if name in options}
     own = {field.name for field in fields(strategy)}
     for name, rule in holders.items():
@@ -165,12 +165,12 @@ def base_of(asked: Asked, options: Mapping[str, Any]) -> Strategy:
         try:
             strategy = with_options(strategy, {name: rule})
         except ValueError:  # the rule contradicts a default, but may fit the given options
-            beside = {option: value for option, value in options.items() if option in own}
-            strategy = with_options(strategy, beside | {name: rule})
+            others = {option: value for option, value in options.items() if option in own}
+            strategy = with_options(strategy, others | {name: rule})
     return strategy
 
 
-def _block_sizes(name: str | None, base: Strategy, model: Description, given: dict[str, Any]) -> dict[str, Any]:
+def _block_sizes(name: str | None, base: Strategy, model: ModelFacts, given: dict[str, Any]) -> dict[str, Any]:
     """Return block sizes that follow from `bd_size`, the width of block attention, unless set.
 
     fast_dllm_v2 divides `bd_size` into sub-blocks (by default of 8); others use it as block size.
@@ -192,14 +192,14 @@ def _block_sizes(name: str | None, base: Strategy, model: Description, given: di
     return {option: part, other: whole // part}
 
 
-def misfit(strategy: Strategy, training: str | None, spec: Spec) -> str:
-    """Return why a strategy cannot decode a network with this training method; empty if it can."""
-    return unsupported(strategies.name_of(type(strategy)), training) or strategy.unfit(spec)
+def incompatibility(strategy: Strategy, training: str | None, spec: Spec) -> str | None:
+    """Return why a strategy cannot decode a network with this training method; None if it can."""
+    return training_mismatch(strategies.name_of(type(strategy)), training) or strategy.incompatibility(spec)
 
 
-def _check_fit(strategy: Strategy, model: Description) -> None:
-    if why := misfit(strategy, model.training, model.spec):
-        raise ValueError(f"decoding_strategy={name_of(strategy)!r} does not go with the model {model.name}: {why}")
+def _check_fit(strategy: Strategy, model: ModelFacts) -> None:
+    if reason := incompatibility(strategy, model.training, model.spec):
+        raise ValueError(f"decoding_strategy={name_of(strategy)!r} does not go with the model {model.name}: {reason}")
 
 
 def embedded_facts() -> dict[str, dict[str, Any]]:
@@ -213,16 +213,16 @@ def embedded_models_for(config: EngineConfig) -> list[str]:
 
     All of them if `config` names no strategy. Raises ValueError for an unknown strategy.
     """
-    models, asked = embedded_facts(), config.decoding_strategy
-    if not isinstance(asked, Strategy):
-        asked = chosen(config)
-        if asked is None:
+    models, choice = embedded_facts(), config.decoding_strategy
+    if not isinstance(choice, Strategy):
+        choice = chosen(config)
+        if choice is None:
             return list(models)
-        asked = strategies.SHELF.value(asked)
-    name = strategies.name_of(type(asked))
+        choice = strategies.PLUGINS.value(choice)
+    name = strategies.name_of(type(choice))
     made = [model for model, facts in models.items() if facts["decoding_strategy"] == name]
     specs = {m: Spec(facts.get("mask_token_id"), (2,), 1000, facts["head_shift"]) for m, facts in models.items()}
-    able = [model for model, facts in models.items() if not misfit(asked, facts["training"], specs[model])]
+    able = [model for model, facts in models.items() if not incompatibility(choice, facts["training"], specs[model])]
     return made + [model for model in able if model not in made]
 
 
@@ -232,6 +232,6 @@ def build(config: EngineConfig, spec: Spec) -> tuple[Config, Strategy]:
         raise ValueError("the configuration is not complete: pass it through resolve(config, model) first")
     strategy = config.decoding_strategy
     if not isinstance(strategy, Strategy):
-        strategy = with_options(strategies.SHELF.value(strategy), dict(config.strategy_options))
+        strategy = with_options(strategies.PLUGINS.value(strategy), dict(config.strategy_options))
     shared = {field.name: attrgetter(field.name)(config) for field in fields(Config) if field.name != "spec"}
     return Config(spec=spec, **shared), strategy

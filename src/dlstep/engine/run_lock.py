@@ -109,8 +109,8 @@ def _refusal(path: Path) -> str:
 def _holder(path: Path) -> tuple[int, str] | None:
     """Return the pid and the host in a lock file; None while the holder is still writing them."""
     try:
-        said: Any = json.loads(path.read_bytes())
-        pid, host = said["pid"], said["host"]
+        content: Any = json.loads(path.read_bytes())
+        pid, host = content["pid"], content["host"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
     return (pid, host) if isinstance(pid, int) and pid > 0 and isinstance(host, str) else None

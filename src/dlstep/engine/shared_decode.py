@@ -6,8 +6,8 @@ never loses a request, an update or the lock:
 - An item leaves its queue after it was handled, and handling it twice equals handling it once,
   so the next call completes what an interrupted call began.
 - The lock is free when the call that holds it ends (`engine/call_lock.py`).
-- A request lives as long as its feed. When that is collected, a weak reference queues the request
-  for abortion. That callback is C code (`deque.append`), so it cannot be interrupted.
+- A request lives as long as its subscription. When that is collected, a weak reference queues the
+  request for abortion. That callback is C code (`deque.append`), so it cannot be interrupted.
 """
 
 import sys
@@ -17,14 +17,14 @@ from dataclasses import replace
 from itertools import count
 from weakref import ref
 
-from ..core import Request, SamplingParams, Sequence, State, Update
+from ..core import Request, SamplingParams, SequenceState, State, Update
 from .buffer_policy import BufferPolicy
 from .call_lock import CallLock, Hold
 from .decode import Decode
 
 
-class Feed:
-    """Updates of one request. When the feed is garbage-collected, the request is aborted.
+class Subscription:
+    """Updates of one request. When the subscription is garbage-collected, the request is aborted.
 
     Args:
         request_id: The id of the request.
@@ -45,10 +45,10 @@ class Feed:
     @property
     def ended(self) -> bool:
         """Return whether the last update reported the end of the answer."""
-        return self.latest is not None and self.latest.ending is not None
+        return self.latest is not None and self.latest.finish_info is not None
 
     @property
-    def sequence(self) -> Sequence:
+    def sequence(self) -> SequenceState:
         """Return the sequence of the last update."""
         assert self.latest is not None, "an ended request has an update"
         return self.latest.sequence
@@ -59,8 +59,8 @@ class Feed:
             self.updates.append(update)
 
 
-class Entry(ref[Feed]):
-    """A weak reference to the feed of `request`, which is None until the request is complete."""
+class SubscriptionReference(ref[Subscription]):
+    """A weak reference to the subscription of `request`; None until the request is complete."""
 
     request: Request | None = None
 
@@ -76,10 +76,10 @@ class SharedDecode:
     def __init__(self, decode: Decode, policy: BufferPolicy | None = None) -> None:
         self._decode, self._policy = decode, policy
         self._lock = CallLock()  # only the call that holds it may use `_decode`
-        self._ids = count(decode.state.arrivals)
-        self._entries: dict[int, Entry] = {}  # of requests whose updates a caller waits for
-        self._entering: deque[Entry] = deque()
-        self._leaving: deque[Entry] = deque()
+        self._ids = count(decode.state.next_seq_id)
+        self._references: dict[int, SubscriptionReference] = {}  # of requests whose updates a caller waits for
+        self._entering: deque[SubscriptionReference] = deque()
+        self._leaving: deque[SubscriptionReference] = deque()
 
     @property
     def state(self) -> State:
@@ -87,29 +87,29 @@ class SharedDecode:
         self._try_settle()
         return self._decode.state
 
-    def submit(self, prompt: tuple[int, ...], params: SamplingParams, *, index: int = 0, keeps: bool = False) -> Feed:
+    def submit(self, prompt: tuple[int, ...], params: SamplingParams, *, index: int = 0, keeps: bool = False) -> Subscription:
         """Queue a request for the next forward pass. Raises ValueError for an empty prompt."""
-        feed = Feed(next(self._ids), keeps=keeps)
-        entry = Entry(feed, self._leaving.append)
-        entry.request = Request(feed.id, prompt, params, index=index)
-        self._entries[feed.id] = entry
-        self._entering.append(entry)
-        return feed
+        subscription = Subscription(next(self._ids), keeps=keeps)
+        reference = SubscriptionReference(subscription, self._leaving.append)
+        reference.request = Request(subscription.id, prompt, params, index=index)
+        self._references[subscription.id] = reference
+        self._entering.append(reference)
+        return subscription
 
-    def abandon(self, feed: Feed) -> None:
+    def abandon(self, subscription: Subscription) -> None:
         """Abort a request whose caller stopped waiting, before the next forward pass."""
-        if (entry := self._entries.get(feed.id)) is not None:
-            self._leaving.append(entry)
+        if (reference := self._references.get(subscription.id)) is not None:
+            self._leaving.append(reference)
             self._try_settle()
 
-    def advance(self, feed: Feed, ready: Callable[[], bool]) -> None:
+    def advance(self, subscription: Subscription, ready: Callable[[], bool]) -> None:
         """Return once `ready`, or after one forward pass, run by this thread or by another.
 
-        Raises `feed.error` if the request could not be added, and RuntimeError if this thread is
-        already inside a forward pass, which would wait for itself.
+        Raises `subscription.error` if the request could not be added, and RuntimeError if this
+        thread is already inside a forward pass, which would wait for itself.
         """
-        if feed.error is not None:
-            raise feed.error
+        if subscription.error is not None:
+            raise subscription.error
         mine = Hold(sys._getframe())
         if (other := self._lock.acquire(mine)) is not None:
             if other.is_own():
@@ -118,8 +118,8 @@ class SharedDecode:
             return
         try:
             self._settle()
-            if feed.error is None and not ready():
-                assert not self._decode.state.done, f"request {feed.id} is waited for, but was lost"
+            if subscription.error is None and not ready():
+                assert not self._decode.state.done, f"request {subscription.id} is waited for, but was lost"
                 self._decode.forward()
                 self._settle()
         finally:
@@ -143,14 +143,14 @@ class SharedDecode:
         self._deliver()
         while self._leaving:
             if (request := self._leaving[0].request) is not None:
-                self._entries.pop(request.id, None)
+                self._references.pop(request.id, None)
                 self._decode.abort(request.id)
             self._leaving.popleft()
         self._deliver()
 
-    def _enter(self, entry: Entry, live: int) -> None:
-        request = entry.request
-        if request is None or request.id not in self._entries:
+    def _enter(self, reference: SubscriptionReference, live: int) -> None:
+        request = reference.request
+        if request is None or request.id not in self._references:
             return  # abandoned before it was added
         if self._decode.state.find(request.id) is not None:
             return  # an interrupted call added it; ended requests are forgotten only after all new ones are added
@@ -159,16 +159,16 @@ class SharedDecode:
                 request = replace(request, params=self._policy.applied(request.params, live))
             self._decode.add(request)
         except Exception as error:  # noqa: BLE001 - `advance` raises it for the caller
-            if (feed := entry()) is not None:
-                feed.error = error
-            self._leaving.append(entry)
+            if (subscription := reference()) is not None:
+                subscription.error = error
+            self._leaving.append(reference)
 
     def _deliver(self) -> None:
         for update in self._decode.updates():
-            entry = self._entries.get(update.id)
-            feed = None if entry is None else entry()
-            if feed is not None:
-                feed.push(update)
-            if update.ending is not None:
-                self._entries.pop(update.id, None)
+            reference = self._references.get(update.id)
+            subscription = None if reference is None else reference()
+            if subscription is not None:
+                subscription.push(update)
+            if update.finish_info is not None:
+                self._references.pop(update.id, None)
         self._decode.acknowledge()

@@ -14,19 +14,19 @@ SPINS = "1000"  # iterations of OpenMP's spin loop before a thread sleeps; the d
 _changed: dict[str, int] = {}  # `before`: torch's own number; `after`: the number set here
 
 
-def chosen_threads(parameters: int, asked: int | None, environment: Mapping[str, str], default: int) -> int | None:
-    """Return the threads for a network on a CPU: `asked`, else by `environment`, else by size.
+def chosen_threads(parameters: int, requested: int | None, environment: Mapping[str, str], default: int) -> int | None:
+    """Return the threads for a network on a CPU: `requested`, else by `environment`, else by size.
 
     None means that torch has already read the number from the environment.
     """
-    if asked is not None:
-        return asked
+    if requested is not None:
+        return requested
     if environment.get("OMP_NUM_THREADS") or environment.get("MKL_NUM_THREADS"):
         return None
     return 1 if parameters < SMALL else default
 
 
-def set_threads(parameters: int, asked: int | None = None) -> None:
+def set_threads(parameters: int, requested: int | None = None) -> None:
     """Set torch's threads for a CPU network of this many parameters, in the whole process.
 
     If the program changed torch's number since the last call, that number counts as torch's own.
@@ -35,7 +35,7 @@ def set_threads(parameters: int, asked: int | None = None) -> None:
 
     now = torch.get_num_threads()
     default = _changed["before"] if _changed.get("after") == now else now
-    threads = chosen_threads(parameters, asked, os.environ, default)
+    threads = chosen_threads(parameters, requested, os.environ, default)
     if threads is not None:
         torch.set_num_threads(threads)
         _changed.update(before=default, after=threads)
@@ -46,5 +46,5 @@ def spin_less(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
 
     OpenMP reads them once, when torch is loaded. Empty if the environment already sets a policy.
     """
-    given = environment.get("GOMP_SPINCOUNT") or environment.get("OMP_WAIT_POLICY")
-    return {} if given else {"GOMP_SPINCOUNT": SPINS}
+    policy = environment.get("GOMP_SPINCOUNT") or environment.get("OMP_WAIT_POLICY")
+    return {} if policy else {"GOMP_SPINCOUNT": SPINS}

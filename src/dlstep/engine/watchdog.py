@@ -18,13 +18,14 @@ from typing import TypeVar
 
 from ..core.commit import advanced, forgotten
 from ..core.faults import UserCodeTimeout, measured
-from ..core.lifecycle import add, judged, misfit
+from ..core.lifecycle import add, incompatibility, request_strategy
 from ..core.options import with_options
 from ..core.schedule import window_of
 
 # The functions of the core that call user code. They or their callers convert an exception of user code into a fault.
 CALLERS: frozenset[CodeType] = frozenset(
-    function.__code__ for function in (add, advanced, forgotten, judged, measured, misfit, window_of, with_options)
+    function.__code__
+    for function in (add, advanced, forgotten, request_strategy, measured, incompatibility, window_of, with_options)
 )
 POLL = 0.2  # seconds between two checks
 Result = TypeVar("Result")

@@ -1,27 +1,26 @@
 """The files of a run.
 
-- `answers.jsonl` has a line for each item, in their order.
-- `beside.jsonl` has values that depend on the batch, in the order in which they arose: a line for each answer, and lines with
-  the cost of forward passes.
-- `ahead.jsonl` has answers that wait for an earlier one, while there are any.
-- `run.json` has the key of the run and its options.
+- `answers.jsonl`: a line for each item, in their order.
+- `beside.jsonl`: values that depend on the batch, and costs of forward passes, as they arise.
+- `ahead.jsonl`: answers that wait for an earlier one, while there are any.
+- `run.json`: the key of the run and its options.
 
-A partial last line, left by a process that was killed while it wrote, is cut off. Each line has a checksum of its other fields,
-so that an edited answer or cost is detected.
+A partial last line, left by a killed process, is cut off. Each line has a checksum of its other
+fields, so that an edited answer or cost is detected.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence as Items
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ..core.checks import short
 from ..engine.json_lines import Line, append, encoded, opened, replaced, sealed, sealed_lines
-from .intervals import Comparison, compared
+from .intervals import PairedComparison, compared
 from .items import Item, Key, options_text
-from .metrics import Answers, Pair, Work, ratio
+from .metrics import Answers, ForwardSums, Pair, ratio
 
 ANSWERS, BESIDE, AHEAD, RUN = "answers.jsonl", "beside.jsonl", "ahead.jsonl", "run.json"
 # The fields that a line must have, and their kinds as `json_lines.is_a` reads them.
@@ -31,7 +30,7 @@ ROW_FIELDS = {
     "finish": str, "error": str, "seed": int, "problem": str, "gold": str, "found": str, "note": str,
     "scores": {str: float}, "score": float,
 }  # fmt: skip
-WORK_FIELDS = {"task": str, "work": dict.fromkeys(asdict(Work()), float)}
+WORK_FIELDS: dict[str, Any] = {"task": str, "work": dict.fromkeys(asdict(ForwardSums()), float)}
 BESIDE_FIELDS = KEY_FIELDS | {"forwards": int, "computed": int, "wasted": int, "seconds": float, "decided_at": [int]}
 
 
@@ -41,64 +40,64 @@ def key_of(line: Line) -> Key:
 
 
 def answer_lines(path: Path) -> list[Line]:
-    """Return the answers in a file, without a partial last line. Raises ValueError for a line that is not an answer."""
+    """Return the answers in a file. Raises ValueError for a line that is not an answer."""
     return list(sealed_lines(path, ROW_FIELDS))
 
 
 def beside_lines(folder: Path) -> list[Line]:
-    """Return the lines of `beside.jsonl`, of answers and of work. Raises ValueError for any other line."""
+    """Return the lines of `beside.jsonl`, of answers and of work. Raises ValueError for others."""
     return list(sealed_lines(folder / BESIDE, lambda line: WORK_FIELDS if "work" in line else BESIDE_FIELDS))
 
 
-def begin(folder: Path, asked: Mapping[str, Any], named: str = "--out", remedy: str = "give another folder") -> None:
-    """Write `run.json` into a new folder. Raises ValueError for a folder that holds a run with another key.
+def begin(folder: Path, settings: Mapping[str, Any], named: str = "--out", remedy: str = "give another folder") -> None:
+    """Write `run.json` into a new folder. Raises ValueError for a folder with another key.
 
-    `machines` are not part of the key: those that the folder does not list yet are added. In the error, `named` is the user's
-    name for the folder, and `remedy` the last part.
+    `machines` are not part of the key: new ones are added to the list. In the error, `named` is the
+    user's name for the folder, and `remedy` the last part.
     """
     path = folder / RUN
-    asked = json.loads(json.dumps(asked))
+    settings = json.loads(json.dumps(settings))
     answered = any((folder / name).exists() and (folder / name).stat().st_size for name in (ANSWERS, BESIDE, AHEAD))
     if path.exists():
-        said = read_run(folder)
-        if said["key"] == asked["key"]:
-            known = said.get("machines", [])
-            if not (new := [each for each in asked.get("machines", []) if each not in known]):
+        stored = read_run(folder)
+        if stored["key"] == settings["key"]:
+            known = stored.get("machines", [])
+            if not (new := [machine for machine in settings.get("machines", []) if machine not in known]):
                 return
-            asked = said | {"machines": known + new}
+            settings = stored | {"machines": known + new}
         elif answered:
-            raise ValueError(f"{named} {folder} holds a run with {parting(said['key'], asked['key'])}: {remedy}")
+            raise ValueError(f"{named} {folder} holds a run with {difference(stored['key'], settings['key'])}: {remedy}")
     elif answered:
         raise ValueError(f"{named} {folder} holds answers without {RUN}: {remedy}")
     folder.mkdir(parents=True, exist_ok=True)
-    replaced(path, json.dumps(asked, indent=2, sort_keys=True).encode() + b"\n")
+    replaced(path, json.dumps(settings, indent=2, sort_keys=True).encode() + b"\n")
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """Return `run.json`: the key of a run, and its options as they were given. Raises ValueError for a folder without a run."""
+    """Return `run.json`. Raises ValueError for a folder without a run."""
     path = folder / RUN
     if not path.is_file():
         raise ValueError(f"no run in {short(str(folder))}: it has no {RUN}; give a folder that `dlstep eval --out` wrote")
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
+        settings = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} holds no JSON: {short(str(error))}") from error
-    if not isinstance(said, dict) or not isinstance(said.get("key"), dict):
+    if not isinstance(settings, dict) or not isinstance(settings.get("key"), dict):
         raise ValueError(f"{path} was not written by `dlstep eval`")
-    return said
+    return settings
 
 
-def parting(said: Any, asked: Any, name: str = "") -> str:
+def difference(stored: Any, now: Any, name: str = "") -> str:
     """Return the first difference of two nested mappings as a phrase."""
-    if isinstance(said, dict) and isinstance(asked, dict):
-        for each in sorted({*said, *asked}):
-            if json.dumps(said.get(each), sort_keys=True) != json.dumps(asked.get(each), sort_keys=True):
-                return parting(said.get(each), asked.get(each), f"{name}.{each}" if name else each)
-    return f"{name} {short(said)}, and now it is {short(asked)}"
+    if isinstance(stored, dict) and isinstance(now, dict):
+        for key in sorted({*stored, *now}):
+            if json.dumps(stored.get(key), sort_keys=True) != json.dumps(now.get(key), sort_keys=True):
+                return difference(stored.get(key), now.get(key), f"{name}.{key}" if name else key)
+    return f"{name} {short(stored)}, and now it is {short(now)}"
 
 
 def _ordered(path: Path, places: Mapping[Key, int]) -> list[Line]:
-    """Return the answers in a file. Raises ValueError if one is not of this run, or comes after a later one."""
+    """Return the answers in a file. Raises ValueError for one of another run or out of order."""
     answered, last = answer_lines(path), -1
     for number, row in enumerate(answered, 1):
         if (place := places.get(key_of(row), -1)) <= last:
@@ -107,10 +106,10 @@ def _ordered(path: Path, places: Mapping[Key, int]) -> list[Line]:
     return answered
 
 
-class Checkpoint:
-    """The answers of a run so far, and the files that they are written to."""
+class RunCheckpoint:
+    """The answers of a run so far, and their files. Raises ValueError for those of another run."""
 
-    def __init__(self, folder: Path, items: Items[Item]) -> None:
+    def __init__(self, folder: Path, items: Sequence[Item]) -> None:
         self._items = items
         places = {item.key: place for place, item in enumerate(items)}
         answered = _ordered(folder / ANSWERS, places)
@@ -118,14 +117,13 @@ class Checkpoint:
         self.rows = [row for row in answered if key_of(row) in beside]
         ahead = [row for row in answer_lines(folder / AHEAD) if key_of(row) in beside and key_of(row) in places]
         if [key_of(row) for row in self.rows] != [item.key for item in items[: len(answered)]]:
-            # Lines were deleted: the answers after the gap wait until the deleted ones are answered again.
+            # Lines were deleted: later answers wait until the deleted ones are answered again.
             ahead, self.rows = ahead + self.rows, []
             replaced(folder / AHEAD, b"".join(encoded(sealed(row)) for row in ahead))
             (folder / ANSWERS).write_bytes(b"")
         self._ahead = {places[key_of(row)]: row for row in ahead}
-        self._answers, self._beside = opened(folder / ANSWERS), opened(folder / BESIDE)
-        self._waiting = opened(folder / AHEAD)
-        self._ahead_path = folder / AHEAD
+        self._folder = folder
+        self._answers, self._beside, self._waiting = (opened(folder / name) for name in (ANSWERS, BESIDE, AHEAD))
         self._advance()
 
     @property
@@ -139,8 +137,8 @@ class Checkpoint:
         return [*self.rows, *self._ahead.values()]
 
     def note(self, place: int, row: Line, beside: Line) -> None:
-        """Write an answer to `answers.jsonl` if all earlier answers are written, or else to the file of waiting answers."""
-        append(self._beside, sealed(beside))  # written first, so every stored answer has its line here
+        """Write an answer to `answers.jsonl`, or to `ahead.jsonl` if an earlier one is missing."""
+        append(self._beside, sealed(beside))  # first, so that every stored answer has its line here
         if place > len(self.rows):
             append(self._waiting, sealed(row))
         self._ahead[place] = row
@@ -155,7 +153,7 @@ class Checkpoint:
         for file in (self._answers, self._beside, self._waiting):
             file.close()
         if len(self.rows) == len(self._items):
-            self._ahead_path.unlink(missing_ok=True)
+            (self._folder / AHEAD).unlink(missing_ok=True)
 
     def _advance(self) -> None:
         while (row := self._ahead.pop(len(self.rows), None)) is not None:
@@ -167,28 +165,28 @@ Group = tuple[str, str]  # task, options as JSON
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """A folder of results. `asked` is its `run.json`; `rows` and `beside` are by key, in the order of the items."""
+class EvalRun:
+    """A folder of results: `run.json` as `settings`, and by key `rows` and `beside`, in order."""
 
     folder: Path
-    asked: Mapping[str, Any]
+    settings: Mapping[str, Any]
     rows: Mapping[Key, Mapping[str, Any]]
     beside: Mapping[Key, Mapping[str, Any]]
-    work: Mapping[str, Work]
+    work: Mapping[str, ForwardSums]
 
     @property
     def expected(self) -> int:
         """The number of answers of the complete run."""
-        key = self.asked["key"]
+        key = self.settings["key"]
         return sum(each["count"] for each in key["problems"].values()) * len(key["eval"]["grid"])
 
     @property
     def groups(self) -> dict[Group, list[Pair]]:
         """The answers of each task with each set of options."""
-        found: dict[Group, list[Pair]] = {}
+        groups: dict[Group, list[Pair]] = {}
         for key, row in self.rows.items():
-            found.setdefault((key[0], key[2]), []).append((row, self.beside[key]))
-        return found
+            groups.setdefault((key[0], key[2]), []).append((row, self.beside[key]))
+        return groups
 
     @property
     def sums(self) -> dict[Group, Answers]:
@@ -197,7 +195,7 @@ class Run:
 
     @property
     def seconds(self) -> dict[Group, float]:
-        """The wall time of each group: the time of its task, divided in proportion to the forward passes."""
+        """The time of each group: that of its task, shared in proportion to forward passes."""
         forwards, sums = Counter[str](), self.sums
         for (task, _), each in sums.items():
             forwards[task] += each.forwards
@@ -208,24 +206,25 @@ class Run:
         return Answers.total(self.sums.values())
 
     def scores(self, group: Group) -> dict[str, float]:
-        """Return the mean score of a group by each reading, over the answers with this reading and those that failed."""
+        """Return the mean score by each reading, over answers with this reading and failed ones."""
         rows = [row["scores"] for row, _ in self.groups[group]]
         each = {name: [row.get(name, 0.0) for row in rows if name in row or not row] for row in rows for name in row}
         return {name: sum(scores) / len(scores) for name, scores in each.items()}
 
 
-def read(folder: Path) -> Run:
-    """Return the run in a folder, complete or not. Raises ValueError if there is none, or for an invalid line."""
-    asked = read_run(folder)
+def read(folder: str | Path) -> EvalRun:
+    """Return the run in a folder, complete or not. Raises ValueError if there is none."""
+    folder = Path(folder)
+    settings = read_run(folder)
     rows = {key_of(row): row for row in answer_lines(folder / ANSWERS)}
     beside: dict[Key, Mapping[str, Any]] = {}
-    work: dict[str, Work] = {}
+    work: dict[str, ForwardSums] = {}
     for line in beside_lines(folder):
         if "work" in line:
-            task, names = line["task"], asdict(Work())
-            work[task] = work.get(task, Work()) + Work(**{name: line["work"][name] for name in names})
+            passes = ForwardSums(**{name: line["work"][name] for name in WORK_FIELDS["work"]})
+            work[line["task"]] = work.get(line["task"], ForwardSums()) + passes
         else:
-            beside[key_of(line)] = line  # the last one counts, if an answer was lost and decoded again
+            beside[key_of(line)] = line  # the last one counts if an answer was decoded again
     if lost := next((key for key in rows if key not in beside), None):
         raise ValueError(
             f"{folder / BESIDE} has no line for {lost[0]} {lost[1]}, so this line was deleted: run the same command again, "
@@ -236,21 +235,20 @@ def read(folder: Path) -> Run:
             f"{folder / ANSWERS} and {folder / BESIDE} contain different answers to {apart[0]} {apart[1]}: delete the line of "
             "this problem in the first file and run the same command again, which answers the problem again"
         )
-    return Run(folder, asked, rows, beside, work)
+    return EvalRun(folder, settings, rows, beside, work)
 
 
-def matched(run: Run, other: Run) -> Iterator[tuple[Group, str, Comparison]]:
-    """Yield each group, the options of its match in the other run, and their comparison on common
+def matched(run: EvalRun, other: EvalRun) -> Iterator[tuple[Group, str, PairedComparison]]:
+    """Yield each group, the options of its match in the other run, and their comparison.
+
+    Groups are matched by their options, or with the only set of options of the other run. Problems
+    are matched by content; only common ones are compared. Raises ValueError for runs of different
     problems.
-
-    Groups are matched by their options; if the other run has a single set of options, every group
-    is compared with it. Problems are matched by content, regardless of their place in the files.
-    Raises ValueError for runs of different problems.
     """
     theirs = other.groups
     for group, pairs in run.groups.items():
-        alone = [each for each in theirs if each[0] == group[0]]
-        match = group if group in theirs else alone[0] if len(alone) == 1 else None
+        of_task = [each for each in theirs if each[0] == group[0]]
+        match = group if group in theirs else of_task[0] if len(of_task) == 1 else None
         if match is None:
             continue
         mine, known = by_problem(pairs), by_problem(theirs[match])
@@ -263,12 +261,12 @@ def matched(run: Run, other: Run) -> Iterator[tuple[Group, str, Comparison]]:
         yield group, match[1], compared([mine[key] for key in both], [known[key] for key in both])
 
 
-def by_problem(pairs: Items[Pair]) -> dict[tuple[str, int], Pair]:
+def by_problem(pairs: Sequence[Pair]) -> dict[tuple[str, int], Pair]:
     """Return the answers by the digest of their problem; equal problems are numbered in order."""
-    asked = Counter[str]()
-    found: dict[tuple[str, int], Pair] = {}
+    counts = Counter[str]()
+    numbered: dict[tuple[str, int], Pair] = {}
     for pair in pairs:
         problem = pair[0]["problem"]
-        found[problem, asked[problem]] = pair
-        asked[problem] += 1
-    return found
+        numbered[problem, counts[problem]] = pair
+        counts[problem] += 1
+    return numbered

@@ -1,4 +1,4 @@
-"""Problems of the tasks: of the embedded task, of JSON files in a folder of the user, and of the user's file of questions."""
+"""Problems of the tasks: embedded ones, JSON files of `--data`, and a file of questions."""
 
 import json
 import re
@@ -24,10 +24,11 @@ _DEFINED = re.compile(r"^\s*def\s+(\w+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One problem. `gold` is its answer, for code tasks a program if the file has one; `tests` are programs that check code.
+    """One problem. `gold` is its answer or a program with the answer, `tests` check code.
 
-    `code` is the beginning of a program that an answer continues, `entry` the function that the answer must define. `examples`
-    are worked examples for the prompt; their `gold` is a whole answer.
+    `code` is the beginning of a program that an answer continues, `entry` the function that the
+    answer must define. `examples` are worked examples for the prompt; their `gold` is a whole
+    answer.
     """
 
     number: int
@@ -48,7 +49,7 @@ def text_of(entry: Mapping[str, Any], name: str) -> str:
 
 
 def texts_of(entry: Mapping[str, Any], name: str, default: Any = None) -> tuple[str, ...]:
-    """Return a field that must hold a list of texts, not empty without a default. Raises KeyError if it does not."""
+    """Return a list of texts, not empty without a default. Raises KeyError for another value."""
     value = entry.get(name, default)
     if not is_a(value, [str]) or (not value and default is None):
         raise KeyError(name)
@@ -82,15 +83,15 @@ def with_asserts(entry: Mapping[str, Any], number: int) -> Document:
 
 
 def with_prompt(entry: Mapping[str, Any], number: int) -> Document:
-    """Return a prompt of the user; if its answer contains `####`, only the text after the last one counts."""
-    asked = text_of(entry, "prompt" if "prompt" in entry else "question")
+    """Return a prompt of the user; of an answer with `####`, the text after the last one counts."""
+    question = text_of(entry, "prompt" if "prompt" in entry else "question")
     gold = str(entry["answer"]).rpartition("####")[2].strip()
     if not is_a(entry["answer"], (str, float)) or not gold.rstrip("."):
         raise KeyError("answer")
-    return Document(number, asked, gold)
+    return Document(number, question, gold)
 
 
-# By task: the file in the folder of `--data`, or empty for another source, and how an entry is read.
+# By task: the file in the folder of `--data` (empty: another source), and how an entry is read.
 SOURCES: dict[str, tuple[str, Callable[[Mapping[str, Any], int], Document]]] = {
     "shells": ("", with_answer),
     "gsm8k": ("GSM8K.json", with_answer),
@@ -104,22 +105,20 @@ SOURCES: dict[str, tuple[str, Callable[[Mapping[str, Any], int], Document]]] = {
 def documents_of(
     task: str, data: Path | None, limit: int | None, *, seed: int = 0, questions: Path | None = None
 ) -> list[Document]:
-    """Return the first `limit` problems of a task, or all if it is None. `seed` draws those of the embedded task.
+    """Return the first `limit` problems of a task (None: all); `seed` draws embedded ones.
 
     Raises ValueError that names the file and the invalid entry.
     """
     if task == "shells":
-        found = tiny.problems(SHELLS if limit is None else limit, seed)
-        return [Document(number, problem.prompt, str(problem.answer)) for number, problem in enumerate(found)]
+        stories = tiny.problems(SHELLS if limit is None else limit, seed)
+        return [Document(number, story.prompt, str(story.answer)) for number, story in enumerate(stories)]
     name, read = SOURCES[task]
-    path = questions
-    if name:
-        if data is None:
-            raise ValueError(f"task {task} reads {name}: give --data, the folder with it")
-        path = data / name
-        if not path.is_file():
-            raise ValueError(f"task {task} reads {name}, but --data {short(str(data))} has no such file")
+    if name and data is None:
+        raise ValueError(f"task {task} reads {name}: give --data, the folder with it")
+    path = data / name if name and data is not None else questions
     assert path is not None, "the options have checked that the task has its file"
+    if name and not path.is_file():
+        raise ValueError(f"task {task} reads {name}, but --data {short(str(data))} has no such file")
     documents: list[Document] = []
     for number, entry in enumerate(entries_of(path)[:limit]):
         try:
@@ -132,7 +131,7 @@ def documents_of(
 
 
 def entries_of(path: Path) -> list[Mapping[str, Any]]:
-    """Return the entries of a JSON list, or of lines of JSON. Raises ValueError for a file without entries."""
+    """Return the entries of a JSON list or of JSON lines. Raises ValueError if there are none."""
     if not path.is_file():
         raise ValueError(f"there is no file of problems at {short(str(path))}")
     if path.stat().st_size > LARGEST_FILE:
@@ -154,17 +153,15 @@ def digest(documents: list[Document]) -> str:
 
 @cache
 def worked(prompts: str, task: str) -> tuple[Document, ...]:
-    """Return the embedded worked examples of a task: those of this package, or those that lm_eval's task lists itself."""
+    """Return the embedded worked examples of a task: this package's or those of lm_eval's task."""
     listed = json.loads(Path(__file__).with_name("worked.json").read_text(encoding="utf-8"))
-    found = listed[prompts].get(task, listed["dlstep"]["shells"] if task == "shells" else ())
-    return tuple(
-        Document(number, each.get("question", ""), each["gold"], tuple(each.get("tests", ())), each.get("code", ""))
-        for number, each in enumerate(found)
-    )
+    examples = listed[prompts].get(task, listed["dlstep"]["shells"] if task == "shells" else ())
+    values = [{"question": "", **example, "tests": tuple(example.get("tests", ()))} for example in examples]
+    return tuple([Document(number, **value) for number, value in enumerate(values)])
 
 
 def with_examples(documents: list[Document], task: str, prompts: str, shots: int, data: Path | None) -> list[Document]:
-    """Return the documents with `shots` worked examples each. Raises ValueError if there are fewer."""
+    """Return the documents with `shots` examples each. Raises ValueError for fewer."""
     if not shots:
         return documents
     if (prompts, task) == ("lm_eval", "gsm8k"):
@@ -173,9 +170,9 @@ def with_examples(documents: list[Document], task: str, prompts: str, shots: int
 
 
 def drawn(documents: list[Document], shots: int, data: Path | None) -> list[Document]:
-    """Return the documents with examples drawn from the training split in lm_eval's order, document by document.
+    """Return the documents with examples drawn from the training split in lm_eval's order.
 
-    Raises ValueError for a folder without the file of this split, and for a file with too few examples.
+    Raises ValueError for a folder without the file of this split or with too few examples in it.
     """
     if data is None or not (path := data / TRAINING).is_file():
         raise ValueError(

@@ -1,6 +1,6 @@
-"""Entries of a comparison: strategies, each with a rule if it has one, over values of some of its options."""
+"""Entries of a comparison: strategies with or without a rule, over values of some options."""
 
-from collections.abc import Iterable, Mapping, Sequence as Items
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Any
@@ -9,7 +9,7 @@ from .. import rules, strategies, tiny
 from ..core import Options, Rule, SamplingParams, Strategy, init, options_of
 from ..core.checks import short
 from ..core.options import StrategyOptions
-from ..engine.loader import Engine
+from ..engine.loader import LoadedEngine
 from ..llm import LLM
 from .options import grid_of, refused
 
@@ -21,18 +21,18 @@ SENTENCE_ENDS = (". ", ".")  # in the stories of the embedded models
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class EvalEntry:
     """A strategy and its rule by name (empty for none), and an `engine` that decodes with them.
 
-    Every combination of the values in `varied` answers every problem. `told` are the engine's
-    options as given on a command line, empty if some were Python values.
+    Every combination of the values in `varied` answers every problem. `given_options` are the
+    engine's options from the command line, empty if some were Python values.
     """
 
     strategy: str
     rule: str
-    engine: Engine
+    engine: LoadedEngine
     varied: Mapping[str, Any]
-    told: Mapping[str, Any]
+    given_options: Mapping[str, Any]
 
     @property
     def grid(self) -> tuple[StrategyOptions, ...]:
@@ -41,22 +41,19 @@ class Entry:
 
 
 def sweep_of(value: Options) -> dict[str, tuple[Any, ...]]:
-    """Return the option to vary of a rule or strategy, with its values: its `SWEEP`, or else steps around its first number.
-
-    The result is empty if it has no number.
-    """
+    """Return the option to vary with its values: `SWEEP`, or steps around a number, if any."""
     if value.SWEEP is not None:
         return dict([value.SWEEP])
     own = [field.name for field in fields(value)]
     for name in sorted(own, key=lambda name: name != KNOB):
-        given = attrgetter(name)(value)
-        if type(given) in (int, float) and given:
-            steps = SHARES if type(given) is float and 0 < given <= 1 else [type(given)(given * each) for each in FACTORS]
-            return {name: tuple(dict.fromkeys(step for step in steps if _takes(value, name, step)))}
+        default = attrgetter(name)(value)
+        if type(default) in (int, float) and default:
+            steps = SHARES if type(default) is float and 0 < default <= 1 else [type(default)(default * f) for f in FACTORS]
+            return {name: tuple(dict.fromkeys(step for step in steps if _is_allowed(value, name, step)))}
     return {}
 
 
-def _takes(value: Options, name: str, step: object) -> bool:
+def _is_allowed(value: Options, name: str, step: object) -> bool:
     try:
         return replace(value, **{name: step}) is not None
     except ValueError:
@@ -67,51 +64,50 @@ def name_of(value: str | Rule | Strategy) -> str:
     """Return the name of a rule or a strategy; for a value, the name of its class."""
     if isinstance(value, str):
         return value
-    shelf = rules.SHELF if isinstance(value, Rule) else strategies.SHELF
-    return shelf.name_of(type(value)) or type(value).__name__
+    plugins = rules.PLUGINS if isinstance(value, Rule) else strategies.PLUGINS
+    return plugins.name_of(type(value)) or type(value).__name__
 
 
 def entries(
-    named: Items[str | Rule] | None = None,
-    carriers: Items[str] | None = None,
+    named: Sequence[str | Rule] | None = None,
+    carriers: Sequence[str] | None = None,
     *,
     grid: Mapping[str, Any] | None = None,
     **engine: Any,
-) -> tuple[list[Entry], list[str]]:
-    """Return every compatible pair of a rule and a strategy, strategies without rules, and why
-    other pairs are left out.
+) -> tuple[list[EvalEntry], list[str]]:
+    """Return the compatible pairs of a rule and a strategy, and why other pairs are left out.
 
-    `named` are rules by name or value, None: all. `grid` lists values of options, None: the
-    `sweep_of` of each entry. `engine` are options of an `LLM`; without a model, the embedded models
-    decode, and `fitted` changes defaults that only suit large models. Raises ValueError for a
-    duplicate, and for a rule that no strategy accepts.
+    Strategies without rules are entries, too. `named` are rules by name or value, None: all. `grid`
+    lists values of options, None: the `sweep_of` of each entry. `engine` are options of an `LLM`;
+    without a model, the embedded models decode, and `fitted` changes defaults that only suit large
+    models. Raises ValueError for a duplicate, and for a rule that no strategy accepts.
     """
-    given: dict[str, str | Rule | None] = {name_of(rule): rule for rule in (rules.available() if named is None else named)}
-    if named is not None and len(given) < len(named):
+    by_name: dict[str, str | Rule | None] = {name_of(rule): rule for rule in (rules.available() if named is None else named)}
+    if named is not None and len(by_name) < len(named):
         raise ValueError(f"a rule is given twice in {short([*map(name_of, named)])}: compare it once, or give it its own class")
-    asked = tuple(carriers or (CARRIERS if engine.get("model") is None else (None,)))
-    if len(set(asked)) < len(asked):
-        raise ValueError(f"a strategy is given twice in {short(asked)}: compare it once")
-    found: list[Entry] = []
+    requested = tuple(carriers or (CARRIERS if engine.get("model") is None else (None,)))
+    if len(set(requested)) < len(requested):
+        raise ValueError(f"a strategy is given twice in {short(requested)}: compare it once")
+    found: list[EvalEntry] = []
     left_out: list[tuple[str, str]] = []  # rule, and why
-    for name, llm in [(name, LLM(decoding_strategy=name, **engine)) for name in asked]:
+    for name, llm in [(name, LLM(decoding_strategy=name, **engine)) for name in requested]:
         holds_rule = isinstance(options_of(llm.state.strategy).get("rule"), Rule)
-        for rule, value in (given if holds_rule else {"": None}).items():
+        for rule, value in (by_name if holds_rule else {"": None}).items():
             try:
                 found.append(entry_of(llm, rule, value, grid, {"decoding_strategy": name, **engine}))
             except ValueError as error:
                 pair = " on ".join(filter(None, (rule, name_of(llm.state.strategy))))
                 left_out.append((rule, f"{pair}: {error}"))
-    _check_entries(found, left_out, () if named is None else given)
-    return found, [why for _, why in left_out]
+    _check_entries(found, left_out, () if named is None else by_name)
+    return found, [reason for _, reason in left_out]
 
 
-def _check_entries(found: Items[Entry], left_out: Items[tuple[str, str]], named: Iterable[str]) -> None:
-    """Raise ValueError if a named rule has no entry, if two entries have one name, or if there is none."""
+def _check_entries(found: Sequence[EvalEntry], left_out: Sequence[tuple[str, str]], named: Iterable[str]) -> None:
+    """Raise ValueError if a named rule has no entry, two entries share a name, or none is left."""
     compared = {entry.rule for entry in found}
     if (alone := next((rule for rule in named if rule not in compared), None)) is not None:
-        why = next((why for rule, why in left_out if rule == alone), "they hold none")
-        raise ValueError(f"rule {short(alone)} goes with none of the strategies: {why}")
+        reason = next((reason for rule, reason in left_out if rule == alone), "they hold none")
+        raise ValueError(f"rule {short(alone)} goes with none of the strategies: {reason}")
     pairs = [(entry.strategy, entry.rule) for entry in found]
     if (twice := next((pair for pair in pairs if pairs.count(pair) > 1), None)) is not None:
         raise ValueError(f"two strategies are called {short(twice[0])}: give the class of one another name")
@@ -119,40 +115,42 @@ def _check_entries(found: Items[Entry], left_out: Items[tuple[str, str]], named:
         raise ValueError(f"nothing is left to compare: {left_out[-1][1]}")
 
 
-def entry_of(llm: LLM, name: str, rule: str | Rule | None, grid: Mapping[str, Any] | None, told: Mapping[str, Any]) -> Entry:
-    """Return the entry of an LLM's strategy with a rule, None: without one. Raises ValueError if they are not compatible."""
+def entry_of(
+    llm: LLM, name: str, rule: str | Rule | None, grid: Mapping[str, Any] | None, given_options: Mapping[str, Any]
+) -> EvalEntry:
+    """Return the entry of a strategy with a rule, if any. Raises ValueError for a misfit."""
     strategy, config, changed = llm.state.strategy, llm.state.config, dict[str, Any]()
     swept: Options = strategy
     if rule is not None:
-        given = rules.SHELF.value(rule)
-        embedded = told.get("model") is None or told["model"] in tiny.names()
-        swept = fitted(given, options_of(strategy).get("block_size")) if embedded else given
-        # A rule that reads the whole answer cannot use a cache, and all rules are compared under the same conditions.
+        plain = rules.PLUGINS.value(rule)
+        embedded = given_options.get("model") is None or given_options["model"] in tiny.names()
+        swept = fitted(plain, options_of(strategy).get("block_size")) if embedded else plain
+        # Rules that read the whole answer cannot use a cache, so no rule of the comparison does.
         changed = {"cache": "none"} if "cache" in options_of(strategy) else {}
         strategy = replace(strategy, rule=swept, **changed)  # pyright: ignore[reportCallIssue]
-        before = options_of(given)
+        before = options_of(plain)
         changed |= {option: value for option, value in options_of(swept).items() if value != before[option]}
     varied = sweep_of(swept) if grid is None else grid
-    first = init(config, strategy)
+    engine = replace(llm.engine, first=init(config, strategy))
     by_name = rule is None or isinstance(rule, str)
-    told = {**told, **({"rule": rule} if rule is not None else {}), **changed} if by_name else {}
-    entry = Entry(name_of(llm.state.strategy), name, replace(llm.engine, first=first), varied, told)
+    given_options = {**given_options, **({"rule": rule} if rule is not None else {}), **changed} if by_name else {}
+    entry = EvalEntry(name_of(llm.state.strategy), name, engine, varied, given_options)
     for options in entry.grid:
-        if why := refused(config, strategy, SamplingParams(max_tokens=1, strategy_options=options)):
-            raise ValueError(why)
+        if reason := refused(config, strategy, SamplingParams(max_tokens=1, strategy_options=options)):
+            raise ValueError(reason)
     return entry
 
 
 def fitted(rule: Rule, block_size: Any) -> Rule:
-    """Return the rule with defaults for an embedded model with blocks of `block_size` (None: no blocks).
+    """Return the rule with defaults for an embedded model (`block_size` None: no blocks).
 
-    Delimiters of another tokenizer become ends of sentences, and parts of an answer get the block size. Options that do not
-    have their default value are not changed.
+    Delimiters of another tokenizer become ends of sentences, and parts of an answer get the block
+    size. Options that do not have their default value are not changed.
     """
     from ..tiny.tokenizer import VOCABULARY
 
     ends = tuple(VOCABULARY.index(end) for end in SENTENCE_ENDS)
     suited: dict[str, Any] = {"delimiters": ends} | ({"part_size": block_size} if block_size else {})
-    given, usual = options_of(rule), options_of(rules.SHELF.value(type(rule)))
-    changed = {name: option for name, option in suited.items() if name in given and given[name] == usual[name]}
+    own, usual = options_of(rule), options_of(rules.PLUGINS.value(type(rule)))
+    changed = {name: option for name, option in suited.items() if name in own and own[name] == usual[name]}
     return replace(rule, **changed) if changed else rule

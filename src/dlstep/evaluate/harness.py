@@ -1,11 +1,11 @@
-"""lm_eval with dlstep as an in-process model: `dlstep-lm-eval run --model dlstep ...`, with the arguments of `lm_eval`.
+"""lm_eval with dlstep as an in-process model: `dlstep-lm-eval run --model dlstep ...`.
 
-lm_eval 0.4.13, the newest release, only runs models of a list in its code: neither an entry point nor `--include_path` adds
-one. This command registers dlstep in that list and then runs `lm_eval`.
+lm_eval 0.4.13, the newest release, only runs models of a list in its code. This command registers
+dlstep in that list and then runs `lm_eval` with the same arguments.
 """
 
 import sys
-from collections.abc import Mapping, Sequence as Items
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from time import perf_counter
 from typing import Any
@@ -26,10 +26,10 @@ from ..text.rendering import render
 from .likelihood import Likelihood, Likelihoods, MonteCarlo
 from .versions import about
 
-OWN = ("batch_size", "max_batch_size")  # options of lm_eval that have no effect: dlstep batches up to max_num_reqs requests
+OWN = ("batch_size", "max_batch_size")  # of lm_eval, without effect: dlstep uses max_num_reqs
 TOKENS = 256  # of an answer, if the task sets no limit
 PAIRS = 256  # pairs whose likelihoods are computed together
-TAKEN = ("temperature", "top_k", "top_p", "min_p", "seed", "ignore_eos", "max_nfe", "max_repetition_run")
+PASSED_ON = ("temperature", "top_k", "top_p", "min_p", "seed", "ignore_eos", "max_nfe", "max_repetition_run")
 ROLLING = (
     "a canvas model has no published estimator for the likelihood of a whole document: give "
     "decoding_strategy=multi_bd,block_size=1 if the model allows it, or choose a task with answers, such as arc_easy"
@@ -38,22 +38,17 @@ ROLLING = (
 
 @register_model("dlstep")
 class DlstepLM(TemplateLM):
-    """A model of lm_eval. `--model_args` are the options of `LLM`, as `model=/path/to/checkpoint,accept_threshold=0.9`.
+    """A model of lm_eval; `--model_args` are options of `LLM`.
 
-    Likelihoods have four more options: `mc_num` samples in batches of `mc_batch`, drawn with `mc_seed`, and `check_greedy`,
-    whether greedy decoding is compared with the answer. With a loaded `llm`, no options of `LLM` may be given.
+    Likelihoods have four more options: `mc_num` samples in batches of `mc_batch`, drawn with
+    `mc_seed`, and `check_greedy`, whether greedy decoding is compared with the answer. With a
+    loaded `llm`, no options of `LLM` may be given.
     """
 
     def __init__(
-        self,
-        *,
-        llm: LLM | None = None,
-        mc_num: int = 128,
-        mc_batch: int = 32,
-        mc_seed: int = 0,
-        check_greedy: bool = True,
-        **options: Any,
-    ) -> None:
+        self, *, llm: LLM | None = None,
+        mc_num: int = 128, mc_batch: int = 32, mc_seed: int = 0, check_greedy: bool = True, **options: Any,
+    ) -> None:  # fmt: skip
         super().__init__()
         known = {name: value for name, value in options.items() if name not in OWN}
         if "pretrained" in known:  # lm_eval's name for the model
@@ -71,11 +66,11 @@ class DlstepLM(TemplateLM):
         self._errors: list[float] = []
         self._likelihoods: Likelihoods | None = None
 
-    def generate_until(self, requests: Items[Any], disable_tqdm: bool = False) -> list[str]:
+    def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """Return the answers to all requests, decoded in one batch."""
-        asked, begin = [request.args for request in requests], perf_counter()
-        prompts = [self.tok_encode(context) if self._chat else context for context, _ in asked]
-        params = [params_of(wanted) for _, wanted in asked]
+        arguments, begin = [request.args for request in requests], perf_counter()
+        prompts = [self.tok_encode(context) if self._chat else context for context, _ in arguments]
+        params = [params_of(settings) for _, settings in arguments]
         outputs = self._llm.generate(prompts, params, progress=not disable_tqdm)
         for output in outputs:
             if output.finish_reason in ("rejected", "error"):
@@ -86,38 +81,38 @@ class DlstepLM(TemplateLM):
         return [output.text for output in outputs]
 
     def _loglikelihood_tokens(
-        self, requests: Items[tuple[tuple[str, str], list[int], list[int]]], disable_tqdm: bool = False, **kwargs: Any
+        self, requests: Sequence[tuple[tuple[str, str], list[int], list[int]]], disable_tqdm: bool = False, **kwargs: Any
     ) -> list[tuple[float, bool]]:
-        """Return log-likelihoods of continuations, in nats, and whether greedy decoding gives them."""
-        found = self._measured([(context, answer) for _, context, answer in requests], disable_tqdm)
-        return [(each.value, each.greedy) for each in found]
+        """Return log-likelihoods of continuations, and whether greedy decoding gives them."""
+        pairs = [(context, answer) for _, context, answer in requests]
+        return [(likelihood.value, likelihood.greedy) for likelihood in self._measured(pairs, disable_tqdm)]
 
-    def loglikelihood_rolling(self, requests: Items[Any], disable_tqdm: bool = False) -> list[float]:
-        """Return log-likelihoods of whole texts, in windows of `max_model_len`. Raises DlstepError unless they are exact."""
+    def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
+        """Return log-likelihoods of whole texts. Raises DlstepError unless they are exact."""
         if not self._with_likelihoods().exact:
             raise DlstepError(ROLLING)
         longest = self._llm.engine.first.config.max_model_len
         texts = [self.tok_encode(request.args[0]) for request in requests]
-        each = [list(get_rolling_token_windows(text, self.prefix_token_id, longest - 1, 1)) for text in texts]
-        values = iter(self._measured([make_disjoint_window(pair) for windows in each for pair in windows], disable_tqdm))
-        return [sum([next(values).value for _ in windows]) for windows in each]
+        of_texts = [list(get_rolling_token_windows(text, self.prefix_token_id, longest - 1, 1)) for text in texts]
+        values = iter(self._measured([make_disjoint_window(pair) for windows in of_texts for pair in windows], disable_tqdm))
+        return [sum([next(values).value for _ in windows]) for windows in of_texts]
 
     def _with_likelihoods(self) -> Likelihoods:
         if self._likelihoods is None:
             self._likelihoods = Likelihoods(self._llm.engine, self._settings, greedy=self._check_greedy)
         return self._likelihoods
 
-    def _measured(self, lists: Items[tuple[list[int], list[int]]], disable_tqdm: bool) -> list[Likelihood]:
+    def _measured(self, lists: Sequence[tuple[list[int], list[int]]], disable_tqdm: bool) -> list[Likelihood]:
         pairs = [(tuple(context), tuple(answer)) for context, answer in lists]
-        likelihoods, begin, found = self._with_likelihoods(), perf_counter(), list[Likelihood]()
+        likelihoods, begin, measured = self._with_likelihoods(), perf_counter(), list[Likelihood]()
         for first in tqdm(range(0, len(pairs), PAIRS), desc="likelihoods", disable=disable_tqdm):
-            found += likelihoods.of(pairs[first : first + PAIRS])
-        self._errors += [each.error for each in found if each.error is not None]
+            measured += likelihoods.of(pairs[first : first + PAIRS])
+        self._errors += [likelihood.error for likelihood in measured if likelihood.error is not None]
         self._seconds += perf_counter() - begin
-        return found
+        return measured
 
     def get_model_info(self) -> dict[str, Any]:
-        """Return the settings of the run and its cost so far, which lm_eval writes into its results."""
+        """Return the settings of the run and its cost so far, for lm_eval's results."""
         info = about(self._llm.engine).facts | {"seconds": round(self._seconds, 3)}
         if self._answers:
             info |= {"answers": self._answers, "forward_passes_per_answer": self._passes / self._answers}
@@ -140,18 +135,18 @@ class DlstepLM(TemplateLM):
 
     @property
     def prefix_token_id(self) -> int:
-        """Return the id that precedes a text without context: the id that begins texts, or else one that ends them."""
+        """The id before a text without context: one that begins texts, or else ends them."""
         begin = getattr(self.tokenizer, "bos_token_id", None)
         return self.eot_token_id if begin is None else begin
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
-        """Return the ids of a text. Special tokens are added unless a chat template has already written them."""
+        """Return the ids of a text, with special tokens unless a chat template wrote them."""
         assert self.tokenizer is not None, "a folder has a tokenizer"
         special = not self._chat if add_special_tokens is None else add_special_tokens
         return list(encode(self.tokenizer, string, add_special_tokens=special))
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """Return the chat template of the checkpoint or of its family; None if `chat_template` is False."""
+        """Return the template of the checkpoint or its family; None if the argument is False."""
         if chat_template is False:
             return None
         own = (self.tokenizer.chat_template if self.tokenizer is not None else None) or self._llm.engine.chat_template
@@ -166,7 +161,7 @@ class DlstepLM(TemplateLM):
         return own
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """Return a conversation as text, up to the assistant's next turn, or up to the end of a last turn to continue."""
+        """Return a conversation as text, up to the assistant's next turn or within its last one."""
         check_conversation(chat_history)
         if not self._chat:
             self.chat_template(True)
@@ -174,22 +169,21 @@ class DlstepLM(TemplateLM):
         return render(self._template, chat_history, self.tokenizer.special_tokens_map, continues=not add_generation_prompt)
 
 
-def params_of(wanted: Mapping[str, Any]) -> SamplingParams:
-    """Return the sampling parameters of a request of lm_eval. Raises ValueError for an unknown parameter."""
-    given = dict(wanted)
-    until = given.pop("until", ())
-    most = given.pop("max_gen_toks", given.pop("max_tokens", TOKENS))
-    options = given.pop("dlstep", {})
-    if given.pop("do_sample", True) is False:
-        given["temperature"] = 0.0
-    if unknown := sorted(set(given) - set(TAKEN)):
-        raise ValueError(f"generation_kwargs: {unknown[0]}={short(given[unknown[0]])} is unknown to dlstep: leave it out")
+def params_of(settings: Mapping[str, Any]) -> SamplingParams:
+    """Return the sampling parameters of a request. Raises ValueError for an unknown one."""
+    values = dict(settings)
+    until, options = values.pop("until", ()), values.pop("dlstep", {})
+    most = values.pop("max_gen_toks", values.pop("max_tokens", TOKENS))
+    if values.pop("do_sample", True) is False:
+        values["temperature"] = 0.0
+    if unknown := sorted(set(values) - set(PASSED_ON)):
+        raise ValueError(f"generation_kwargs: {unknown[0]}={short(values[unknown[0]])} is unknown to dlstep: leave it out")
     stop = (until,) if isinstance(until, str) else tuple(text for text in until if text)
-    return SamplingParams(max_tokens=most, stop=stop, strategy_options=options, **given)
+    return SamplingParams(max_tokens=most, stop=stop, strategy_options=options, **values)
 
 
 def main() -> None:
-    """Run `lm_eval`. Wrong values, and tasks that cannot be answered, end it with a one-line error."""
+    """Run `lm_eval`, and end with a one-line error for invalid values and unsuitable tasks."""
     from lm_eval.__main__ import cli_evaluate  # pyright: ignore[reportMissingImports]
 
     try:

@@ -1,9 +1,10 @@
-"""Intervals and tests over problems: two runs on the same problems, and many rows against the best of them.
+"""Intervals and tests: two runs on the same problems, and many rows against the best of them.
 
-A score is 0 or 1. Every interval has a nominal level of 95 %, and none has width 0 because all answers happen to be right.
+A score is 0 or 1. Every interval has a nominal level of 95 %, and none has width 0 because all
+answers happen to be right.
 """
 
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb, sqrt
@@ -15,14 +16,14 @@ import numpy as np
 from .metrics import LEVEL, Pair, Z
 
 RESAMPLES = 1999  # one less than a round number: the observed value counts as one more resample
-HALF = 0.5 - 1e-9  # problems: the continuity correction for integer sums, minus a margin for rounding
+HALF = 0.5 - 1e-9  # problems: the continuity correction for integer sums, minus rounding errors
 NORMAL = NormalDist()
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Gain:
-    """A figure of one run minus that of another, its interval, the two-sided p of no difference, and the interval's method."""
+class Difference:
+    """A figure of one run minus another's, its interval, and the two-sided p of no difference."""
 
     value: float
     low: float
@@ -32,49 +33,51 @@ class Gain:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """Two runs on the same problems: the gains of the first over the second; `equal` is the share of equal answers."""
+class PairedComparison:
+    """The gains of one run over another on the same problems, and the share of `equal` answers."""
 
     problems: int
-    accuracy: Gain
-    tokens_per_forward: Gain
+    accuracy: Difference
+    tokens_per_forward: Difference
     equal: float
 
 
-def compared(mine: Items[Pair], others: Items[Pair], *, resamples: int = RESAMPLES) -> Comparison:
+def compared(mine: Sequence[Pair], others: Sequence[Pair], *, resamples: int = RESAMPLES) -> PairedComparison:
     """Compare two runs on the same problems, given in the same order.
 
     Swapping the runs only changes signs, and the same runs always give the same figures.
     """
-    pairs = list(zip(mine, others, strict=True))
-    # A line for each problem: score, tokens and forwards of the first run, then of the second.
+    pairs, count = list(zip(mine, others, strict=True)), len(mine)
+    # A line for each problem: score, tokens and forward passes of the first run, then of the
+    # second.
     figures = [[(row["score"], len(row["tokens"]), beside["forwards"]) for row, beside in both] for both in pairs]
-    table = np.array(figures, dtype=float).reshape(len(pairs), 6)
+    table = np.array(figures, dtype=float).reshape(count, 6)
     same = sum(pair[0]["tokens"] == other[0]["tokens"] for pair, other in pairs)
     better, worse = (int(np.sum(sign * (table[:, 0] - table[:, 3]) > 0)) for sign in (1, -1))
-    return Comparison(
-        len(mine), paired_shares(better, worse, len(mine)), ratio_gain(table[:, [1, 2, 4, 5]], resamples), same / len(mine)
-    )
+    shares, speeds = paired_shares(better, worse, count), ratio_gain(table[:, [1, 2, 4, 5]], resamples)
+    return PairedComparison(count, shares, speeds, same / count)
 
 
-def paired_shares(better: int, worse: int, count: int) -> Gain:
-    """Return the difference of two shares on the same `count` problems; they differ on `better` and `worse` of them.
+def paired_shares(better: int, worse: int, count: int) -> Difference:
+    """Return the difference of two shares, which differ on `better` and `worse` problems.
 
-    The interval adds one problem to each of them (Bonett and Price, 2012); p is that of McNemar's exact test.
+    The interval adds one problem to each of them (Bonett and Price, 2012); p is that of McNemar's
+    exact test.
     """
     middle, spread = (better - worse) / (count + 2), (better + worse + 2) / (count + 2)
     half = Z * sqrt((spread - middle * middle) / (count + 2))
     differing = better + worse
     tail = sum(comb(differing, each) for each in range(min(better, worse) + 1))
     p = min(1.0, 2 * tail / 2**differing)
-    return Gain((better - worse) / count, max(-1.0, middle - half), min(1.0, middle + half), p, "Bonett-Price")
+    return Difference((better - worse) / count, max(-1.0, middle - half), min(1.0, middle + half), p, "Bonett-Price")
 
 
-def ratio_gain(table: Array, resamples: int) -> Gain:
-    """Return the difference of two ratios of sums, with a BCa interval over problems (Efron, 1987).
+def ratio_gain(table: Array, resamples: int) -> Difference:
+    """Return the difference of two ratios of sums, with a BCa interval (Efron, 1987).
 
-    `table` has a line for each problem: numerator and denominator of the first ratio, then of the second. If all problems are
-    alike, BCa is undefined and the percentile interval is used. p counts the observed value as one more resample.
+    `table` has a line for each problem: numerator and denominator of the first ratio, then of the
+    second. If all problems are alike, BCa is undefined and the percentile interval is used. p
+    counts the observed value as one more resample.
     """
     total = table.sum(axis=0)
     value = float(ratios(total[None])[0])
@@ -90,7 +93,7 @@ def ratio_gain(table: Array, resamples: int) -> Gain:
         moved = [bias + (bias + z) / (1 - skew * (bias + z)) for z in (-Z, Z)]
         tails, method = (NORMAL.cdf(moved[0]), NORMAL.cdf(moved[1])), "BCa"
     low, high = np.quantile(drawn, tails)
-    return Gain(value, float(low), float(high), p, method)
+    return Difference(value, float(low), float(high), p, method)
 
 
 @lru_cache(maxsize=1)
@@ -106,16 +109,15 @@ def signs(count: int, resamples: int) -> Array:
 
 
 def ratios(sums: Array) -> Array:
-    """Return the difference of two ratios for each line of four sums; a ratio is 0 if its denominator is 0."""
-    mine, others = (
-        np.divide(sums[:, at], sums[:, at + 1], out=np.zeros(len(sums)), where=sums[:, at + 1] > 0) for at in (0, 2)
-    )
-    return mine - others
+    """Return the difference of two ratios for each line of four sums; a ratio to 0 is 0."""
+    over, under = sums[:, ::2], sums[:, 1::2]
+    quotients = np.divide(over, under, out=np.zeros(over.shape), where=under > 0)
+    return quotients[:, 0] - quotients[:, 1]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """The accuracy of a row minus that of the best row: its value, two 95 % bounds, and whether the row may be the best."""
+class DistanceToBest:
+    """The accuracy of a row minus the best row's, 95 % bounds, and whether it may be the best."""
 
     value: float
     low: float
@@ -123,16 +125,17 @@ class Standing:
     best: bool
 
 
-def against_best(scores: Array, *, resamples: int = RESAMPLES) -> list[Standing]:
-    """Compare each row with the best of all rows (Hsu, 1984); the level holds for any number of rows.
+def against_best(scores: Array, *, resamples: int = RESAMPLES) -> list[DistanceToBest]:
+    """Compare each row with the best of all rows (Hsu, 1984), at one level for any number of rows.
 
-    `scores` has a line for each problem and a column for each row. A row is called worse if another row beats it by more than
-    a limit: the 95 % quantile of its largest studentised difference to all other rows, when the signs of each problem's
-    differences are flipped at random. So a row that is truly the best is called worse with a probability of at most 5 %.
+    `scores` has a line for each problem and a column for each row. A row is called worse if another
+    row beats it by more than a limit: the 95 % quantile of its largest studentised difference to
+    all other rows, when the signs of each problem's differences are flipped at random. So a row
+    that is truly the best is called worse with a probability of at most 5 %.
 
-    A difference is divided by the square root of one plus the number of problems on which the two rows differ. The limit is at
-    least the quantile of the normal distribution; otherwise rows with equal answers would have intervals of width 0. Half a
-    problem is the continuity correction.
+    A difference is divided by the square root of one plus the number of problems on which the two
+    rows differ. The limit is at least the quantile of the normal distribution; otherwise rows with
+    equal answers would have intervals of width 0. Half a problem is the continuity correction.
     """
     count, rows = scores.shape
     total = scores.sum(axis=0)
@@ -147,10 +150,10 @@ def against_best(scores: Array, *, resamples: int = RESAMPLES) -> list[Standing]
     ahead = total[:, None] - total[None, :]  # lead of each row over each other row
     highs = np.min(ahead + limits[:, None] * error + HALF, axis=1)
     candidates = highs >= 0
-    found: list[Standing] = []
+    distances: list[DistanceToBest] = []
     for row in range(rows):
         others = candidates & (np.arange(rows) != row)
         low = np.min((ahead[row] - limits * error[row] - HALF)[others], initial=0.0)
         figures = (float((total[row] - total.max()) / count), float(low / count), min(0.0, float(highs[row] / count)))
-        found.append(Standing(*figures, bool(candidates[row])))
-    return found
+        distances.append(DistanceToBest(*figures, bool(candidates[row])))
+    return distances

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core import SamplingParams
 from ..core.options import StrategyOptions
-from ..engine.loader import Engine
+from ..engine.loader import LoadedEngine
 from ..text.chat import Message, chat_prompt
 from ..text.prompts import encode
 from .documents import Document, documents_of, with_examples
@@ -21,9 +21,10 @@ Key = tuple[str, int, str]  # task, number of the document, options as JSON
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One request: a document of a task, asked with some options of the strategy.
+    """A request: a document of a task with some options of the strategy.
 
-    `prompt` is text, or a conversation. `index` counts the earlier items with this prompt and these parameters.
+    `prompt` is text or a conversation; `index` counts earlier items with equal prompt and
+    parameters.
     """
 
     task: str
@@ -42,8 +43,8 @@ class Item:
         """The key of the item, unique in a run."""
         return self.task, self.document.number, options_text(dict(self.options))
 
-    def ids(self, engine: Engine) -> tuple[int, ...]:
-        """Return the prompt as tokens. If the last turn is the assistant's, the answer continues it.
+    def ids(self, engine: LoadedEngine) -> tuple[int, ...]:
+        """Return the prompt as tokens; the answer continues a last turn of the assistant.
 
         Raises ValueError for a conversation if there is no chat template.
         """
@@ -55,25 +56,23 @@ class Item:
 
 def options_text(options: Mapping[str, Any]) -> str:
     """Return options as JSON; equal options give equal texts."""
-    return json.dumps({name: value if _plain(value) else repr(value) for name, value in options.items()}, sort_keys=True)
-
-
-def _plain(value: object) -> bool:
-    return value is None or isinstance(value, str | int | float | bool | tuple | list)
+    plain = str | int | float | tuple | list | None
+    return json.dumps({name: v if isinstance(v, plain) else repr(v) for name, v in options.items()}, sort_keys=True)
 
 
 def read_documents(options: EvalOptions) -> dict[str, list[Document]]:
     """Return the problems of each task. Raises ValueError if they cannot be read."""
-    data = None if options.data is None else Path(options.data)
-    own = None if options.questions is None else Path(options.questions)
-    limit, seed = options.dataset_limit, options.problem_seed
-    found = {task: documents_of(task, data, limit, seed=seed, questions=own) for task in options.tasks}
-    return {task: with_examples(own, task, options.prompts, options.shots_of(task), data) for task, own in found.items()}
+    data, questions = (None if path is None else Path(path) for path in (options.data, options.questions))
+    found: dict[str, list[Document]] = {}
+    for task in options.tasks:
+        plain = documents_of(task, data, options.dataset_limit, seed=options.problem_seed, questions=questions)
+        found[task] = with_examples(plain, task, options.prompts, options.shots_of(task), data)
+    return found
 
 
 def items_of(options: EvalOptions, documents: Mapping[str, list[Document]]) -> list[Item]:
-    """Return all requests: task by task, and for each task all documents with the first options, then with the next."""
-    asked: Counter[tuple[object, ...]] = Counter()
+    """Return all requests: for each task all documents with the first options, then the next."""
+    counts: Counter[tuple[object, ...]] = Counter()
     items: list[Item] = []
     for task, found in documents.items():
         prompts = [prompt_of(task, document, options) for document in found]
@@ -81,8 +80,8 @@ def items_of(options: EvalOptions, documents: Mapping[str, list[Document]]) -> l
             params = options.params(task, chosen)
             for document, prompt in zip(found, prompts, strict=True):
                 same = (prompt if isinstance(prompt, str) else tuple(turn["content"] for turn in prompt), params)
-                items.append(Item(task, document, prompt, params, asked[same]))
-                asked[same] += 1
+                items.append(Item(task, document, prompt, params, counts[same]))
+                counts[same] += 1
     return items
 
 

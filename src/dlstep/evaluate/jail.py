@@ -30,28 +30,28 @@ from .system_calls import compiled_filter
 SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin")  # read by every program
 SPACES = "--unshare-pid --unshare-net --unshare-ipc --unshare-uts --unshare-cgroup-try --die-with-parent --new-session"
 DEVICES = ("null", "zero", "random", "urandom")
-FIRST_UID, MORE_UIDS = 1 << 30, 1 << 29  # unused user ids, so that the kernel counts the processes of each jail separately
-# Sets of strings always have the same order, so that an answer that depends on it always gets the same verdict.
+FIRST_UID, MORE_UIDS = 1 << 30, 1 << 29  # unused ids: the kernel counts processes by user
+# With a fixed hash seed, an answer that depends on the order of a set always gets the same verdict.
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
-# A jail has a control group (version 2) if this process may make one: limits for all of its processes together.
+# A jail has a control group (version 2) if possible: limits for all of its processes together.
 CONTROL_GROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 ENDING = 2.0  # seconds to wait until the killed processes have ended and their group can be removed
 START = 30.0  # seconds that a jail may take before its program starts, on a busy machine
 LONGEST = 4000  # bytes of a report
-OTHER_PROCESSES = 3  # of bubblewrap and of the shell that joins a control group, in addition to the program's
+OTHER_PROCESSES = 3  # of bubblewrap and of the shell that joins a control group
 REMEDY = (
     "install bubblewrap and libseccomp (`apt install bubblewrap libseccomp2` or `dnf install bubblewrap libseccomp`) and run "
     "as root with all capabilities or as a user who may make namespaces, or omit --run_code"
 )
 PASSED, TIMEOUT, FORGED = "passed", "timeout", "forged report"
-# The last part must raise an exception whose random name is sent only after the program's parts have ended. It imports what it
-# needs, so that it works for any globals of the program.
+# The last part must raise an exception whose random name is sent after the program's parts. It
+# imports what it needs, so that it works for any globals of the program.
 CONTROL = "raise __import__('builtins').type({!r}, (__import__('builtins').Exception,), {{}})"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of one program: `memory` is bytes for each process, `files` bytes for all files together."""
+class JailLimits:
+    """Limits of one program; `memory` is per process, `files` for all files together, in bytes."""
 
     seconds: float = 10.0
     memory: int = 1 << 30
@@ -62,33 +62,25 @@ class Limits:
 
     @property
     def by_name(self) -> dict[str, int]:
-        """The limits of a process, by the names of `resource`; the limit on its CPU time is higher than `seconds`."""
+        """The limits of a process, by the names of `resource`; CPU time exceeds `seconds`."""
         return {
-            "RLIMIT_CPU": int(self.seconds) + 2,
-            "RLIMIT_AS": self.memory,
-            "RLIMIT_NPROC": self.processes,
-            "RLIMIT_FSIZE": self.files,
-            "RLIMIT_NOFILE": self.open_files,
-            "RLIMIT_CORE": 0,
-        }
-
-
-NO_LIMITS_CHANGED = Limits()
+            "RLIMIT_CPU": int(self.seconds) + 2, "RLIMIT_AS": self.memory, "RLIMIT_NPROC": self.processes,
+            "RLIMIT_FSIZE": self.files, "RLIMIT_NOFILE": self.open_files, "RLIMIT_CORE": 0,
+        }  # fmt: skip
 
 
 def python() -> tuple[str, str]:
-    """Return the path of the interpreter outside virtual environments, and the folder that it needs."""
+    """Return the interpreter outside virtual environments, and the folder that it needs."""
     prefix = os.path.realpath(sys.base_prefix)
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"
     return str(Path(prefix) / "bin" / name), prefix
 
 
-def arguments(limits: Limits) -> list[str]:
-    """Return the arguments of bubblewrap for this user (root or another), which precede a program's command."""
-    # The program's process mounts its folder for files; if it runs as root, it then switches to a user id of this jail alone.
+def arguments(limits: JailLimits) -> list[str]:
+    """Return the arguments of bubblewrap for this user, which precede a program's command."""
+    # The process mounts its folder for files; as root, it then switches to a separate user id.
     user = ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if os.geteuid() == 0 else ["--unshare-user"]
-    # Parent folders of Python and of the devices; with default modes, only their owner could read
-    # them.
+    # Parent folders of Python and the devices; by default only their owner could read them.
     ways = [*reversed(Path(python()[1]).parents), Path("/dev")][1:]
     passed = [part for folder in ways for part in ("--perms", "0755", "--dir", str(folder))]
     shown = [part for folder in (*SYSTEM, python()[1]) for part in ("--ro-bind-try", folder, folder)]
@@ -98,10 +90,10 @@ def arguments(limits: Limits) -> list[str]:
 
 
 def parent_of_groups() -> Path | None:
-    """Return the nearest parent group of this process in which it may make groups with limits; None if there is none.
+    """Return the nearest parent group in which this process may make limited groups, or None.
 
-    Root has such a group under systemd. Other users have one under their own service manager, for example with
-    `systemd-run --user --scope`.
+    Root has such a group under systemd. Other users have one under their own service manager, for
+    example with `systemd-run --user --scope`.
     """
     try:
         path = next(line for line in OWN.read_text().splitlines() if line.startswith("0::/")).removeprefix("0::/")
@@ -111,16 +103,16 @@ def parent_of_groups() -> Path | None:
             writable = all(os.access(file, os.W_OK) for file in (group, group / "cgroup.procs"))
             if writable and {"memory", "pids"} <= set(controllers):
                 return group
-    except (OSError, StopIteration):  # past the root of all groups, or a system without groups of version 2
+    except (OSError, StopIteration):  # past the root of all groups, or no groups of version 2
         pass
     return None
 
 
 @contextmanager
 def control_group(parent: Path | None, memory: int, processes: int) -> Iterator[Path | None]:
-    """Yield a new group whose processes share at most `memory` bytes, and kill them at the end; None without a parent.
+    """Yield a group whose processes share `memory` bytes, and kill them at the end.
 
-    Raises OSError if the group cannot be made or removed.
+    Yield None without a parent. Raises OSError if the group cannot be made or removed.
     """
     if parent is None:
         yield None
@@ -149,36 +141,36 @@ def control_group(parent: Path | None, memory: int, processes: int) -> Iterator[
 class Jail:
     """A runner of programs, each in a new jail. Raises ValueError if no jail can be made."""
 
-    def __init__(self, limits: Limits = NO_LIMITS_CHANGED) -> None:
+    def __init__(self, limits: JailLimits = JailLimits()) -> None:
         command = shutil.which("bwrap")
         if not sys.platform.startswith("linux") or command is None:
             raise ValueError("bubblewrap is not installed")
-        self.limits, self._groups = limits, parent_of_groups()
+        self.limits = limits
         inside = files("dlstep.evaluate").joinpath("_jailed.py").read_text(encoding="utf-8")
         self._command = [command, *arguments(limits), python()[0], "-PsS", "-c", inside]
         self._job = {"files": limits.files, "inodes": limits.inodes, "limits": limits.by_name}
         self._job["filter"] = base64.b64encode(compiled_filter()).decode()
-        for self._groups in dict.fromkeys((parent_of_groups(), None)):  # a group that looks usable may not be
+        for self._groups in dict.fromkeys((parent_of_groups(), None)):  # a group may not be usable
             try:
-                found = self.run(["pass"])
+                verdict = self.run(["pass"])
                 break
             except DlstepError as error:
-                found = str(error)
-        if found != PASSED:
-            raise ValueError(found)
+                verdict = str(error)
+        if verdict != PASSED:
+            raise ValueError(verdict)
 
     def run(self, parts: list[str]) -> str:
-        """Run the parts of a program one after the other in a new jail, and return how the program ended.
+        """Run the parts of a program in a new jail. Return how the program ended.
 
-        The result is `passed`, the name of an exception, `timeout`, or what ended the program. Raises DlstepError if the jail
-        itself fails.
+        The result is `passed`, the name of an exception, `timeout`, or what ended the program.
+        Raises DlstepError if the jail itself fails.
         """
         limits = self.limits
         uid = FIRST_UID + secrets.randbelow(MORE_UIDS) if os.geteuid() == 0 else None
-        with TemporaryFile() as complaint:
+        most = limits.memory + limits.files, limits.processes + OTHER_PROCESSES
+        with TemporaryFile() as errors:
             try:
-                most = limits.memory + limits.files, limits.processes + OTHER_PROCESSES
-                with control_group(self._groups, *most) as group, self._started(group, complaint) as process:
+                with control_group(self._groups, *most) as group, self._started(group, errors) as process:
                     try:
                         if ask(process, self._job | {"uid": uid}, time.monotonic() + START) is not None:
                             raise ValueError("the process is not confined")
@@ -186,23 +178,17 @@ class Jail:
                     finally:
                         process.kill()
             except (OSError, EOFError, ValueError) as error:
-                complaint.seek(0)
-                said = " ".join(complaint.read(LONGEST).decode(errors="replace").split())
-                raise DlstepError(f"bubblewrap makes no jail here: {said or error}") from None
+                errors.seek(0)
+                message = " ".join(errors.read(LONGEST).decode(errors="replace").split())
+                raise DlstepError(f"bubblewrap makes no jail here: {message or error}") from None
 
-    def _started(self, group: Path | None, complaint: IO[bytes]) -> subprocess.Popen[bytes]:
+    def _started(self, group: Path | None, errors: IO[bytes]) -> subprocess.Popen[bytes]:
         """Start the process of a jail in its control group."""
         join = [] if group is None else ["/bin/sh", "-c", 'echo 0 > "$0" && exec "$@"', str(group / "cgroup.procs")]
         process = subprocess.Popen(
-            [*join, *self._command],
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=complaint,
-            env=ENVIRONMENT,
-            cwd="/",
-            start_new_session=True,
-        )
+            [*join, *self._command], bufsize=0, env=ENVIRONMENT, cwd="/", start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+        )  # fmt: skip
         assert process.stdin is not None
         os.set_blocking(process.stdin.fileno(), False)
         return process
@@ -236,40 +222,40 @@ def verdict_of(process: subprocess.Popen[bytes], parts: list[str], seconds: floa
 def ask(process: subprocess.Popen[bytes], question: object, deadline: float) -> object:
     """Send a line to the process in a jail and return its answer.
 
-    Raises TimeoutError at the `deadline` of `time.monotonic`, EOFError if the jail ends, and ValueError if the answer is not a
-    line of JSON or is longer than `LONGEST`.
+    Raises TimeoutError at the `deadline` of `time.monotonic`, EOFError if the jail ends, and
+    ValueError for an answer that is no line of JSON or longer than `LONGEST`.
     """
     assert process.stdin is not None and process.stdout is not None
-    asked, told = process.stdin.fileno(), process.stdout.fileno()
-    unsent, heard = json.dumps(question).encode() + b"\n", b""
+    to_jail, from_jail = process.stdin.fileno(), process.stdout.fileno()
+    unsent, answer = json.dumps(question).encode() + b"\n", b""
     poll = select.poll()
-    poll.register(asked, select.POLLOUT)
-    poll.register(told, select.POLLIN)
-    while not heard.endswith(b"\n"):
+    poll.register(to_jail, select.POLLOUT)
+    poll.register(from_jail, select.POLLIN)
+    while not answer.endswith(b"\n"):
         ready = dict(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
         if not ready:
             raise TimeoutError("the jail did not answer in time")
-        if told in ready:
-            chunk = os.read(told, LONGEST)
-            heard += chunk
+        if from_jail in ready:
+            chunk = os.read(from_jail, LONGEST)
+            answer += chunk
             if not chunk:
                 raise EOFError("the jail ended too early")
-            if len(heard) > LONGEST:
+            if len(answer) > LONGEST:
                 raise ValueError("the report of the jail is too long")
-        if asked in ready:
+        if to_jail in ready:
             try:
-                unsent = unsent[os.write(asked, unsent) :]
+                unsent = unsent[os.write(to_jail, unsent) :]
             except BrokenPipeError:
                 unsent = b""
             if not unsent:
-                poll.unregister(asked)
+                poll.unregister(to_jail)
     try:
-        return json.loads(heard)
+        return json.loads(answer)
     except RecursionError:
         raise ValueError("the report of the jail is nested too deeply") from None
 
 
-def find_jail(limits: Limits = NO_LIMITS_CHANGED) -> Jail:
+def find_jail(limits: JailLimits = JailLimits()) -> Jail:
     """Return a jail. Raises DlstepError with the reason and the remedy if none can be made."""
     try:
         return Jail(limits)

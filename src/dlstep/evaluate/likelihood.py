@@ -1,8 +1,9 @@
-"""Likelihoods of given answers: LLaDA's Monte-Carlo estimate, or exact values if one token is decoded at a time.
+"""Likelihoods of given answers: LLaDA's Monte-Carlo estimate, or exact values token by token.
 
-The estimator masks l of the L tokens of an answer, l uniform in 1..L and each set of l tokens equally likely, and weighs the
-log-probabilities of the masked tokens by L/l. Its mean is a lower bound of the log-likelihood. Source: Nie et al., "Large
-Language Diffusion Models", 2025, arXiv 2502.09992, and the authors' `get_log_likelihood.py` and `eval_llada.py`.
+The estimator masks l of the L tokens of an answer, l uniform in 1..L and each set of l tokens
+equally likely, and weighs the log-probabilities of the masked tokens by L/l. Its mean is a lower
+bound of the log-likelihood. Source: Nie et al., "Large Language Diffusion Models", 2025, arXiv
+2502.09992, and the authors' `get_log_likelihood.py` and `eval_llada.py`.
 """
 
 from dataclasses import dataclass, replace
@@ -14,10 +15,10 @@ from typing import Annotated, NamedTuple, final
 
 from annotated_types import Gt
 
-from ..core import Block, Choice, DlstepError, Event, Request, Rows, Samples, SamplingParams, Sequence, Wants, init
+from ..core import Block, Choice, DlstepError, Event, Request, Samples, SampleSpec, SequenceState, SpanSamples, init
 from ..core.checks import check_ranges
-from ..core.request import Seed
-from ..engine.loader import Engine
+from ..core.request import SamplingParams, Seed
+from ..engine.loader import LoadedEngine
 from ..strategies._canvas import Canvas
 from ..strategies.dual_cache import DualCache
 from ..strategies.multi_bd import MultiBD
@@ -30,15 +31,15 @@ LEAST = 2.0**-126  # smallest normal float32: devices may round smaller probabil
 @final
 @dataclass(frozen=True, slots=True)
 class Given(Choice):
-    """A rule that reports the probabilities of the tokens of `answer` at the masked positions, in one forward pass."""
+    """A rule that reports the probabilities of the tokens of `answer` at the masked positions."""
 
     answer: Ids = ()
     """The tokens of the answer, as many as `max_tokens`."""
 
     @property
-    def wants(self) -> Wants:
-        """Return what the published function reads: probabilities of named ids under the plain softmax of all ids."""
-        return Wants(tempered=False, named=1, all_ids=True)
+    def sample_spec(self) -> SampleSpec:
+        """The probabilities of scored ids under the plain softmax of all ids, as published."""
+        return SampleSpec(tempered=False, scored=1, all_ids=True)
 
     @property
     def grids(self) -> bool:
@@ -50,19 +51,19 @@ class Given(Choice):
         """Return True: on a canvas the answer is one block."""
         return True
 
-    def named(self, block: Block, limit: int, number: int) -> Ids:
+    def scored_ids(self, block: Block, limit: int, number: int) -> Ids:
         """Return the token of the answer at each masked position."""
         first = limit - len(self.answer)
-        return tuple([self.answer[position - first] for position in block.undecided])
+        return tuple([self.answer[position - first] for position in block.masked])
 
-    def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
+    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         """Return all rows."""
-        return list(range(begin, begin + len(block.undecided)))
+        return list(range(begin, begin + len(block.masked)))
 
 
 @dataclass(frozen=True, slots=True)
 class MonteCarlo:
-    """Settings of the estimator: `num` samples in batches of `batch`; each batch spreads its numbers of masks over 1..L."""
+    """Settings of the estimator; each batch of samples has mask counts spread over 1..L."""
 
     num: Annotated[int, Gt(0)] = 128
     batch: Annotated[int, Gt(0)] = 32
@@ -75,9 +76,10 @@ class MonteCarlo:
 
 
 class Likelihood(NamedTuple):
-    """A log-likelihood in nats, and whether greedy decoding, one token at a time, gives the same tokens.
+    """A log-likelihood in nats, and whether `greedy` decoding, token by token, gives the answer.
 
-    `error` is the Monte-Carlo standard error: 0.0 for exact figures, None if there is a single batch.
+    `error` is the Monte-Carlo standard error: 0.0 for exact figures, None if there is a single
+    batch.
     """
 
     value: float
@@ -85,7 +87,7 @@ class Likelihood(NamedTuple):
     greedy: bool
 
 
-class _Asked(NamedTuple):
+class _Query(NamedTuple):
     """One forward pass: the answer to `prompt` with these offsets masked."""
 
     prompt: Ids
@@ -94,7 +96,7 @@ class _Asked(NamedTuple):
 
     @property
     def params(self) -> SamplingParams:
-        """The parameters of a request that samples the masked positions; all other positions are pinned."""
+        """Parameters that sample the masked positions; all other positions are pinned."""
         masked = set(self.masks)
         pinned = tuple([(offset, token) for offset, token in enumerate(self.answer) if offset not in masked])
         options = (("answer", self.answer),)
@@ -107,7 +109,7 @@ class Likelihoods:
     Raises DlstepError, with the remedy, for an engine without a published estimator.
     """
 
-    def __init__(self, engine: Engine, settings: MonteCarlo = MonteCarlo(), *, greedy: bool = True) -> None:
+    def __init__(self, engine: LoadedEngine, settings: MonteCarlo = MonteCarlo(), *, greedy: bool = True) -> None:
         strategy = engine.first.strategy
         self.exact = isinstance(strategy, MultiBD) and strategy.block_size == 1
         if not self.exact and not isinstance(strategy, Canvas):
@@ -125,7 +127,7 @@ class Likelihoods:
     def of(self, pairs: list[tuple[Ids, Ids]]) -> list[Likelihood]:
         """Return the likelihood of each answer, given as (prompt, answer), both not empty.
 
-        Raises DlstepError for a pair that the engine cannot process, such as one that is longer than `max_model_len`.
+        Raises DlstepError for a pair that the engine cannot process, such as a too long one.
         """
         room = self._first.config.max_model_len
         for prompt, answer in pairs:
@@ -136,89 +138,88 @@ class Likelihoods:
         return self._exactly(pairs) if self.exact else self._estimated(pairs)
 
     def _exactly(self, pairs: list[tuple[Ids, Ids]]) -> list[Likelihood]:
-        """Return exact values by the chain rule: each token given those before it. Requests share pages of their prefixes."""
+        """Return exact values by the chain rule. Requests share the pages of their prefixes."""
         places = [(*pair, at) for pair in pairs for at in range(len(pair[1]))]
-        rows = iter(self._rows([_Asked(prompt + answer[:at], (answer[at],), (0,)) for prompt, answer, at in places]))
-        found: list[Likelihood] = []
+        rows = iter(self._rows([_Query(prompt + answer[:at], (answer[at],), (0,)) for prompt, answer, at in places]))
+        likelihoods: list[Likelihood] = []
         for _, answer in pairs:
-            each = [next(rows) for _ in answer]
-            value = sum([log_of(row.named_probabilities[0]) for row in each])
-            found.append(Likelihood(value, 0.0, tuple([row.tokens[0] for row in each]) == answer))
-        return found
+            own = [next(rows) for _ in answer]
+            value = sum([log_of(row.scored_probabilities[0]) for row in own])
+            likelihoods.append(Likelihood(value, 0.0, tuple([row.tokens[0] for row in own]) == answer))
+        return likelihoods
 
     def _estimated(self, pairs: list[tuple[Ids, Ids]]) -> list[Likelihood]:
         """Return means of the weighted samples. Equal masks of an answer are computed once."""
         drawn = [masks_of(len(answer), self._settings, (prompt, answer)) for prompt, answer in pairs]
-        each = [_Asked(*pair, masks) for pair, own in zip(pairs, drawn, strict=True) for masks in own]
-        asked = list(dict.fromkeys(each))
-        rows = dict(zip(asked, self._rows(asked), strict=True))
+        queries = dict.fromkeys(_Query(*pair, masks) for pair, own in zip(pairs, drawn, strict=True) for masks in own)
+        rows = dict(zip(queries, self._rows([*queries]), strict=True))
         greedy = self._greedily(pairs, rows) if self._greedy else [False] * len(pairs)
-        found: list[Likelihood] = []
+        likelihoods: list[Likelihood] = []
         for pair, masks, same in zip(pairs, drawn, greedy, strict=True):
-            logs = {own: sum(map(log_of, rows[_Asked(*pair, own)].named_probabilities)) for own in set(masks)}
-            value, error = estimate(len(pair[1]), masks, logs, self._settings.batch)
-            found.append(Likelihood(value, error, same))
-        return found
+            logs = {own: sum(map(log_of, rows[_Query(*pair, own)].scored_probabilities)) for own in set(masks)}
+            likelihoods.append(Likelihood(*estimate(len(pair[1]), masks, logs, self._settings.batch), same))
+        return likelihoods
 
-    def _greedily(self, pairs: list[tuple[Ids, Ids]], rows: dict[_Asked, Rows]) -> list[bool]:
-        """Return whether greedy decoding, one most certain token at a time, gives the answer; stop at the first difference."""
+    def _greedily(self, pairs: list[tuple[Ids, Ids]], rows: dict[_Query, SpanSamples]) -> list[bool]:
+        """Return whether greedy decoding gives each answer; stop at the first difference."""
         left = {number: tuple(range(len(answer))) for number, (_, answer) in enumerate(pairs)}
         same = [True] * len(pairs)
         while left:
-            asked = {number: _Asked(*pairs[number], masks) for number, masks in left.items()}
-            missing = [query for query in dict.fromkeys(asked.values()) if query not in rows]
+            queries = {number: _Query(*pairs[number], masks) for number, masks in left.items()}
+            missing = [query for query in dict.fromkeys(queries.values()) if query not in rows]
             rows |= dict(zip(missing, self._rows(missing), strict=True))
-            for number, query in asked.items():
-                found, masks = rows[query], query.masks
-                best = max(range(len(masks)), key=found.probabilities.__getitem__)
-                same[number] = found.tokens[best] == query.answer[masks[best]]
+            for number, query in queries.items():
+                samples, masks = rows[query], query.masks
+                best = max(range(len(masks)), key=samples.probabilities.__getitem__)
+                same[number] = samples.tokens[best] == query.answer[masks[best]]
                 left[number] = masks[:best] + masks[best + 1 :] if same[number] else ()
             left = {number: masks for number, masks in left.items() if masks}
         return same
 
-    def _rows(self, asked: list[_Asked]) -> list[Rows]:
-        """Return the rows of each forward pass. Keep twice as many requests live as the engine batches."""
-        found: dict[int, Rows] = {}
+    def _rows(self, queries: list[_Query]) -> list[SpanSamples]:
+        """Return the samples of each pass, with twice as many live requests as fit a batch."""
+        found: dict[int, SpanSamples] = {}
 
         def record(event: Event) -> None:
             if isinstance(event, Samples):
                 self.steps += 1
-                found.update({span.id: rows for span, rows in zip(event.plan.spans, event.rows, strict=True) if span.wanted})
+                found.update({span.id: rows for span, rows in zip(event.plan.spans, event.rows, strict=True) if span.sampled})
 
         decode = self._engine.decode(self._first, record=record)
-        waiting, live = iter(enumerate(asked)), 0
+        waiting, live = iter(enumerate(queries)), 0
         try:
-            while live or len(found) < len(asked):
+            while live or len(found) < len(queries):
                 for number, query in islice(waiting, max(0, 2 * self._first.config.max_num_reqs - live)):
                     decode.add(Request(number, query.prompt, query.params))
                     live += 1
                 for update in decode.step():
-                    if update.ending is not None:
+                    if update.finish_info is not None:
                         live -= 1
-                        if update.ending.reason in ("rejected", "error"):
-                            shown = asked[update.id].answer[:8]
-                            raise DlstepError(f"the likelihood of {shown}... cannot be computed: {update.ending.error}")
+                        if update.finish_info.reason in ("rejected", "error"):
+                            shown = queries[update.id].answer[:8]
+                            raise DlstepError(f"the likelihood of {shown}... cannot be computed: {update.finish_info.error}")
         finally:
             decode.close()
-        return [found[number] for number in range(len(asked))]
+        return [found[number] for number in range(len(queries))]
 
 
 def masks_of(length: int, settings: MonteCarlo, pair: object) -> list[Masks]:
-    """Return the masked offsets of each sample. In a batch, the numbers of masks are evenly spaced from a random first number.
+    """Return the masked offsets of each sample; mask counts of a batch are evenly spaced.
 
-    The masks depend on the seed, the prompt and the answer, not on other requests. Numbers of masks are uniform, as in the
-    paper. The released code rounds halves to even numbers, so it draws even numbers up to three times as often.
+    The masks depend on the seed, the prompt and the answer, not on other requests. Mask counts are
+    uniform, as in the paper. The released code rounds halves to even numbers, so it draws even
+    numbers up to three times as often.
     """
-    random, found = Random(f"{settings.seed} {pair}"), list[Masks]()
+    random, masks = Random(f"{settings.seed} {pair}"), list[Masks]()
     for _ in range(settings.num // settings.batch):
         first = random.random() * length
         counts = [int(first + number * length / settings.batch) % length + 1 for number in range(settings.batch)]
-        found += [tuple(sorted(random.sample(range(length), count))) for count in counts]
-    return found
+        masks += [tuple(sorted(random.sample(range(length), count))) for count in counts]
+    return masks
 
 
 def estimate(length: int, masks: list[Masks], logs: dict[Masks, float], batch: int) -> tuple[float, float | None]:
-    """Return the estimate and its standard error, computed between batches, because the samples of a batch are dependent.
+    """Return the estimate and its standard error between batches, whose samples are dependent.
 
     `logs` holds, for each set of masks, the sum of the log-probabilities of the masked tokens.
     """
@@ -228,5 +229,5 @@ def estimate(length: int, masks: list[Masks], logs: dict[Masks, float], batch: i
 
 
 def log_of(probability: float) -> float:
-    """Return the logarithm of a float32 probability, at least that of the smallest normal number (-87.3)."""
+    """Return the logarithm of a float32 probability, at least that of the smallest normal one."""
     return log(max(probability, LEAST))

@@ -1,7 +1,6 @@
-"""Tokens per second of each set of options at several loads, and the buffer policy derived from
-them."""
+"""Tokens per second of sets of options at several loads, and the buffer policy for them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence as Items
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, pairwise
 from math import hypot
@@ -11,8 +10,8 @@ from typing import Any
 
 from ..core.options import StrategyOptions
 from ..engine.buffer_policy import MOST
-from ..engine.loader import Engine
-from .crews import Answering
+from ..engine.loader import LoadedEngine
+from .answerer_pool import Answering
 from .items import Item
 from .metrics import Answers
 
@@ -25,7 +24,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Tokens per second of a set of options while `live` requests are decoded: the median of `each`, measured in turns."""
+    """Tokens per second of a set of options with `live` requests: the median of `each`."""
 
     options: StrategyOptions
     live: int
@@ -38,20 +37,24 @@ class Rate:
 
     @property
     def noise(self) -> float:
-        """The standard deviation of one measurement, estimated from the median distance to the median."""
+        """The standard deviation of one measurement, from the median distance to the median."""
         middle = self.tokens_per_second
         return NOISE * median(abs(each - middle) for each in self.each)
 
     def is_as_fast_as(self, other: "Rate") -> bool:
-        """Return whether this rate is below `other` by at most the standard error of the difference of two medians."""
+        """Return whether this rate is not below `other` by more than a standard error."""
         error = MEDIAN * hypot(self.noise / len(self.each) ** 0.5, other.noise / len(other.each) ** 0.5)
         return self.tokens_per_second >= other.tokens_per_second - error
 
 
 def rates(
-    engine: Engine, items: Mapping[StrategyOptions, Items[Item]], loads: Items[int], repeats: int, show: Callable[[int], None]
+    engine: LoadedEngine,
+    items: Mapping[StrategyOptions, Sequence[Item]],
+    loads: Sequence[int],
+    repeats: int,
+    show: Callable[[int], None],
 ) -> list[Rate]:
-    """Return the rate of each set of options at each load. `show` is called with the number of measurements so far.
+    """Return the rate of each set at each load; `show` gets the number of measurements so far.
 
     Sets are measured in turns, after a first turn that decodes each set once and is not measured.
     """
@@ -66,10 +69,12 @@ def rates(
     return [Rate(options, live, tuple(each)) for (live, options), each in found.items()]
 
 
-def measured(engine: Engine, items: Items[Item], live: int, places: Iterator[int], clock: Clock = perf_counter) -> float:
-    """Return tokens per second while `live` requests are decoded; each request that ends is replaced by another.
+def measured(
+    engine: LoadedEngine, items: Sequence[Item], live: int, places: Iterator[int], clock: Clock = perf_counter
+) -> float:
+    """Return tokens per second with `live` requests; a request that ends is replaced.
 
-    The first answers are not counted, since their requests begin together. Requests left at the end are decoded, not counted.
+    The first answers are not counted, since their requests begin together; nor are the last ones.
     """
     answering, waiting = Answering(engine), cycle(items)
     wanted = max(LEAST, ROUNDS * live)
@@ -87,10 +92,10 @@ def measured(engine: Engine, items: Items[Item], live: int, places: Iterator[int
     return tokens / took if took > 0 else 0.0
 
 
-def chosen_at(found: Items[Rate], answers: Mapping[StrategyOptions, Answers], at_least: float) -> dict[int, Rate]:
-    """Return, for each load, the fastest set of options whose accuracy is at least the share `at_least` of the best accuracy.
+def chosen_at(found: Sequence[Rate], answers: Mapping[StrategyOptions, Answers], at_least: float) -> dict[int, Rate]:
+    """Return the fastest set at each load that has `at_least` this share of the best accuracy.
 
-    If several sets are as fast as the fastest within the noise, the first is chosen.
+    Of sets that are as fast as the fastest within the noise, the first is chosen.
     """
     best = max(sums.accuracy for sums in answers.values())
     good = [rate for rate in found if answers[rate.options].accuracy >= at_least * best]
@@ -103,7 +108,7 @@ def chosen_at(found: Items[Rate], answers: Mapping[StrategyOptions, Answers], at
 
 
 def policy_rows(chosen: Mapping[int, Rate]) -> list[dict[str, Any]]:
-    """Return the table for `buffer_policy`: each number of requests gets the options of the load with the nearest ratio."""
+    """Return the table for `buffer_policy`: options of the load with the nearest ratio."""
     rungs = sorted(chosen.items())
     rows: list[dict[str, Any]] = []
     for (live, rate), (above, other) in pairwise(rungs):

@@ -1,7 +1,8 @@
-"""Comparison of mathematical answers by the two metrics of lm_eval's minerva_math500, in a separate process.
+"""Comparison of mathematical answers by the two metrics of lm_eval's minerva_math500.
 
-An answer can hang the libraries or exhaust memory, so this process kills the other one if a comparison takes too long. The
-time limits of lm_eval only interrupt Python code, not a single operation such as a huge power.
+An answer can hang the libraries or exhaust memory, so a separate process compares answers and is
+killed if a comparison takes too long. The time limits of lm_eval only interrupt Python code, not a
+single operation such as a huge power.
 """
 
 import logging
@@ -23,7 +24,8 @@ LONGEST = 10_000  # characters at the end of an answer that are read
 MEMORY = 2 << 30  # bytes
 LONGEST_READ = 200  # characters of what was read
 FINAL = re.compile(r"Final Answer: The final answer is(.*?). I hope it is correct.")
-# The normal form of an answer: appendix D of arXiv 2206.14858, with the corrections of lm_eval 0.4.13.
+# The normal form of an answer: appendix D of arXiv 2206.14858, with the corrections of lm_eval
+# 0.4.13.
 SUBSTITUTIONS = (
     ("an ", ""), ("a ", ""), (".$", "$"), ("\\$", ""), (r"\ ", ""), (" ", ""), ("mbox", "text"), (",\\text{and}", ","),
     ("\\text{and}", ","), ("\\text{m}", "\\text{}"),
@@ -35,36 +37,34 @@ REMOVED = (
     r"^\circ", r"^{\circ}", r"\;", r",\!", "{,}", '"', "\\dots",
 )  # fmt: skip
 REWRITTEN = (
-    (r"(.*?)(\$)(.*?)(\$)(.*)", "$\\3$"),
-    (r"(\\text\{)(.*?)(\})", "\\2"),
-    (r"(\\textbf\{)(.*?)(\})", "\\2"),
-    (r"(\\overline\{)(.*?)(\})", "\\2"),
-    (r"(\\boxed\{)(.*)(\})", "\\2"),
-    (r"(frac)([^{])(.)", "frac{\\2}{\\3}"),
-    (r"(sqrt)(\[[^\]]*\])(\w)", "\\1\\2{\\3}"),
-    (r"(sqrt)(?!\[)([^{])", "sqrt{\\2}"),
-)
+    (r"(.*?)(\$)(.*?)(\$)(.*)", "$\\3$"), (r"(\\text\{)(.*?)(\})", "\\2"), (r"(\\textbf\{)(.*?)(\})", "\\2"),
+    (r"(\\overline\{)(.*?)(\})", "\\2"), (r"(\\boxed\{)(.*)(\})", "\\2"), (r"(frac)([^{])(.)", "frac{\\2}{\\3}"),
+    (r"(sqrt)(\[[^\]]*\])(\w)", "\\1\\2{\\3}"), (r"(sqrt)(?!\[)([^{])", "sqrt{\\2}"),
+)  # fmt: skip
+
+
+def installed(name: str) -> str:
+    """Return the version of a distribution, empty if it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
 
 
 class Maths:
-    """A process that compares answers. It starts with the first comparison, and again after a comparison that ended it.
+    """A process that compares answers, started on demand and again after it was killed.
 
     Threads may share it. Raises ValueError if the libraries of lm_eval's rules are not installed.
     """
 
     def __init__(self, seconds: float = 10.0) -> None:
-        try:
-            known = version("math-verify") and version("antlr4-python3-runtime").startswith("4.11")
-        except PackageNotFoundError:
-            known = False
-        if not known:
+        if not (installed("math-verify") and installed("antlr4-python3-runtime").startswith("4.11")):
             raise ValueError("task math500 needs math-verify and antlr4-python3-runtime 4.11: pip install 'dlstep[eval]'")
-        self.seconds = seconds
-        self._lock = Lock()
+        self.seconds, self._lock = seconds, Lock()
         self._worker: Worker | None = None
 
     def equal(self, rule: str, gold: str, text: str) -> tuple[bool, str, str]:
-        """Return whether a text contains the expected answer, what was extracted, and a note if nothing could be compared.
+        """Return whether a text contains the answer, what was extracted, and a note on failure.
 
         `rule` is a metric of lm_eval's minerva_math500: `math_verify` or `exact_match`.
         """
@@ -88,7 +88,7 @@ class Maths:
 
 
 def _started() -> Worker:
-    """Return a new worker that has loaded its libraries. Raises ValueError if that fails `STARTS` times."""
+    """Return a worker that has loaded its libraries. Raises ValueError after `STARTS` attempts."""
     reasons: list[str] = []
     while len(reasons) < STARTS:
         worker = Worker(answer_jobs, name="math-verify")
@@ -110,15 +110,15 @@ def _compared(worker: Worker, rule: str, gold: str, text: str, seconds: float) -
 
 
 def answer_jobs(connection: Connection) -> None:
-    """Compare answers in the worker until the connection closes, and discard what libraries print."""
+    """Compare answers until the connection closes, and discard what libraries print."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for file in (1, 2):
         os.dup2(nowhere, file)
     logging.disable(logging.CRITICAL)
-    if find_spec("resource") is not None:  # limit memory, so that a huge formula raises an error; Windows has no such limit
+    if find_spec("resource") is not None:  # a huge formula must raise an error; not on Windows
         import resource
 
-        statm = Path("/proc/self/statm")  # this process also uses the memory of what the parent's script imported
+        statm = Path("/proc/self/statm")  # the memory of what the parent's script imported counts
         begun = int(statm.read_text().split()[0]) * resource.getpagesize() if statm.exists() else 0
         resource.setrlimit(resource.RLIMIT_AS, (begun + MEMORY, begun + MEMORY))
     with suppress(EOFError):
@@ -148,7 +148,7 @@ def normal(answer: str) -> str:
 
 
 def exact_match(gold: str, text: str) -> tuple[bool, str]:
-    """Return whether the answer in the sentence that Minerva's prompts ask for is the expected one, and this answer."""
+    """Return whether the answer in the sentence of Minerva's prompts is right, and the answer."""
     found = FINAL.search(f"{text}I hope it is correct.")
     if found is None:
         return False, ""
@@ -163,15 +163,15 @@ def exact_match(gold: str, text: str) -> tuple[bool, str]:
         return bool(simplify(formulas[0] - formulas[1]) == 0), read
     except MemoryError:
         raise
-    except Exception:  # noqa: BLE001 - the boundary to sympy, which may raise any exception: lm_eval scores 0 then, too
+    except Exception:  # noqa: BLE001 - sympy may raise any exception: lm_eval scores 0 then, too
         return False, read
 
 
 def math_verify(gold: str, text: str) -> tuple[bool, str]:
-    """Return whether math-verify extracts the expected answer from the text, and what it extracts."""
+    """Return whether math-verify extracts the expected answer, and what it extracts."""
     from math_verify import parse, verify
 
-    no_limit: Any = None  # see above
+    no_limit: Any = None  # this process is killed instead
     expected, read = (parse(each, parsing_timeout=no_limit) for each in (f"\\boxed{{{gold}}}", text))
     return bool(read) and bool(verify(expected, read, timeout_seconds=no_limit)), str(read[-1]) if read else ""
 

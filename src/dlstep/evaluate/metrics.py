@@ -1,10 +1,7 @@
-"""Figures of a run, computed from sums, and frontiers of accuracy against speed.
-
-A ratio divides one sum by another; ratios are never added or averaged.
-"""
+"""Figures of a run, computed from sums (ratios are never averaged), and frontiers."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence as Items
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from operator import attrgetter
@@ -16,7 +13,7 @@ from ..core.options import StrategyOptions
 LEVEL = 0.05  # level of all intervals and tests
 FAILURES = ("rejected", "error", "abort")  # reasons why an answer ended that make it a failure
 Z = NormalDist().inv_cdf(1 - LEVEL / 2)
-Pair = tuple[Mapping[str, Any], Mapping[str, Any]]  # an answer's lines in `answers.jsonl` and in `beside.jsonl`
+Pair = tuple[Mapping[str, Any], Mapping[str, Any]]  # lines of `answers.jsonl` and `beside.jsonl`
 
 
 class Sums:
@@ -39,10 +36,11 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Answers(Sums):
-    """Sums over answers: their number, the number of rejected or failed ones, scores, decoded tokens and forward passes.
+    """Sums over answers: counts, scores, decoded tokens and forward passes.
 
-    `forwards` are all forward passes that included the answer, `steps` those that sampled a position of it. `computed` are the
-    rows computed for the answer, `wasted` those that had been computed before. The rest are squares, for standard errors.
+    `forwards` are all forward passes that included the answer, `steps` those that sampled a
+    position of it. `computed` are the rows computed for the answer, `wasted` those that had been
+    computed before. The rest are squares, for standard errors.
     """
 
     count: int = 0
@@ -59,7 +57,7 @@ class Answers(Sums):
 
     @classmethod
     def of(cls, row: Mapping[str, Any], beside: Mapping[str, Any]) -> "Answers":
-        """Return the sums of one answer, from its lines in `answers.jsonl` and in `beside.jsonl`."""
+        """Return the sums of one answer, from its two lines."""
         costs = {name: beside[name] for name in ("forwards", "computed", "wasted")}
         return cls.counted(score=row["score"], tokens=len(row["tokens"]), steps=row["steps"], finish=row["finish"], **costs)
 
@@ -110,11 +108,12 @@ class Answers(Sums):
 
 
 @dataclass(frozen=True, slots=True)
-class Work(Sums):
-    """Sums over forward passes of an engine: `rows` computed for requests, additional `padding` rows, and `seconds`.
+class ForwardSums(Sums):
+    """Sums over forward passes of an engine: rows of requests, `padding` rows, and seconds.
 
-    A forward pass has a span for each of its requests. `sampling` counts the forward passes that sampled, `decode_seconds` is
-    the time of the steps with such a forward pass; `wall_seconds` is the time from the first request to the last answer.
+    A forward pass has a span for each of its requests. `sampling` counts the passes that sampled,
+    `decode_seconds` is the time of their steps; `wall_seconds` is the time from the first request
+    to the last answer.
     """
 
     forwards: int = 0
@@ -127,16 +126,6 @@ class Work(Sums):
     decode_seconds: float = 0.0
     wall_seconds: float = 0.0
 
-    @property
-    def batch(self) -> float:
-        """Requests per forward pass."""
-        return ratio(self.spans, self.forwards)
-
-    @property
-    def padding_share(self) -> float:
-        """Padding rows / all rows."""
-        return ratio(self.padding, self.padding + self.rows)
-
 
 def ratio(over: float, under: float) -> float:
     """Return the ratio of two sums; 0 if the denominator is 0."""
@@ -144,14 +133,14 @@ def ratio(over: float, under: float) -> float:
 
 
 def spread(squares: float, total: float, count: int) -> float:
-    """Return the standard error of a mean, from the sum of squares, the sum and the number of values."""
+    """Return the standard error of a mean from sum of squares, sum and number of values."""
     if count < 2:
         return 0.0
     return math.sqrt(max(0.0, squares - total * total / count) / (count - 1) / count)
 
 
 def wilson(right: float, count: int) -> tuple[float, float]:
-    """Return the score interval of the share `right` / `count`; from 0 to 1 if `count` is 0 (Wilson, 1927)."""
+    """Return the score interval of the share `right` / `count` (Wilson, 1927)."""
     if not count:
         return 0.0, 1.0
     share, weight = right / count, Z * Z / count
@@ -160,7 +149,7 @@ def wilson(right: float, count: int) -> tuple[float, float]:
     return max(0.0, middle - half) if right else 0.0, min(1.0, middle + half) if right < count else 1.0
 
 
-LARGEST_FALL = 5.0  # in points of accuracy, below the slowest point: points that lie lower do not count for the AUP
+LARGEST_FALL = 5.0  # in points of accuracy, below the slowest point: lower points do not count
 FALL_WEIGHT = 3.0  # the exponent of the AUP's weights
 
 
@@ -182,14 +171,14 @@ class Point:
         return self.sums.tokens_per_forward
 
     def beats(self, other: "Point", margin: float = 0.0) -> bool:
-        """Return whether this point is at least as fast, more accurate by at least `margin`, and not equal in both."""
+        """Return whether this point is no slower and more accurate by `margin`, not equal."""
         if self.speed < other.speed or self.accuracy < other.accuracy + margin:
             return False
         return self.speed > other.speed or self.accuracy > other.accuracy
 
 
 def frontier(points: Iterable[Point]) -> list[Point]:
-    """Return the points that no other point beats, the slowest first; of points with equal figures, only the first."""
+    """Return the points that no other point beats, the slowest first; of equal ones the first."""
     kept: list[Point] = []
     for point in sorted(points, key=lambda point: (-point.speed, -point.accuracy)):
         if not kept or point.accuracy > kept[-1].accuracy:
@@ -198,7 +187,7 @@ def frontier(points: Iterable[Point]) -> list[Point]:
 
 
 def hypervolume(points: Iterable[Point], *, speed: float = 0.0, accuracy: float = 0.0) -> float:
-    """Return the area between the frontier and a reference point; points that do not exceed it in both do not count."""
+    """Return the area between the frontier and a reference point that points must exceed."""
     area, before = 0.0, speed
     for point in frontier(points):
         if point.speed > before and point.accuracy > accuracy:
@@ -208,12 +197,14 @@ def hypervolume(points: Iterable[Point], *, speed: float = 0.0, accuracy: float 
 
 
 def aup(points: Iterable[Point], best: float) -> float:
-    """Return the accuracy under parallelism of a curve, in tokens per forward pass times points of accuracy.
+    """Return the accuracy under parallelism, in tokens per forward pass times points of accuracy.
 
-    `best` is the highest accuracy, from 0 to 1, of all compared curves; report it together with the figure. Points are sorted
-    by speed, and each accuracy y, in points, has the weight W(y) = min(exp(-3 (1 - y / best)), 1). The first rectangle counts
-    in full; points more than 5 points of accuracy below the slowest point do not count. Of points with equal speed the most
-    accurate one counts, which the source leaves open. Source: d3LLM, 2026, arXiv 2601.07568, and its published code.
+    `best` is the highest accuracy, from 0 to 1, of all compared curves; report it together with the
+    figure. Points are sorted by speed, and each accuracy y, in points, has the weight W(y) =
+    min(exp(-3 (1 - y / best)), 1). The first rectangle counts in full; points more than 5 points of
+    accuracy below the slowest point do not count. Of points with equal speed the most accurate one
+    counts, which the source leaves open. Source: d3LLM, 2026, arXiv 2601.07568, and its published
+    code.
     """
     heights: dict[float, float] = {}
     for point in sorted(points, key=attrgetter("speed", "accuracy")):
@@ -232,8 +223,8 @@ def aup(points: Iterable[Point], best: float) -> float:
     return total
 
 
-def knee(points: Items[Point]) -> Point:
-    """Return the point of a frontier farthest above the line between its ends; the most accurate one if none lies above it."""
+def knee(points: Sequence[Point]) -> Point:
+    """Return the point of a frontier farthest above the line between its ends, or the first one."""
     first, last = points[0], points[-1]
     width, fall = last.speed - first.speed, first.accuracy - last.accuracy
     if width <= 0 or fall <= 0:

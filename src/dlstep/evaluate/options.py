@@ -28,37 +28,44 @@ class EvalOptions:
     tasks: tuple[str, ...] = ("shells",)
     """Tasks, as [gsm8k,math500]: shells, gsm8k, math500, humaneval, mbpp, questions."""
     data: str | None = None
-    """Folder with GSM8K.json, MATH500.json, HumanEval.json and MBPP_sanitized.json; shells needs none."""
+    """Folder with GSM8K.json, MATH500.json, HumanEval.json and MBPP_sanitized.json; shells needs
+    none."""
     questions: str | None = None
-    """File of the task questions: lines of JSON, or a list, with a `prompt` and an `answer` each."""
+    """File of the task questions: lines of JSON, or a list, with a `prompt` and an `answer`
+    each."""
     out: str = "dlstep-eval"
     """Folder of the results; an interrupted run resumes there."""
     dataset_limit: Annotated[int, Ge(1)] | None = None
-    """Maximum number of problems of each task, from the first on; null: all of them, 500 for shells."""
+    """Maximum number of problems of each task, from the first on; null: all of them, 500 for
+    shells."""
     problem_seed: int = 0
     """Seed that draws the problems of shells."""
     chat: bool = False
-    """Ask in conversations, with the model's chat template, instead of giving a text to continue."""
+    """Ask in conversations, with the model's chat template, instead of giving a text to
+    continue."""
     prompts: Prompts = "lm_eval"
-    """lm_eval: the prompts, stop texts and answer lengths of lm_eval 0.4; dlstep: this package's own."""
+    """lm_eval: the prompts, stop texts and answer lengths of lm_eval 0.4; dlstep: this package's
+    own."""
     shots: Annotated[int, Ge(0)] | None = None
-    """Worked examples before each question; null: as many as lm_eval's task has (gsm8k 5, math500 4, humaneval 0, mbpp 3), and
-    0 for shells, questions and the prompts of dlstep."""
+    """Worked examples before each question; null: as many as lm_eval's task has (gsm8k 5, math500
+    4, humaneval 0, mbpp 3), and 0 for shells, questions and the prompts of dlstep."""
     run_code: bool = False
-    """Run the programs of humaneval and mbpp, in a jail; otherwise they are stored but not run, and count as wrong."""
+    """Run the programs of humaneval and mbpp, in a jail; otherwise they are stored but not run, and
+    count as wrong."""
     code_seconds: Annotated[float, Interval(gt=0.0, le=3600.0)] = 10.0
     """Seconds that a program may run."""
     workers: Annotated[int, Interval(ge=1, le=64)] = 1
-    """Processes that decode, each with a separate copy of the network; if there are several CUDA devices, each process uses
-    one."""
+    """Processes that decode, each with a separate copy of the network; if there are several CUDA
+    devices, each process uses one."""
     worker_timeout: Annotated[float, Interval(gt=0.0, le=1e6)] = 300.0
-    """With several workers: seconds without a heartbeat from a worker, or for one forward pass, after which the run kills that
-    worker and the other workers answer its problems."""
+    """With several workers: seconds without a heartbeat from a worker, or for one forward pass,
+    after which the run kills that worker and the other workers answer its problems."""
     grid: tuple[StrategyOptions, ...] = ((),)
-    """Options of the strategy to try, as '{"accept_threshold": [0.5, 0.9]}'; every combination answers every problem."""
+    """Options of the strategy to try, as '{"accept_threshold": [0.5, 0.9]}'; every combination
+    answers every problem."""
     max_tokens: Annotated[int, Ge(1)] | None = None
-    """Maximum number of tokens of an answer; null: 64 for shells, 256 for questions, and the limit of the prompts for the
-    others."""
+    """Maximum number of tokens of an answer; null: 64 for shells, 256 for questions, and the limit
+    of the prompts for the others."""
     temperature: float = 0.0
     """0 samples the most probable token; higher values flatten the distribution."""
     top_k: int = 0
@@ -111,7 +118,7 @@ class EvalOptions:
         return self.form(task).shots if self.shots is None else self.shots
 
     def params(self, task: str, options: StrategyOptions) -> SamplingParams:
-        """Return the sampling parameters of an answer of `task` with these options of the strategy."""
+        """Return the sampling parameters of an answer of `task` with these options."""
         form = self.form(task)
         return SamplingParams(
             max_tokens=self.max_tokens or form.max_tokens,
@@ -121,13 +128,14 @@ class EvalOptions:
         )
 
 
-def refused(config: Config, strategy: Strategy, params: SamplingParams) -> str:
-    """Return why no request with these parameters can be answered, however short; empty if one can."""
-    return refusal(config, strategy, probe(config.spec, params)).removeprefix("request 0: ")
+def refused(config: Config, strategy: Strategy, params: SamplingParams) -> str | None:
+    """Return why no request with these parameters can be answered, or None."""
+    why = refusal(config, strategy, probe(config.spec, params))
+    return why and why.removeprefix("request 0: ")
 
 
 def options_from(given: Mapping[str, Any]) -> EvalOptions:
-    """Return the options of a file or a command line. A single value need not be in a list, and `grid` is read by `grid_of`."""
+    """Return the options of a file or command line; a single value need not be in a list."""
     values = {**given, "grid": grid_of(given.get("grid"))}
     for name in ("tasks", "stop", "stop_token_ids"):
         values[name] = tuple(given[name]) if isinstance(given[name], list | tuple) else (given[name],)
@@ -135,7 +143,7 @@ def options_from(given: Mapping[str, Any]) -> EvalOptions:
 
 
 def grid_of(given: object) -> tuple[StrategyOptions, ...]:
-    """Return every combination of the values in a mapping of options; a single value need not be in a list.
+    """Return every combination of the values in a mapping; a single value need no list.
 
     Raises ValueError if `given` is not such a mapping, and for too many combinations.
     """

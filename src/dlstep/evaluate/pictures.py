@@ -1,6 +1,6 @@
-"""Plots of comparisons: accuracy, with intervals, against tokens per forward, with standard errors. Needs matplotlib."""
+"""Plots of comparisons: accuracy against tokens per forward pass, with errors; needs matplotlib."""
 
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 from importlib.util import find_spec
 from io import StringIO
 from itertools import cycle
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.checks import short
 from ..text.words import clipped, counted, printable
-from .comparing import Curve, Row, curves_of, label_of, value_of
+from .comparing import ComparisonRow, Curve, curves_of, label_of, value_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f7f7f")
 MARKERS = "osD^vP"
 OTHERS, FAINT = "#a0a0a0", "#d0d0d0"
-MOST_NAMED = 8  # up to so many curves each have a colour, even if they have no point on the frontier
+MOST_NAMED = 8  # up to so many curves each have a colour, also without a point on the frontier
 TICKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 FRONTIER = 0.25  # opacity of its line
 LABEL = 52  # maximum number of characters
 
 
 def check_plot(option: str = "--plot", path: Path | None = None) -> None:
-    """Raise ValueError if no plot can be drawn into the file at `path`. Call this before a long measurement."""
+    """Raise ValueError if no plot can be drawn into `path`. Call this before a measurement."""
     if find_spec("matplotlib") is None:
         raise ValueError(f"{option} needs matplotlib: pip install 'dlstep[notebook]'")
     if path is None:
@@ -39,8 +39,8 @@ def check_plot(option: str = "--plot", path: Path | None = None) -> None:
         raise ValueError(f"{option} {short(str(path))} is in no folder that exists")
 
 
-def tasks_figure(rows: Items[Row]) -> "Figure":
-    """Return a figure with a frame for each task: a line with errors for each entry, and the frontier over all entries.
+def tasks_figure(rows: Sequence[ComparisonRow]) -> "Figure":
+    """Return a figure with a frame per task: a line per entry, and the frontier of all.
 
     If there are many entries, only those with a point on a frontier have a colour.
     """
@@ -62,10 +62,11 @@ def tasks_figure(rows: Items[Row]) -> "Figure":
     return figure
 
 
-def rules_figure(rows: Items[Row]) -> "Figure":
-    """Return a figure with a frame for each task and rule: a line with errors for each strategy, and other rules in grey.
+def rules_figure(rows: Sequence[ComparisonRow]) -> "Figure":
+    """Return a figure with a frame per task and rule: a line per strategy, other rules in grey.
 
-    The hollow end of a line is the first value of the rule's option. Each strategy without rules has a separate frame.
+    The hollow end of a line is the first value of the rule's option. Each strategy without rules
+    has a separate frame.
     """
     tasks = curves_of(rows)
     names = [(task, name) for task, curves in tasks.items() for name in dict.fromkeys(map(_frame, curves))]
@@ -90,12 +91,12 @@ def rules_figure(rows: Items[Row]) -> "Figure":
 
 
 def _frames(
-    rows: Items[Row], count: int, most: int, size: tuple[float, float], *, share: bool = False
+    rows: Sequence[ComparisonRow], count: int, most: int, size: tuple[float, float], *, share: bool = False
 ) -> tuple["Figure", list[Any]]:
-    """Return a figure with `count` frames, at most so many in a line, each of a size in inches.
+    """Return a figure with `count` frames of `size` inches, at most `most` in a line.
 
-    With `share`, the frames have the same axes, and room is left for titles. The axis of tokens per forward is logarithmic if
-    all values are positive.
+    With `share`, the frames have the same axes, and room is left for titles. The axis of tokens per
+    forward pass is logarithmic if all values are positive.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
@@ -123,7 +124,7 @@ def _frame(curve: Curve) -> str:
 
 
 def _draw(axes: Any, curve: Curve, style: tuple[str, str] | None, *, hollow: bool = False) -> None:
-    """Draw a line with 95 % intervals and standard errors, grey without a `style`, with a `hollow` first point if asked."""
+    """Draw a line with errors, grey without a `style`, with a `hollow` first point if requested."""
     speed, right = zip(*map(_place, curve.rows), strict=True)
     bounds = [row.accuracy_low for row in curve.rows], [row.accuracy_high for row in curve.rows]
     errors = {
@@ -140,7 +141,7 @@ def _draw(axes: Any, curve: Curve, style: tuple[str, str] | None, *, hollow: boo
         axes.plot(speed[:1], right[:1], color=colour, marker=marker, markersize=size, markerfacecolor=face, zorder=4)
 
 
-def _place(row: Row) -> tuple[float, float]:
+def _place(row: ComparisonRow) -> tuple[float, float]:
     """Return the coordinates of a row in a plot."""
     return row.tokens_per_forward, 100 * row.accuracy
 
@@ -155,8 +156,7 @@ def _legend(figure: "Figure", styles: dict[str, tuple[str, str]], special: dict[
     from matplotlib.lines import Line2D
 
     handles = [
-        Line2D([], [], color=colour, marker=marker, markersize=4, label=_plain(name))
-        for name, (colour, marker) in styles.items()
+        Line2D([], [], color=colour, marker=mark, markersize=4, label=_plain(name)) for name, (colour, mark) in styles.items()
     ]
     handles.append(Line2D([], [], **special))
     if others:
@@ -169,7 +169,7 @@ def save(figure: "Figure", path: Path) -> None:
     figure.savefig(path, dpi=110, pil_kwargs={"optimize": True} if path.suffix == ".png" else None)
 
 
-def svg(rows: Items[Row], *, dark: bool) -> str:
+def svg(rows: Sequence[ComparisonRow], *, dark: bool) -> str:
     """Return the frontiers as SVG for a light or a dark page."""
     import matplotlib as mpl
     from matplotlib.style import library

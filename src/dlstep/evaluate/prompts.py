@@ -1,8 +1,8 @@
-"""Prompts of the built-in tasks, as text or as a conversation: those of lm_eval 0.4, byte for byte, or this package's own.
+"""Prompts of the built-in tasks: those of lm_eval 0.4, byte for byte, or this package's own.
 
-As text, the forms of `lm_eval` are those of its tasks gsm8k, minerva_math500, humaneval and mbpp. In conversations they are
-those of gsm8k, minerva_math500, humaneval_instruct and mbpp_instruct with `--apply_chat_template`, each worked example a pair
-of turns.
+As text, the forms of `lm_eval` are those of its tasks gsm8k, minerva_math500, humaneval and mbpp.
+In conversations they are those of gsm8k, minerva_math500, humaneval_instruct and mbpp_instruct with
+`--apply_chat_template`, each worked example a pair of turns.
 """
 
 from dataclasses import dataclass
@@ -43,25 +43,20 @@ class Form:
     shots: int = 0
 
 
-def read_forms() -> dict[tuple[str, str, bool], Form]:
-    """Return the forms of `forms.yaml` by prompts, task, and whether they are for conversations."""
-    listed: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("forms.yaml").read_text(encoding="utf-8"))
-    return {
-        (prompts, task, kind == "chat"): Form(**{**form, "stop": tuple(form.get("stop", ()))})
-        for prompts, tasks in listed.items()
-        for task, kinds in tasks.items()
-        for kind, form in kinds.items()
-    }
-
-
-FORMS = read_forms()
+LISTED: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("forms.yaml").read_text(encoding="utf-8"))
+# By prompts, task, and whether the form is for conversations.
+FORMS = {
+    (prompts, task, kind == "chat"): Form(**{**form, "stop": tuple(form.get("stop", ()))})
+    for prompts, tasks in LISTED.items() for task, kinds in tasks.items() for kind, form in kinds.items()
+}  # fmt: skip
 
 
 def fields_of(document: Document) -> dict[str, str]:
     """Return the texts of a document that a form may contain.
 
-    `asserts` are the first tests of a problem of mbpp, without its imports, `described` is its question with the first one,
-    and `commented` the same as the lines of a comment. `steps` and `result` are a worked answer of gsm8k.
+    `asserts` are the first tests of a problem of mbpp, without its imports, `described` is its
+    question with the first one, and `commented` the same as the lines of a comment. `steps` and
+    `result` are a worked answer of gsm8k.
     """
     asserts = [test for test in document.tests if test.startswith("assert")]
     described = "\n".join([document.question, "".join(asserts[:1])])
@@ -80,7 +75,7 @@ def text_prompt(form: Form, document: Document) -> str:
 
 
 def conversation(form: Form, document: Document) -> tuple[Message, ...]:
-    """Return the prompt as a conversation: worked examples are earlier turns, and a prefix is the turn to continue."""
+    """Return the prompt as a conversation, with worked examples and a prefix as turns."""
     turns: list[Message] = []
     for each in document.examples:
         turns += [_turn("user", form.ask, each), _turn("assistant", form.prefix + form.answer, each)]

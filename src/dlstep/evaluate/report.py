@@ -1,9 +1,9 @@
-"""The text report of a run: charts, wrong answers and slow requests; and the traces of answers, each decoded again alone."""
+"""The text report of a run, and traces of answers, each decoded again alone."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence as Items
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from ..engine.json_lines import is_a
 from ..engine.run_lock import RunLock, check_free
 from ..llm import LLM
 from ..text.words import clipped, clipped_front, printable
-from .checkpoint import Run, key_of
+from .checkpoint import EvalRun, key_of
 from .items import Key, items_of, read_documents
 from .metrics import Pair, ratio
 from .options import options_from
@@ -28,45 +28,40 @@ BAR = 30  # characters
 TAIL = 60  # characters of a wrong answer
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
-    """Figures of a group's answers, each a ratio of sums. Each answer is divided into `PARTS` parts.
+class Where(NamedTuple):
+    """Figures of a group's answers, each a ratio of sums; an answer has `PARTS` parts.
 
-    `decided` is, for each part, the mean step at which its tokens got their final value, as a share of the steps of the answer.
-    `spent` is the share of steps whose first undecided token was in each part; the rest of the steps came after the answer's
-    last token. `taken` is the share of steps that decided 0, 1, ... and at least `MOST_TOKENS` tokens of the answer.
+    `unmasked` is, for each part, the mean step at which its tokens got their final value, as a
+    share of the steps of the answer. `spent` is the share of steps whose first masked position was
+    in each part; the rest of the steps came after the last token. `per_step` is the share of steps
+    that unmasked 0, 1, ... and at least `MOST_TOKENS` tokens of the answer.
     """
 
-    decided: tuple[float, ...]
-    spent: tuple[float, ...]
-    taken: tuple[float, ...]
+    unmasked: list[float]
+    spent: list[float]
+    per_step: list[float]
 
 
-def where(pairs: Items[Pair]) -> Where:
+def where(pairs: Sequence[Pair]) -> Where:
     """Return the figures of some answers."""
-    ranks, spans = [0] * PARTS, [0] * PARTS
-    spent, taken = [0] * PARTS, [0] * (MOST_TOKENS + 1)
-    steps = 0
+    ranks, spans, spent, per_step = [0] * PARTS, [0] * PARTS, [0] * PARTS, [0] * (MOST_TOKENS + 1)
     for row, beside in pairs:
-        decided, count = beside["decided_at"], len(row["tokens"])
-        steps += row["steps"]
-        for offset, step in enumerate(decided):
-            ranks[part_of(offset, count)] += step
-            spans[part_of(offset, count)] += row["steps"]
-        # The first undecided token is at this offset or before it, until this token and all before it are decided.
+        unmasked_at, steps = beside["decided_at"], row["steps"]
+        # The first masked position is at `offset` or before until all tokens up to it are there.
         known = 0
-        for offset, settled in enumerate(accumulate(decided, max)):
-            spent[part_of(offset, count)] += settled - known
+        for offset, (step, settled) in enumerate(zip(unmasked_at, accumulate(unmasked_at, max), strict=True)):
+            part = min(PARTS - 1, offset * PARTS // len(unmasked_at))
+            ranks[part] += step
+            spans[part] += steps
+            spent[part] += settled - known
             known = settled
-        each = Counter(decided)
-        for tokens in each.values():
-            taken[min(tokens, MOST_TOKENS)] += 1
-        taken[0] += row["steps"] - len(each.keys() - {0})
-    return Where(
-        tuple(ratio(over, under) for over, under in zip(ranks, spans, strict=True)),
-        tuple(ratio(each, steps) for each in spent),
-        tuple(ratio(each, steps) for each in taken),
-    )
+        counts = Counter(unmasked_at)
+        for tokens in counts.values():
+            per_step[min(tokens, MOST_TOKENS)] += 1
+        per_step[0] += steps - len(counts.keys() - {0})
+    total = sum(row["steps"] for row, _ in pairs)
+    shares = ([ratio(count, total) for count in counts] for counts in (spent, per_step))
+    return Where([ratio(over, under) for over, under in zip(ranks, spans, strict=True)], *shares)
 
 
 class Chart(NamedTuple):
@@ -75,45 +70,33 @@ class Chart(NamedTuple):
     title: str
     words: str
     labels: list[str]
-    shares: Items[float]
+    shares: Sequence[float]
 
 
-def charts_of(pairs: Items[Pair]) -> list[Chart]:
+def charts_of(pairs: Sequence[Pair]) -> list[Chart]:
     """Return the charts of some answers."""
-    found = where(pairs)
+    unmasked, spent, per_step = where(pairs)
     parts = [str(number + 1) for number in range(PARTS)]
-    most = max((number + 1 for number, share in enumerate(found.taken) if share), default=1)
+    most = max((number + 1 for number, share in enumerate(per_step) if share), default=1)
     counts = [*map(str, range(MOST_TOKENS)), f"{MOST_TOKENS}+"][:most]
-    after = max(0.0, 1 - sum(found.spent))
+    masked_in, after = "share of steps whose first masked position was in each tenth", max(0.0, 1 - sum(spent))
     return [
-        Chart("Order of filling", "how far the steps were when each tenth was decided", parts, found.decided),
-        Chart(
-            "Steps by place",
-            "share of steps whose first undecided token lay in each tenth",
-            [*parts, "behind"],
-            (*found.spent, after),
-        ),
-        Chart("Tokens of a step", "share of steps that decided so many tokens", counts, found.taken[:most]),
+        Chart("Order of unmasking", "how far the steps were when each tenth was unmasked", parts, unmasked),
+        Chart("Steps by place", masked_in, [*parts, "after"], (*spent, after)),
+        Chart("Tokens of a step", "share of steps that unmasked so many tokens", counts, per_step[:most]),
     ]
 
 
-def part_of(offset: int, count: int) -> int:
-    """Return the part that contains the token at `offset` of an answer of `count` tokens."""
-    return min(PARTS - 1, offset * PARTS // count)
-
-
-def wrong(pairs: Items[Pair]) -> list[Pair]:
+def wrong(pairs: Sequence[Pair]) -> list[Pair]:
     """Return the answers with a score below 1, the lowest score first, then in order."""
     return sorted((pair for pair in pairs if pair[0]["score"] < 1), key=lambda pair: pair[0]["score"])
 
 
-def names_of(run: Run) -> dict[Key, str]:
-    """Return the name of each answer for `--show`: task and document, and the number of its options if there are several."""
+def names_of(run: EvalRun) -> dict[Key, str]:
+    """Return the name of each answer for `--show`, such as `gsm8k/7` or `gsm8k/7/2`."""
     numbers = {text: number for number, text in enumerate(dict.fromkeys(options for _, _, options in run.rows), 1)}
-    return {
-        (task, document, options): f"{task}/{document}" + (f"/{numbers[options]}" if len(numbers) > 1 else "")
-        for task, document, options in run.rows
-    }
+    suffixes = {text: f"/{number}" if len(numbers) > 1 else "" for text, number in numbers.items()}
+    return {key: f"{key[0]}/{key[1]}{suffixes[key[2]]}" for key in run.rows}
 
 
 def trace_path(folder: Path, name: str) -> Path:
@@ -121,16 +104,12 @@ def trace_path(folder: Path, name: str) -> Path:
     return folder / "traces" / f"{name.replace('/', '-')}.jsonl"
 
 
-def report_lines(run: Run, most: int) -> Iterator[str]:
-    """Yield the report without its table, in lines of at most 80 characters; `most` limits the
-    answers listed per group."""
+def report_lines(run: EvalRun, most: int) -> Iterator[str]:
+    """Yield the report without its table, at most 80 characters per line."""
     names = names_of(run)
-    for group, pairs in run.groups.items():
-        task, options = group
-        yield ""
-        yield clipped(f"== {task if options == '{}' else f'{task} with {options}'} ==", 80)
-        yield ""
-        if len(scores := run.scores(group)) > 1:
+    for (task, options), pairs in run.groups.items():
+        yield from ("", clipped(f"== {task if options == '{}' else f'{task} with {options}'} ==", 80), "")
+        if len(scores := run.scores((task, options))) > 1:
             yield "Right by " + ", ".join(f"{reading} {100 * score:.1f} %" for reading, score in scores.items())
             yield ""
         for chart in charts_of(pairs):
@@ -142,51 +121,45 @@ def report_lines(run: Run, most: int) -> Iterator[str]:
         missed = wrong(pairs)
         yield f"Wrong answers: {len(missed)} of {len(pairs)}"
         for row, _ in missed[:most]:
-            yield clipped(f"  {names[key_of(row)]}: {reason(row)}", 80)
+            reason = str(row["error"] or row["note"]) or f"{row['found']} instead of {row['gold']}"
+            yield clipped(f"  {names[key_of(row)]}: {printable(reason)}", 80)
             yield f"    ...{clipped_front(printable(str(row['answer']).strip()), TAIL).removeprefix('...')}"
         if missed:
             yield "Step into the first:"
             yield f"  dlstep report {run.folder} --show {names[key_of(missed[0][0])]}"
-        yield ""
-        yield "Slowest requests"
+        yield from ("", "Slowest requests")
         for row, beside in sorted(pairs, key=lambda pair: -pair[1]["seconds"])[:most]:
-            told = f"{beside['seconds']:.2f} s, {beside['forwards']} forwards, {len(row['tokens'])} tokens"
-            yield clipped(f"  {names[key_of(row)]}: {told}, ended by {row['finish']}", 80)
+            cost = f"{beside['seconds']:.2f} s, {beside['forwards']} forwards, {len(row['tokens'])} tokens"
+            yield clipped(f"  {names[key_of(row)]}: {cost}, ended by {row['finish']}", 80)
 
 
-def reason(row: Mapping[str, object]) -> str:
-    """Return a short reason why an answer is wrong."""
-    if row["error"] or row["note"]:
-        return printable(str(row["error"] or row["note"]))
-    return printable(f"{row['found']} instead of {row['gold']}")
-
-
-def row_named(run: Run, name: str) -> Mapping[str, Any]:
+def row_named(run: EvalRun, name: str) -> Mapping[str, Any]:
     """Return the answer with this name. Raises ValueError if there is none."""
-    names = {each: key for key, each in names_of(run).items()}
-    if name not in names:
-        raise ValueError(f"--show {short(name)} is not an answer of {run.folder}: names are like {next(iter(names), 'none')}")
-    return run.rows[names[name]]
+    keys = {name: key for key, name in names_of(run).items()}
+    if name not in keys:
+        raise ValueError(f"--show {short(name)} is not an answer of {run.folder}: names are like {next(iter(keys), 'none')}")
+    return run.rows[keys[name]]
 
 
-def shown(run: Run, names: Items[str]) -> list[Trace]:
-    """Decode answers again, each alone, save their traces in the folder of the run, and return the traces.
+def shown(run: EvalRun, names: Sequence[str]) -> list[Trace]:
+    """Decode answers again, each alone, save their traces in the run's folder, and return them.
 
-    Raises ValueError if the model, its options or the problems differ from those of the run, if these options were Python
-    values, or if another process writes to its folder, and DlstepError if an answer differs.
+    Raises ValueError if the model, its options or the problems differ from those of the run, if
+    these options were Python values, or if another process writes to its folder, and DlstepError if
+    an answer differs.
     """
     check_free(run.folder)
-    rows: list[Mapping[str, Any]] = [row_named(run, name) for name in names]
-    told: Any = run.asked.get("told")
-    if not is_a(told, {"eval": dict, "engine": dict}):
+    rows = [row_named(run, name) for name in names]
+    given_options: Any = run.settings.get("told")
+    if not is_a(given_options, {"eval": dict, "engine": dict}):
         raise ValueError(f"{run.folder} was not written by the command `dlstep eval`, so --show cannot read its options")
-    options = options_from(told["eval"])
+    options = options_from(given_options["eval"])
     documents = read_documents(options)
-    llm = LLM.from_config(engine_config(told["engine"]))
+    llm = LLM.from_config(engine_config(given_options["engine"]))
     key = key_of_run(options, documents, about(llm.engine))
     for part in ("engine", "problems"):
-        if key[part] != run.asked["key"][part]:
-            raise ValueError(f"{part} of {run.folder} was {short(run.asked['key'][part])} and is now {short(key[part])}")
+        if key[part] != run.settings["key"][part]:
+            raise ValueError(f"{part} of {run.folder} was {short(run.settings['key'][part])} and is now {short(key[part])}")
     items = {item.key: item for item in items_of(options, documents)}
     traces: list[Trace] = []
     with closing(RunLock(run.folder)):
@@ -195,9 +168,9 @@ def shown(run: Run, names: Items[str]) -> list[Trace]:
             session = llm.session()
             session.submit(item.ids(llm.engine), replace(item.params, seed=row["seed"]))
             session.run()
-            found = list(session.output(0).token_ids)
-            if found != row["tokens"]:
-                raise DlstepError(f"{name} decoded alone gives {short(found)}, but {short(row['tokens'])} in the run")
+            tokens = list(session.output(0).token_ids)
+            if tokens != row["tokens"]:
+                raise DlstepError(f"{name} decoded alone gives {short(tokens)}, but {short(row['tokens'])} in the run")
             path = trace_path(run.folder, name)
             path.parent.mkdir(exist_ok=True)
             session.trace.save(path)
@@ -206,8 +179,8 @@ def shown(run: Run, names: Items[str]) -> list[Trace]:
     return traces
 
 
-def untraced(run: Run, most: int) -> list[str]:
-    """Return the names of those of the first `most` wrong answers (lowest score first) that have no trace yet."""
+def untraced(run: EvalRun, most: int) -> list[str]:
+    """Return the names of those of the first `most` wrong answers that have no trace yet."""
     names = names_of(run)
     missed = wrong([pair for pairs in run.groups.values() for pair in pairs])[:most]
     return [name for row, _ in missed if not trace_path(run.folder, name := names[key_of(row)]).is_file()]

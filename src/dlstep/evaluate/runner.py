@@ -1,7 +1,7 @@
-"""The evaluation loop: a crew answers the items, threads score them, and the loop writes them."""
+"""The evaluation loop: a pool answers the items, threads score them, the loop writes them."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence as Items
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -11,13 +11,13 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from ..engine.run_lock import RunLock
-from .checkpoint import Checkpoint, begin
-from .crews import ROUND, About, Answered, Crew
+from .answerer_pool import ROUND, AnsweredItem, AnswererPool, EvaluatorInfo
+from .checkpoint import RunCheckpoint, begin
 from .documents import Document, digest
 from .items import Item, items_of
-from .jail import Jail, Limits, find_jail
+from .jail import Jail, JailLimits, find_jail
 from .maths import Maths
-from .metrics import FAILURES, Work
+from .metrics import FAILURES, ForwardSums
 from .options import CODE_TASKS, EvalOptions, refused
 from .scoring import Mark, code_mark, ending_mark, maths_mark, number_mark
 
@@ -33,7 +33,7 @@ def no_show(done: int, score: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Scorers:
-    """The helpers of scoring: a process for formulas and a jail for programs, each None if no task needs it."""
+    """Helpers of scoring, each None if unused: a process for formulas, a jail for programs."""
 
     maths: Maths | None
     jail: Jail | None
@@ -54,117 +54,119 @@ class Scorers:
 
 @contextmanager
 def scorers_for(options: EvalOptions) -> Iterator[Scorers]:
-    """Yield the scorers that the tasks need. Raises ValueError or DlstepError if one of them cannot be made."""
+    """Yield the scorers that the tasks need. Raises ValueError or DlstepError if this fails."""
     code = options.run_code and any(task in CODE_TASKS for task in options.tasks)
     with closing(Maths()) if "math500" in options.tasks else nullcontext() as maths:
-        yield Scorers(maths, find_jail(Limits(seconds=options.code_seconds)) if code else None)
+        yield Scorers(maths, find_jail(JailLimits(seconds=options.code_seconds)) if code else None)
 
 
-def key_of_run(options: EvalOptions, documents: Mapping[str, list[Document]], about: About) -> dict[str, Any]:
+def key_of_run(options: EvalOptions, documents: Mapping[str, list[Document]], about: EvaluatorInfo) -> dict[str, Any]:
     """Return all that the answers and scores of a run depend on."""
-    asked = {name: value for name, value in asdict(options).items() if name not in NOT_IN_KEY}
-    asked["grid"] = [{name: repr(value) for name, value in chosen} for chosen in options.grid]
+    eval_settings = {name: value for name, value in asdict(options).items() if name not in NOT_IN_KEY}
+    eval_settings["grid"] = [{name: repr(value) for name, value in chosen} for chosen in options.grid]
     problems = {task: {"count": len(found), "digest": digest(found)} for task, found in documents.items()}
     code = {"versions": about.versions, "environment": about.environment}
-    return {"engine": dict(about.facts), "eval": asked, "problems": problems} | code
+    return {"engine": dict(about.facts), "eval": eval_settings, "problems": problems} | code
 
 
 def evaluate(
-    crew: Crew,
+    pool: AnswererPool,
     options: EvalOptions,
     documents: Mapping[str, list[Document]],
     *,
-    told: Mapping[str, Any] | None = None,
+    given_options: Mapping[str, Any] | None = None,
     show: Show = no_show,
 ) -> None:
     """Answer and score everything that `options.out` does not hold yet.
 
-    `told` are the options as they were given; they are stored in the folder. If the process is killed at any moment and called
-    again, the answers equal those of an uninterrupted run byte for byte. Raises ValueError for a folder that holds another run,
-    or that another process writes to.
+    `given_options` are the options as they were given; they are stored in the folder. If the
+    process is killed, call this again: the answers equal those of an uninterrupted run byte for
+    byte. Raises ValueError for a folder that holds another run, or that another process writes to.
     """
     folder = Path(options.out)
     items = items_of(options, documents)
-    check(crew.about, options)
+    check(pool.about, options)
     with scorers_for(options) as scorers, closing(RunLock(folder)) as lock:
-        key = key_of_run(options, documents, crew.about)
-        begin(folder, {"key": key, "told": dict(told or {}), "machines": [crew.about.machine]})
-        with closing(Checkpoint(folder, items)) as checkpoint:
-            missing, score = checkpoint.missing, sum(row["score"] for row in checkpoint.known)
-            running = Running(crew, scorers, checkpoint, items, show, len(items) - len(missing), score)
-            for task, places in groupby(missing, key=lambda place: items[place].task):
+        key = key_of_run(options, documents, pool.about)
+        begin(folder, {"key": key, "told": dict(given_options or {}), "machines": [pool.about.machine]})
+        with closing(RunCheckpoint(folder, items)) as checkpoint:
+            score = sum(row["score"] for row in checkpoint.known)
+            running = Running(pool, scorers, checkpoint, items, show, len(checkpoint.known), score)
+            for task, places in groupby(checkpoint.missing, key=lambda place: items[place].task):
                 running.answer(task, deque(places))
             lock.check()
 
 
-def check(about: About, options: EvalOptions) -> None:
+def check(about: EvaluatorInfo, options: EvalOptions) -> None:
     """Raise ValueError for parameters with which no prompt could be answered, however short."""
     for task, chosen in product(options.tasks, options.grid):
-        if why := refused(about.config, about.strategy, options.params(task, chosen)):
-            raise ValueError(why)
+        if reason := refused(about.config, about.strategy, options.params(task, chosen)):
+            raise ValueError(reason)
 
 
 class Notes(Protocol):
-    """A store of the answers with their scores, and of the work of forward passes."""
+    """A store of scored answers by place, and of the work of forward passes."""
 
-    def note(self, place: int, row: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
-        """Store the answer to the item at a place."""
+    def note(self, place: int, row: Mapping[str, Any], beside: Mapping[str, Any]) -> None: ...
 
-    def note_work(self, task: str, work: Mapping[str, Any]) -> None:
-        """Store the work of forward passes."""
+    def note_work(self, task: str, work: Mapping[str, Any]) -> None: ...
 
 
 class Running:
-    """A run in progress. Tasks are answered one after the other, so that the time of each can be measured."""
+    """A run in progress, one task after the other, so that the time of each can be measured."""
 
     def __init__(
-        self, crew: Crew, scorers: Scorers, notes: Notes, items: Items[Item], show: Show, done: int = 0, score: float = 0.0
+        self,
+        pool: AnswererPool,
+        scorers: Scorers,
+        notes: Notes,
+        items: Sequence[Item],
+        show: Show,
+        done: int = 0,
+        score: float = 0,
     ) -> None:
-        self._crew, self._scorers, self._notes, self._items = crew, scorers, notes, items
-        self._show, self._done, self._score = show, done, score
-        self._scoring: dict[Future[Mark], Answered] = {}
-        self._begin, self._unsaid = 0.0, Work()
+        self._pool, self._scorers, self._notes, self._items = pool, scorers, notes, items
+        self._show, self._done, self._score = show, done, float(score)
+        self._scoring: dict[Future[Mark], AnsweredItem] = {}
+        self._begin, self._work = 0.0, ForwardSums()  # since the last answers
 
     def answer(self, task: str, places: "deque[int]") -> None:
         """Answer the items at `places`, which are all of `task`."""
-        crew = self._crew
-        most = 2 * crew.about.seats  # as many requests wait as are decoded
+        pool = self._pool
+        most = 2 * pool.about.seats  # as many requests wait as are decoded
         self._begin = perf_counter()
-        with ThreadPoolExecutor(SCORERS) as pool:
+        with ThreadPoolExecutor(SCORERS) as threads:
             try:
-                while places or crew.live:
-                    while places and crew.live < most:
+                while places or pool.live:
+                    while places and pool.live < most:
                         place = places.popleft()
-                        crew.add(place, self._items[place])
-                    answers, work = crew.step()
+                        pool.add(place, self._items[place])
+                    answers, work = pool.step()
                     for answered in answers:
-                        mark = pool.submit(self._scorers.mark, self._items[answered.place], answered.row)
+                        mark = threads.submit(self._scorers.mark, self._items[answered.place], answered.row)
                         self._scoring[mark] = answered
-                    self._unsaid += work
+                    self._work += work
                     if answers:
                         now = perf_counter()
-                        done = asdict(replace(self._unsaid, wall_seconds=now - self._begin))
-                        self._begin, self._unsaid = now, Work()
+                        done = asdict(replace(self._work, wall_seconds=now - self._begin))
+                        self._begin, self._work = now, ForwardSums()
                         self._notes.note_work(task, {name: round(value, ROUND) for name, value in done.items()})
                     self._collect(everything=False)
                 self._collect(everything=True)
             finally:
-                pool.shutdown(cancel_futures=True)  # there are futures left only if the run is interrupted
+                threads.shutdown(cancel_futures=True)  # futures are left if the run is interrupted
 
     def _collect(self, *, everything: bool) -> None:
-        """Write the answers that have been scored; with `everything`, wait until all of them are."""
+        """Write the answers that have been scored; with `everything`, wait for all."""
         while self._scoring:
             done = wait(self._scoring, timeout=None if everything else 0, return_when=FIRST_COMPLETED).done
             if not done:
                 return
             for future in sorted(done, key=lambda future: self._scoring[future].place):
-                self._write(self._scoring.pop(future), future.result())
-
-    def _write(self, answered: Answered, mark: Mark) -> None:
-        document = self._items[answered.place].document
-        asked = {"problem": digest([replace(document, number=0)]), "gold": document.gold}
-        told = {"found": mark.found, "note": mark.note, "scores": dict(mark.scores), "score": mark.score}
-        row = {**answered.row, **asked, **told}
-        self._notes.note(answered.place, row, answered.beside)
-        self._done, self._score = self._done + 1, self._score + mark.score
-        self._show(self._done, self._score)
+                answered, mark = self._scoring.pop(future), future.result()
+                document = self._items[answered.place].document
+                problem = {"problem": digest([replace(document, number=0)]), "gold": document.gold}
+                marks = {"found": mark.found, "note": mark.note, "scores": dict(mark.scores), "score": mark.score}
+                self._notes.note(answered.place, {**answered.row, **problem, **marks}, answered.beside)
+                self._done, self._score = self._done + 1, self._score + mark.score
+                self._show(self._done, self._score)

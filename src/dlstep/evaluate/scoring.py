@@ -1,11 +1,12 @@
-"""Scores of answers by the published rules of lm_eval 0.4. `docs/evaluation.md` lists the rules and the few differences.
+"""Scores of answers by the rules of lm_eval 0.4; `docs/evaluation.md` lists the differences.
 
-An answer gets one score for each reading of its task; the score by the first reading is its accuracy. A program is extracted
-from an answer as lm_eval does it, and for every usual form of an answer.
+An answer gets one score for each reading of its task; the score by the first reading is its
+accuracy. A program is extracted from an answer as lm_eval does it, and for every usual form of an
+answer.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence as Items
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from textwrap import dedent
@@ -25,14 +26,14 @@ READINGS = {
     "mbpp": ("any-form", "lm_eval"),
 }
 _STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")  # the first number after `#### ` counts
-_FLEXIBLE = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")  # the last number counts, also digits that are part of a word
+_FLEXIBLE = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")  # the last number counts, also in a word
 _ONE_NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
 _LAST_STOP = re.compile(r"\.$")
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The scores of an answer by reading, 0 or 1, the answer that was found in the text, and a note if something failed."""
+    """The scores of an answer by reading, 0 or 1, the answer that was found, and a failure note."""
 
     scores: Mapping[str, float] = field(default_factory=dict)
     found: str = ""
@@ -45,7 +46,7 @@ class Mark:
 
 
 def plain_number(text: str) -> str:
-    """Return a number without what lm_eval's `exact_match` ignores: commas, `$`, text up to `#### `, a final full stop."""
+    """Return a number without what lm_eval ignores: `,`, `$`, text up to `#### `, a last dot."""
     return _LAST_STOP.sub("", text.replace(",", "").replace("$", "").rpartition("#### ")[2]).lower()
 
 
@@ -60,11 +61,11 @@ def number_mark(task: str, document: Document, text: str) -> Mark:
 
 
 def ending_mark(document: Document, text: str) -> Mark:
-    """Score an answer by its number; if the expected answer is not a number, by whether the text ends with it."""
+    """Score an answer by its number, or without an expected number by how the text ends."""
     if _ONE_NUMBER.fullmatch(document.gold.replace(",", "")):
         return number_mark("questions", document, text)
-    expected, said = document.gold.rstrip("."), text.strip().rstrip(".")
-    return Mark({"ending": float(said.endswith(expected))}, said[-len(expected) :][-LONGEST_FOUND:])
+    expected, answer = document.gold.rstrip("."), text.strip().rstrip(".")
+    return Mark({"ending": float(answer.endswith(expected))}, answer[-len(expected) :][-LONGEST_FOUND:])
 
 
 def maths_mark(document: Document, text: str, maths: Maths) -> Mark:
@@ -76,7 +77,7 @@ def maths_mark(document: Document, text: str, maths: Maths) -> Mark:
 
 
 def code_mark(task: str, document: Document, text: str, jail: Jail | None, *, chat: bool = False) -> Mark:
-    """Score an answer as right if a program passes every test in a jail: the one that lm_eval runs, or the intended one.
+    """Score an answer by running lm_eval's program and the intended one against every test.
 
     `chat` selects lm_eval's instruct task. Without a jail, no program is run and every score is 0.
     """
@@ -100,7 +101,7 @@ PYTHON = ("", "python", "py", "python3")
 
 
 def harness_program(task: str, document: Document, text: str, *, chat: bool) -> str:
-    """Return the program that lm_eval runs in its tasks humaneval and mbpp, or with `chat` in their instruct variants."""
+    """Return the program that lm_eval runs for humaneval and mbpp (`chat`: instruct variants)."""
     if task == "humaneval":
         return document.code + (text.partition("```")[0] if chat else text)
     if not chat:
@@ -112,9 +113,10 @@ def harness_program(task: str, document: Document, text: str, *, chat: bool) -> 
 def program_of(task: str, document: Document, text: str) -> str:
     """Return the program that an answer intends, in any form.
 
-    Of the blocks between fences, the last that defines the function counts, or else the first block. Blocks that define names
-    used in it precede it. For `humaneval`, an answer that defines the function follows the given beginning and may use its
-    helpers and imports; any other answer is the body of the function.
+    Of the blocks between fences, the last that defines the function counts, or else the first
+    block. Blocks that define names used in it precede it. For `humaneval`, an answer that defines
+    the function follows the given beginning and may use its helpers and imports; any other answer
+    is the body of the function.
     """
     blocks = blocks_of(text, document)
     fitting = [block for block in blocks if defines(block, document.entry)]
@@ -135,22 +137,23 @@ def defines(code: str, name: str) -> bool:
 
 
 def bound_by(code: str) -> set[str]:
-    """Return the names that code binds at its outermost level: functions, classes, imports and assignments."""
+    """Return the names of functions, classes, imports and assignments at the outermost level."""
     return {name for found in _BOUND.findall(code) for name in _WORD.findall(",".join(found))}
 
 
 def blocks_of(text: str, document: Document) -> list[str]:
     """Return the blocks of Python in a text, without their indentation.
 
-    A fence inside a docstring is ignored. Text before the first fence is also a block if it defines the function or continues a
-    body, because the prompt may have opened the block. The last block need not be closed.
+    A fence inside a docstring is ignored. Text before the first fence is also a block if it defines
+    the function or continues a body, because the prompt may have opened the block. The last block
+    need not be closed.
     """
     blocks: list[str] = []
-    opened = ("", "", "python")  # indentation, fence and language of the open block; before any fence there may be one
+    opened = ("", "", "python")  # indentation, fence and language of the open block
     lines: list[str] = []
     begun = False
     for line, fence in chain(fenced(text), ((None, None),)):
-        closes = fence is not None and is_end(fence, opened)
+        closes = fence is not None and _closes(fence, *opened[:2])
         if line is not None and not closes and (fence is None or opened[1]):
             lines.append(line)
             continue
@@ -163,8 +166,13 @@ def blocks_of(text: str, document: Document) -> list[str]:
     return blocks
 
 
+def _closes(fence: re.Match[str], indent: str, mark: str) -> bool:
+    """Return whether a fence ends the block that was opened by `mark` behind `indent`."""
+    return bool(mark) and not fence[3] and fence[2].startswith(mark) and len(fence[1]) <= len(indent)
+
+
 def fenced(text: str) -> Iterator[tuple[str, re.Match[str] | None]]:
-    """Yield each line with the match of its fence; None for other lines, and for a fence inside a docstring."""
+    """Yield each line with the match of its fence; None outside fences and inside docstrings."""
     quote = ""
     for line in text.splitlines():
         fence = None if quote else _FENCE.fullmatch(line)
@@ -173,44 +181,29 @@ def fenced(text: str) -> Iterator[tuple[str, re.Match[str] | None]]:
             quote = "" if found == quote else quote or found
 
 
-def is_end(fence: re.Match[str], opened: tuple[str, str, str]) -> bool:
-    """Return whether a fence closes the open block."""
-    indent, mark, _ = opened
-    return bool(mark) and not fence[3] and fence[2].startswith(mark) and len(fence[1]) <= len(indent)
-
-
-def block_in(lines: Items[str], opened: tuple[str, str, str], document: Document, *, begun: bool, alone: bool) -> str | None:
-    """Return the code between two fences, None if it is not Python; `begun` is false before the first fence."""
+def block_in(lines: Sequence[str], opened: tuple[str, str, str], document: Document, *, begun: bool, alone: bool) -> str | None:
+    """Return the code between two fences, None for others; `begun` is false before the first."""
     _, mark, language = opened
     code = "\n".join(lines)
     if begun:
         return dedent(code) if mark and language in PYTHON else None
-    if not is_code(code, document, alone=alone):
-        return None
-    return dedent(code) if defines(dedent(code), document.entry) else code
-
-
-def is_code(text: str, document: Document, *, alone: bool) -> bool:
-    """Return whether text before any fence is code: it defines the function or, unless it is the whole answer, is indented."""
-    return defines(dedent(text), document.entry) or (
-        not alone and text.strip() != "" and text.lstrip("\n").startswith((" ", "\t"))
-    )
+    if defines(dedent(code), document.entry):
+        return dedent(code)
+    continues = not alone and code.strip() != "" and code.lstrip("\n").startswith((" ", "\t"))
+    return code if continues else None
 
 
 def as_body(code: str) -> str:
-    """Return code as the body of a function: indented by four, even if only the first line lacks its indentation."""
+    """Return code indented by four, even if only the first line lacks its indentation."""
     lines = code.splitlines()
     first = next((line for line in lines if line.strip()), "")
-    given = len(first) - len(first.lstrip(" "))
-    later = [line for line in lines[lines.index(first) + 1 :] if line.strip()] if first else []
-    if given == 4 or not first:
+    indent = len(first) - len(first.lstrip(" "))
+    if indent == 4 or not first:
         return code
-    if given == 0 and later and lacks_indent(first, later[0]):
-        return code.replace(first, f"    {first}", 1)
-    return "\n".join(" " * 4 + line[given:] if line.strip() and not line[:given].strip() else line for line in lines)
-
-
-def lacks_indent(first: str, second: str) -> bool:
-    """Return whether only the first line of a body lacks its indentation, because the second is deeper without a reason."""
+    second = next((line for line in lines[lines.index(first) + 1 :] if line.strip()), "")
+    # Only the first line lacks its indentation if the second is deeper without a reason.
     deeper = " " * (8 if first.rstrip().endswith(":") else 4)
-    return second.startswith(deeper) and not first.rstrip().endswith(("(", "[", "{", ",", "\\"))
+    continued = first.rstrip().endswith(("(", "[", "{", ",", "\\"))
+    if indent == 0 and second.startswith(deeper) and not continued:
+        return code.replace(first, f"    {first}", 1)
+    return "\n".join(" " * 4 + line[indent:] if line.strip() and not line[:indent].strip() else line for line in lines)

@@ -1,6 +1,6 @@
-"""Options of a tuner, and the space of values that it varies, parsed from texts like `accept_threshold=0.3:0.99`."""
+"""Options of a tuner, and its space of values, parsed from `accept_threshold=0.3:0.99`."""
 
-from collections.abc import Iterator, Sequence as Items
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import count, product
 from math import floor, log10, prod
@@ -28,15 +28,17 @@ class TuneOptions:
     over: tuple[str, ...] = OVER
     """Options to vary, each as NAME=LOW:HIGH, NAME=LOW:HIGH:COUNT or NAME=VALUE,VALUE."""
     problems: Annotated[int, Ge(1)] | None = None
-    """Maximum number of problems that each set of options answers in the search; null: half of the tasks' problems, at most
-    200."""
+    """Maximum number of problems that each set of options answers in the search; null: half of the
+    tasks' problems, at most 200."""
     held_out: Annotated[int, Ge(1)] | None = None
-    """Number of later problems, on which the frontier of the search is measured; null: all that are left, at most 200."""
+    """Number of later problems, on which the frontier of the search is measured; null: all that are
+    left, at most 200."""
     share: Annotated[float, Interval(gt=0.0, le=1.0)] = 0.2
-    """Answers of the search, as a share of the answers of all sets of options to all of its problems; at least two sets are
-    tried."""
+    """Answers of the search, as a share of the answers of all sets of options to all of its
+    problems; at least two sets are tried."""
     at_least: Annotated[float, Interval(gt=0.0, le=1.0)] | None = None
-    """Choose the fastest set that has this share of the best accuracy; null: the knee of the frontier."""
+    """Choose the fastest set that has this share of the best accuracy; null: the knee of the
+    frontier."""
     trials: Annotated[int, Ge(2)] = 100
     """Maximum number of sets of options to try."""
     resume: bool = False
@@ -52,7 +54,7 @@ class Space:
 
     axes: tuple[tuple[str, tuple[Any, ...]], ...]
 
-    def at(self, place: Items[int]) -> StrategyOptions:
+    def at(self, place: Sequence[int]) -> StrategyOptions:
         """Return the set of options at these indexes, one for each option's values."""
         pairs = [(name, values[index]) for (name, values), index in zip(self.axes, place, strict=True)]
         return sorted_options("the space", pairs)
@@ -68,10 +70,11 @@ class Space:
         return prod(self.sizes)
 
     def spread(self, most: int) -> list[StrategyOptions]:
-        """Return `most` evenly spread sets of options, or all sets if there are at most so many.
+        """Return `most` evenly spread sets of options, or all if there are at most so many.
 
-        Values of one option are evenly spaced from the first to the last. Several options follow the Halton sequence (Halton,
-        1960): each new set lies in one of the largest gaps, so that any number of sets covers many values of each option.
+        Values of one option are evenly spaced from the first to the last. Several options follow
+        the Halton sequence (Halton, 1960): each new set lies in one of the largest gaps, so that
+        any number of sets covers many values of each option.
         """
         if most >= self.size:
             places: list[tuple[int, ...]] = list(product(*map(range, self.sizes)))
@@ -88,7 +91,7 @@ class Space:
 
 
 def halton(number: int, base: int) -> float:
-    """Return the fraction whose digits after the point are those of a number in a base, in reverse order."""
+    """Return the fraction whose digits are those of a number in a base, in reverse order."""
     mirrored, share = 0.0, 1.0
     while number:
         number, digit = divmod(number, base)
@@ -97,8 +100,8 @@ def halton(number: int, base: int) -> float:
     return mirrored
 
 
-def space_of(over: Items[str], config: Config, strategy: Strategy) -> Space:
-    """Return the space of texts NAME=VALUES: VALUES are `LOW:HIGH`, `LOW:HIGH:COUNT`, or values separated by commas.
+def space_of(over: Sequence[str], config: Config, strategy: Strategy) -> Space:
+    """Return the space of texts NAME=VALUES (`LOW:HIGH`, `LOW:HIGH:COUNT`, or `VALUE,VALUE`).
 
     Raises ValueError for any other text, and for a value that no request to this engine can have.
     """
@@ -123,7 +126,7 @@ def space_of(over: Items[str], config: Config, strategy: Strategy) -> Space:
 
 
 def values_of(name: str, text: str, strategy: Strategy) -> tuple[Any, ...]:
-    """Return the values of an option that a text lists, numbers in ascending order. Raises ValueError for an invalid text."""
+    """Return the values of an option, numbers ascending. Raises ValueError for an invalid text."""
     now = now_of(name, text, strategy)
     if ":" in text:
         values = list(between(name, text, [read(name, end) for end in text.split(":")], whole=isinstance(now, int)))
@@ -144,7 +147,7 @@ def values_of(name: str, text: str, strategy: Strategy) -> tuple[Any, ...]:
 
 
 def now_of(name: str, text: str, strategy: Strategy) -> object:
-    """Return the current value of an option. Raises ValueError for a name that no request can set."""
+    """Return an option's value. Raises ValueError for a name that no request can set."""
     from ..engine.config import ENGINE_FIELDS
 
     known = options_of(strategy)
@@ -171,8 +174,8 @@ def read(name: str, text: str) -> Any:
     return value
 
 
-def between(name: str, text: str, ends: Items[Any], *, whole: bool) -> Iterator[float | int]:
-    """Yield the values of a range: COUNT values or `STEPS` steps, as whole numbers if the option is one."""
+def between(name: str, text: str, ends: Sequence[Any], *, whole: bool) -> Iterator[float | int]:
+    """Yield the values of a range: COUNT values or `STEPS` steps, whole numbers if `whole`."""
     numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends)
     if not numbers or len(ends) > 3 or not ends[0] < ends[1] or not abs(ends[1] - ends[0]) < float("inf"):
         raise ValueError(f"--over {name}={short(text)}: a range is LOW:HIGH or LOW:HIGH:COUNT, LOW below HIGH")
@@ -188,7 +191,7 @@ def between(name: str, text: str, ends: Items[Any], *, whole: bool) -> Iterator[
 
 
 def check(space: Space, config: Config, strategy: Strategy) -> None:
-    """Raise ValueError for a value that no request can have, alone or with some values of the other options."""
+    """Raise ValueError for a value that no request can have, alone or with other options."""
     for axis, (name, values) in enumerate(space.axes):
         for index, value in enumerate(values):
             tried: list[StrategyOptions] = [((name, value),)]

@@ -3,7 +3,7 @@
 import csv
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence as Items
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from io import StringIO
 from typing import Any, NamedTuple
@@ -12,19 +12,20 @@ from rich.console import Console
 
 from ..text.words import printable
 from ..views.figures import chance, interval, number, text_table, with_error
-from .checkpoint import Run, matched
-from .intervals import Gain
+from .checkpoint import EvalRun, matched
+from .intervals import Difference
 from .metrics import ratio
 
 FORMULAS = ("=", "+", "-", "@")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TableLine:
     """Figures of a task with one set of options; `docs/evaluation.md` defines each column.
 
-    Rates, the batch and padding describe the forward passes of a task, which all of its sets of options share; they are None if
-    there are several sets. `equal` and the gains compare with a reference run, and are None without one.
+    Rates, the batch and padding describe the forward passes of a task, which all of its sets of
+    options share; they are None if there are several sets. `equal` and the gains compare with a
+    reference run, and are None without one.
     """
 
     task: str
@@ -64,7 +65,7 @@ class Line:
     speed_gain_method: str | None = None
 
 
-def lines_of(run: Run, against: Run | None = None) -> list[Line]:
+def lines_of(run: EvalRun, against: EvalRun | None = None) -> list[TableLine]:
     """Return the table of a run, compared with a reference run if there is one.
 
     Raises ValueError for a reference run without a problem in common.
@@ -76,34 +77,33 @@ def lines_of(run: Run, against: Run | None = None) -> list[Line]:
             "the same options, or compare with a run that has a single set of options"
         )
     seconds, sets = run.seconds, Counter(task for task, _ in run.groups)
-    settings = json.dumps(run.asked["key"], sort_keys=True)
-    lines: list[Line] = []
+    settings = json.dumps(run.settings["key"], sort_keys=True)
+    lines: list[TableLine] = []
     for group, sums in run.sums.items():
         work, alone = run.work[group[0]], sets[group[0]] == 1
         more: dict[str, Any] = {"scores": run.scores(group), "settings": settings}
         if (found := beside.get(group)) is not None:
             more |= {"equal": found.equal} | gain("accuracy", found.accuracy) | gain("speed", found.tokens_per_forward)
-        lines.append(
-            Line(
-                *group, sums.count, sums.failed, sums.accuracy, *sums.accuracy_interval, sums.tokens,
-                sums.tokens_per_forward, sums.tokens_per_forward_error, sums.tokens_per_step,
-                sums.forwards_per_answer, sums.forwards_per_answer_error,
-                sums.forwards, seconds[group], sums.computed, sums.tokens, sums.wasted,
-                ratio(sums.tokens, work.wall_seconds) if alone else None,
-                ratio(sums.tokens, work.decode_seconds) if alone else None,
-                work.batch if alone else None, work.padding_share if alone else None, **more,
-            )
-        )  # fmt: skip
+        lines.append(TableLine(
+            *group, sums.count, sums.failed, sums.accuracy, *sums.accuracy_interval, sums.tokens,
+            sums.tokens_per_forward, sums.tokens_per_forward_error, sums.tokens_per_step,
+            sums.forwards_per_answer, sums.forwards_per_answer_error,
+            sums.forwards, seconds[group], sums.computed, sums.tokens, sums.wasted,
+            ratio(sums.tokens, work.wall_seconds) if alone else None,
+            ratio(sums.tokens, work.decode_seconds) if alone else None,
+            ratio(work.spans, work.forwards) if alone else None,
+            ratio(work.padding, work.padding + work.rows) if alone else None, **more,
+        ))  # fmt: skip
     return lines
 
 
-def gain(name: str, found: Gain) -> dict[str, Any]:
+def gain(name: str, found: Difference) -> dict[str, Any]:
     """Return the fields of a line for a gain."""
     value, *others = asdict(found).items()
     return {f"{name}_gain": value[1]} | {f"{name}_gain_{part}": each for part, each in others}
 
 
-def as_csv(lines: Items[Any], kind: type[Any] = Line) -> str:
+def as_csv(lines: Sequence[Any], kind: type[Any] = TableLine) -> str:
     """Return a table as CSV, one column for each field of `kind`; a missing figure is empty."""
     text = StringIO()
     writer = csv.DictWriter(text, [field.name for field in fields(kind)], lineterminator="\n")
@@ -121,7 +121,7 @@ def harmless_cell(value: object) -> object:
     return f"'{printable(value)}" if value.startswith(FORMULAS) else printable(value)
 
 
-def print_lines(lines: Items[Line], console: Console) -> None:
+def print_lines(lines: Sequence[TableLine], console: Console) -> None:
     """Print the table, in pieces of at most 80 characters per line."""
     numbers = {options: str(place) for place, options in enumerate(dict.fromkeys(line.options for line in lines), 1)}
     several = len(numbers) > 1
@@ -138,17 +138,14 @@ class Column(NamedTuple):
 
     head: str
     label: str
-    cell: Callable[[Line], str]
+    cell: Callable[[TableLine], str]
 
 
 ACCURACY_AND_SPEED = (
     Column("answers", "answers", lambda line: str(line.answers)),
+    Column("right, %", "right answers, %", lambda line: interval(line.accuracy, line.accuracy_low, line.accuracy_high, 100, 1)),
     Column(
-        "right, %", "right answers, %", lambda line: interval(line.accuracy, line.accuracy_low, line.accuracy_high, 100, 1)
-    ),
-    Column(
-        "tok/fwd", "tokens per forward pass",
-        lambda line: with_error(line.tokens_per_forward, line.tokens_per_forward_error, 2),
+        "tok/fwd", "tokens per forward pass", lambda line: with_error(line.tokens_per_forward, line.tokens_per_forward_error, 2)
     ),
     Column("forwards", "forward passes", lambda line: str(line.forwards)),
     Column("seconds", "seconds", lambda line: f"{line.seconds:.1f} s"),
@@ -161,7 +158,7 @@ COST = (
     ),
     Column("tok/step", "tokens per sampling forward pass", lambda line: f"{line.tokens_per_step:.2f}"),
     Column("computed", "rows computed", lambda line: str(line.computed)),
-    Column("decided", "tokens decided", lambda line: str(line.decided)),
+    Column("decided", "tokens unmasked", lambda line: str(line.decided)),
     Column("wasted", "rows computed in vain", lambda line: str(line.wasted)),
 )  # fmt: skip
 RATES = (
@@ -185,8 +182,8 @@ AGAINST = (
 )  # fmt: skip
 
 
-def pieces(lines: Items[Line]) -> Iterator[tuple[Items[Column], list[list[str]]]]:
-    """Yield columns and cells of each part: accuracy and speed, readings, cost, rates, and the reference run.
+def pieces(lines: Sequence[TableLine]) -> Iterator[tuple[Sequence[Column], list[list[str]]]]:
+    """Yield columns and cells of each part: accuracy and speed, readings, cost, rates, reference.
 
     A part without any figure is left out, and so are the readings if there is a single one.
     """

@@ -1,13 +1,11 @@
-"""The tuner: evenly spread sets of options answer problems; their frontier is measured on held-out
-ones.
+"""The tuner: evenly spread sets of options answer problems; held-out ones measure the frontier.
 
-`answers.jsonl` has a line for each answer, in order of completion, and is all that a search needs
-to resume.
+`answers.jsonl` has a line for each answer, in order of completion; a search resumes from it.
 """
 
 import json
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence as Items
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -19,8 +17,8 @@ from typing import Any, Protocol
 from ..core.options import StrategyOptions
 from ..engine.json_lines import append, opened, sealed, sealed_lines
 from ..engine.run_lock import RunLock
+from .answerer_pool import AnswererPool
 from .checkpoint import ANSWERS, KEY_FIELDS, begin, key_of
-from .crews import Crew
 from .documents import Document
 from .items import Item, items_of
 from .metrics import Answers, Point, frontier, knee
@@ -42,7 +40,7 @@ class Show(Protocol):
         """Show that a part with `total` answers begins."""
 
     def answered(self, done: int, score: float) -> None:
-        """Show that `done` answers of the whole run have been scored, with this sum of scores."""
+        """Show that `done` answers of all parts have been scored, with this sum of scores."""
 
 
 class Silent(Show):
@@ -50,11 +48,12 @@ class Silent(Show):
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
-    """The result of a search. `line` is its frontier, the slowest first, and `held` the same sets on held-out problems.
+class TuningResult:
+    """The result of a search: its frontier, slowest first, and the same sets on held-out problems.
 
-    `tried` are all sets of options that answered the `problems`. `share` is the number of their answers, divided by that of the
-    whole grid on all problems. `seconds` is the time of this process only.
+    `tried` are all sets of options that answered the `problems`. `share` is the number of their
+    answers, divided by that of the whole grid on all problems. `seconds` is the time of this
+    process only.
     """
 
     space: Space
@@ -73,13 +72,12 @@ class Tuned:
         return next(point for point in self.held if point.options == self.chosen.options)
 
 
-class Store:
+class TrialStore:
     """The answers so far, and the file to which they are appended."""
 
     def __init__(self, folder: Path) -> None:
-        path = folder / ANSWERS
-        self.answers = {key_of(line): sums_of(line) for line in sealed_lines(path, FIELDS)}
-        self._file = opened(path)
+        self.answers = {key_of(line): sums_of(line) for line in sealed_lines(folder / ANSWERS, FIELDS)}
+        self._file = opened(folder / ANSWERS)
 
     def note(self, place: int, row: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
         """Write an answer as one line."""
@@ -106,13 +104,13 @@ Problem = tuple[str, Document]  # task, document
 
 
 def problems_of(documents: Mapping[str, list[Document]]) -> list[Problem]:
-    """Return the problems of all tasks, one of each in turn, so that the first problems include all tasks."""
+    """Return the problems of all tasks in turns, so that the first ones include all tasks."""
     turns = zip_longest(*([(task, document) for document in found] for task, found in documents.items()))
     return [problem for turn in turns for problem in turn if problem is not None]
 
 
-def parted(problems: Items[Problem], tune: TuneOptions) -> tuple[Items[Problem], Items[Problem]]:
-    """Return the problems of the search, and the held-out problems. Raises ValueError if there are too few."""
+def parted(problems: Sequence[Problem], tune: TuneOptions) -> tuple[Sequence[Problem], Sequence[Problem]]:
+    """Return the problems of the search and the held-out ones. Raises ValueError for too few."""
     count = len(problems)
     if count < 2:
         raise ValueError(
@@ -140,13 +138,13 @@ def plan(space: Space, tuning: TuneOptions, problems: int) -> tuple[list[Strateg
 class Tuning:
     """A search in progress: the answers that it has, and the run that decodes the missing ones."""
 
-    def __init__(self, crew: Crew, scorers: Scorers, store: Store, options: EvalOptions, show: Show) -> None:
+    def __init__(self, pool: AnswererPool, scorers: Scorers, store: TrialStore, options: EvalOptions, show: Show) -> None:
         self._store, self._options, self._show = store, options, show
         self._items: list[Item] = []  # all items to decode
-        self._running = Running(crew, scorers, store, self._items, show.answered)
+        self._running = Running(pool, scorers, store, self._items, show.answered)
 
-    def points(self, part: str, problems: Items[Problem], sets: Items[StrategyOptions]) -> list[Point]:
-        """Decode the missing answers to the problems, and return each set of options with the sums of its answers."""
+    def points(self, part: str, problems: Sequence[Problem], sets: Sequence[StrategyOptions]) -> list[Point]:
+        """Decode the missing answers, and return each set of options with its sums."""
         documents: dict[str, list[Document]] = {}
         for task, document in problems:
             documents.setdefault(task, []).append(document)
@@ -162,19 +160,20 @@ class Tuning:
 
 
 def tune(
-    crew: Crew,
+    pool: AnswererPool,
     options: EvalOptions,
     tuning: TuneOptions,
     documents: Mapping[str, list[Document]],
     *,
-    told: Mapping[str, Any] | None = None,
+    given_options: Mapping[str, Any] | None = None,
     show: Show | None = None,
-) -> Tuned:
-    """Search, and measure the frontier on held-out problems; answers that `options.out` contains are not decoded again.
+) -> TuningResult:
+    """Search, and measure the frontier on held-out problems; resume from `options.out`.
 
-    Raises ValueError for options that cannot be varied, a folder with another search, and a search without a right answer.
+    Raises ValueError for options that cannot be varied, a folder with another search, and a search
+    without a right answer.
     """
-    start, about, folder, show = perf_counter(), crew.about, Path(options.out), show or Silent()
+    start, about, folder = perf_counter(), pool.about, Path(options.out)
     space = space_of(tuning.over, about.config, about.strategy)
     searched, held = parted(problems_of(documents), tuning)
     check(about, options)
@@ -183,9 +182,9 @@ def tune(
         over = {name: list(values) for name, values in space.axes}
         searching = {"over": over, "problems": len(searched), "held_out": len(held), "share": tuning.share}
         key = key_of_run(options, documents, about) | {"tune": searching | {"trials": tuning.trials}}
-        begin(folder, {"key": key, "told": dict(told or {}), "machines": [about.machine]})
-        with closing(Store(folder)) as store:
-            search = Tuning(crew, scorers, store, options, show)
+        begin(folder, {"key": key, "told": dict(given_options or {}), "machines": [about.machine]})
+        with closing(TrialStore(folder)) as store:
+            search = Tuning(pool, scorers, store, options, show or Silent())
             sets, problems = plan(space, tuning, len(searched))
             tried = search.points("search", searched[:problems], sets)
             if not any(point.accuracy > 0 for point in tried):
@@ -198,17 +197,17 @@ def tune(
     forwards = sum(point.sums.forwards for point in tried)
     share = len(sets) * problems / (space.size * len(searched))
     chosen, seconds = chosen_of(line, tuning.at_least), perf_counter() - start
-    return Tuned(space, tuple(tried), tuple(line), tuple(results), chosen, problems, forwards, share, seconds)
+    return TuningResult(space, tuple(tried), tuple(line), tuple(results), chosen, problems, forwards, share, seconds)
 
 
 def check_folder(folder: Path, tuning: TuneOptions) -> None:
-    """Raise ValueError for a folder with answers, unless the search in it shall resume."""
+    """Raise ValueError for a folder with answers, unless the search in it is to resume."""
     path = folder / ANSWERS
     if not tuning.resume and path.exists() and path.stat().st_size:
         raise ValueError(f"--out {folder} holds a search or a run: add --resume to continue a search, or give another folder")
 
 
-def chosen_of(line: Items[Point], at_least: float | None) -> Point:
+def chosen_of(line: Sequence[Point], at_least: float | None) -> Point:
     """Return the knee of a frontier, or its fastest point with a share of the best accuracy."""
     if at_least is None:
         return knee(line)
@@ -216,31 +215,18 @@ def chosen_of(line: Items[Point], at_least: float | None) -> Point:
     return [point for point in line if point.accuracy >= at_least * best][-1]
 
 
-def as_json(tuned: Tuned) -> dict[str, Any]:
+def as_json(tuned: TuningResult) -> dict[str, Any]:
     """Return the result as values that JSON can represent."""
-    rows = [
-        {
-            "options": dict(point.options),
-            "problems": point.sums.count,
-            "accuracy": point.accuracy,
-            "tokens_per_forward": point.speed,
-            "held_out_problems": held.sums.count,
-            "held_out_accuracy": held.accuracy,
-            "held_out_accuracy_interval": list(held.sums.accuracy_interval),
-            "held_out_tokens_per_forward": held.speed,
-            "chosen": point == tuned.chosen,
-        }
-        for point, held in zip(tuned.line, tuned.held, strict=True)
-    ]
+    rows = [{
+        "options": dict(point.options), "problems": point.sums.count, "accuracy": point.accuracy,
+        "tokens_per_forward": point.speed, "held_out_problems": held.sums.count, "held_out_accuracy": held.accuracy,
+        "held_out_accuracy_interval": list(held.sums.accuracy_interval),
+        "held_out_tokens_per_forward": held.speed, "chosen": point == tuned.chosen,
+    } for point, held in zip(tuned.line, tuned.held, strict=True)]  # fmt: skip
     return {
-        "frontier": rows,
-        "chosen": dict(tuned.chosen.options),
-        "tried": len(tuned.tried),
-        "sets": tuned.space.size,
-        "forwards": tuned.forwards,
-        "seconds": tuned.seconds,
-        "share": tuned.share,
-    }
+        "frontier": rows, "chosen": dict(tuned.chosen.options), "tried": len(tuned.tried), "sets": tuned.space.size,
+        "forwards": tuned.forwards, "seconds": tuned.seconds, "share": tuned.share,
+    }  # fmt: skip
 
 
 def text_of(options: StrategyOptions) -> str:
@@ -255,7 +241,7 @@ def check_optuna(reason: str) -> None:
 
 
 def write_study(path: Path, space: Space, points: Iterable[Point]) -> None:
-    """Write the points as trials of an Optuna study into an SQLite file, replacing an earlier study of this name.
+    """Write the points as an Optuna study into an SQLite file, replacing an earlier one.
 
     Raises ValueError for a file that is not a database of Optuna.
     """
@@ -274,11 +260,8 @@ def write_study(path: Path, space: Space, points: Iterable[Point]) -> None:
     axes = {name: distribution(values) for name, values in space.axes}
     for point in points:
         figures = {"problems": point.sums.count, "accuracy_interval": point.sums.accuracy_interval}
-        study.add_trial(
-            optuna.trial.create_trial(
-                params=dict(point.options), distributions=axes, values=[point.accuracy, point.speed], user_attrs=figures
-            )
-        )
+        params, values = dict(point.options), [point.accuracy, point.speed]
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=axes, values=values, user_attrs=figures))
 
 
 def distribution(values: tuple[Any, ...]) -> Any:

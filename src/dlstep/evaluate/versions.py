@@ -1,4 +1,4 @@
-"""The facts that answers and scores depend on: the engine, the versions of code and libraries, and the machine."""
+"""The facts that answers and scores depend on: engine, versions of code, and machine."""
 
 import platform
 import sys
@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
-from importlib.metadata import PackageNotFoundError, version
 from inspect import getsource, isfunction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,17 +13,17 @@ from typing import Any, NamedTuple
 from .. import __version__
 from ..core import Config, Options, Strategy, options_of
 from ..driver import TorchDriver
-from ..engine.loader import Engine
+from ..engine.loader import LoadedEngine
+from .maths import installed
 
 FOLDER = Path(__file__).parent
 PACKAGE = FOLDER.parent
 LIBRARIES = ("torch", "transformers", "math-verify", "sympy", "antlr4-python3-runtime")
 # Every other file of this folder counts for the scores, so that a new file is included by default.
 DECIDES_NOTHING = {
-    "__init__.py", "checkpoint.py", "comparing.py", "comparison_html.py", "entries.py",
-    "harness.py", "intervals.py", "likelihood.py", "load.py", "metrics.py",
-    "pictures.py", "report.py", "report_html.py", "space.py",
-    "table.py", "tuning.py", "versions.py",
+    "__init__.py", "checkpoint.py", "comparing.py", "comparison_html.py", "entries.py", "harness.py", "intervals.py",
+    "likelihood.py", "load.py", "metrics.py", "pictures.py", "report.py", "report_html.py", "space.py", "table.py",
+    "tuning.py", "versions.py",
 }  # fmt: skip
 PROMPTS = ("documents.py", "forms.yaml", "items.py", "options.py", "prompts.py", "worked.json")
 PARTS = {
@@ -35,10 +34,11 @@ PARTS = {
 }
 
 
-class About(NamedTuple):
-    """The engine of a crew: the facts that its answers depend on, and how many requests it decodes at once (`seats`).
+class EvaluatorInfo(NamedTuple):
+    """The facts that an engine's answers depend on, and its concurrent requests (`seats`).
 
-    `versions` and `environment` are part of the key of a run; `machine` is recorded in its folder only.
+    `versions` and `environment` are part of the key of a run; `machine` is recorded in its folder
+    only.
     """
 
     facts: dict[str, Any]
@@ -50,18 +50,15 @@ class About(NamedTuple):
     machine: dict[str, str]
 
 
-def about(engine: Engine) -> About:
+def about(engine: LoadedEngine) -> EvaluatorInfo:
     """Return the facts of an engine."""
-    config = engine.first.config
+    config, strategy = engine.first.config, engine.first.strategy
     facts = {
-        "model": engine.name,
-        "fingerprint": config.spec.fingerprint,
-        "strategy": repr(engine.first.strategy),
-        "max_model_len": config.max_model_len,
-        "seed": config.seed,
-    }
+        "model": engine.name, "fingerprint": config.spec.fingerprint, "strategy": repr(strategy),
+        "max_model_len": config.max_model_len, "seed": config.seed,
+    }  # fmt: skip
     code = versions(engine), environment(engine), machine(engine)
-    return About(facts, config.max_num_reqs, config, engine.first.strategy, *code)
+    return EvaluatorInfo(facts, config.max_num_reqs, config, strategy, *code)
 
 
 def digest_of(files: Iterable[tuple[str, bytes]]) -> str:
@@ -81,8 +78,8 @@ def source_digest(part: str) -> str:
     return digest_of((file.relative_to(PACKAGE.parent).as_posix(), file.read_bytes()) for file in sources(part))
 
 
-def versions(engine: Engine) -> dict[str, str]:
-    """Return the version of the package, and digests of the sources that determine tokens, prompts and scores.
+def versions(engine: LoadedEngine) -> dict[str, str]:
+    """Return digests of the sources that determine tokens, prompts and scores.
 
     The source of a strategy or a rule outside the package is part of `decoding`.
     """
@@ -95,7 +92,7 @@ def versions(engine: Engine) -> dict[str, str]:
 
 
 def own_source(kind: type) -> tuple[str, bytes]:
-    """Return the name and the content of the file that defines a class; in a notebook, which has none, its functions."""
+    """Return name and content of the file that defines a class; in a notebook, its functions."""
     file = getattr(sys.modules[kind.__module__], "__file__", None)
     if file is not None:
         return Path(file).name, Path(file).read_bytes()
@@ -108,8 +105,8 @@ def own_source(kind: type) -> tuple[str, bytes]:
     return kind.__qualname__, "\n".join(parts).encode()
 
 
-def environment(engine: Engine) -> dict[str, str]:
-    """Return the versions of Python and libraries, the kind of device and the dtype: each may change an answer or a score."""
+def environment(engine: LoadedEngine) -> dict[str, str]:
+    """Return what may change an answer: versions of Python and libraries, device kind, dtype."""
     found = {"python": ".".join(platform.python_version_tuple()[:2])} | {name: installed(name) for name in LIBRARIES}
     if isinstance(engine.driver, TorchDriver):
         model = engine.driver.network.model
@@ -117,19 +114,11 @@ def environment(engine: Engine) -> dict[str, str]:
     return found
 
 
-def machine(engine: Engine) -> dict[str, str]:
-    """Return facts that may change when a run resumes: the exact Python version, the system and the name of the device."""
+def machine(engine: LoadedEngine) -> dict[str, str]:
+    """Return facts that may change when a run resumes: Python version, system, device name."""
     device = "cpu"
     if isinstance(engine.driver, TorchDriver) and engine.driver.network.model.device.type == "cuda":
         import torch
 
         device = torch.cuda.get_device_name(engine.driver.network.model.device)
     return {"python": platform.python_version(), "system": platform.platform(), "device": device}
-
-
-def installed(name: str) -> str:
-    """Return the version of a distribution, empty if it is not installed."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""

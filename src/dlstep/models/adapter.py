@@ -16,12 +16,12 @@ from transformers import PreTrainedModel
 from ..distributed.ranks import ALONE, Ranks
 from .adapter_files import Adapter
 from .checkpoint import Checkpoint
-from .names import Rule
+from .names import WeightRule
 from .placement import Placement, Shape, make_plan, shortened
 from .reading import briefly
 from .sharding import cuts_of
 from .shards import read_contents
-from .weights import Shares, empty_network, part_of, wanted_by
+from .weights import Shares, empty_network, network_tensors, part_of
 
 PARTS = ("lora_A.weight", "lora_B.weight", "lora_magnitude_vector")  # per module; last: DoRA only
 ADAPTER = "default"  # peft's name for the only adapter
@@ -67,26 +67,26 @@ class AdapterPlan:
 
 
 def plan_adapter(
-    network: PreTrainedModel, adapter: Adapter, rules: tuple[Rule, ...], stored: Mapping[str, Shape], *, merge: bool
+    network: PreTrainedModel, adapter: Adapter, rules: tuple[WeightRule, ...], stored: Mapping[str, Shape], *, merge: bool
 ) -> AdapterPlan:
     """Return the changes that `apply_adapter` would make. The network may be on the meta device.
 
     Raises ValueError naming every tensor that is missing, unused, misshaped or not supported.
     """
-    wanted = wanted_by(network)
+    tensors = network_tensors(network)
     placed: dict[str, tuple[Placement, ...]] = {}
-    for placement in make_plan(wanted, stored, rules, ()).placements:
+    for placement in make_plan(tensors, stored, rules, ()).placements:
         placed[placement.tensor] = (*placed.get(placement.tensor, ()), placement)
     targeted = _targeted(network, adapter, placed)
     pairs, problems = _pairs(adapter, targeted, placed, stored)
     replaced, others = _replaced(adapter, placed, stored)
     adapted = [place for pair in pairs for place in pair.places]
     changed = adapted + [place for name in replaced for place in placed[name]]
-    tied = sorted({place.tensor for place in changed if len(wanted.names[place.parameter]) > 1})
+    tied = sorted({place.tensor for place in changed if len(tensors.names[place.parameter]) > 1})
     problems += others + [f"not supported: {name}, whose weights are shared with another module" for name in tied]
     if not merge:
-        beside = sorted({place.tensor for place in adapted if not _is_linear(network, place)})
-        problems += [f"not supported beside the weights: {name}, merge it with pre_merge_lora=True" for name in beside]
+        not_linear = sorted({place.tensor for place in adapted if not _is_linear(network, place)})
+        problems += [f"not supported beside the weights: {name}, merge it with pre_merge_lora=True" for name in not_linear]
     if problems:
         raise ValueError(f"the adapter in {adapter.folder} does not fit {type(network).__name__}: {shortened(problems)}")
     return AdapterPlan(pairs, replaced, placed)
@@ -96,7 +96,7 @@ def plan_adapter(
 def apply_adapter(
     network: PreTrainedModel,
     adapter: Adapter,
-    rules: tuple[Rule, ...],
+    rules: tuple[WeightRule, ...],
     stored: Mapping[str, Shape],
     *,
     merge: bool,
@@ -115,7 +115,7 @@ def apply_adapter(
             f"the adapter in {adapter.folder} scales rows of weights (use_dora), which ranks hold in parts: merge it into the "
             "checkpoint, or leave tensor_parallel_size at 1"
         )
-    shares = Shares(wanted_by(whole).shapes, cuts_of(whole, ranks), ranks)
+    shares = Shares(network_tensors(whole).shapes, cuts_of(whole, ranks), ranks)
     for name, tensor in plan.replaced.items():
         for place in plan.placed[name]:
             _view(network, place).copy_(shares.of(_rows(tensor, place), place))
@@ -190,8 +190,8 @@ def _replaced(
 ) -> tuple[dict[str, Tensor], list[str]]:
     """Return tensors that replace the checkpoint's, by name, and problems with others."""
     problems = [f"not used: {adapter.prefix}{name}" for name in adapter.others if not adapter.replaces(name)]
-    found = {name: tensor for name, tensor in adapter.others.items() if adapter.replaces(name)}
-    for name, tensor in found.items():
+    replaced = {name: tensor for name, tensor in adapter.others.items() if adapter.replaces(name)}
+    for name, tensor in replaced.items():
         if name not in placed:
             problems.append(f"not used: {adapter.prefix}{name}")
         elif tuple(tensor.shape) != tuple(stored[name]):
@@ -199,8 +199,8 @@ def _replaced(
                 f"other shape: {adapter.prefix}{name} has {list(tensor.shape)}, the network takes {list(stored[name])}"
             )
     saved = [name for name in placed if adapter.saves(name)]
-    problems += [f"missing: {adapter.prefix}{name}" for name in saved if name not in found]
-    return found, problems
+    problems += [f"missing: {adapter.prefix}{name}" for name in saved if name not in replaced]
+    return replaced, problems
 
 
 def _module(network: PreTrainedModel, place: Placement) -> nn.Module:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .digests import FileIdentity, identify
 from .patterns import Patterns
-from .reading import Refused, briefly, read_object
+from .reading import RefuseErrors, briefly, read_object
 from .shards import advice_on_pickles, read_header
 from .sizes import is_count
 
@@ -95,15 +95,15 @@ class Adapter:
 
     def _of(self, module: str, option: str, default: Any) -> Any:
         """Return the value of the first key that matches a suffix of the name, or the default."""
-        found: dict[str, Any] = attrgetter(option)(self.config) or {}
-        keys = (key for key in found if self.patterns.fullmatch(option, rf"(.*\.)?({key})", module))
-        return found.get(next(keys, module), default)
+        values: dict[str, Any] = attrgetter(option)(self.config) or {}
+        keys = (key for key in values if self.patterns.fullmatch(option, rf"(.*\.)?({key})", module))
+        return values.get(next(keys, module), default)
 
     def saves(self, name: str) -> bool:
         """Return whether the tensor of this name belongs to a module that was saved as a whole."""
         module = name.rpartition(".")[0]
         saved = self.config.modules_to_save or ()
-        return any(self.patterns.fullmatch("modules_to_save", rf"(^|.*\.){each}($|\..*)", module) for each in saved)
+        return any(self.patterns.fullmatch("modules_to_save", rf"(^|.*\.){pattern}($|\..*)", module) for pattern in saved)
 
     def replaces(self, name: str) -> bool:
         """Return whether the tensor of this name replaces the network's."""
@@ -134,12 +134,12 @@ def read_adapter(folder: Path) -> Adapter:
     _check(folder, facts)
     patterns = Patterns(owner)
     _check_values(patterns, facts)
-    with Refused(f"{folder / CONFIG}, read as a LoraConfig"):
+    with RefuseErrors(f"{folder / CONFIG}, read as a LoraConfig"):
         config = LoraConfig(**{name: value for name, value in facts.items() if name in USED})
     pairs: dict[str, dict[str, Tensor]] = {}
     others: dict[str, Tensor] = {}
     read_header(folder / TENSORS)
-    with Refused(f"{folder / TENSORS} cannot be read"):
+    with RefuseErrors(f"{folder / TENSORS} cannot be read"):
         tensors = load_file(folder / TENSORS)
     prefix = PREFIX if all(name.startswith(PREFIX) for name in tensors) else ""
     for name, tensor in tensors.items():

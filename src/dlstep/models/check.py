@@ -22,7 +22,7 @@ MOST_LISTED = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CheckpointReport:
     """What loading a checkpoint would yield, and every problem that prevents it.
 
     `description` is None if the folder cannot be described; then `parameters` is 0 and `kv_shapes`
@@ -38,7 +38,7 @@ class Report:
     warnings: tuple[str, ...] = ()
 
 
-def check(path: str | Path, model_name: str | None = None, lora_path: str | Path | None = None) -> Report:
+def check(path: str | Path, model_name: str | None = None, lora_path: str | Path | None = None) -> CheckpointReport:
     """Check the checkpoint folder at `path`, and the adapter for it at `lora_path`.
 
     This runs the same code as loading, so both find the same problems, but it reads no weights and
@@ -54,7 +54,7 @@ def check(path: str | Path, model_name: str | None = None, lora_path: str | Path
     adapter = None if lora_path is None else _found(problems, lambda: read_adapter(Path(lora_path)))
     stored_bytes = sum(stored.size for stored in contents.tensors.values())
     if description is None:
-        return Report(folder, None, 0, stored_bytes, (), _listed(problems))
+        return CheckpointReport(folder, None, 0, stored_bytes, (), _listed(problems))
     family, config = description.family, description.config
     network = _found(problems, lambda: empty_network(family.network, config, torch.bfloat16))
     parameters, shapes = 0, ()
@@ -68,7 +68,7 @@ def check(path: str | Path, model_name: str | None = None, lora_path: str | Path
         f"config.json states {name}, which dlstep ignores: see in the published code whether it matters"
         for name in description.unknown
     ]
-    return Report(folder, description, parameters, stored_bytes, shapes, _listed(problems), _listed(warnings))
+    return CheckpointReport(folder, description, parameters, stored_bytes, shapes, _listed(problems), _listed(warnings))
 
 
 def _plan(problems: list[str], network: PreTrainedModel, family: Family, contents: Contents, adapter: Adapter | None) -> None:

@@ -58,12 +58,12 @@ def _compiled(kind: type[nn.Module], backend: Backend) -> type[nn.Module]:
     """
     compiled: Callable[..., Any] = torch.compile(kind.forward, dynamic=True, backend=_merging(backend))
 
-    def forward(layer: nn.Module, *given: Any, **named: Any) -> Any:
+    def forward(layer: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if not _prepared.get():
             _prepare()
         # Keys and values are in pages. torch would specialise on a cache object for each layer.
-        named["past_key_values"] = None
-        return compiled(layer, *given, **named)
+        kwargs["past_key_values"] = None
+        return compiled(layer, *args, **kwargs)
 
     return type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
 

@@ -48,10 +48,10 @@ def accept(facts: Facts, harmless: Mapping[str, tuple[Any, ...]]) -> None:
 
 def part(facts: Facts, name: str) -> Facts:
     """Return an object inside the facts, empty if there is none."""
-    found: Any = facts.get(name) or {}
-    if not isinstance(found, dict):
-        raise ValueError(f"{name} must be an object, got {found!r}")
-    return found
+    inner: Any = facts.get(name) or {}
+    if not isinstance(inner, dict):
+        raise ValueError(f"{name} must be an object, got {inner!r}")
+    return inner
 
 
 def stated_rope(facts: Facts) -> Facts:
@@ -214,13 +214,13 @@ def llada2(facts: Facts) -> Arguments:
     share = facts.get("partial_rotary_factor")
     if share is None:
         share = require(part(facts, "rope_parameters"), "partial_rotary_factor")
-    given = dense(facts, partial=float(share))
-    accept(facts, {"rotary_dim": (int(given["head_dim"] * share),)})
+    arguments = dense(facts, partial=float(share))
+    accept(facts, {"rotary_dim": (int(arguments["head_dim"] * share),)})
     shared, width = require(facts, "num_shared_experts"), require(facts, "moe_intermediate_size")
     accept(facts, {"moe_shared_expert_intermediate_size": (width * shared,)})
     normalised, qk_norm = facts.get("norm_topk_prob"), facts.get("use_qk_norm")
     return (
-        given
+        arguments
         | {name: require(facts, name) for name in LLADA2_SAME}
         | {
             "n_routed_experts": require(facts, "num_experts"),

@@ -12,7 +12,7 @@ from ..core.trainings import TRAININGS
 from ..text.tokenizers import load_tokenizer
 from .families import Family
 from .pieces import pieces
-from .reading import Refused, briefly, read_object
+from .reading import RefuseErrors, briefly, read_object
 from .recognise import read_facts, recognise
 from .sizes import check_config, check_eos, check_facts
 from .special_tokens import find_token
@@ -81,7 +81,7 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
     declared: Any = own.get("decoding_strategy", family.decoding_strategy)
     if not isinstance(declared, str | None):
         raise ValueError(f"{folder / 'config.json'}: decoding_strategy of its section dlstep must be a name, got {declared!r}")
-    with Refused(f"the tokenizer in {folder} cannot be read"):
+    with RefuseErrors(f"the tokenizer in {folder} cannot be read"):
         check_tokenizer(folder)
         tokenizer = load_tokenizer(folder)
         vocabulary, texts = tokenizer.get_vocab(), pieces(tokenizer)
@@ -113,24 +113,24 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
 
 def _config(folder: Path, facts: dict[str, Any], family: Family) -> tuple[PretrainedConfig, tuple[str, ...]]:
     """Return the network's configuration as an object of transformers, and the names of unknown fields."""
-    made: Any = family.network.config_class
-    assert made is not None, f"{family.network.__name__} has no configuration class"
-    with Refused(f"{folder / 'config.json'}, read as {family.name}"):
+    config_class: Any = family.network.config_class
+    assert config_class is not None, f"{family.network.__name__} has no configuration class"
+    with RefuseErrors(f"{folder / 'config.json'}, read as {family.name}"):
         check_facts(facts)
         stated = Stated(facts)
         arguments = family.config(stated)
-        config = made(**arguments)
+        config = config_class(**arguments)
         check_config(config)
     return config, unknown_fields(stated, arguments, config)
 
 
 def _training(sources: _Sources) -> str | None:
     """Return how the network was trained, as the `dlstep` section of config.json states it, or else the family."""
-    said: Any = sources.own.get("training", sources.family.training)
-    if said is not None and said not in list(TRAININGS):
+    training: Any = sources.own.get("training", sources.family.training)
+    if training is not None and training not in list(TRAININGS):
         where = sources.folder / "config.json"
-        raise ValueError(f"{where}: training of its section dlstep must be one of {', '.join(TRAININGS)}, got {said!r}")
-    return said
+        raise ValueError(f"{where}: training of its section dlstep must be one of {', '.join(TRAININGS)}, got {training!r}")
+    return training
 
 
 def _generation_facts(folder: Path) -> dict[str, Any]:
@@ -188,11 +188,11 @@ def _eos_ids(sources: _Sources) -> tuple[int, ...]:
     """
     text, tokenizer = sources.text, sources.tokenizer
     ends = [find_token(token, sources.vocabulary, text.vocab_size) for token in sources.family.ends]
-    said = [sources.facts.get("eos_token_id"), sources.generation.get("eos_token_id"), *ends]
-    for given in (said, [text.eos_token_id], [tokenizer.eos_token_id]):
+    stated = [sources.facts.get("eos_token_id"), sources.generation.get("eos_token_id"), *ends]
+    for source in (stated, [text.eos_token_id], [tokenizer.eos_token_id]):
         ids: list[Any] = []
-        for named in given:
-            ids += named if isinstance(named, list) else [named]
+        for value in source:
+            ids += value if isinstance(value, list) else [value]
         if ids := [index for index in ids if index is not None]:
             return check_eos(sources.folder, ids, text.vocab_size)
     raise ValueError(f"{sources.folder} names no end-of-sequence token: set eos_token_id in its config.json")
@@ -208,7 +208,7 @@ def _options(sources: _Sources) -> dict[str, Any]:
     sampler: Any = generation.get("sampler_config") or {}
     if not isinstance(sampler, dict):
         raise ValueError(f"{sources.folder / 'generation_config.json'}: sampler_config must be an object, got {sampler!r}")
-    said = {block: facts.get(block)}
-    said |= {name: generation.get(name) for name in GENERATION_OPTIONS} | {"entropy_bound": sampler.get("entropy_bound")}
+    stated = {block: facts.get(block)}
+    stated |= {name: generation.get(name) for name in GENERATION_OPTIONS} | {"entropy_bound": sampler.get("entropy_bound")}
     own = {name: value for name, value in sources.own.items() if name not in SPEC_FACTS}
-    return {**sources.family.options, **{name: value for name, value in said.items() if value is not None}, **own}
+    return {**sources.family.options, **{name: value for name, value in stated.items() if value is not None}, **own}

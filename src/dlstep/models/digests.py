@@ -37,8 +37,8 @@ class FileIdentity:
 
 def identify(path: Path) -> FileIdentity:
     """Return the identity of the file at `path` now. Raises FileNotFoundError if there is none."""
-    found = path.stat()
-    return FileIdentity(str(path.absolute()), found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev)
+    stat = path.stat()
+    return FileIdentity(str(path.absolute()), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev)
 
 
 def digests(files: Sequence[FileIdentity], threads: int | None = None, cache: Path | None = None) -> list[str]:
@@ -48,15 +48,15 @@ def digests(files: Sequence[FileIdentity], threads: int | None = None, cache: Pa
     default one in the user's cache folder. Raises ValueError for a file that is no longer the one that was identified.
     """
     begun, cache = time.time_ns(), cache or _cache()
-    found = {file: remembered for file in files if (remembered := _recall(cache, file)) is not None}
-    missing = [file for file in dict.fromkeys(files) if file not in found]
-    found |= _hashed(missing, threads or os.cpu_count() or 1)
+    by_file = {file: remembered for file in files if (remembered := _recall(cache, file)) is not None}
+    missing = [file for file in dict.fromkeys(files) if file not in by_file]
+    by_file |= _hashed(missing, threads or os.cpu_count() or 1)
     for file in files:
         if identify(Path(file.path)) != file:
             raise ValueError(f"{file.path} changed while it was loaded: load it again")
     for file in missing:
-        _remember(cache, file, found[file], begun)
-    return [found[file] for file in files]
+        _remember(cache, file, by_file[file], begun)
+    return [by_file[file] for file in files]
 
 
 def _hashed(files: Sequence[FileIdentity], threads: int) -> dict[FileIdentity, str]:

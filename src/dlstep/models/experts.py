@@ -46,7 +46,7 @@ def fits(module: nn.Module) -> bool:
     """Return whether `mix` supports these experts: usual gating, gate rows first, no bias."""
     gated = getattr(type(module), "_apply_gate", None)
     return (
-        all(getattr(module, name, wanted) is wanted for name, wanted in _PLAIN.items())
+        all(getattr(module, name, value) is value for name, value in _PLAIN.items())
         and getattr(gated, "__module__", None) == ExpertsInterface.__module__  # not overridden
         and type(getattr(module, "act_fn", None)) in _ACTIVATIONS
     )
@@ -72,7 +72,7 @@ def install_experts(network: PreTrainedModel) -> None:
 def _stacks(module: nn.Module) -> list[nn.Parameter]:
     """Return the module's own parameters that stack the weights of all its experts."""
     named = module.named_parameters(recurse=False)
-    return [each for name, each in named if each.ndim == 3 and name in ("gate_up_proj", "down_proj")]
+    return [stack for name, stack in named if stack.ndim == 3 and name in ("gate_up_proj", "down_proj")]
 
 
 ExpertsInterface.register(EXPERTS, mix)

@@ -18,7 +18,7 @@ from ..core import trainings
 from ..core.spec import AcceptRule
 from . import configs, templates
 from .configs import Arguments, Facts
-from .names import Rule
+from .names import WeightRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Family:
     network: type[PreTrainedModel]
     signs: Signs
     config: Callable[[Facts], Arguments]
-    weights: tuple[Rule, ...] = ()
+    weights: tuple[WeightRule, ...] = ()
     ignored: tuple[str, ...] = (r".*rotary_emb\.inv_freq",)
     mask: Token | None = None
     ends: tuple[Token, ...] = ()
@@ -78,33 +78,33 @@ class Family:
 _LAYER = r"model\.layers\.(\d+)\."
 _BLOCK = r"model\.transformer\.blocks\.(\d+)\."
 SINGLE_EXPERTS = (
-    Rule(_LAYER + r"mlp\.experts\.(?P<expert>\d+)\.gate_proj\.weight", (r"model.layers.\1.mlp.experts.gate_up_proj",), 0),
-    Rule(_LAYER + r"mlp\.experts\.(?P<expert>\d+)\.up_proj\.weight", (r"model.layers.\1.mlp.experts.gate_up_proj",), 1),
-    Rule(_LAYER + r"mlp\.experts\.(?P<expert>\d+)\.down_proj\.weight", (r"model.layers.\1.mlp.experts.down_proj",)),
+    WeightRule(_LAYER + r"mlp\.experts\.(?P<expert>\d+)\.gate_proj\.weight", (r"model.layers.\1.mlp.experts.gate_up_proj",), 0),
+    WeightRule(_LAYER + r"mlp\.experts\.(?P<expert>\d+)\.up_proj\.weight", (r"model.layers.\1.mlp.experts.gate_up_proj",), 1),
+    WeightRule(_LAYER + r"mlp\.experts\.(?P<expert>\d+)\.down_proj\.weight", (r"model.layers.\1.mlp.experts.down_proj",)),
 )
 LLADA_NAMES = (
-    Rule(r"model\.transformer\.wte\.weight", ("model.embed_tokens.weight",)),
-    Rule(r"model\.transformer\.ln_f\.weight", ("model.norm.weight",)),
-    Rule(r"model\.transformer\.ff_out\.weight", ("lm_head.weight",)),
-    Rule(_BLOCK + r"([qkv]_proj)\.(weight|bias)", (r"model.layers.\1.self_attn.\2.\3",)),
-    Rule(_BLOCK + r"attn_out\.weight", (r"model.layers.\1.self_attn.o_proj.weight",)),
-    Rule(_BLOCK + r"attn_norm\.weight", (r"model.layers.\1.input_layernorm.weight",)),
-    Rule(_BLOCK + r"ff_norm\.weight", (r"model.layers.\1.post_attention_layernorm.weight",)),
-    Rule(_BLOCK + r"ff_proj\.weight", (r"model.layers.\1.mlp.gate_proj.weight",)),
-    Rule(_BLOCK + r"up_proj\.weight", (r"model.layers.\1.mlp.up_proj.weight",)),
-    Rule(_BLOCK + r"ff_out\.weight", (r"model.layers.\1.mlp.down_proj.weight",)),
+    WeightRule(r"model\.transformer\.wte\.weight", ("model.embed_tokens.weight",)),
+    WeightRule(r"model\.transformer\.ln_f\.weight", ("model.norm.weight",)),
+    WeightRule(r"model\.transformer\.ff_out\.weight", ("lm_head.weight",)),
+    WeightRule(_BLOCK + r"([qkv]_proj)\.(weight|bias)", (r"model.layers.\1.self_attn.\2.\3",)),
+    WeightRule(_BLOCK + r"attn_out\.weight", (r"model.layers.\1.self_attn.o_proj.weight",)),
+    WeightRule(_BLOCK + r"attn_norm\.weight", (r"model.layers.\1.input_layernorm.weight",)),
+    WeightRule(_BLOCK + r"ff_norm\.weight", (r"model.layers.\1.post_attention_layernorm.weight",)),
+    WeightRule(_BLOCK + r"ff_proj\.weight", (r"model.layers.\1.mlp.gate_proj.weight",)),
+    WeightRule(_BLOCK + r"up_proj\.weight", (r"model.layers.\1.mlp.up_proj.weight",)),
+    WeightRule(_BLOCK + r"ff_out\.weight", (r"model.layers.\1.mlp.down_proj.weight",)),
 )
 LLADA2_NAMES = (
     *SINGLE_EXPERTS,
-    Rule(r"model\.word_embeddings\.weight", ("model.embed_tokens.weight",)),
-    Rule(
+    WeightRule(r"model\.word_embeddings\.weight", ("model.embed_tokens.weight",)),
+    WeightRule(
         _LAYER + r"attention\.query_key_value\.(weight|bias)",
         tuple(rf"model.layers.\1.self_attn.{part}_proj.\2" for part in "qkv"),
     ),
-    Rule(_LAYER + r"attention\.dense\.weight", (r"model.layers.\1.self_attn.o_proj.weight",)),
-    Rule(_LAYER + r"attention\.query_layernorm\.weight", (r"model.layers.\1.self_attn.q_norm.weight",)),
-    Rule(_LAYER + r"attention\.key_layernorm\.weight", (r"model.layers.\1.self_attn.k_norm.weight",)),
-    Rule(_LAYER + r"mlp\.gate\.expert_bias", (r"model.layers.\1.mlp.gate.e_score_correction_bias",)),
+    WeightRule(_LAYER + r"attention\.dense\.weight", (r"model.layers.\1.self_attn.o_proj.weight",)),
+    WeightRule(_LAYER + r"attention\.query_layernorm\.weight", (r"model.layers.\1.self_attn.q_norm.weight",)),
+    WeightRule(_LAYER + r"attention\.key_layernorm\.weight", (r"model.layers.\1.self_attn.k_norm.weight",)),
+    WeightRule(_LAYER + r"mlp\.gate\.expert_bias", (r"model.layers.\1.mlp.gate.e_score_correction_bias",)),
 )
 
 END_OF_TEXT = Token(("<|endoftext|>",), 151643)  # in tokenizers derived from Qwen's

@@ -41,5 +41,5 @@ def effective(config: PretrainedConfig) -> dict[str, Any]:
 
 def _shared(files: tuple[FileIdentity, ...], ranks: Ranks) -> list[str]:
     """Return the digests of all files; each of several ranks computes a share of them."""
-    shares = ranks.told(digests(files[ranks.rank :: ranks.size]))
+    shares = ranks.gather_objects(digests(files[ranks.rank :: ranks.size]))
     return [shares[number % ranks.size][number // ranks.size] for number in range(len(files))]

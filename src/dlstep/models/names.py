@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class WeightRule:
     """Where a checkpoint tensor goes if the regex `pattern` matches its whole name.
 
     `targets` are templates of parameter names, as for `re.Match.expand`. With several, the tensor's

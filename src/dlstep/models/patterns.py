@@ -7,7 +7,7 @@ from time import perf_counter
 
 import regex
 
-from .reading import Refused
+from .reading import RefuseErrors
 
 LONGEST_PATTERN = 20_000  # characters
 MOST_REPEATS = 10_000  # product of the counts in {}, which compilation expands
@@ -32,7 +32,7 @@ class Patterns:
                 f"{self.owner}: {option}={pattern[:80]!r} is too large a pattern, beyond {LONGEST_PATTERN} characters or "
                 f"{MOST_REPEATS} repetitions: list the names of the modules instead"
             )
-        with Refused(f"{self.owner}: {option}={pattern!r} is no regular expression"):
+        with RefuseErrors(f"{self.owner}: {option}={pattern!r} is no regular expression"):
             re.compile(pattern)
             self.compiled[pattern] = regex.compile(pattern, regex.VERSION0)
 

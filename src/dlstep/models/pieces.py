@@ -17,16 +17,16 @@ def _byte_of_character() -> dict[str, int]:
 
 def _parts(description: object) -> set[str]:
     """Return the `type` of every part of a tokenizer's description, nested parts included."""
-    found: set[str] = set()
+    kinds: set[str] = set()
     if isinstance(description, dict):
         if isinstance(kind := description.get("type"), str):
-            found.add(kind)
+            kinds.add(kind)
         for part in description.values():
-            found |= _parts(part)
+            kinds |= _parts(part)
     elif isinstance(description, list):
         for part in description:
-            found |= _parts(part)
-    return found
+            kinds |= _parts(part)
+    return kinds
 
 
 def _piece(token: str, kinds: set[str]) -> bytes:
@@ -52,11 +52,11 @@ def pieces(tokenizer: PreTrainedTokenizerBase) -> tuple[bytes, ...]:
     silent = set(tokenizer.all_special_ids)
     added = dict(tokenizer.added_tokens_decoder)
     names = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
-    found: list[bytes] = []
+    result: list[bytes] = []
     for index, name in enumerate(names):
         token = added.get(index)
         if index in silent or name is None or (token is not None and token.special):
-            found.append(b"")
+            result.append(b"")
         else:
-            found.append(name.encode() if token is not None else _piece(name, kinds))
-    return tuple(found)
+            result.append(name.encode() if token is not None else _piece(name, kinds))
+    return tuple(result)

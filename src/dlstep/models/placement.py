@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from .names import Rule
+from .names import WeightRule
 
 Shape = tuple[int, ...]
 Part = tuple[int | None, int | None]  # expert and half; None: all
@@ -12,7 +12,7 @@ READABLE_LINES = 20  # shown of a list of problems
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class NetworkTensors:
     """Tensors that a network needs: shapes of parameters and saved buffers, and all names of each.
 
     Tied parameters appear once, under the first of their names.
@@ -71,13 +71,15 @@ def part_shape(shape: Shape, part: Part) -> Shape:
     return shape if half is None else (shape[0] // 2, *shape[1:])
 
 
-def make_plan(wanted: Wanted, stored: Mapping[str, Shape], rules: tuple[Rule, ...], ignored: tuple[str, ...]) -> LoadPlan:
+def make_plan(
+    tensors: NetworkTensors, stored: Mapping[str, Shape], rules: tuple[WeightRule, ...], ignored: tuple[str, ...]
+) -> LoadPlan:
     """Return the plan for a checkpoint with tensors of the names and shapes `stored`.
 
     The first of `rules` that matches a tensor's name determines its target; without a match, the
     target is the parameter of the same name. Names that match a regex in `ignored` are skipped.
     """
-    first_names = wanted.first_names()
+    first_names = tensors.first_names()
     placements: list[Placement] = []
     unused: list[str] = []
     misshaped: list[str] = []
@@ -86,18 +88,18 @@ def make_plan(wanted: Wanted, stored: Mapping[str, Shape], rules: tuple[Rule, ..
         if any(re.fullmatch(pattern, tensor) for pattern in ignored):
             continue
         targets = [(name, first_names.get(name, ""), part) for name, part in _targets(tensor, rules)]
-        if not all(_exists(wanted.shapes.get(first), part) for _, first, part in targets):
+        if not all(_exists(tensors.shapes.get(first), part) for _, first, part in targets):
             unused.append(tensor)
             continue
-        if any(_taken(filled.get(first, {}), name, part) for name, first, part in targets):
+        if any(_is_filled(filled.get(first, {}), name, part) for name, first, part in targets):
             unused.append(f"{tensor} (another tensor fills {', '.join(name for name, _, _ in targets)})")
             continue
-        shapes = [part_shape(wanted.shapes[first], part) for _, first, part in targets]
+        shapes = [part_shape(tensors.shapes[first], part) for _, first, part in targets]
         if stored[tensor] != (needed := _joined(shapes)):
             misshaped.append(f"{tensor} has {list(stored[tensor])}, the network takes {list(needed)}")
         placements += _placed(tensor, targets, shapes, filled)
     used = tuple(rule for rule in rules if any(map(re.compile(rule.pattern).fullmatch, stored)))
-    missing = sorted({_described(wanted.names[first], part, used, rules) for first, part in _unfilled(wanted.shapes, filled)})
+    missing = sorted({_described(tensors.names[first], part, used, rules) for first, part in _unfilled(tensors.shapes, filled)})
     return LoadPlan(tuple(placements), tuple(missing), tuple(unused), tuple(misshaped))
 
 
@@ -113,7 +115,7 @@ def _placed(
         parts.setdefault(part, name)
 
 
-def _targets(tensor: str, rules: tuple[Rule, ...]) -> list[tuple[str, Part]]:
+def _targets(tensor: str, rules: tuple[WeightRule, ...]) -> list[tuple[str, Part]]:
     """Return the parameters, and the part of each, that a tensor of this name fills."""
     for rule in rules:
         if match := re.fullmatch(rule.pattern, tensor):
@@ -128,7 +130,7 @@ def _exists(shape: Shape | None, part: Part) -> bool:
     return shape is not None and (part[0] is None or (len(shape) > 1 and part[0] < shape[0]))
 
 
-def _taken(filled: Mapping[Part, str], name: str, part: Part) -> bool:
+def _is_filled(filled: Mapping[Part, str], name: str, part: Part) -> bool:
     """Return whether a part is already filled, except as a tied parameter under another name."""
     overlap = [its for its in filled if all(a is None or b is None or a == b for a, b in zip(its, part, strict=True))]
     return any(its != part or filled[its] == name for its in overlap)
@@ -153,17 +155,17 @@ def _unfilled(shapes: Mapping[str, Shape], filled: Mapping[str, Mapping[Part, st
                     yield first, (expert, half)
 
 
-def _described(names: tuple[str, ...], part: Part, used: tuple[Rule, ...], rules: tuple[Rule, ...]) -> str:
+def _described(names: tuple[str, ...], part: Part, used: tuple[WeightRule, ...], rules: tuple[WeightRule, ...]) -> str:
     """Return names of tensors that would fill a part, if possible in the checkpoint's scheme."""
     expert, half = part
-    if found := [tensor for name in names for tensor in tensor_names(name, part, used)]:
-        return " or ".join(dict.fromkeys(found))
-    found = [tensor for name in names for tensor in tensor_names(name, part, rules)]
+    if candidates := [tensor for name in names for tensor in tensor_names(name, part, used)]:
+        return " or ".join(dict.fromkeys(candidates))
+    candidates = [tensor for name in names for tensor in tensor_names(name, part, rules)]
     where = ("" if expert is None else f", expert {expert}") + ("" if half is None else f", half {half} of its rows")
-    return " or ".join(dict.fromkeys([*found, *(f"{name}{where}" for name in names)]))
+    return " or ".join(dict.fromkeys([*candidates, *(f"{name}{where}" for name in names)]))
 
 
-def tensor_names(parameter: str, part: Part, rules: Iterable[Rule]) -> Iterator[str]:
+def tensor_names(parameter: str, part: Part, rules: Iterable[WeightRule]) -> Iterator[str]:
     """Yield names of tensors that the rules, applied in reverse, put into this part of a parameter.
 
     Supports only simple regexes: literals, groups, and optional groups without a number.

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 LARGEST_JSON = 64 << 20  # bytes
 MOST_VALUES = 4_000_000  # of one file: each takes about 64 bytes of memory. The tokenizer.json of Gemma has 1.8 million.
 LONGEST_MESSAGE = 700  # letters
-Given = ParamSpec("Given")
+Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
 # Errors that libraries raise for contents they do not expect. A missing file is not among them.
 BROKEN = (
@@ -24,7 +24,7 @@ BROKEN = (
 )  # fmt: skip
 
 
-class Refused:
+class RefuseErrors:
     """A context in which an error of a library becomes a ValueError that begins with `what`.
 
     Libraries written in Rust raise `Exception` itself, and a panic raises a separate class; both count as errors. Running
@@ -43,10 +43,10 @@ class Refused:
         if kind is None or error is None:
             return
         if kind is Exception or kind.__name__ == "PanicException" or issubclass(kind, BROKEN):
-            raise ValueError(f"{self.what}: {said(error)}") from error
+            raise ValueError(f"{self.what}: {describe_error(error)}") from error
 
 
-def said(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return an error's message on one line, after the error's class if the message alone would be unclear."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
@@ -68,7 +68,7 @@ def read_json(path: Path) -> Any:
     """
     if (size := path.stat().st_size) > LARGEST_JSON:
         raise ValueError(f"{path} has {size} bytes, and at most {LARGEST_JSON} are read: check that it is the right file")
-    with Refused(f"{path} is no JSON"):
+    with RefuseErrors(f"{path} is no JSON"):
         return parse_json(path.read_text(encoding="utf-8"))
 
 
@@ -81,11 +81,11 @@ def parse_json(text: str) -> Any:
 
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the pairs as a dict. Raises ValueError for a name that occurs twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
         raise ValueError(f"it states {name[:80]!r} twice in one object: keep one of them")
-    return found
+    return values
 
 
 def brief(message: str) -> str:
@@ -94,13 +94,13 @@ def brief(message: str) -> str:
     return message if len(message) <= LONGEST_MESSAGE else f"{message[:kept]} ... {message[-kept:]}"
 
 
-def briefly(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
+def briefly(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
     """Make a function that reads a folder raise brief messages only."""
 
     @wraps(function)
-    def wrapped(*args: Given.args, **named: Given.kwargs) -> Returned:
+    def wrapped(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
         try:
-            return function(*args, **named)
+            return function(*args, **kwargs)
         except (ValueError, FileNotFoundError) as error:
             if len(message := str(error)) <= LONGEST_MESSAGE:
                 raise
@@ -111,7 +111,7 @@ def briefly(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
 
 def read_object(path: Path) -> dict[str, Any]:
     """Return the object that a JSON file holds. Raises ValueError for any other value, and as `read_json` does."""
-    found = read_json(path)
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} must hold a JSON object, got {type(found).__name__}")
-    return found
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}")
+    return value

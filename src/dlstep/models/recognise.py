@@ -31,20 +31,20 @@ def recognise(folder: Path, facts: dict[str, Any], model_name: str | None = None
             raise ValueError(f"model_name={model_name!r} is unknown: choose from {', '.join(FAMILIES)}")
         family = FAMILIES[model_name]
     else:
-        family = _told(folder, facts)
+        family = _detect(folder, facts)
     if family.qkv_biased is not None and facts.get("include_qkv_bias"):
         return replace(family, network=family.qkv_biased)
     return family
 
 
-def _told(folder: Path, facts: dict[str, Any]) -> Family:
+def _detect(folder: Path, facts: dict[str, Any]) -> Family:
     """Return the family that fits config.json.
 
     If several fit, it is the one that a tensor in the files shows, or else the first that the checkpoint's name shows,
     or else the first that needs neither sign.
     """
     named = list(_class_names(facts))
-    candidates = [each for each in FAMILIES.values() if _fits(each.signs, facts.get("model_type"), named)]
+    candidates = [family for family in FAMILIES.values() if _fits(family.signs, facts.get("model_type"), named)]
     if not candidates:
         raise ValueError(
             f"{folder} is of model_type {facts.get('model_type')!r:.80} and architecture "
@@ -52,13 +52,13 @@ def _told(folder: Path, facts: dict[str, Any]) -> Family:
             f"not supported: choose a checkpoint of {', '.join(FAMILIES)}, or name one of these as model_name if it is "
             "built like them (code that a checkpoint brings is never run)"
         )
-    if (by_tensor := [each for each in candidates if each.signs.tensor]) and _holds(folder, by_tensor[0]):
+    if (by_tensor := [family for family in candidates if family.signs.tensor]) and _holds(folder, by_tensor[0]):
         return by_tensor[0]
     names = " ".join(_published_names(folder, facts))
-    for each in candidates:
-        if each.signs.published and re.search(each.signs.published, names, re.IGNORECASE):
-            return each
-    return next((each for each in candidates if not each.signs.published and not each.signs.tensor), candidates[0])
+    for family in candidates:
+        if family.signs.published and re.search(family.signs.published, names, re.IGNORECASE):
+            return family
+    return next((family for family in candidates if not family.signs.published and not family.signs.tensor), candidates[0])
 
 
 def _fits(signs: Signs, model_type: object, named: list[str]) -> bool:
@@ -70,8 +70,8 @@ def _fits(signs: Signs, model_type: object, named: list[str]) -> bool:
 def _class_names(facts: dict[str, Any]) -> Iterator[str]:
     """Yield the class names in config.json; a class of the folder's own code has its module's name in front."""
     named, own = facts.get("architectures"), facts.get("auto_map")
-    given = [*(named if isinstance(named, list) else []), *(own.values() if isinstance(own, dict) else [])]
-    yield from (name for name in given if isinstance(name, str))
+    names = [*(named if isinstance(named, list) else []), *(own.values() if isinstance(own, dict) else [])]
+    yield from (name for name in names if isinstance(name, str))
 
 
 def _published_names(folder: Path, facts: dict[str, Any]) -> Iterator[str]:

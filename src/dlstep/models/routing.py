@@ -11,7 +11,7 @@ def install_routers(network: nn.Module) -> None:
     """Make routers of known classes use `choose_experts`. Calling it again is harmless."""
     for module in network.modules():
         if isinstance(module, Glm4MoeTopkRouter):
-            module.__class__ = Router
+            module.__class__ = ExpertRouter
 
 
 @torch.library.custom_op("dlstep::choose_experts", mutates_args=())
@@ -33,7 +33,7 @@ def _(
     return hidden.new_empty(size, dtype=torch.int64), hidden.new_empty(size, dtype=torch.float32)
 
 
-class Router(Glm4MoeTopkRouter):
+class ExpertRouter(Glm4MoeTopkRouter):
     """A router that uses `choose_experts`."""
 
     def forward(self, hidden_states: Tensor) -> tuple[None, Tensor, Tensor]:

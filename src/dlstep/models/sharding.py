@@ -13,7 +13,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from transformers import DiffusionGemmaForBlockDiffusion, PretrainedConfig, PreTrainedModel
 
-from dlstep_kernels.vocabulary import Cut as IdCut, cut_of, gather_columns
+from dlstep_kernels.vocabulary import VocabularyShard as IdCut, cut_of, gather_columns
 
 from ..distributed.ranks import Ranks
 from .shapes import embedding_of, head_of, kv_shapes
@@ -33,7 +33,7 @@ KINDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class ParameterShard:
     """The shard of a parameter: `start` to `stop` of dimension `dim`, which is negative (-1: last).
 
     With `halves`, the range is taken of each half. With `dim` None, the parameter is whole on rank
@@ -87,7 +87,7 @@ def kind_of(name: str, plan: Mapping[str, str]) -> str | None:
     return None
 
 
-def cuts_of(network: PreTrainedModel, ranks: Ranks) -> dict[str, Cut]:
+def cuts_of(network: PreTrainedModel, ranks: Ranks) -> dict[str, ParameterShard]:
     """Return this rank's shard of each sharded parameter. The network may be on the meta device.
 
     Raises ValueError if the network cannot be sharded among this number of ranks.
@@ -96,7 +96,7 @@ def cuts_of(network: PreTrainedModel, ranks: Ranks) -> dict[str, Cut]:
         return {}
     plan = plan_of(network)
     check_heads(network.config, ranks.size)
-    cuts: dict[str, Cut] = {}
+    cuts: dict[str, ParameterShard] = {}
     for name, module in network.named_modules():
         kind = kind_of(name, plan)
         if isinstance(module, nn.Linear) and kind in ("colwise", "rowwise"):
@@ -109,26 +109,26 @@ def cuts_of(network: PreTrainedModel, ranks: Ranks) -> dict[str, Cut]:
     for name, module in network.named_modules():
         if (isinstance(module, nn.Embedding) and _embeds(name)) or module is head:
             for own, parameter in module.named_parameters(recurse=False):
-                cuts[f"{name}.{own}"] = Cut(-parameter.ndim, ids.first, ids.first + ids.count)
+                cuts[f"{name}.{own}"] = ParameterShard(-parameter.ndim, ids.first, ids.first + ids.count)
     return cuts
 
 
-def _cuts_of_layer(name: str, module: nn.Linear, kind: str, owner: nn.Module, ranks: Ranks) -> dict[str, Cut]:
+def _cuts_of_layer(name: str, module: nn.Linear, kind: str, owner: nn.Module, ranks: Ranks) -> dict[str, ParameterShard]:
     """Return the cuts of a linear layer: by outputs, including the bias, or by inputs."""
     start, stop = _range(name, module, kind, owner, ranks)
-    cuts = {f"{name}.weight": Cut(-2 if kind == "colwise" else -1, start, stop)}
+    cuts = {f"{name}.weight": ParameterShard(-2 if kind == "colwise" else -1, start, stop)}
     if module.bias is not None:
-        cuts[f"{name}.bias"] = Cut(-1, start, stop) if kind == "colwise" else Cut(None)
+        cuts[f"{name}.bias"] = ParameterShard(-1, start, stop) if kind == "colwise" else ParameterShard(None)
     return cuts
 
 
-def _cuts_of_experts(name: str, module: nn.Module, plan: Mapping[str, str], ranks: Ranks) -> dict[str, Cut]:
+def _cuts_of_experts(name: str, module: nn.Module, plan: Mapping[str, str], ranks: Ranks) -> dict[str, ParameterShard]:
     """Return the cuts of the parameters of all experts of a layer, by their inner width."""
-    cuts: dict[str, Cut] = {}
+    cuts: dict[str, ParameterShard] = {}
     for own, parameter in module.named_parameters(recurse=False):
         packed = kind_of(f"{name}.{own}", plan) == "packed_colwise"
         width = parameter.shape[-2] // 2 if packed else parameter.shape[-1]
-        cuts[f"{name}.{own}"] = Cut(-2 if packed else -1, *_even(name, width, ranks), halves=packed)
+        cuts[f"{name}.{own}"] = ParameterShard(-2 if packed else -1, *_even(name, width, ranks), halves=packed)
     return cuts
 
 
@@ -190,8 +190,8 @@ class VocabRows(nn.Embedding):
         elsewhere = (own < 0) | (own >= self.cut.count)
         if not self.cut.count:
             return self.ranks.add_up(self.weight.new_zeros((*ids.shape, self.embedding_dim)))
-        found = nn.functional.embedding(own.masked_fill(elsewhere, 0), self.weight)
-        return self.ranks.add_up(found.masked_fill(elsewhere[..., None], 0.0))
+        rows = nn.functional.embedding(own.masked_fill(elsewhere, 0), self.weight)
+        return self.ranks.add_up(rows.masked_fill(elsewhere[..., None], 0.0))
 
 
 def install_ranks(network: PreTrainedModel, ranks: Ranks) -> None:
@@ -203,7 +203,7 @@ def install_ranks(network: PreTrainedModel, ranks: Ranks) -> None:
         if isinstance(module, nn.Linear):
             module.out_features, module.in_features = module.weight.shape
         if kind_of(name, plan) in ("rowwise", "moe_tp_experts"):
-            module.register_forward_hook(lambda _, given, answer: ranks.add_up(answer))
+            module.register_forward_hook(lambda _, inputs, answer: ranks.add_up(answer))
     for name, module in list(network.named_modules()):
         if isinstance(module, nn.Embedding) and _embeds(name):
             owner, _, attribute = name.rpartition(".")
@@ -211,8 +211,8 @@ def install_ranks(network: PreTrainedModel, ranks: Ranks) -> None:
     if isinstance(network, DiffusionGemmaForBlockDiffusion):  # soft-capping needs all logits
         ids = ids_of(network, ranks)
 
-        def gather(module: nn.Module, given: tuple[Any, ...], answer: Tensor) -> Tensor:
-            del module, given
+        def gather(module: nn.Module, inputs: tuple[Any, ...], answer: Tensor) -> Tensor:
+            del module, inputs
             return gather_columns(answer.flatten(0, -2), ids, ranks.exchange).view(*answer.shape[:-1], ids.total)
 
         head_of(network).register_forward_hook(gather)
@@ -223,7 +223,9 @@ def ids_of(network: PreTrainedModel, ranks: Ranks) -> IdCut:
     return cut_of(embedding_of(network).num_embeddings, ranks.rank, ranks.size)
 
 
-def regions(cut: Cut, shape: tuple[int, ...], *, half: int | None, rows: tuple[int, int] | None) -> Iterator[tuple[slice, ...]]:
+def regions(
+    cut: ParameterShard, shape: tuple[int, ...], *, half: int | None, rows: tuple[int, int] | None
+) -> Iterator[tuple[slice, ...]]:
     """Yield slices of a checkpoint tensor with a rank's shard of a part of shape `shape`.
 
     `rows` are the part's rows in that tensor (None: all). Shards of both halves come in order.
@@ -232,9 +234,9 @@ def regions(cut: Cut, shape: tuple[int, ...], *, half: int | None, rows: tuple[i
     dim = len(shape) + cut.dim
     both = cut.halves and half is None
     for offset in (0, shape[dim] // 2) if both else (0,):
-        found = [slice(None)] * len(shape)
+        region = [slice(None)] * len(shape)
         if rows is not None:
-            found[0] = slice(*rows)
+            region[0] = slice(*rows)
         first = offset + (rows[0] if rows is not None and dim == 0 else 0)
-        found[dim] = slice(first + cut.start, first + cut.stop)
-        yield tuple(found)
+        region[dim] = slice(first + cut.start, first + cut.stop)
+        yield tuple(region)

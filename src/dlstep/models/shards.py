@@ -8,7 +8,7 @@ from typing import Any
 from safetensors import safe_open
 
 from .digests import FileIdentity, identify
-from .reading import Refused, parse_json, read_json
+from .reading import RefuseErrors, parse_json, read_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -79,14 +79,14 @@ def _read_index(folder: Path) -> Contents:
             problems.append(f"{INDEX} names {file!r}, which is no safetensors file of this folder")
             continue
         try:
-            found = {stored.name: stored for stored in read_header(folder / file)}
+            contained = {stored.name: stored for stored in read_header(folder / file)}
             files.append(identify(folder / file))
         except (ValueError, FileNotFoundError) as error:
             problems.append(str(error))
             continue
-        problems += [f"{INDEX} places {name} in {file}, which does not hold it" for name in sorted(named - set(found))]
-        problems += [f"{file} holds {name}, for which {INDEX} has no entry" for name in sorted(set(found) - set(where))]
-        tensors |= {name: stored for name, stored in found.items() if name in named}
+        problems += [f"{INDEX} places {name} in {file}, which does not hold it" for name in sorted(named - set(contained))]
+        problems += [f"{file} holds {name}, for which {INDEX} has no entry" for name in sorted(set(contained) - set(where))]
+        tensors |= {name: stored for name, stored in contained.items() if name in named}
     return Contents(tensors, tuple(problems), tuple(files))
 
 
@@ -117,7 +117,7 @@ def read_header(path: Path) -> list[Stored]:
         if length > LONGEST_HEADER:
             raise ValueError(f"{path} is no safetensors file: convert or download it again")
         content = file.read(length)
-    with Refused(f"{path} has no valid safetensors header, download it again"):
+    with RefuseErrors(f"{path} has no valid safetensors header, download it again"):
         header: Any = parse_json(content.decode())
         tensors = sorted((_stored(name, header[name], path) for name in header if name != METADATA), key=_place)
     end = max((stored.offset + stored.size for stored in tensors), default=0)
@@ -125,7 +125,7 @@ def read_header(path: Path) -> list[Stored]:
         raise ValueError(f"{path} is cut off: it has {size} of {8 + length + end} bytes, download it again")
     _check_places(path, tensors, size - 8 - length)
     # The library's own reader, which later loads the data, may find other problems.
-    with Refused(f"{path} is no valid safetensors file, download it again"), safe_open(path, framework="np") as opened:
+    with RefuseErrors(f"{path} is no valid safetensors file, download it again"), safe_open(path, framework="np") as opened:
         opened.keys()
     return tensors
 

@@ -31,12 +31,12 @@ def objects(facts: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the facts, and every object inside them."""
     waiting: list[Any] = [facts]
     while waiting:
-        found = waiting.pop()
-        if isinstance(found, Mapping):
-            yield found
-            waiting += found.values()
-        elif isinstance(found, list):
-            waiting += found
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            yield value
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
 
 
 def check_facts(facts: Mapping[str, Any]) -> None:
@@ -45,13 +45,13 @@ def check_facts(facts: Mapping[str, Any]) -> None:
     for end in ends if isinstance(ends, list) else [ends]:
         if end is not None and (not isinstance(end, int) or isinstance(end, bool)):
             raise ValueError(f"eos_token_id={end!r} is not an id of its network: give a number, or a list of them")
-    for found in objects(facts):
+    for inner in objects(facts):
         for name, most in BOUNDS.items():
-            value = found.get(name)
+            value = inner.get(name)
             if isinstance(value, int | float) and not value <= most:
                 raise ValueError(f"{name} must be at most {most}, got {value!r}")
         for name in ACTIVATIONS:
-            value = found.get(name)
+            value = inner.get(name)
             if value is not None and (not isinstance(value, str) or value not in ACT2FN):
                 raise ValueError(f"{name}={value!r} is no activation of transformers: give the name of one")
 

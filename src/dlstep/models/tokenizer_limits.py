@@ -73,8 +73,8 @@ def check_tokenizer(folder: Path) -> None:
 def _check_lists(facts: Part) -> None:
     """Raise ValueError for too many or too long special tokens in one of the small files."""
     for name in ("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens"):
-        found = facts.get(name) or ()
-        _check_added(name, list(found.values()) if isinstance(found, dict) else found)
+        tokens = facts.get(name) or ()
+        _check_added(name, list(tokens.values()) if isinstance(tokens, dict) else tokens)
     if len(facts) > MOST_ADDED:
         raise ValueError(f"it lists {len(facts)} tokens, and at most {MOST_ADDED} may be: {REMEDY}")
 
@@ -92,15 +92,15 @@ def _check_added(name: str, tokens: Any) -> int:
     return len(tokens)
 
 
-def _object(name: str, found: Any) -> Part:
-    if not isinstance(found, dict):
-        raise ValueError(f"{name} must be an object, got a {type(found).__name__}: {REMEDY}")
-    return found
+def _object(name: str, value: Any) -> Part:
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} must be an object, got a {type(value).__name__}: {REMEDY}")
+    return value
 
 
-def _parts(chain: str, found: Any) -> Iterator[Part]:
+def _parts(chain: str, described: Any) -> Iterator[Part]:
     """Yield the components of a chain in order, with each Sequence replaced by its own components."""
-    waiting, seen = [found], 0
+    waiting, seen = [described], 0
     while waiting:
         part = _object(f"each part of {chain}", waiting.pop())
         if (seen := seen + 1) > MOST_COMPONENTS:
@@ -114,10 +114,10 @@ def _parts(chain: str, found: Any) -> Iterator[Part]:
         waiting += reversed(inner)
 
 
-def _check_chain(chain: str, found: Any) -> float:
+def _check_chain(chain: str, described: Any) -> float:
     """Return the factor by which a chain can lengthen a text. Raise ValueError for a part that is not allowed."""
     growth = 1.0
-    for part in () if found is None else _parts(chain, found):
+    for part in () if described is None else _parts(chain, described):
         kind = part.get("type")
         if not isinstance(kind, str) or kind not in CHAINS[chain]:
             allowed = ", ".join(("Sequence", *CHAINS[chain]))
@@ -137,8 +137,8 @@ def _grows(chain: str, growth: float) -> str:
 
 def _pattern(chain: str, part: Part) -> tuple[str, bool]:
     """Return the pattern of a part, and whether it is a regular expression. Raise ValueError if it is not allowed."""
-    found = _object(f"the pattern of a {part['type']} in {chain}", part.get("pattern"))
-    text, expression = found.get("String", found.get("Regex")), "String" not in found
+    pattern = _object(f"the pattern of a {part['type']} in {chain}", part.get("pattern"))
+    text, expression = pattern.get("String", pattern.get("Regex")), "String" not in pattern
     if not isinstance(text, str) or not text:
         raise ValueError(f"the pattern of a {part['type']} in {chain} must be a text of at least one letter: {REMEDY}")
     if expression and (problem := regex_problem(text)):

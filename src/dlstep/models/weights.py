@@ -21,11 +21,11 @@ from transformers import PretrainedConfig, PreTrainedModel
 from ..distributed.ranks import ALONE, Ranks
 from .attention import ATTENTION, install
 from .experts import install_experts
-from .names import Rule
-from .placement import LoadPlan, Part, Placement, Shape, Wanted, make_plan, part_shape, shortened
-from .reading import Refused
+from .names import WeightRule
+from .placement import LoadPlan, NetworkTensors, Part, Placement, Shape, make_plan, part_shape, shortened
+from .reading import RefuseErrors
 from .shapes import in_gib
-from .sharding import Cut, cuts_of, install_ranks, regions
+from .sharding import ParameterShard, cuts_of, install_ranks, regions
 from .shards import READABLE, Contents, Stored
 
 # Called with the number of bytes to load; the context yields what is called with the size of each loaded piece.
@@ -42,9 +42,9 @@ def no_progress(total: int) -> Generator[Callable[[int], None]]:
 def empty_network(network: type[PreTrainedModel], config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     """Return a network of this class without weights or memory. Raises ValueError for an impossible configuration."""
     install()
-    with Refused(f"no {network.__name__} can be made as config.json describes it"), torch.device("meta"):
-        made: Any = network._from_config(copy.deepcopy(config), dtype=dtype, attn_implementation=ATTENTION)
-        return made
+    with RefuseErrors(f"no {network.__name__} can be made as config.json describes it"), torch.device("meta"):
+        empty: Any = network._from_config(copy.deepcopy(config), dtype=dtype, attn_implementation=ATTENTION)
+        return empty
 
 
 def check_ranks(network: type[PreTrainedModel], config: PretrainedConfig, size: int) -> None:
@@ -52,23 +52,23 @@ def check_ranks(network: type[PreTrainedModel], config: PretrainedConfig, size: 
     cuts_of(empty_network(network, config, torch.float32), Ranks(0, size))
 
 
-def wanted_by(network: PreTrainedModel) -> Wanted:
+def network_tensors(network: PreTrainedModel) -> NetworkTensors:
     """Return the tensors that a network needs, with tied parameters as one."""
     tensors: dict[str, Tensor] = network.state_dict(keep_vars=True)
     names: dict[int, tuple[str, ...]] = {}
     for name, tensor in tensors.items():
         names[id(tensor)] = (*names.get(id(tensor), ()), name)
-    by_first = {each[0]: each for each in names.values()}
-    return Wanted({first: tuple(tensors[first].shape) for first in by_first}, by_first)
+    by_first = {aliases[0]: aliases for aliases in names.values()}
+    return NetworkTensors({first: tuple(tensors[first].shape) for first in by_first}, by_first)
 
 
 def plan_weights(
-    network: PreTrainedModel, contents: Contents, rules: tuple[Rule, ...], ignored: tuple[str, ...]
+    network: PreTrainedModel, contents: Contents, rules: tuple[WeightRule, ...], ignored: tuple[str, ...]
 ) -> tuple[LoadPlan, tuple[str, ...]]:
     """Return where the tensors of a checkpoint go, and every problem that prevents loading them."""
     stored = {name: tensor.shape for name, tensor in contents.tensors.items()}
-    with Refused("the names of the tensors cannot be read"):
-        plan = make_plan(wanted_by(network), stored, rules, ignored)
+    with RefuseErrors("the names of the tensors cannot be read"):
+        plan = make_plan(network_tensors(network), stored, rules, ignored)
     used = sorted({placement.tensor for placement in plan.placements})
     unreadable = [(name, kind) for name in used if (kind := contents.tensors[name].dtype) not in READABLE]
     dtypes = (f"other dtype: {name} is {kind}, not one of {', '.join(READABLE)}" for name, kind in unreadable)
@@ -81,7 +81,7 @@ def load_network(
     network: type[PreTrainedModel],
     config: PretrainedConfig,
     *,
-    rules: tuple[Rule, ...] = (),
+    rules: tuple[WeightRule, ...] = (),
     ignored: tuple[str, ...] = (),
     device: torch.device,
     dtype: torch.dtype,
@@ -95,15 +95,15 @@ def load_network(
     """
     if contents.problems:
         raise ValueError(f"the weights in {folder} cannot be read: {shortened(contents.problems)}")
-    made = empty_network(network, config, dtype)
-    plan, problems = plan_weights(made, contents, rules, ignored)
+    loaded = empty_network(network, config, dtype)
+    plan, problems = plan_weights(loaded, contents, rules, ignored)
     if problems:
         raise ValueError(f"the weights in {folder} do not fit {network.__name__}: {shortened(problems)}")
-    cuts = cuts_of(made, ranks)
-    shares = Shares(wanted_by(made).shapes, cuts, ranks)
+    cuts = cuts_of(loaded, ranks)
+    shares = Shares(network_tensors(loaded).shapes, cuts, ranks)
     # Allocate all parameters first, so that a device that is too small shows now; on a CPU, unfilled memory costs
     # nothing.
-    tensors = made.state_dict(keep_vars=True)
+    tensors = loaded.state_dict(keep_vars=True)
     try:
         filled = {first: torch.empty(shares.shape(first), dtype=tensors[first].dtype, device=device) for first in shares.shapes}
     except torch.OutOfMemoryError as error:
@@ -112,11 +112,11 @@ def load_network(
     total = sum(contents.tensors[name].size for name in {placement.tensor for placement in plan.placements})
     with torch.no_grad(), progress(total) as advance:
         fill(filled, plan.placements, contents.tensors, advance, shares)
-    _put(made, filled)
-    _compute_buffers(made, device)
-    install_ranks(made, ranks)
-    install_experts(made)
-    return made.eval()
+    _put(loaded, filled)
+    _compute_buffers(loaded, device)
+    install_ranks(loaded, ranks)
+    install_experts(loaded)
+    return loaded.eval()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Shares:
     """The part of each parameter that a rank holds; `shapes` are the shapes of whole parameters."""
 
     shapes: Mapping[str, Shape]
-    cuts: Mapping[str, Cut]
+    cuts: Mapping[str, ParameterShard]
     ranks: Ranks
 
     def shape(self, parameter: str) -> Shape:
@@ -148,8 +148,8 @@ class Shares:
             whole: Tensor = opened.get_tensor(placement.tensor)
             return self.of(whole if placement.rows is None else whole[slice(*placement.rows)], placement)
         shape = part_shape(self.shapes[placement.parameter], placement.part)
-        found = regions(cut, shape, half=placement.part[1], rows=placement.rows)
-        pieces: list[Tensor] = [opened.get_slice(placement.tensor)[region] for region in found]
+        slices = regions(cut, shape, half=placement.part[1], rows=placement.rows)
+        pieces: list[Tensor] = [opened.get_slice(placement.tensor)[region] for region in slices]
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=cut.dim)
 
 
@@ -166,7 +166,7 @@ def fill(
         by_tensor.setdefault(placement.tensor, []).append(placement)
     # Tensors that repeat a tied parameter come last: they are compared with its value.
     for repeats in (False, True):
-        chosen = [stored[name] for name, its in by_tensor.items() if any(each.repeat for each in its) is repeats]
+        chosen = [stored[name] for name, its in by_tensor.items() if any(placement.repeat for placement in its) is repeats]
         for tensor, opened in _opened(chosen):
             for placement in by_tensor[tensor.name]:
                 region = part_of(parameters[placement.parameter].detach(), placement.part)
@@ -205,7 +205,7 @@ def _opened(chosen: list[Stored]) -> Iterator[tuple[Stored, Any]]:
 
 def _put(network: PreTrainedModel, filled: Mapping[str, Tensor]) -> None:
     """Put the parameters and saved buffers into a network, tied ones under all of their names."""
-    for first, names in wanted_by(network).names.items():
+    for first, names in network_tensors(network).names.items():
         old = network.get_parameter_or_buffer(first)
         new = filled[first].detach()
         if isinstance(old, nn.Parameter):

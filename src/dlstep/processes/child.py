@@ -37,7 +37,7 @@ def run(connection: Connection, words: Connection, packed: bytes) -> None:
         target, arguments = pickle.loads(packed)
         target(connection, *arguments)
     except Exception as error:
-        last_words(_told(error))
+        last_words(_described(error))
         raise  # multiprocessing prints the traceback and ends the process with exit code 1
 
 
@@ -47,11 +47,11 @@ def last_words(reason: str) -> None:
         _words.pop().send(" ".join(reason.split())[:LONGEST])
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     """Return an exception as one line: its class, its message, and the file and line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{place}"
+    location = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{location}"
 
 
 def _end_with_parent() -> None:

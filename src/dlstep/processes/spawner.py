@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from .child import PARENTS_SIGNALS
 
 
-class _Job:
+class _StartRequest:
     """A process to start, and the outcome."""
 
     def __init__(self, process: BaseProcess) -> None:
@@ -28,7 +28,7 @@ class _Spawner:
     """The thread that starts processes; it starts with the first process."""
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._requests: SimpleQueue[_StartRequest] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="dlstep-spawner", daemon=True)
         self._lock = threading.Lock()
 
@@ -37,29 +37,29 @@ class _Spawner:
         with self._lock:
             if not self._thread.ident:
                 self._thread.start()
-        job = _Job(process)
-        self._jobs.put(job)
+        request = _StartRequest(process)
+        self._requests.put(request)
         try:
-            job.done.wait()
+            request.done.wait()
         except BaseException:  # Ctrl-C: the caller never gets a process that starts later, so kill it
-            job.abandoned = True
-            if job.done.is_set() and job.error is None:
+            request.abandoned = True
+            if request.done.is_set() and request.error is None:
                 process.kill()
             raise
-        if job.error is not None:
-            raise job.error
+        if request.error is not None:
+            raise request.error
 
     def _serve(self) -> None:
         while True:
-            job = self._jobs.get()
+            request = self._requests.get()
             try:
                 _block_signals()
-                job.process.start()
+                request.process.start()
             except BaseException as error:  # noqa: BLE001 - the thread that called start() raises it
-                job.error = error
-            job.done.set()
-            if job.abandoned and job.error is None:  # after `done` is set: one of the two threads sees both flags
-                job.process.kill()
+                request.error = error
+            request.done.set()
+            if request.abandoned and request.error is None:  # after `done` is set: one of the two threads sees both flags
+                request.process.kill()
 
 
 def _block_signals() -> None:

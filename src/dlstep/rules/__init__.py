@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core import Rule
-from ..core.plugins import Shelf
+from ..core.plugins import PluginGroup
 
-SHELF = Shelf("rule", "RULE", Rule, __name__)
-own, available, is_known, load, name_of = SHELF.own, SHELF.available, SHELF.is_known, SHELF.load, SHELF.name_of
+PLUGINS = PluginGroup("rule", "RULE", Rule, __name__)
+own, available, is_known, load, name_of = PLUGINS.own, PLUGINS.available, PLUGINS.is_known, PLUGINS.load, PLUGINS.name_of
 
 HOLDERS = ("rule", "inner")  # options that hold a rule (of strategies, of rules)
 
@@ -17,5 +17,5 @@ def with_values(options: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ValueError for an unknown name.
     """
-    named = {name: given for name, given in options.items() if name in HOLDERS and isinstance(given, str | type)}
-    return {**options, **{name: SHELF.value(given) for name, given in named.items()}}
+    named = {name: rule for name, rule in options.items() if name in HOLDERS and isinstance(rule, str | type)}
+    return {**options, **{name: PLUGINS.value(rule) for name, rule in named.items()}}

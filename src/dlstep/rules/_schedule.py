@@ -25,7 +25,7 @@ def length(size: int, steps: int | None) -> int:
     return min(steps or size, size)
 
 
-def masked(block: Block, positions: Sequence[int], spec: Spec) -> Block:
+def remasked(block: Block, positions: Sequence[int], spec: Spec) -> Block:
     """Return the block with `positions` remasked. The model must have a mask id."""
     assert spec.mask_id is not None
-    return block.mask(positions, spec.mask_id) if positions else block
+    return block.remask(positions, spec.mask_id) if positions else block

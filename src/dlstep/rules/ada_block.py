@@ -13,7 +13,7 @@ from typing import Annotated, final
 
 from annotated_types import Interval
 
-from ..core import Block, Choice, Probability, Rows, Rule, Sequence, Spec, Wants, check_ranges, draw
+from ..core import Block, Choice, Probability, Rule, SampleSpec, SequenceState, SpanSamples, Spec, check_ranges, draw
 from .sliding import check_inner
 from .threshold import Threshold
 
@@ -33,7 +33,7 @@ class AdaBlock(Rule):
     delimiter_threshold: Probability = 0.3
     """A delimiter with at least this probability ends the block."""
     look_ahead: Annotated[float, Interval(gt=0.0, le=1.0)] = 0.25
-    """Fraction of the answer's length, after the decided positions, to search for a delimiter."""
+    """Fraction of the answer's length, after the unmasked positions, to search for a delimiter."""
     inner: Choice = Threshold(inclusive=True)
     """The rule that unmasks positions of the block."""
 
@@ -49,45 +49,45 @@ class AdaBlock(Rule):
         return False
 
     @property
-    def wants(self) -> Wants:
+    def sample_spec(self) -> SampleSpec:
         """The statistics of the inner rule, and the best id, as the sampled one may differ."""
-        wants = self.inner.wants
-        return wants if wants.best else replace(wants, best=1)
+        spec = self.inner.sample_spec
+        return spec if spec.best else replace(spec, best=1)
 
-    def unfit(self, spec: Spec) -> str:
-        """Return why the inner rule cannot decode such a model; empty if it can."""
-        return self.inner.unfit(spec)
+    def incompatibility(self, spec: Spec) -> str | None:
+        """Return why the inner rule cannot decode such a model; None if it can."""
+        return self.inner.incompatibility(spec)
 
     def opens(self, size: int, answer: int) -> int:
         """Return the block size of the canvas, or the length of the search if that is larger."""
         return max(size, floor(self.look_ahead * answer))
 
-    def ends(self, sequence: Sequence, block: Block, rows: Rows, size: int) -> int:
+    def ends(self, sequence: SequenceState, block: Block, rows: SpanSamples, size: int) -> int:
         """Return the end of the most probable delimiter, or of a block of the canvas' size."""
-        answer = sequence.goal.limit - len(sequence.goal.request.prompt)
+        answer = sequence.request_spec.limit - len(sequence.request_spec.request.prompt)
         searched = min(floor(self.look_ahead * answer), len(rows.tokens))
-        ids, chances, best = rows.best_ids, rows.best_probabilities, self.wants.best
-        found = [row for row in range(searched) if ids[row * best] in self.delimiters]
-        end = max(found, key=lambda row: (chances[row * best], -row), default=None)
+        ids, chances, best = rows.best_ids, rows.best_probabilities, self.sample_spec.best
+        delimiters = [row for row in range(searched) if ids[row * best] in self.delimiters]
+        end = max(delimiters, key=lambda row: (chances[row * best], -row), default=None)
         if end is None or chances[end * best] < self.delimiter_threshold:
             return min(block.start + size, block.end)
         return block.start + end + 1
 
-    def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+    def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
         """Return all masked positions for the first pass, then what the inner rule samples."""
-        return self.inner.wanted(block, limit, number) if number else block.undecided
+        return self.inner.sampled(block, limit, number) if number else block.masked
 
-    def measure(self, sequence: Sequence, block: Block) -> int:
+    def measure(self, sequence: SequenceState, block: Block) -> int:
         """Return the number of masks; before the first pass, which may drop some, of positions."""
-        return len(block.undecided if sequence.ledger.steps > block.opened else block.tokens)
+        return len(block.masked if sequence.accounting.steps > block.opened else block.tokens)
 
-    def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block as the inner rule leaves it; `ends` has already cut the block."""
         if draw(sequence, block) == 0:
-            asked = self.inner.wanted(block, sequence.goal.limit, 0)
-            if asked != block.undecided:
-                rows, begin = rows.at([begin + position - block.start for position in asked], self.wants.best), 0
-        return self.inner.decided(sequence, block, rows, begin, must, spec)
+            sampled = self.inner.sampled(block, sequence.request_spec.limit, 0)
+            if sampled != block.masked:
+                rows, begin = rows.at([begin + position - block.start for position in sampled], self.sample_spec.best), 0
+        return self.inner.commit(sequence, block, rows, begin, must, spec)
 
 
 RULE = AdaBlock

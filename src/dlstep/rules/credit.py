@@ -8,7 +8,7 @@ equal to the threshold (`inclusive`), unmasks all within 1e-5 of the best if non
 one), and is greedy (here any temperature works).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence as Items
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from math import log
@@ -16,17 +16,17 @@ from typing import Annotated, final
 
 from annotated_types import Interval
 
-from ..core import Block, Extra, Probability, Rows, Rule, Sequence, Spec, Wants, draw, value
+from ..core import Block, Extra, Probability, Rule, SampleSpec, SequenceState, SpanSamples, Spec, draw, value
 from ..core.draws import key, uniform
 
 BEST = 8
-WANTS = Wants(best=BEST)
+SAMPLE_SPEC = SampleSpec(best=BEST)
 
 
 @final
 @value
 class Credits(Extra):
-    """The ids with credit at each undecided position of a block, and their credits."""
+    """The ids with credit at each masked position of a block, and their credits."""
 
     ids: tuple[tuple[int, ...], ...]
     amounts: tuple[tuple[float, ...], ...]
@@ -54,15 +54,15 @@ class Credit(Rule):
     """Fraction of a credit that is left after a forward pass."""
 
     @property
-    def wants(self) -> Wants:
+    def sample_spec(self) -> SampleSpec:
         """The most probable ids."""
-        return WANTS
+        return SAMPLE_SPEC
 
-    def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block with certain positions unmasked, or the best one, and new credits."""
         del spec
-        undecided, memory = block.undecided, block.extra
-        count = len(undecided)
+        masked, memory = block.masked, block.extra
+        count = len(masked)
         if not isinstance(memory, Credits) or len(memory.ids) != count:  # none, or of another rule
             memory = Credits(((),) * count, ((),) * count)
         end = begin + count
@@ -70,44 +70,44 @@ class Credit(Rule):
         best_ids = rows.best_ids[begin * BEST : end * BEST : BEST]
         gains = map(pow, most_probable, repeat(self.credit_power))
         ids, amounts, most = _after(memory, best_ids, gains, self.credit_decay)
-        warm = sequence.goal.request.params.temperature > 0.0
+        warm = sequence.request_spec.request.params.temperature > 0.0
         bounds = list(map(max, most_probable, rows.probabilities[begin:end])) if warm else most_probable
         raising = (1.0 + most) ** self.credit_weight
 
         def answered(place: int) -> tuple[int, float]:
-            """Return token and probability of an undecided position."""
+            """Return token and probability of a masked position."""
             row = begin + place
-            return self._answer(sequence, block, rows, row, undecided[place], ids[place], amounts[place])
+            return self._answer(sequence, block, rows, row, masked[place], ids[place], amounts[place])
 
         chosen = self._chosen(bounds, raising, answered, must)
         if len(chosen) == count:
-            block = block.remembering(None)
+            block = block.with_extra(None)
         else:
             for place in reversed(chosen):
                 del ids[place], amounts[place]
-            block = block.remembering(Credits(tuple(ids), tuple(amounts)))
-        positions, taken = [undecided[place] for place in chosen], chosen.values()
-        return block.take(positions, [token for token, _ in taken], [p for _, p in taken]) if chosen else block
+            block = block.with_extra(Credits(tuple(ids), tuple(amounts)))
+        positions, pairs = [masked[place] for place in chosen], chosen.values()
+        return block.unmask(positions, [token for token, _ in pairs], [p for _, p in pairs]) if chosen else block
 
     def _chosen(
-        self, bounds: Items[float], raising: float, answered: Callable[[int], tuple[int, float]], must: bool
+        self, bounds: Sequence[float], raising: float, answered: Callable[[int], tuple[int, float]], must: bool
     ) -> dict[int, tuple[int, float]]:
         """Return the places to unmask with token and probability; at least one if `must`."""
         accept, inclusive = self.accept_threshold, self.inclusive
-        found = {place: answered(place) for place in _promising(bounds, raising, accept)}
-        chosen = {place: pair for place, pair in found.items() if pair[1] > accept or (inclusive and pair[1] == accept)}
+        candidates = {place: answered(place) for place in _promising(bounds, raising, accept)}
+        chosen = {place: pair for place, pair in candidates.items() if pair[1] > accept or (inclusive and pair[1] == accept)}
         if chosen or not must:
             return chosen
         _, least = answered(bounds.index(max(bounds)))  # those with a lower bound cannot be best
-        found = {place: answered(place) for place in _promising(bounds, raising, least)}
-        best = max(found, key=lambda place: found[place][1])
-        return {best: found[best]}
+        candidates = {place: answered(place) for place in _promising(bounds, raising, least)}
+        best = max(candidates, key=lambda place: candidates[place][1])
+        return {best: candidates[best]}
 
     def _answer(
         self,
-        sequence: Sequence,
+        sequence: SequenceState,
         block: Block,
-        rows: Rows,
+        rows: SpanSamples,
         row: int,
         position: int,
         ids: tuple[int, ...],
@@ -117,7 +117,7 @@ class Credit(Rule):
         best_ids = rows.best_ids[row * BEST : row * BEST + BEST]
         best_probabilities = rows.best_probabilities[row * BEST : row * BEST + BEST]
         weighted, total = fused(best_ids, best_probabilities, ids, amounts, self.credit_weight)
-        request = sequence.goal.request
+        request = sequence.request_spec.request
         if request.params.temperature:
             weighted.setdefault(rows.tokens[row], rows.probabilities[row])
             token = _drawn(weighted, key(request.seed, position, draw(sequence, block), "sample"))
@@ -126,7 +126,7 @@ class Credit(Rule):
         return token, weighted[token] / total
 
 
-def _promising(bounds: Items[float], raising: float, least: float) -> list[int]:
+def _promising(bounds: Sequence[float], raising: float, least: float) -> list[int]:
     """Return the places whose probability with credit may reach `least`.
 
     `bounds[i]` is at least the probability of any id at place i. An id of probability p that is
@@ -137,7 +137,7 @@ def _promising(bounds: Items[float], raising: float, least: float) -> list[int]:
 
 
 def _after(
-    memory: Credits, best_ids: Items[int], gains: Iterable[float], decay: float
+    memory: Credits, best_ids: Sequence[int], gains: Iterable[float], decay: float
 ) -> tuple[list[tuple[int, ...]], list[tuple[float, ...]], float]:
     """Return the ids with credit and their credits after a pass, and the largest credit."""
     ids, places = list(memory.ids), range(len(memory.ids))
@@ -189,7 +189,7 @@ def _renewed(ids: tuple[int, ...], amounts: list[float], best: int, gained: floa
 
 
 def fused(
-    ids: Items[int], probabilities: Items[float], credited: Items[int], amounts: Items[float], weight: float
+    ids: Sequence[int], probabilities: Sequence[float], credited: Sequence[int], amounts: Sequence[float], weight: float
 ) -> tuple[dict[int, float], float]:
     """Return the raised probabilities of the `credited` ids, and the new sum over all ids.
 
@@ -216,8 +216,8 @@ def _drawn(weighted: Mapping[int, float], stream: int) -> int:
 
     Ids without credit have already lost to the sampled token.
     """
-    found = {token: log(chance) - log(-log(uniform(stream, token))) for token, chance in weighted.items() if chance}
-    return max(found, key=found.__getitem__)
+    noisy = {token: log(chance) - log(-log(uniform(stream, token))) for token, chance in weighted.items() if chance}
+    return max(noisy, key=noisy.__getitem__)
 
 
 RULE = Credit

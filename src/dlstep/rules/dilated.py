@@ -11,7 +11,7 @@ from typing import Annotated, final
 
 from annotated_types import Ge
 
-from ..core import Block, Choice, Probability, Rows, Sequence, draw
+from ..core import Block, Choice, Probability, SequenceState, SpanSamples, draw
 
 
 @lru_cache(maxsize=64)  # levels of long blocks are large
@@ -52,26 +52,26 @@ class Dilated(Choice):
     keep: Probability = 0.0
     """Keep a position masked until the last level while its token's probability is below this."""
 
-    def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
+    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         """Return the rows of this pass's level."""
-        number, undecided, keep = draw(sequence, block), block.undecided, self.keep
-        sampled = block.sampled(sequence.goal.limit)
+        number, masked, keep = draw(sequence, block), block.masked, self.keep
+        sampled = block.sampled(sequence.request_spec.limit)
         all_levels = levels(len(sampled), self.base, self.skip)
         if number >= len(all_levels) - 1:
-            return list(range(begin, begin + len(undecided)))
+            return list(range(begin, begin + len(masked)))
         level = all_levels[number]
         # If only leading positions were given, offsets are a plain shift.
         if len(sampled) == sampled[-1] + 1 - sampled[0]:
             first = sampled[0]
-            chosen = [row for row, position in enumerate(undecided, begin) if position - first in level]
+            chosen = [row for row, position in enumerate(masked, begin) if position - first in level]
         else:
             offsets = {position: offset for offset, position in enumerate(sampled)}
-            chosen = [row for row, position in enumerate(undecided, begin) if offsets[position] in level]
+            chosen = [row for row, position in enumerate(masked, begin) if offsets[position] in level]
         return [row for row in chosen if rows.probabilities[row] >= keep] if keep else chosen
 
-    def measure(self, sequence: Sequence, block: Block) -> int:
+    def measure(self, sequence: SequenceState, block: Block) -> int:
         """Return the number of levels left."""
-        return max(self.bound(len(block.sampled(sequence.goal.limit))) - (sequence.ledger.steps - block.opened), 1)
+        return max(self.bound(len(block.sampled(sequence.request_spec.limit))) - (sequence.accounting.steps - block.opened), 1)
 
     def bound(self, size: int) -> int:
         """Return the number of levels."""

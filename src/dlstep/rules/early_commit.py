@@ -17,7 +17,7 @@ from typing import Annotated, final
 
 from annotated_types import Gt, Interval
 
-from ..core import Block, Rows, Rule, Sequence, Spec, Wants, check_ranges, draw
+from ..core import Block, Rule, SampleSpec, SequenceState, SpanSamples, Spec, check_ranges, draw
 from .quota import Quota
 
 BEST = 2  # the gap needs two; no schedule needs any
@@ -59,43 +59,43 @@ class EarlyCommit(Rule):
         return True
 
     @property
-    def wants(self) -> Wants:
+    def sample_spec(self) -> SampleSpec:
         """The statistics of the schedule, and the two best probabilities, which give the gap."""
-        return replace(self.inner.wants, best=BEST, tempered=False)
+        return replace(self.inner.sample_spec, best=BEST, tempered=False)
 
-    def unfit(self, spec: Spec) -> str:
-        """Return why the schedule cannot decode such a model; empty if it can."""
-        return self.inner.unfit(spec)
+    def incompatibility(self, spec: Spec) -> str | None:
+        """Return why the schedule cannot decode such a model; None if it can."""
+        return self.inner.incompatibility(spec)
 
-    def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
-        """Return all undecided positions, and those of the region."""
+    def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+        """Return all masked positions, and those of the region."""
         region = self._region(block, limit)
         if not self.region or not region:
-            return block.undecided if self.region else region
-        undecided = block.undecided
-        before, behind = bisect_left(undecided, region[0]), bisect_right(undecided, region[-1])
-        return undecided[:before] + region + undecided[behind:]
+            return block.masked if self.region else region
+        masked = block.masked
+        first, last = bisect_left(masked, region[0]), bisect_right(masked, region[-1])
+        return masked[:first] + region + masked[last:]
 
-    def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block with everything unmasked, or with the current part's share."""
-        limit, number = sequence.goal.limit, draw(sequence, block)
+        limit, number = sequence.request_spec.limit, draw(sequence, block)
         region = self._region(block, limit)
-        asked = self.wanted(block, limit, number) if self.region else region
+        sampled = self.sampled(block, limit, number) if self.region else region
         gap = self.due((number + 1) / self.bound(len(block.tokens)))
-        if gap is not None and _gap(region, asked, rows, begin) >= gap:
-            found = rows.at([begin + bisect_left(asked, position) for position in block.undecided], BEST)
-            return block.decide(range(len(block.undecided)), 0, found.tokens, found.probabilities)
-        number = (block.undecided[0] - block.start) // self.part_size
+        if gap is not None and _gap(region, sampled, rows, begin) >= gap:
+            all_rows = rows.at([begin + bisect_left(sampled, position) for position in block.masked], BEST)
+            return block.unmask_rows(range(len(block.masked)), 0, all_rows.tokens, all_rows.probabilities)
+        number = (block.masked[0] - block.start) // self.part_size
         start = block.start + number * self.part_size
         opened = block.opened + number * self.inner.bound(self.part_size)
         part = block.part(start, min(start + self.part_size, block.end), opened)
-        own = self.inner.wanted(part, limit, draw(sequence, part))
-        found = rows.at([begin + bisect_left(asked, position) for position in own], BEST)
-        return block.with_part(self.inner.decided(sequence, part, found, 0, must, spec))
+        own = self.inner.sampled(part, limit, draw(sequence, part))
+        part_rows = rows.at([begin + bisect_left(sampled, position) for position in own], BEST)
+        return block.with_part(self.inner.commit(sequence, part, part_rows, 0, must, spec))
 
-    def measure(self, sequence: Sequence, block: Block) -> int:
+    def measure(self, sequence: SequenceState, block: Block) -> int:
         """Return the number of passes that the schedule has left."""
-        return self.bound(len(block.tokens)) - (sequence.ledger.steps - block.opened)
+        return self.bound(len(block.tokens)) - (sequence.accounting.steps - block.opened)
 
     def bound(self, size: int) -> int:
         """Return the number of passes that the schedule takes for all parts."""
@@ -113,11 +113,11 @@ class EarlyCommit(Rule):
         return sampled[self.region[0] : sum(self.region)] if self.region else sampled
 
 
-def _gap(region: tuple[int, ...], asked: tuple[int, ...], rows: Rows, begin: int) -> float:
+def _gap(region: tuple[int, ...], sampled: tuple[int, ...], rows: SpanSamples, begin: int) -> float:
     """Return the mean gap of the region; minus infinity if the answer ends before it."""
     if not region:
         return -inf
-    first = (begin + bisect_left(asked, region[0])) * BEST  # the rows of a region are consecutive
+    first = (begin + bisect_left(sampled, region[0])) * BEST  # the rows of a region are consecutive
     stop = first + len(region) * BEST
     one, two = rows.best_probabilities[first:stop:BEST], rows.best_probabilities[first + 1 : stop : BEST]
     return fsum(map(log, map(truediv, one, two))) / len(region) if all(two) else inf

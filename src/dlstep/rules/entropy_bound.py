@@ -6,16 +6,16 @@ that of `diffusion_gemma`. The bound is in nats (some copies use bits), and the 
 that of the unmasked positions (one copy's is of other requests too unless the order is entropy).
 """
 
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, final
 
 from annotated_types import Interval
 
-from ..core import Block, Choice, Rows, Sequence, Wants
+from ..core import Block, Choice, SampleSpec, SequenceState, SpanSamples
 from ._ranking import accepted
 
-_ENTROPY, _BOTH = Wants(statistics=frozenset({"entropy"})), Wants(statistics=frozenset({"entropy", "margin"}))
+_ENTROPY, _BOTH = SampleSpec(statistics=frozenset({"entropy"})), SampleSpec(statistics=frozenset({"entropy", "margin"}))
 
 
 @final
@@ -30,9 +30,9 @@ class EntropyBound(Choice):
     order: Literal["entropy", "confidence", "margin"] = "entropy"
     """Which positions come first: small entropies, probable tokens or large margins."""
 
-    def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
+    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         """Return the rows within the bound; the first in the order always is."""
-        end = begin + len(block.undecided)
+        end = begin + len(block.masked)
         entropies, bound = rows.entropies[begin:end], self.entropy_bound
         if self.order == "entropy":
             indices = accepted(entropies, bound)
@@ -47,15 +47,15 @@ class EntropyBound(Choice):
             chosen.append(begin + index)
         return sorted(chosen)
 
-    def scores(self, sequence: Sequence, block: Block, rows: Rows, begin: int) -> Items[float]:
+    def scores(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int) -> Sequence[float]:
         """Return the scores of `order`: negated entropies, probabilities or margins."""
-        end = begin + len(block.undecided)
+        end = begin + len(block.masked)
         if self.order == "entropy":
             return [-entropy for entropy in rows.entropies[begin:end]]
         return (rows.probabilities if self.order == "confidence" else rows.margins)[begin:end]
 
     @property
-    def wants(self) -> Wants:
+    def sample_spec(self) -> SampleSpec:
         """Entropies, and margins if they define the order."""
         return _BOTH if self.order == "margin" else _ENTROPY
 

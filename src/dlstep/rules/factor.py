@@ -11,7 +11,7 @@ from typing import Annotated, final
 
 from annotated_types import Interval
 
-from ..core import Block, Choice, Rows, Sequence
+from ..core import Block, Choice, SequenceState, SpanSamples
 from ._ranking import highest
 
 
@@ -28,10 +28,10 @@ class Factor(Choice):
     factor: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 1.0
     """The k-th position needs a probability of at least 1 - factor / (k + 1)."""
 
-    def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
+    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         """Return the most probable rows, up to the first that fails."""
         factor = self.factor
-        probabilities = rows.probabilities[begin : begin + len(block.undecided)]
+        probabilities = rows.probabilities[begin : begin + len(block.masked)]
         count = 0
         for probability in sorted(probabilities, reverse=True):
             if probability < 1.0 - factor / (count + 2) and (count or not must):

@@ -9,8 +9,8 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import final
 
-from ..core import Block, Choice, Probability, Rows, Sequence, Spec, best
-from ._schedule import masked
+from ..core import Block, Choice, Probability, SequenceState, SpanSamples, Spec, best
+from ._schedule import remasked
 
 
 def best_of_runs(positions: tuple[int, ...], probabilities: tuple[float, ...], low: float) -> list[int]:
@@ -35,7 +35,7 @@ def best_of_runs(positions: tuple[int, ...], probabilities: tuple[float, ...], l
 class Hierarchy(Choice):
     """A rule that unmasks the best position of each run of masks, and all certain ones.
 
-    With `must`, it unmasks at least the best position. With `remask_threshold`, decided positions
+    With `must`, it unmasks at least the best position. With `remask_threshold`, unmasked positions
     whose best token is less probable become masks, and each pass unmasks more than it remasks.
     """
 
@@ -46,55 +46,55 @@ class Hierarchy(Choice):
     accept_threshold: Probability = 1.0
     """Unmask any position if its token's probability is above this; 1: only the best of runs."""
     remask_threshold: Probability = 0.0
-    """Remask a decided position if the best token there is less probable than this; 0: never."""
+    """Remask an unmasked position if the best token there is less probable than this; 0: never."""
 
-    def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
+    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         """Return the best rows of runs, and the certain ones."""
-        end = begin + len(block.undecided)
-        taken = self._taken(block.undecided, rows.probabilities[begin:end])
-        return [begin + index for index in taken] or ([best(rows, begin, end)] if must else [])
+        end = begin + len(block.masked)
+        chosen = self._certain(block.masked, rows.probabilities[begin:end])
+        return [begin + index for index in chosen] or ([best(rows, begin, end)] if must else [])
 
-    def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block with chosen positions unmasked, and uncertain ones remasked."""
         if not self.remask_threshold:
-            return Choice.decided(self, sequence, block, rows, begin, must, spec)
-        sampled, doubt, doubted = block.sampled(sequence.goal.limit), self.remask_threshold, list[int]()
+            return Choice.commit(self, sequence, block, rows, begin, must, spec)
+        sampled, doubt, doubted = block.sampled(sequence.request_spec.limit), self.remask_threshold, list[int]()
         chance_of = dict(zip(sampled, rows.probabilities[begin : begin + len(sampled)], strict=True))
         if min(chance_of.values()) < doubt:
-            masks = {*block.undecided}
+            masks = {*block.masked}
             doubted = [position for position, chance in chance_of.items() if chance < doubt and position not in masks]
-            block = masked(block, doubted, spec)
-        undecided = block.undecided
-        offered = tuple([chance_of[position] for position in undecided])
-        taken = self._taken(undecided, offered)
-        if (missing := len(doubted) + must - len(taken)) > 0:
+            block = remasked(block, doubted, spec)
+        masked = block.masked
+        offered = tuple([chance_of[position] for position in masked])
+        chosen = self._certain(masked, offered)
+        if (missing := len(doubted) + must - len(chosen)) > 0:
             falling = sorted(range(len(offered)), key=offered.__getitem__, reverse=True)
-            taken = sorted((*taken, *[index for index in falling if index not in taken][:missing]))
-        if not taken:
+            chosen = sorted((*chosen, *[index for index in falling if index not in chosen][:missing]))
+        if not chosen:
             return block
         tokens = rows.tokens[begin : begin + len(sampled)]
-        found = [bisect_left(sampled, undecided[index]) for index in taken]
-        return block.take(
-            [sampled[place] for place in found], [tokens[place] for place in found], [offered[index] for index in taken]
+        places = [bisect_left(sampled, masked[index]) for index in chosen]
+        return block.unmask(
+            [sampled[place] for place in places], [tokens[place] for place in places], [offered[index] for index in chosen]
         )
 
-    def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
-        """Return all sampled positions if decided ones may be remasked, else the masked."""
+    def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+        """Return all sampled positions if unmasked ones may be remasked, else the masked."""
         del number
-        return block.sampled(limit) if self.remask_threshold else block.undecided
+        return block.sampled(limit) if self.remask_threshold else block.masked
 
     @property
-    def revokes(self) -> bool:
+    def remasks(self) -> bool:
         """True with a `remask_threshold`."""
         return self.remask_threshold > 0.0
 
-    def _taken(self, positions: tuple[int, ...], probabilities: tuple[float, ...]) -> list[int]:
+    def _certain(self, positions: tuple[int, ...], probabilities: tuple[float, ...]) -> list[int]:
         """Return the indices of the positions that are certain enough, ascending."""
-        accept, taken = self.accept_threshold, best_of_runs(positions, probabilities, self.low_threshold)
+        accept, chosen = self.accept_threshold, best_of_runs(positions, probabilities, self.low_threshold)
         if accept < 1.0:
             certain = [index for index, probability in enumerate(probabilities) if probability > accept]
-            return sorted({*taken, *certain})
-        return taken
+            return sorted({*chosen, *certain})
+        return chosen
 
 
 RULE = Hierarchy

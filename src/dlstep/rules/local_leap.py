@@ -11,7 +11,7 @@ from typing import Annotated, final
 
 from annotated_types import Ge
 
-from ..core import Block, Choice, Probability, Rows, Sequence, best
+from ..core import Block, Choice, Probability, SequenceState, SpanSamples, best
 
 
 @final
@@ -31,12 +31,12 @@ class LocalLeap(Choice):
     radius: Annotated[int, Ge(0)] = 4
     """The largest distance between neighbours."""
 
-    def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
+    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         """Return the certain rows and the likely rows near them."""
-        undecided, accept, relaxed, radius = block.undecided, self.accept_threshold, self.relaxed_threshold, self.radius
-        end = begin + len(undecided)
+        masked, accept, relaxed, radius = block.masked, self.accept_threshold, self.relaxed_threshold, self.radius
+        end = begin + len(masked)
         probabilities = rows.probabilities[begin:end]
-        anchors = [position for position, probability in zip(undecided, probabilities, strict=True) if probability >= accept]
+        anchors = [position for position, probability in zip(masked, probabilities, strict=True) if probability >= accept]
         if not anchors:
             return [best(rows, begin, end)] if must else []
         chosen: list[int] = []
@@ -45,7 +45,7 @@ class LocalLeap(Choice):
             if probability >= accept:
                 chosen.append(row)
             elif probability >= relaxed:
-                position = undecided[row - begin]
+                position = masked[row - begin]
                 # The leftmost anchor within `radius` on the left; later anchors are farther to the
                 # right.
                 first = bisect_left(anchors, position - radius)

@@ -21,15 +21,18 @@ from typing import Annotated, Literal, final
 
 from annotated_types import Gt, Interval
 
-from ..core import PLAIN, Block, Choice, Probability, Rows, Sequence, Wants, check_ranges, draw
+from ..core import PLAIN, Block, Choice, Probability, SampleSpec, SequenceState, SpanSamples, check_ranges, draw
 from ..core.draws import below, integers
 from ._ranking import highest
 from ._schedule import length, share
 
 Order = Literal["confidence", "margin", "entropy", "random", "left", "independent"]
 LAST = 0.001  # Dream's schedule ends with this fraction of masks
-_BEHIND = float("-inf")
-_WANTS = {"margin": Wants(statistics=frozenset({"margin"})), "entropy": Wants(statistics=frozenset({"entropy"}))}
+_LAST_SCORE = float("-inf")
+_SAMPLE_SPECS = {
+    "margin": SampleSpec(statistics=frozenset({"margin"})),
+    "entropy": SampleSpec(statistics=frozenset({"entropy"})),
+}
 
 
 def hazard(forward: int, forwards: int) -> float:
@@ -45,18 +48,18 @@ def dream_shares(size: int, forwards: int) -> tuple[int, ...]:
     while left:
         # Skip passes that would unmask less than one position each.
         forward = max(forward, min(ceil(forwards / (1 - LAST)) - left - 2, forwards - 1))
-        taken = left if forward >= forwards - 1 else int(left * hazard(forward, forwards))
-        if taken:
-            shares.append(taken)
-        left, forward = left - taken, forward + 1
+        count = left if forward >= forwards - 1 else int(left * hazard(forward, forwards))
+        if count:
+            shares.append(count)
+        left, forward = left - count, forward + 1
     return tuple(shares)
 
 
 def _numbers(seed: int, block: Block, number: int) -> list[float]:
-    """Return a uniform number in (0, 1) for each undecided position in pass `number`."""
+    """Return a uniform number in (0, 1) for each masked position in pass `number`."""
     start = block.start
     drawn = integers(seed, start, block.end, number, "choose", 1 << 23)  # cached, as all draw for the same positions
-    return [(drawn[position - start] + 0.5) * 2.0**-23 for position in block.undecided]
+    return [(drawn[position - start] + 0.5) * 2.0**-23 for position in block.masked]
 
 
 @final
@@ -100,10 +103,10 @@ class Quota(Choice):
         if self.eos_last and self.order == "independent":
             raise ValueError("Quota.eos_last=True has no effect with order='independent': give another order")
 
-    def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
+    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         """Return the first rows of the order, as many as this pass's share."""
-        number, end = draw(sequence, block), begin + len(block.undecided)
-        size = len(block.sampled(sequence.goal.limit))
+        number, end = draw(sequence, block), begin + len(block.masked)
+        size = len(block.sampled(sequence.request_spec.limit))
         if self.order == "independent":
             return self._independent(sequence, block, begin, number, size)
         due = self._due(size, number)
@@ -114,7 +117,7 @@ class Quota(Choice):
         if self.dynamic_threshold is not None:
             above = self.dynamic_threshold
             pairs = enumerate(zip(rows.probabilities[begin:end], scores, strict=True), begin)
-            sure = [row for row, (probability, score) in pairs if probability > above and score != _BEHIND]
+            sure = [row for row, (probability, score) in pairs if probability > above and score != _LAST_SCORE]
             if len(sure) >= due:
                 return sure
         return [begin + index for index in highest(scores, due)]
@@ -125,14 +128,14 @@ class Quota(Choice):
         return self.schedule == "dream"
 
     @property
-    def wants(self) -> Wants:
+    def sample_spec(self) -> SampleSpec:
         """The statistic that defines the order."""
-        return _WANTS.get(self.order, PLAIN)
+        return _SAMPLE_SPECS.get(self.order, PLAIN)
 
-    def measure(self, sequence: Sequence, block: Block) -> int:
-        """Return the passes left, at most one per undecided position unless independent."""
-        left = self.bound(len(block.sampled(sequence.goal.limit))) - (sequence.ledger.steps - block.opened)
-        return max(left if self.order == "independent" else min(left, len(block.undecided)), 1)
+    def measure(self, sequence: SequenceState, block: Block) -> int:
+        """Return the passes left, at most one per masked position unless independent."""
+        left = self.bound(len(block.sampled(sequence.request_spec.limit))) - (sequence.accounting.steps - block.opened)
+        return max(left if self.order == "independent" else min(left, len(block.masked)), 1)
 
     def bound(self, size: int) -> int:
         """Return the number of passes of the schedule."""
@@ -149,18 +152,18 @@ class Quota(Choice):
             return shares[number] if number < len(shares) else size
         return share(size, self.steps_per_block, number)
 
-    def _independent(self, sequence: Sequence, block: Block, begin: int, number: int, size: int) -> list[int]:
+    def _independent(self, sequence: SequenceState, block: Block, begin: int, number: int, size: int) -> list[int]:
         """Return rows whose random number is below this pass's chance; all in the last pass."""
-        undecided, forwards, seed = block.undecided, self.steps_per_block or size, sequence.goal.request.seed
+        masked, forwards, seed = block.masked, self.steps_per_block or size, sequence.request_spec.request.seed
         if number >= forwards - 1:
-            return list(range(begin, begin + len(undecided)))
+            return list(range(begin, begin + len(masked)))
         hit = below(seed, block.start, block.end, number, "choose", hazard(number, forwards))
-        masks = set(undecided) if hit else ()
-        return [begin + bisect_left(undecided, position) for position in hit if position in masks]
+        masks = set(masked) if hit else ()
+        return [begin + bisect_left(masked, position) for position in hit if position in masks]
 
-    def scores(self, sequence: Sequence, block: Block, rows: Rows, begin: int) -> list[float]:
+    def scores(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int) -> list[float]:
         """Return the scores of `order`, with noise if sampled; `eos_last` puts ends last."""
-        end, seed, number = begin + len(block.undecided), sequence.goal.request.seed, draw(sequence, block)
+        end, seed, number = begin + len(block.masked), sequence.request_spec.request.seed, draw(sequence, block)
         match self.order:
             case "confidence" | "independent":
                 scores = list(rows.probabilities[begin:end])
@@ -171,15 +174,15 @@ class Quota(Choice):
             case "random":
                 scores = _numbers(seed, block, number)
             case "left":
-                scores = [-float(position) for position in block.undecided]
+                scores = [-float(position) for position in block.masked]
         if (scale := self.order_temperature) is not None:
             # The largest scores with Gumbel noise are a sample without replacement.
             noise = map(log, map(neg, map(log, _numbers(seed, block, number))))
             scores = [score / scale - own for score, own in zip(scores, noise, strict=True)]
         if self.eos_last:
-            stop_ids = sequence.goal.stop_ids
+            stop_ids = sequence.request_spec.stop_ids
             scores = [
-                _BEHIND if token in stop_ids else score for token, score in zip(rows.tokens[begin:end], scores, strict=True)
+                _LAST_SCORE if token in stop_ids else score for token, score in zip(rows.tokens[begin:end], scores, strict=True)
             ]
         return scores
 

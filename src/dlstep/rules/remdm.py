@@ -1,4 +1,4 @@
-"""ReMDM: remask decided tokens, in extra passes before a block is full or randomly in every pass.
+"""ReMDM: remask tokens, in extra passes before a block is full or randomly in every pass.
 
 Source: Wang et al., "Remasking Discrete Diffusion Models with Inference-Time Scaling", 2025, arXiv
 2503.00307; `llada` is the authors' variant for LLaDA. Differences: a step that unmasks nothing runs
@@ -14,9 +14,9 @@ from typing import Annotated, Literal, final
 
 from annotated_types import Ge, Gt, Interval
 
-from ..core import Block, Extra, Probability, Rows, Rule, Sequence, Spec, check_ranges, draw
+from ..core import Block, Extra, Probability, Rule, SequenceState, SpanSamples, Spec, check_ranges, draw
 from ..core.draws import below, key, uniform
-from ._schedule import due, length, masked, share
+from ._schedule import due, length, remasked, share
 
 Variant = Literal["llada", "cap", "rescale", "conf", "loop"]
 READ_BY: dict[str, tuple[Variant, ...]] = {
@@ -48,11 +48,11 @@ class ReMDM(Rule):
     these, the `remask_count` least probable tokens are remasked; the pass unmasks as many.
     Probabilities are those when tokens were unmasked. Ties go to the lowest position in both cases.
 
-    The other variants take `steps_per_block` steps from 0 to 1 in the share of decided positions,
+    The other variants take `steps_per_block` steps from 0 to 1 in the share of unmasked positions,
     with a draw per position. In a step from share a to b, a token is remasked with probability
     sigma and a mask unmasked with (b - (1 - sigma) a) / (1 - a). Sigma is at most (1 - b) / a.
     `cap` uses the minimum of `eta` and this bound, `rescale` their product, `conf` the bound times
-    a softmax of the decided positions' negated probabilities (unmasking as for sigma 0). `loop`
+    a softmax of the unmasked positions' negated probabilities (unmasking as for sigma 0). `loop`
     remasks only between the times `t_on` and `t_off`, while the share stays `alpha_on`.
     """
 
@@ -73,7 +73,7 @@ class ReMDM(Rule):
     t_off: Annotated[float, Interval(ge=0.0, lt=1.0)] | None = None
     """Time at which `loop` stops to remask; None: 0.05."""
     alpha_on: Annotated[float, Interval(gt=0.0, lt=1.0)] | None = None
-    """Share of decided positions while `loop` remasks; None: 0.9."""
+    """Share of unmasked positions while `loop` remasks; None: 0.9."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -95,31 +95,31 @@ class ReMDM(Rule):
             raise ValueError(f"ReMDM.t_on={self._stage[0]} must not be below t_off={self._stage[1]}: time runs from 1 to 0")
 
     @property
-    def revokes(self) -> bool:
+    def remasks(self) -> bool:
         """True: tokens may be remasked."""
         return True
 
-    def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block with tokens unmasked, and with remasked ones for the next pass."""
         del must
         if self.variant == "llada":
-            return self._looped(sequence, block, rows, begin, spec)
-        sampled, seed = block.sampled(sequence.goal.limit), sequence.goal.request.seed
-        total, step = self._length(len(sampled)), _behind(block)
-        undecided = block.undecided
-        rows_taken = [begin + bisect_left(undecided, position) for position in self.lucky(block, step, total, seed)]
-        after = block.decide(rows_taken, begin, rows.tokens, rows.probabilities)
-        block = masked(after, self.unlucky(block, sampled, step, total, seed), spec)
+            return self._after_llada_pass(sequence, block, rows, begin, spec)
+        sampled, seed = block.sampled(sequence.request_spec.limit), sequence.request_spec.request.seed
+        total, step = self._length(len(sampled)), _steps_done(block)
+        masked = block.masked
+        chosen = [begin + bisect_left(masked, position) for position in self.lucky(block, step, total, seed)]
+        after = block.unmask_rows(chosen, begin, rows.tokens, rows.probabilities)
+        block = remasked(after, self.unlucky(block, sampled, step, total, seed), spec)
         step += 1
         while step < total and not self.lucky(block, step, total, seed):
-            block = masked(block, self.unlucky(block, sampled, step, total, seed), spec)
+            block = remasked(block, self.unlucky(block, sampled, step, total, seed), spec)
             step += 1
-        return block.remembering(Walk(step) if step < total else None)
+        return block.with_extra(Walk(step) if step < total else None)
 
-    def measure(self, sequence: Sequence, block: Block) -> int:
+    def measure(self, sequence: SequenceState, block: Block) -> int:
         """Return the number of passes left in the schedule."""
-        total = self.bound(len(block.sampled(sequence.goal.limit)))
-        done = sequence.ledger.steps - block.opened if self.variant == "llada" else _behind(block)
+        total = self.bound(len(block.sampled(sequence.request_spec.limit)))
+        done = sequence.accounting.steps - block.opened if self.variant == "llada" else _steps_done(block)
         return max(total - done, 1)
 
     def bound(self, size: int) -> int:
@@ -141,26 +141,26 @@ class ReMDM(Rule):
         """Start and end of the time in which `loop` remasks."""
         return 0.55 if self.t_on is None else self.t_on, 0.05 if self.t_off is None else self.t_off
 
-    def _looped(self, sequence: Sequence, block: Block, rows: Rows, begin: int, spec: Spec) -> Block:
+    def _after_llada_pass(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, spec: Spec) -> Block:
         """Return the block after a pass of `llada`, remasked if the next pass remasks."""
-        sampled, number = block.sampled(sequence.goal.limit), draw(sequence, block)
+        sampled, number = block.sampled(sequence.request_spec.limit), draw(sequence, block)
         size, steps, count = len(sampled), self.steps_per_block, self.remask_count or 1
         early, loops = self._early(size), self._loops(size)
         usual = number if number < early else max(early, number - loops)  # schedule passes before this one
         if number + 1 >= self.bound(size):
-            number_taken = size
+            count_unmasked = size
         elif early <= number < early + loops:
-            number_taken = min(count, due(size, steps, early))
+            count_unmasked = min(count, due(size, steps, early))
         else:
-            number_taken = share(size, steps, usual)
-        undecided = range(begin, begin + len(block.undecided))
-        falling = sorted(undecided, key=rows.probabilities.__getitem__, reverse=True)
-        block = block.decide(sorted(falling[:number_taken]), begin, rows.tokens, rows.probabilities)
+            count_unmasked = share(size, steps, usual)
+        masked_rows = range(begin, begin + len(block.masked))
+        falling = sorted(masked_rows, key=rows.probabilities.__getitem__, reverse=True)
+        block = block.unmask_rows(sorted(falling[:count_unmasked]), begin, rows.tokens, rows.probabilities)
         if not early <= number + 1 < early + loops:
             return block
-        masks, start, probabilities = set(block.undecided), block.start, block.probabilities
+        masks, start, probabilities = set(block.masked), block.start, block.probabilities
         held = [position for position in sampled if position not in masks]
-        return masked(block, sorted(held, key=lambda position: probabilities[position - start])[:count], spec)
+        return remasked(block, sorted(held, key=lambda position: probabilities[position - start])[:count], spec)
 
     def _chances(self, step: int, total: int) -> tuple[float, float, float]:
         """Return a step's chances of unmasking and of remasking, and the latter's bound."""
@@ -189,7 +189,7 @@ class ReMDM(Rule):
         return ETA[self.variant] if self.eta is None else self.eta
 
     def _share(self, step: int, total: int) -> float:
-        """Return the share of decided positions before a step of the schedule."""
+        """Return the share of unmasked positions before a step of the schedule."""
         if self.variant != "loop":
             return step / total
         (begin, end), high = self._stage, 0.9 if self.alpha_on is None else self.alpha_on
@@ -201,10 +201,10 @@ class ReMDM(Rule):
     def lucky(self, block: Block, step: int, total: int, seed: int) -> list[int]:
         """Return the positions that a step unmasks."""
         chance, _, _ = self._chances(step, total)
-        if chance >= 1.0 or not block.undecided:
-            return list(block.undecided)
+        if chance >= 1.0 or not block.masked:
+            return list(block.masked)
         hit = below(seed, block.start, block.end, step, "choose", chance)
-        masks = set(block.undecided) if hit else ()
+        masks = set(block.masked) if hit else ()
         return [position for position in hit if position in masks]
 
     def unlucky(self, block: Block, sampled: tuple[int, ...], step: int, total: int, seed: int) -> list[int]:
@@ -213,9 +213,9 @@ class ReMDM(Rule):
         start = block.start
         if self.variant != "conf":
             hit = below(seed, start, block.end, step, "remask", sigma) if sigma else ()
-            held = set(sampled).difference(block.undecided) if hit else ()
+            held = set(sampled).difference(block.masked) if hit else ()
             return [position for position in hit if position in held]
-        masks = set(block.undecided)
+        masks = set(block.masked)
         held = [position for position in sampled if position not in masks]
         if not held or not bound:
             return []
@@ -227,7 +227,7 @@ class ReMDM(Rule):
         return [p for p in hit if p in weight_of and uniform(key(seed, p, step, "remask"), 0) < scale * weight_of[p]]
 
 
-def _behind(block: Block) -> int:
+def _steps_done(block: Block) -> int:
     return block.extra.steps if isinstance(block.extra, Walk) else 0
 
 

@@ -10,8 +10,8 @@ from typing import Annotated, final
 
 from annotated_types import Gt
 
-from ..core import Block, Rows, Rule, Sequence, Spec, draw
-from ._schedule import masked
+from ..core import Block, Rule, SequenceState, SpanSamples, Spec, draw
+from ._schedule import remasked
 
 
 @final
@@ -32,7 +32,7 @@ class RunningConfidence(Rule):
     segments may be remasked (MDPO); None: each block separately."""
 
     @property
-    def revokes(self) -> bool:
+    def remasks(self) -> bool:
         """True: tokens may be remasked."""
         return True
 
@@ -41,32 +41,32 @@ class RunningConfidence(Rule):
         """True with segments."""
         return self.segment_size is not None
 
-    def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+    def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
         """Return all masks up to the end of the current segment; if there are none, all masks."""
         if self.segment_size is None:
-            return block.undecided
+            return block.masked
         sampled = block.sampled(limit)
         before, size, _ = self._segment(len(sampled), number)
         last = sampled[before + size - 1]
-        return tuple([position for position in block.undecided if position <= last]) or block.undecided
+        return tuple([position for position in block.masked if position <= last]) or block.masked
 
-    def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block with the tokens that are kept; after the last pass, all are."""
         del must
-        limit, number, start = sequence.goal.limit, draw(sequence, block), block.start
+        limit, number, start = sequence.request_spec.limit, draw(sequence, block), block.start
         sampled = block.sampled(limit)
         before, size, forwards = self._segment(len(sampled), number)
-        filled = len(self.wanted(block, limit, number))
-        block = block.decide(range(begin, begin + filled), begin, rows.tokens, rows.probabilities)
+        filled = len(self.sampled(block, limit, number))
+        block = block.unmask_rows(range(begin, begin + filled), begin, rows.tokens, rows.probabilities)
         kept = before - (-size * forwards // (self.steps_per_block or size))  # rounded up
         probabilities = block.probabilities
         falling = sorted(sampled[: before + size], key=lambda position: probabilities[position - start], reverse=True)
-        return masked(block, falling[kept:], spec)
+        return remasked(block, falling[kept:], spec)
 
-    def measure(self, sequence: Sequence, block: Block) -> int:
+    def measure(self, sequence: SequenceState, block: Block) -> int:
         """Return the number of passes left in the schedule."""
-        size = len(block.sampled(sequence.goal.limit))
-        return max(self.bound(size) - (sequence.ledger.steps - block.opened), 1)
+        size = len(block.sampled(sequence.request_spec.limit))
+        return max(self.bound(size) - (sequence.accounting.steps - block.opened), 1)
 
     def bound(self, size: int) -> int:
         """Return the length of the schedule."""

@@ -3,7 +3,7 @@
 Source: "Saber: An Efficient Sampling with Adaptive Acceleration and Backtracking Enhanced Remasking
 for Diffusion Language Model", 2025, arXiv 2510.18165. Their code averages over all earlier blocks
 and also remasks their tokens, here each block is separate: the same if the answer is one block, as
-published. It may overwrite decided positions when few masks are left; this rule never does.
+published. It may overwrite unmasked positions when few masks are left; this rule never does.
 """
 
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from typing import Annotated, final
 
 from annotated_types import Gt
 
-from ..core import Block, Extra, Rows, Rule, Sequence, Spec
-from ._schedule import masked
+from ..core import Block, Extra, Rule, SequenceState, SpanSamples, Spec
+from ._schedule import remasked
 
 NEVER = -1.0
 
@@ -23,7 +23,7 @@ NEVER = -1.0
 class Confidences(Extra):
     """Confidences of the sampled positions: when last unmasked, and in the previous pass."""
 
-    taken: tuple[float, ...]
+    unmasked: tuple[float, ...]
     before: tuple[float, ...]
 
 
@@ -33,7 +33,7 @@ class Saber(Rule):
     """A rule that unmasks above the mean confidence so far, and remasks what lost most confidence.
 
     It remasks an eighth of the tokens that a pass unmasked, at least half of `least_taken`, and
-    fewer than were unmasked. The confidence of a decided position is the probability of the token
+    fewer than were unmasked. The confidence of an unmasked position is the probability of the token
     sampled there, even a different one. Ties go to the lowest position.
     """
 
@@ -43,41 +43,41 @@ class Saber(Rule):
     """Minimum number of positions that a pass unmasks, as long as there are masks."""
 
     @property
-    def revokes(self) -> bool:
+    def remasks(self) -> bool:
         """True: tokens may be remasked."""
         return True
 
-    def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+    def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
         """Return all positions that were not given."""
         del number
         return block.sampled(limit)
 
-    def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block after unmasking and remasking; the net gain is at least one position."""
         del must
-        sampled, least = block.sampled(sequence.goal.limit), self.least_taken
+        sampled, least = block.sampled(sequence.request_spec.limit), self.least_taken
         size, extra = len(sampled), block.extra
         memory = extra if isinstance(extra, Confidences) else Confidences((NEVER,) * size, (0.0,) * size)
         now, tokens = rows.probabilities[begin : begin + size], rows.tokens[begin : begin + size]
-        masks = set(block.undecided)
+        masks = set(block.masked)
         chosen = self._chosen(memory, [place for place, position in enumerate(sampled) if position in masks], now)
-        block = block.take([sampled[i] for i in chosen], [tokens[i] for i in chosen], [now[i] for i in chosen])
-        if not block.undecided:
-            return block.remembering(None)
-        taken = list(memory.taken)
+        block = block.unmask([sampled[i] for i in chosen], [tokens[i] for i in chosen], [now[i] for i in chosen])
+        if not block.masked:
+            return block.with_extra(None)
+        unmasked = list(memory.unmasked)
         for place in chosen:
-            taken[place] = now[place]
+            unmasked[place] = now[place]
         number = max(least, len(chosen))
         back = min(max(least // 2, -(-number // 8)), number - 1)
         if back:
-            masks, before = set(block.undecided), memory.before
+            masks, before = set(block.masked), memory.before
             falls = [(now[i] - before[i], position) for i, position in enumerate(sampled) if position not in masks]
-            block = masked(block, [position for _, position in sorted(falls)[:back]], spec)
-        return block.remembering(Confidences(tuple(taken), now))
+            block = remasked(block, [position for _, position in sorted(falls)[:back]], spec)
+        return block.with_extra(Confidences(tuple(unmasked), now))
 
     def _chosen(self, memory: Confidences, masks: list[int], now: tuple[float, ...]) -> list[int]:
         """Return the masked places above the mean confidence, or the best ones if too few are."""
-        known = [confidence for confidence in memory.taken if confidence != NEVER]
+        known = [confidence for confidence in memory.unmasked if confidence != NEVER]
         threshold = fsum(known) / len(known) if known else 1.0
         chosen = [place for place in masks if now[place] > threshold]
         if len(chosen) >= self.least_taken:

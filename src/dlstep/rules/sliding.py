@@ -1,13 +1,13 @@
-"""Sliding windows: the inner rule always sees a fixed number of undecided positions.
+"""Sliding windows: the inner rule always sees a fixed number of masked positions.
 
-The last positions of a fixed block are decided before anything is known about the next ones. A
-window that starts at the first undecided position, and grows by as many positions as were decided,
+The last positions of a fixed block are unmasked before anything is known about the next ones. A
+window that starts at the first masked position, and grows by as many positions as were unmasked,
 avoids this. With a cache, passes between two refreshes feed only the window.
 
 Sources: Shu et al., "Deferred Commitment Decoding for Diffusion Language Models with
 Confidence-Aware Sliding Windows", 2026, arXiv 2601.02076 (DCD); Luo et al., "DSB: Dynamic Sliding
 Block Scheduling for Diffusion LLMs", 2026, arXiv 2602.05992. DCD's code fills all positions after
-an end of sequence at once; here the answer ends when all positions before it are decided. Its
+an end of sequence at once; here the answer ends when all positions before it are unmasked. Its
 `delay` counts from the window's previous start, also after the window; `window_delay` from the
 current.
 """
@@ -17,14 +17,14 @@ from typing import Annotated, final
 
 from annotated_types import Ge, Gt
 
-from ..core import Block, Choice, Rows, Rule, Sequence, Spec, Wants, check_ranges
+from ..core import Block, Choice, Rule, SampleSpec, SequenceState, SpanSamples, Spec, check_ranges
 from .threshold import Threshold
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Sliding(Rule):
-    """A rule that presents the first `window` undecided positions to an inner rule as a block.
+    """A rule that presents the first `window` masked positions to an inner rule as a block.
 
     Other positions between them count as given. The inner rule's state and pass count continue from
     window to window.
@@ -33,11 +33,11 @@ class Sliding(Rule):
     SWEEP = ("window", (2, 4, 8, 16, 32))
 
     window: Annotated[int, Gt(0)] = 32
-    """Undecided positions in the window."""
+    """Masked positions in the window."""
     max_window: Annotated[int, Gt(0)] | None = None
-    """Maximum length of the window, including decided positions; None: unlimited."""
+    """Maximum length of the window, including unmasked positions; None: unlimited."""
     refresh_count: Annotated[int, Gt(0)] = 16
-    """With a cache: refresh the canvas after this many decided positions."""
+    """With a cache: refresh the canvas after this many unmasked positions."""
     window_delay: Annotated[int, Ge(0)] = 0
     """With a cache: positions of the answer before the window that are fed with it."""
     inner: Choice = Threshold(inclusive=True)
@@ -58,35 +58,35 @@ class Sliding(Rule):
         return True
 
     @property
-    def wants(self) -> Wants:
+    def sample_spec(self) -> SampleSpec:
         """The statistics of the inner rule."""
-        return self.inner.wants
+        return self.inner.sample_spec
 
-    def unfit(self, spec: Spec) -> str:
-        """Return why the inner rule cannot decode such a model; empty if it can."""
-        return self.inner.unfit(spec)
+    def incompatibility(self, spec: Spec) -> str | None:
+        """Return why the inner rule cannot decode such a model; None if it can."""
+        return self.inner.incompatibility(spec)
 
-    def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+    def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
         """Return the positions of the window that the inner rule samples."""
-        return self.inner.wanted(self._window(block), limit, number)
+        return self.inner.sampled(self._window(block), limit, number)
 
-    def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block with the inner rule's changes to the window."""
-        return block.with_part(self.inner.decided(sequence, self._window(block), rows, begin, must, spec))
+        return block.with_part(self.inner.commit(sequence, self._window(block), rows, begin, must, spec))
 
     def fed(self, block: Block, since: int) -> tuple[int, int] | None:
         """Return the window and the positions fed before it; None if a refresh is due."""
         if since >= self.refresh_count:
             return None
-        return max(block.undecided[0] - self.window_delay, block.start), self._end(block)
+        return max(block.masked[0] - self.window_delay, block.start), self._end(block)
 
     def _end(self, block: Block) -> int:
         """Return the first position after the window."""
-        end = min(block.end, block.end + self.window - len(block.undecided))
-        return end if self.max_window is None else min(end, block.undecided[0] + self.max_window)
+        end = min(block.end, block.end + self.window - len(block.masked))
+        return end if self.max_window is None else min(end, block.masked[0] + self.max_window)
 
     def _window(self, block: Block) -> Block:
-        return block.part(block.undecided[0], self._end(block), block.opened, restart=True)
+        return block.part(block.masked[0], self._end(block), block.opened, restart=True)
 
 
 def check_inner(owner: Rule, inner: Rule) -> None:

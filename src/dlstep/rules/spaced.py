@@ -4,13 +4,13 @@ Source: Luxembourg et al., "Plan for Speed: Dilated Scheduling for Masked Diffus
 (DUS), 2025, arXiv 2506.19037, section 4.4.
 """
 
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, final
 
 from annotated_types import Gt
 
-from ..core import Block, Choice, Rows, Sequence, Spec, Wants, best, check_chosen, check_ranges
+from ..core import Block, Choice, SampleSpec, SequenceState, SpanSamples, Spec, best, check_chosen, check_ranges
 from .threshold import Threshold
 
 
@@ -31,36 +31,36 @@ class Spaced(Choice):
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.inner.revokes:
-            raise ValueError(f"Spaced.inner must take positions for good, but {self.inner!r} takes some back: give another")
+        if self.inner.remasks:
+            raise ValueError(f"Spaced.inner must never remask, but {self.inner!r} does: give another rule")
 
-    def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
+    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         """Return the rows of the inner rule that keep their distance."""
         chosen = self.inner.chosen(sequence, block, rows, begin, must)
         if not self.inner.shipped:
             check_chosen(self.inner, chosen, block, begin, must)
         if len(chosen) < 2:
-            return chosen or ([best(rows, begin, begin + len(block.undecided))] if must else [])
-        undecided, size = block.undecided, len(block.sampled(sequence.goal.limit))
-        gap = max(2, len(undecided) * (self.stride or max(size // 2, 1)) // size)
-        taken: list[int] = []
+            return chosen or ([best(rows, begin, begin + len(block.masked))] if must else [])
+        masked, size = block.masked, len(block.sampled(sequence.request_spec.limit))
+        gap = max(2, len(masked) * (self.stride or max(size // 2, 1)) // size)
+        kept_positions: list[int] = []
         kept: list[int] = []
         scores = self.inner.scores(sequence, block, rows, begin)
         for row in sorted(chosen, key=lambda row: scores[row - begin], reverse=True):
-            position = undecided[row - begin]
-            if all(abs(position - other) >= gap for other in taken):
-                taken.append(position)
+            position = masked[row - begin]
+            if all(abs(position - other) >= gap for other in kept_positions):
+                kept_positions.append(position)
                 kept.append(row)
         return sorted(kept)
 
-    def scores(self, sequence: Sequence, block: Block, rows: Rows, begin: int) -> Items[float]:
+    def scores(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int) -> Sequence[float]:
         """Return the scores of the inner rule."""
         return self.inner.scores(sequence, block, rows, begin)
 
     @property
-    def wants(self) -> Wants:
+    def sample_spec(self) -> SampleSpec:
         """The statistics of the inner rule."""
-        return self.inner.wants
+        return self.inner.sample_spec
 
     @property
     def shipped(self) -> bool:
@@ -72,9 +72,9 @@ class Spaced(Choice):
         """Whether the inner rule needs the whole answer as one block."""
         return self.inner.whole
 
-    def unfit(self, spec: Spec) -> str:
-        """Return why the inner rule cannot decode such a model; empty if it can."""
-        return self.inner.unfit(spec)
+    def incompatibility(self, spec: Spec) -> str | None:
+        """Return why the inner rule cannot decode such a model; None if it can."""
+        return self.inner.incompatibility(spec)
 
 
 RULE = Spaced

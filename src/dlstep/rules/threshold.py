@@ -7,16 +7,16 @@ must advance unmasks its own. The falling threshold is that of Streaming-dLLM, 2
 2601.17917, whose code also counts the suffix after the block (`docs/published_code.md`).
 """
 
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Annotated, Literal, final
 
 from annotated_types import Interval
 
-from ..core import PLAIN, Block, Choice, Probability, Rows, Sequence, Wants, check_ranges
+from ..core import PLAIN, Block, Choice, Probability, SampleSpec, SequenceState, SpanSamples, check_ranges
 
-_ENTROPY = Wants(statistics=frozenset({"entropy"}))
+_ENTROPY = SampleSpec(statistics=frozenset({"entropy"}))
 
 
 @final
@@ -43,25 +43,25 @@ class Threshold(Choice):
         check_ranges(self)
         unread = {"accept_threshold", "falling"} if self.order == "entropy" else {"entropy_threshold"}
         for field in fields(self):
-            given = attrgetter(field.name)(self)
-            if field.name in unread and given != field.default:
+            option = attrgetter(field.name)(self)
+            if field.name in unread and option != field.default:
                 other = "confidence" if self.order == "entropy" else "entropy"
                 raise ValueError(
-                    f"Threshold.{field.name}={given} has no effect with order={self.order!r}: give order={other!r}"
+                    f"Threshold.{field.name}={option} has no effect with order={self.order!r}: give order={other!r}"
                 )
 
-    def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
+    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         """Return the rows that are certain enough; if none is and `must`, the most certain one."""
-        end, accept = begin + len(block.undecided), self.accept_threshold
+        end, accept = begin + len(block.masked), self.accept_threshold
         if self.falling:
-            accept *= 1.0 - self.falling * (1.0 - len(block.undecided) / len(block.sampled(sequence.goal.limit)))
+            accept *= 1.0 - self.falling * (1.0 - len(block.masked) / len(block.sampled(sequence.request_spec.limit)))
         elif self.order != "confidence":
             return self._certain(rows.entropies[begin:end], begin, must)
         of_block = rows.probabilities[begin:end]
         chosen = self._above(of_block, accept, begin)
         return chosen or ([begin + of_block.index(max(of_block))] if must else [])
 
-    def accepted(self, rows: Rows) -> list[int] | None:
+    def accepted(self, rows: SpanSamples) -> list[int] | None:
         """Return the rows above the threshold, if the threshold is the same for all blocks."""
         if self.falling or self.order != "confidence":
             return None
@@ -76,14 +76,14 @@ class Threshold(Choice):
             return [row for row, probability in enumerate(probabilities, begin) if probability >= accept]
         return [row for row, probability in enumerate(probabilities, begin) if probability > accept]
 
-    def scores(self, sequence: Sequence, block: Block, rows: Rows, begin: int) -> Items[float]:
+    def scores(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int) -> Sequence[float]:
         """Return probabilities, or negated entropies with order="entropy"."""
         if self.order == "confidence":
             return Choice.scores(self, sequence, block, rows, begin)
-        return [-entropy for entropy in rows.entropies[begin : begin + len(block.undecided)]]
+        return [-entropy for entropy in rows.entropies[begin : begin + len(block.masked)]]
 
     @property
-    def wants(self) -> Wants:
+    def sample_spec(self) -> SampleSpec:
         """Entropies with order="entropy", otherwise nothing."""
         return PLAIN if self.order == "confidence" else _ENTROPY
 

@@ -14,17 +14,20 @@ from ..distributed import RankLost
 from ..engine.config import EngineConfig
 from ..engine.decode import RanksDriver
 from ..engine.devices import FIRST_DEVICE, device_of
-from ..engine.loader import Engine, load_engine
+from ..engine.loader import LoadedEngine, load_engine
 from ..processes import Heart, Worker, disconnect, last_words
-from .engine_loop import converse
-from .messages import Failed
+from .engine_loop import execute_commands
+from .messages import EngineFailed
 
 
 class Death(NamedTuple):
-    """Why an engine ended: `reason` for the log, `told` for clients (no exceptions: secrets)."""
+    """Why an engine ended: `reason` for the log, `public_reason` for clients.
+
+    An exception's message may contain secrets, so `public_reason` never contains one.
+    """
 
     reason: str
-    told: str
+    public_reason: str
 
 
 class Host(Protocol):
@@ -78,10 +81,11 @@ class ProcessHost:
 class ThreadHost:
     """Runs an existing engine in a thread, for tests and notebooks.
 
-    A thread cannot be killed: `kill` disconnects its pipe, and the thread ends at its next read or write.
+    A thread cannot be killed: `kill` disconnects its pipe, and the thread ends at its next read or
+    write.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: LoadedEngine) -> None:
         self._engine = engine
         self._thread: threading.Thread | None = None
         self._pipe: Connection | None = None
@@ -89,9 +93,11 @@ class ThreadHost:
 
     def start(self) -> Connection:
         """Start the thread. Return this end of its pipe."""
-        self._pipe, theirs = get_context("spawn").Pipe()
+        self._pipe, engine_pipe = get_context("spawn").Pipe()
         self._reason = ""
-        self._thread = threading.Thread(target=converse, args=(self._engine, Heart(theirs)), name="dlstep-engine", daemon=True)
+        self._thread = threading.Thread(
+            target=execute_commands, args=(self._engine, Heart(engine_pipe)), name="dlstep-engine", daemon=True
+        )
         self._thread.start()
         return self._pipe
 
@@ -122,14 +128,14 @@ def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
     except RankLost as error:  # a restart may help, unlike for invalid options
         _end_with_rank(str(error))
     except (ValueError, OSError, DlstepError) as error:
-        heart.send(Failed.because(error))
+        heart.send(EngineFailed.because(error))
         return
     if isinstance(engine.driver, RanksDriver):
         engine.driver.when_lost(_end_with_rank)
-    converse(engine, heart)
+    execute_commands(engine, heart)
 
 
-def _end_with_rank(why: str) -> NoReturn:
+def _end_with_rank(reason: str) -> NoReturn:
     """End this process, so that its requests end and the server restarts it with all ranks."""
-    last_words(why)  # printed by the server
+    last_words(reason)  # printed by the server
     os._exit(1)

@@ -1,8 +1,8 @@
 """Recorded steps: frames for requests with `stream: steps`, and sequences for forks."""
 
-from ..core import Event, Sequence, State
+from ..core import Event, SequenceState, State
 from ..engine.overrides import with_changes, with_params
-from ..views.frames import Frame, Watch
+from ..views.frames import Frame, FrameRecorder
 from .messages import Origin
 
 
@@ -13,42 +13,42 @@ class Steps:
     """
 
     def __init__(self) -> None:
-        self._watch = Watch()
+        self._recorder = FrameRecorder()
         self._frames: dict[int, list[Frame]] = {}
-        self._kept: dict[int, tuple[int, list[Sequence]]] = {}  # id -> (seq of the first, all)
+        self._kept: dict[int, tuple[int, list[SequenceState]]] = {}  # id -> (seq of the first, all)
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def open(self, request_id: int, sequence: Sequence, *, keeps: bool) -> None:
+    def open(self, request_id: int, sequence: SequenceState, *, keeps: bool) -> None:
         """Record a new request. Its first frame is not sent: the HTTP process computes it."""
-        first, *rest = self._watch.open(sequence)
+        first, *rest = self._recorder.open(sequence)
         self._frames[request_id] = rest
         if keeps:
             self._kept[request_id] = (first.seq, [] if rest else [sequence])
 
-    def take(self, event: Event, state: State) -> None:
-        """Record the changes that an event made to the watched requests."""
-        if not len(self._watch):
+    def record(self, event: Event, state: State) -> None:
+        """Record the changes that an event made to the recorded requests."""
+        if not len(self._recorder):
             return
-        for sequence, frame in self._watch.take(event, state):
+        for sequence, frame in self._recorder.record(event, state):
             self._frames[sequence.id].append(frame)
-            if frame.ending is None and sequence.id in self._kept:
+            if frame.finish_info is None and sequence.id in self._kept:
                 self._kept[sequence.id][1].append(sequence)
 
-    def told(self, request_id: int, *, over: bool) -> tuple[Frame, ...]:
-        """Return and clear the unsent frames of a request; `over` says that no more will follow."""
-        found = tuple(self._frames[request_id])
+    def unsent(self, request_id: int, *, over: bool) -> tuple[Frame, ...]:
+        """Return and clear the unsent frames of a request; `over`: it has ended."""
+        frames = tuple(self._frames[request_id])
         self._frames[request_id] = []
         if over:
             del self._frames[request_id]
-        return found
+        return frames
 
     def drop(self, request_id: int) -> None:
         """Discard the kept sequences of a request. A live request continues."""
         self._kept.pop(request_id, None)
 
-    def at(self, origin: Origin, state: State) -> Sequence:
+    def at(self, origin: Origin, state: State) -> SequenceState:
         """Return the sequence that a fork starts from. Raises ValueError for invalid changes."""
         first, sequences = self._kept[origin.id]
         sequence = with_params(sequences[origin.seq - first], seed=origin.seed, temperature=origin.temperature)

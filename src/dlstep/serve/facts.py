@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from ..core import State, init
 from ..text.detokenize import Tokenizer
-from .messages import Card
+from .messages import ModelInfo
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class ModelTexts:
     """The tokenizer of a model and the texts that its prompts are built with."""
 
     tokenizer: Tokenizer | None
@@ -21,11 +21,11 @@ class Facts:
     """The facts of a loaded engine.
 
     `first` is the engine's state before any request; `model` is the model name that clients use. One
-    body may ask for at most `most_answers` answers; the steps of at most `most_kept` are kept.
+    body may request at most `most_answers` answers; the steps of at most `most_kept` are kept.
     """
 
-    card: Card
-    texts: Texts
+    info: ModelInfo
+    texts: ModelTexts
     first: State
     model: str
     most_answers: int
@@ -33,8 +33,8 @@ class Facts:
 
 
 def known_facts(
-    card: Card, tokenizer: Tokenizer | None, name: str | None, template: str | None, most: int, most_kept: int = 0
+    info: ModelInfo, tokenizer: Tokenizer | None, name: str | None, template: str | None, most: int, most_kept: int = 0
 ) -> Facts:
-    """Return the facts of an engine; `name` and `template` override those of its card."""
-    texts = Texts(tokenizer, card.prompt_end, template or card.chat_template)
-    return Facts(card, texts, init(card.config, card.strategy), name or card.name, most, most_kept)
+    """Return the facts of an engine; `name` and `template` override those of `info`."""
+    texts = ModelTexts(tokenizer, info.prompt_end, template or info.chat_template)
+    return Facts(info, texts, init(info.config, info.strategy), name or info.name, most, most_kept)

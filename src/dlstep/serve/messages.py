@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..core import Config, SamplingParams, Strategy
-from ..core.ledger import Ending
+from ..core.accounting import FinishInfo
 from ..core.options import StrategyOptions
 from ..core.usage import Work
 from ..views.frames import Frame
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class ModelInfo:
     """The facts of an engine without its weights: enough to check, encode and render requests.
 
     `folder` holds the tokenizer; None if the engine has no tokenizer, or was not loaded from a folder.
@@ -27,13 +27,13 @@ class Card:
     user_code_timeout: float
 
 
-class Failed(NamedTuple):
-    """The engine could not be made; `error` says why. No message follows."""
+class EngineFailed(NamedTuple):
+    """The engine could not be created, for the reason in `error`. No message follows."""
 
     error: str
 
     @classmethod
-    def because(cls, error: Exception) -> "Failed":
+    def because(cls, error: Exception) -> "EngineFailed":
         """Return the message for an exception, on one line."""
         return cls(" ".join(str(error).split()))
 
@@ -91,7 +91,7 @@ Command = Submit | Cancel | Drop
 class News(NamedTuple):
     """The changes that a step made to one request.
 
-    `tokens` are newly settled. `cells` holds the token (None: undecided) and the probability of each
+    `tokens` are newly settled. `cells` holds the token (None: masked) and the probability of each
     position after them. `cached` counts prompt tokens found in pages of earlier requests. With
     `steps`, `frames` replaces `tokens`, `probabilities` and `cells`.
     """
@@ -103,11 +103,11 @@ class News(NamedTuple):
     steps: int
     nfe: int
     cached: int
-    ending: Ending | None
+    finish_info: FinishInfo | None
     frames: tuple[Frame, ...] = ()
 
 
-class Load(NamedTuple):
+class EngineLoad(NamedTuple):
     """The current numbers of requests and pages in the engine."""
 
     running: int = 0
@@ -117,7 +117,7 @@ class Load(NamedTuple):
     pages_free: int = 0
 
 
-class Report(NamedTuple):
+class StepReport(NamedTuple):
     """The changes that one step made to all requests, the work since the last report, and the load.
 
     `cpu_seconds` is the CPU time of the engine process since the last report; `busy_seconds` is the
@@ -126,9 +126,9 @@ class Report(NamedTuple):
 
     news: tuple[News, ...]
     work: Work
-    load: Load
+    load: EngineLoad
     cpu_seconds: float = 0.0
     busy_seconds: float = 0.0
 
 
-Message = Card | Failed | Report
+Message = ModelInfo | EngineFailed | StepReport

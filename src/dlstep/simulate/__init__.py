@@ -1,1 +1,1 @@
-"""Simulated fleets: real schedulers on scripted samples, in virtual time."""
+"""Simulated replicas: real schedulers on scripted samples, in virtual time."""

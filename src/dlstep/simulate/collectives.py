@@ -7,7 +7,8 @@ from typing import Any
 from ..bench.shapes import Shape
 
 BYTES = 2  # bytes of a bfloat16 number
-# Measured: all-reduce in a captured CUDA graph by NCCL, two H200 of one host; bytes of the message and microseconds.
+# Measured: all-reduce in a captured CUDA graph by NCCL, two H200 of one host; bytes of the message
+# and microseconds.
 MEASURED = ((130 * 4096 * BYTES, 17.8), (1040 * 4096 * BYTES, 48.6), (4174 * 4096 * BYTES, 143.0))
 MEASURED_GPUS = 2
 REDUCES_A_LAYER = 2  # after the attention, and after the MLP
@@ -52,20 +53,20 @@ def tensor_parallel(shape: Shape, gpus: int, rows: int) -> TensorParallelStep:
     reduces = REDUCES_A_LAYER * layers if gpus > 1 else 0
     message = rows * hidden * BYTES
     sent = reduces * message * 2 * (gpus - 1) / gpus
-    each = 0.0 if gpus == 1 else measured_us(message) if gpus == MEASURED_GPUS else None
+    reduce_us = 0.0 if gpus == 1 else measured_us(message) if gpus == MEASURED_GPUS else None
     return TensorParallelStep(
         shape.name, gpus, rows, weights / 2**30, BYTES * 2 * layers * kv_heads * head / gpus / 2**10, reduces,
-        message / 2**20, sent / 2**20, each, None if each is None else each * reduces,
+        message / 2**20, sent / 2**20, reduce_us, None if reduce_us is None else reduce_us * reduces,
     )  # fmt: skip
 
 
 def measured_us(message: int) -> float | None:
     """Return microseconds of an all-reduce, interpolated; None outside of the measured sizes."""
     sizes = [size for size, _ in MEASURED]
-    place = bisect_left(sizes, message)
-    if place < len(sizes) and sizes[place] == message:
-        return MEASURED[place][1]
-    if place in (0, len(sizes)):
+    index = bisect_left(sizes, message)
+    if index < len(sizes) and sizes[index] == message:
+        return MEASURED[index][1]
+    if index in (0, len(sizes)):
         return None
-    (low, fast), (high, slow) = MEASURED[place - 1 : place + 1]
+    (low, fast), (high, slow) = MEASURED[index - 1 : index + 1]
     return fast + (slow - fast) * (message - low) / (high - low)

@@ -1,6 +1,6 @@
 """Seconds of a forward pass as a linear function of its plan, fitted to measurements."""
 
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from itertools import combinations
 
@@ -49,7 +49,7 @@ def size_of(plan: Plan) -> Size:
     return Size(1.0, sum([len(span.tokens) for span in spans]), len(spans), sum([span.end for span in spans]))
 
 
-def fitted(sizes: Items[Size], seconds: Items[float], names: Items[str] = NAMES) -> StepCost:
+def fitted(sizes: Sequence[Size], seconds: Sequence[float], names: Sequence[str] = NAMES) -> StepCost:
     """Return the non-negative costs that fit the measured `seconds` by least squares of relative
     errors.
 
@@ -59,12 +59,12 @@ def fitted(sizes: Items[Size], seconds: Items[float], names: Items[str] = NAMES)
     if unknown := [name for name in names if name not in NAMES]:
         raise ValueError(f"costs are {', '.join(NAMES)}, got {unknown[0]!r}")
     if len(sizes) < len(names) or len(sizes) != len(seconds):
-        raise ValueError(f"{len(names)} costs need at least as many measured forwards, got {len(seconds)}")
+        raise ValueError(f"{len(names)} costs need at least as many measured forward passes, got {len(seconds)}")
     if not min(seconds) > 0:
-        raise ValueError(f"measured forwards take more than 0 seconds, got {min(seconds)}")
+        raise ValueError(f"measured forward passes take more than 0 seconds, got {min(seconds)}")
     table = np.array([astuple(size) for size in sizes], dtype=float) / np.array(seconds, dtype=float)[:, None]
     columns = [NAMES.index(name) for name in names]
-    best, found = float("inf"), np.zeros(len(NAMES))
+    best, best_costs = float("inf"), np.zeros(len(NAMES))
     # The non-negative solution equals the unconstrained one of some subset of the columns.
     for count in range(1, len(columns) + 1):
         for chosen in combinations(columns, count):
@@ -76,6 +76,6 @@ def fitted(sizes: Items[Size], seconds: Items[float], names: Items[str] = NAMES)
             error = float(np.square(part @ (answer / scale) - 1).sum())
             if error < best - TINY:
                 best = error
-                found = np.zeros(len(NAMES))
-                found[list(chosen)] = np.maximum(answer, 0.0) / scale
-    return StepCost(*[float(value) for value in found])
+                best_costs = np.zeros(len(NAMES))
+                best_costs[list(chosen)] = np.maximum(answer, 0.0) / scale
+    return StepCost(*[float(value) for value in best_costs])

@@ -1,6 +1,6 @@
-"""Figures of a simulated fleet, and their curve over the number of replicas."""
+"""Figures of simulated replicas, and their curve over the number of replicas."""
 
-from collections.abc import Iterator, Sequence as Items
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -8,8 +8,8 @@ import numpy as np
 
 from ..core import Config, Strategy
 from .costs import StepCost
-from .fleet import Course, Simulation
-from .work import Answered, Beginnings, Job, drawn_jobs
+from .replicas import Course, Simulation
+from .work import Beginnings, MeasuredAnswer, SimulatedRequest, drawn_jobs
 
 REPLICAS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
@@ -40,11 +40,11 @@ class Figures:
     busy: float
 
 
-def figures(jobs: Items[Job], course: Course, tail: float = 1.0) -> Figures:
+def figures(jobs: Sequence[SimulatedRequest], course: Course, tail: float = 1.0) -> Figures:
     """Return the figures of a course with at least one request; `tail` scales distances to the
     median."""
     fates = course.fates
-    took = (max(fate.ended for fate in fates) - min(fate.came for fate in fates)) or 1.0
+    span = (max(fate.ended for fate in fates) - min(fate.came for fate in fates)) or 1.0
     whole = np.array([1e3 * (fate.ended - fate.came) for fate in fates])
     queued = np.array([1e3 * (fate.began - fate.came) for fate in fates])
     tokens, nfe = sum(fate.tokens for fate in fates), sum(fate.forwards for fate in fates)
@@ -54,8 +54,8 @@ def figures(jobs: Items[Job], course: Course, tail: float = 1.0) -> Figures:
     return Figures(
         replicas=len(course.busy),
         requests=len(fates),
-        requests_per_s=len(fates) / took,
-        tokens_per_s=tokens / took,
+        requests_per_s=len(fates) / span,
+        tokens_per_s=tokens / span,
         latency_p50=middle,
         latency_p95=middle + tail * (slow - middle),
         latency_p99=middle + tail * (slowest - middle),
@@ -66,12 +66,12 @@ def figures(jobs: Items[Job], course: Course, tail: float = 1.0) -> Figures:
         rows_per_forward=size.rows / size.forward,
         requests_per_forward=size.requests / size.forward,
         hit_rate=sum(fate.found for fate in fates) / prompts,
-        busy=sum(course.busy) / (took * len(course.busy)),
+        busy=sum(course.busy) / (span * len(course.busy)),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class SimulatedReplicas:
     """Equal replicas: scheduler, step costs, and a `delay` in seconds added to each request.
 
     Real forward passes of one size vary in time. `tail` corrects for that: it scales the distance
@@ -84,27 +84,28 @@ class Fleet:
     delay: float = 0.0
     tail: float = 1.0
 
-    def figures(self, jobs: Items[Job], replicas: int = 1, before: Items[Job] = ()) -> Figures:
+    def figures(self, jobs: Sequence[SimulatedRequest], replicas: int = 1, before: Sequence[SimulatedRequest] = ()) -> Figures:
         """Return figures for `jobs`, answered after those `before`. Raises ValueError if there are
         none."""
         if not jobs:
             raise ValueError("there is no request to simulate: raise the rate or the seconds")
-        made = Simulation(self.config, self.strategy, self.cost, replicas, self.delay)
+        simulation = Simulation(self.config, self.strategy, self.cost, replicas, self.delay)
         if before:
-            made.run(before)
-        return figures(jobs, made.run(jobs), self.tail)
+            simulation.run(before)
+        return figures(jobs, simulation.run(jobs), self.tail)
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """Requests whose answers are drawn from measured ones.
 
-    By default the load grows with the number of replicas, for a curve: `rate` requests a second and `each` in all per replica.
-    With `seconds`, the load is the same for any number of replicas: `rate` requests a second in all, for that many seconds.
-    Either way there are at least `fewest` requests.
+    By default the load grows with the number of replicas, for a curve: `rate` requests a second and
+    `each` in all per replica. With `seconds`, the load is the same for any number of replicas:
+    `rate` requests a second in all, for that many seconds. Either way there are at least `fewest`
+    requests.
     """
 
-    answers: tuple[Answered, ...]
+    answers: tuple[MeasuredAnswer, ...]
     rate: float
     each: int = 20
     limit: int = 64
@@ -113,7 +114,7 @@ class Traffic:
     fewest: int = 1000
     seconds: float | None = None
 
-    def jobs(self, replicas: int) -> list[Job]:
+    def jobs(self, replicas: int) -> list[SimulatedRequest]:
         """Return the requests for a number of replicas."""
         if self.seconds is None:
             count, rate = max(self.fewest, self.each * replicas), self.rate * replicas
@@ -122,7 +123,8 @@ class Traffic:
         return drawn_jobs(self.answers, count, rate, limit=self.limit, seed=self.seed, beginnings=self.beginnings)
 
 
-def curve(fleet: Fleet, traffic: Traffic, replicas: Items[int] = REPLICAS) -> Iterator[Figures]:
-    """Yield the figures of each number of replicas, under the load that the traffic defines for that number."""
+def curve(simulated: SimulatedReplicas, traffic: Traffic, replicas: Sequence[int] = REPLICAS) -> Iterator[Figures]:
+    """Yield the figures of each number of replicas, under the load that the traffic defines for
+    that number."""
     for count in replicas:
-        yield fleet.figures(traffic.jobs(count), count)
+        yield simulated.figures(traffic.jobs(count), count)

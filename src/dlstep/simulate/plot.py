@@ -1,12 +1,12 @@
 """A plot of the curve; needs matplotlib."""
 
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 from pathlib import Path
 
 from .figures import Figures
 
 
-def plot_curve(rows: Items[Figures], path: Path) -> None:
+def plot_curve(rows: Sequence[Figures], path: Path) -> None:
     """Plot throughput, latency and shares over the number of replicas."""
     from matplotlib.figure import Figure
 
@@ -20,7 +20,7 @@ def plot_curve(rows: Items[Figures], path: Path) -> None:
     times.set(ylabel="milliseconds to the whole answer", yscale="log")
     times.legend()
     shares.plot(counts, [row.hit_rate for row in rows], "o-", label="prompt tokens found in pages")
-    shares.plot(counts, [row.busy for row in rows], "s-", label="time in forwards")
+    shares.plot(counts, [row.busy for row in rows], "s-", label="time in forward passes")
     shares.set(ylim=(0, 1))
     shares.legend()
     for axes in (speed, times, shares):

@@ -1,13 +1,13 @@
 """Requests of a simulation: arrivals, shared prompt prefixes, lengths and pace of answers."""
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence as Items
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate, takewhile
 from random import Random
 from typing import Any
 
-from ..core import NO_ROWS, Request, Rows, SamplingParams, Span, Spec, Strategy
+from ..core import NO_SAMPLES, Request, SamplingParams, Span, SpanSamples, Spec, Strategy
 
 MASK, EOS, WORD = 0, 1, 2  # ids of the mask, the end of an answer, and all its tokens; prompts use later ids
 VOCABULARY = (1 << 31) - 1
@@ -17,7 +17,7 @@ REACH = 1.5  # fitted to the rows per forward pass of the embedded models: tests
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class MeasuredAnswer:
     """A measured answer: tokens of its prompt, its own, and the forward passes that sampled or
     stored it."""
 
@@ -28,16 +28,16 @@ class Answered:
     def __post_init__(self) -> None:
         if self.prompt < 1 or self.tokens < 0 or self.forwards < 1:
             raise ValueError(
-                f"an answer has at least one prompt token, no token or more, and at least one forward; got {self.prompt}, "
+                f"an answer has at least one prompt token, no token or more, and at least one forward pass; got {self.prompt}, "
                 f"{self.tokens} and {self.forwards}"
             )
 
 
-USUAL = tuple([Answered(64, 32 + 4 * place, 14 + place % 5) for place in range(8)])  # default without measured answers
+USUAL = tuple([MeasuredAnswer(64, 32 + 4 * place, 14 + place % 5) for place in range(8)])  # default without measured answers
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SimulatedRequest:
     """A request: arrival, prompt, and the course of its answer. `limit` is its `max_tokens`."""
 
     at: float
@@ -47,7 +47,8 @@ class Job:
     limit: int
 
     def request(self, number: int) -> Request:
-        """Return the request for a scheduler. The seed has no effect because samples are scripted."""
+        """Return the request for a scheduler. The seed has no effect because samples are
+        scripted."""
         return Request(number, self.prompt, SamplingParams(max_tokens=self.limit, seed=0))
 
 
@@ -75,38 +76,43 @@ def poisson(rate: float, random: Random) -> Iterator[float]:
 
 
 def drawn_jobs(
-    answers: Items[Answered], count: int, rate: float, *, limit: int, seed: int, beginnings: Beginnings = Beginnings()
-) -> list[Job]:
+    answers: Sequence[MeasuredAnswer], count: int, rate: float, *, limit: int, seed: int, beginnings: Beginnings = Beginnings()
+) -> list[SimulatedRequest]:
     """Return `count` requests with answers drawn from measured ones; prompts share only
     `beginnings`."""
     random, times = Random(f"{seed} answers"), poisson(rate, Random(seed))
     weights = list(accumulate(1 / k**beginnings.exponent for k in range(1, beginnings.count + 1)))
-    found: list[Job] = []
+    requests: list[SimulatedRequest] = []
     for number, answer in enumerate(random.choices(answers, k=count)):
         own = (WORD + 1 + number,) * answer.prompt
         if weights:
             (which,) = random.choices(range(beginnings.count), cum_weights=weights)
             own = (SHARED_IDS + which,) * beginnings.tokens + own
-        found.append(Job(next(times), own, answer.tokens, answer.forwards, max(limit, answer.tokens, 1)))
-    return found
+        requests.append(SimulatedRequest(next(times), own, answer.tokens, answer.forwards, max(limit, answer.tokens, 1)))
+    return requests
 
 
-def repeated_jobs(answers: Items[Answered], rate: float, seconds: float, *, prompts: int, limit: int, seed: int) -> list[Job]:
+def repeated_jobs(
+    answers: Sequence[MeasuredAnswer], rate: float, seconds: float, *, prompts: int, limit: int, seed: int
+) -> list[SimulatedRequest]:
     """Return the requests that `dlstep bench serve` sends in `seconds`, cycling through `prompts`
     prompts."""
     times = takewhile(lambda at: at < seconds, poisson(rate, Random(seed)))
     return [_of_prompt(number % prompts, at, answers, limit) for number, at in enumerate(times)]
 
 
-def each_once(answers: Items[Answered], prompts: int, limit: int) -> list[Job]:
+def each_once(answers: Sequence[MeasuredAnswer], prompts: int, limit: int) -> list[SimulatedRequest]:
     """Return the prompts of `repeated_jobs`, each once and all at the same time."""
     return [_of_prompt(which, 0.0, answers, limit) for which in range(prompts)]
 
 
-def _of_prompt(which: int, at: float, answers: Items[Answered], limit: int) -> Job:
-    """Return a request with prompt number `which`, and a measured answer chosen by the same number."""
+def _of_prompt(which: int, at: float, answers: Sequence[MeasuredAnswer], limit: int) -> SimulatedRequest:
+    """Return a request with prompt number `which`, and a measured answer chosen by the same
+    number."""
     answer = answers[which % len(answers)]
-    return Job(at, (WORD + 1 + which,) * answer.prompt, answer.tokens, answer.forwards, max(limit, answer.tokens, 1))
+    return SimulatedRequest(
+        at, (WORD + 1 + which,) * answer.prompt, answer.tokens, answer.forwards, max(limit, answer.tokens, 1)
+    )
 
 
 def scripted_spec() -> Spec:
@@ -114,45 +120,47 @@ def scripted_spec() -> Spec:
     return Spec(MASK, (EOS,), VOCABULARY)
 
 
-def scripted_strategy(made: type[Strategy], options: Mapping[str, Any]) -> Strategy:
+def scripted_strategy(kind: type[Strategy], options: Mapping[str, Any]) -> Strategy:
     """Return a strategy that unmasks only the positions that a script is sure of.
 
     Raises ValueError for options that it does not have.
     """
-    known = {each.name for each in fields(made)}
+    known = {field.name for field in fields(kind)}
     if unknown := sorted(options.keys() - known):
-        raise ValueError(f"{made.__name__} has no option {unknown[0]!r}; its options are {', '.join(sorted(known))}")
+        raise ValueError(f"{kind.__name__} has no option {unknown[0]!r}; its options are {', '.join(sorted(known))}")
     calm = {"semi_complete_threshold": 1.0} if "semi_complete_threshold" in known else {}
-    strategy = made(**{**options, **calm})
-    if why := strategy.unfit(scripted_spec()):
-        raise ValueError(f"{made.__name__} cannot be simulated: {why}")
+    strategy = kind(**{**options, **calm})
+    if reason := strategy.incompatibility(scripted_spec()):
+        raise ValueError(f"{kind.__name__} cannot be simulated: {reason}")
     return strategy
 
 
-class Script:
-    """Scripted samples of a request, whose answer ends after `Job.forwards` forward passes if the strategy's window allows it.
+class SamplesScript:
+    """Scripted samples of a request.
 
-    Forward passes that only store KV entries count as well. The remaining positions are spread evenly over the remaining
-    passes. While the window ends before the answer, one forward pass is reserved for each window that is still to come.
+    The answer ends after `SimulatedRequest.forwards` forward passes if the window of the strategy
+    allows it. Forward passes that only store KV entries count as well. The remaining positions are
+    spread evenly over the remaining passes. While the window ends before the answer, one forward
+    pass is reserved for each window that is still to come.
 
-    With n sure positions in a forward pass, the first wanted position is sure, and the others are drawn from the first
-    `REACH` * n. Models decide roughly from left to right; draws from the whole window would leave early blocks open, which
-    takes more forward passes and rows.
+    With n sure positions in a forward pass, the first sampled position is sure, and the others are
+    drawn from the first `REACH` * n. Models unmask roughly from left to right; draws from the whole
+    window would leave early blocks open, which takes more forward passes and rows.
     """
 
-    def __init__(self, job: Job, seed: int) -> None:
+    def __init__(self, job: SimulatedRequest, seed: int) -> None:
         self._job, self._random = job, Random(seed)
         self._end = len(job.prompt) + job.tokens
-        self._due = job.tokens + (job.tokens < job.limit)  # positions to decide, including the end of the answer
+        self._due = job.tokens + (job.tokens < job.limit)  # positions to unmask, including the end of the answer
         self._forwards = self._widest = 0
 
-    def rows(self, span: Span) -> Rows:
+    def rows(self, span: Span) -> SpanSamples:
         """Return the samples of a span of the request."""
         self._forwards += 1
-        if not span.wanted:
-            return NO_ROWS
-        count = len(span.wanted)
-        words = bisect_left(span.wanted, self._end)
+        if not span.sampled:
+            return NO_SAMPLES
+        count = len(span.sampled)
+        words = bisect_left(span.sampled, self._end)
         useful = min(count, words + 1)
         self._widest = max(self._widest, count)
         sure = self._sure(useful)
@@ -162,10 +170,10 @@ class Script:
         near = min(useful, int(REACH * sure))
         for place in self._random.sample(range(1, near), sure - 1) if sure > 1 else ():
             probabilities[place] = SURE
-        return Rows((WORD,) * words + (EOS,) * (count - words), tuple(probabilities))
+        return SpanSamples((WORD,) * words + (EOS,) * (count - words), tuple(probabilities))
 
     def _sure(self, useful: int) -> int:
-        """Return how many of the `useful` wanted positions this forward pass decides."""
+        """Return how many of the `useful` sampled positions this forward pass unmasks."""
         due, left = max(1, self._due), max(1, self._job.forwards - self._forwards + 1)
         if due > useful:  # the rest lies beyond the window
             later = -(-(due - useful) // self._widest)

@@ -3,12 +3,12 @@
 from typing import Any
 
 from ..core import Strategy, with_options
-from ..core.plugins import Shelf
+from ..core.plugins import PluginGroup
 from ._blocks import Blocks as Blocks, Blockwise as Blockwise
 
 ALIASES = {"multi_block_diffusion": "multi_bd", "block_diffusion": "multi_bd", "fast_dllm": "multi_bd"}
-SHELF = Shelf("decoding strategy", "STRATEGY", Strategy, __name__, ALIASES)
-own, available, is_known, load, name_of = SHELF.own, SHELF.available, SHELF.is_known, SHELF.load, SHELF.name_of
+PLUGINS = PluginGroup("decoding strategy", "STRATEGY", Strategy, __name__, ALIASES)
+own, available, is_known, load, name_of = PLUGINS.own, PLUGINS.available, PLUGINS.is_known, PLUGINS.load, PLUGINS.name_of
 
 
 def make(name: str, **options: Any) -> Strategy:
@@ -16,4 +16,4 @@ def make(name: str, **options: Any) -> Strategy:
 
     Raises ValueError for an unknown name or option, and for a value out of range.
     """
-    return with_options(SHELF.value(name), options)
+    return with_options(PLUGINS.value(name), options)

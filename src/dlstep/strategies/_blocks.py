@@ -1,7 +1,7 @@
-"""Operations that blockwise strategies share: open, feed, decide, seal and retire blocks.
+"""Operations that blockwise strategies share: open, feed, unmask, seal and retire blocks.
 
 A block is *open* while its tokens may change, and *sealed* once neither it nor any earlier block
-can change. Without remasking, a block can no longer change once all its positions are decided.
+can change. Without remasking, a block can no longer change once all its positions are unmasked.
 Sealed blocks are final: the core stores their keys and values with the next forward pass. With
 `fold_commits`, a sealed block leaves the window at once, so that the next block can open. Without
 it, the block is *held*: it stays in the window for one more sampling pass.
@@ -19,17 +19,17 @@ from ..core import (
     Block,
     Probability,
     Request,
-    Rows,
     Rule,
+    SampleSpec,
     Sealed,
-    Sequence,
+    SequenceState,
     Span,
+    SpanSamples,
     Spec,
     Strategy,
-    Wants,
     check_block,
     check_ranges,
-    check_wanted,
+    check_sampled,
     maker,
     open_block,
 )  # fmt: skip
@@ -44,14 +44,14 @@ def mask_of(spec: Spec) -> int:
     return spec.mask_id
 
 
-def masked_only(spec: Spec) -> str:
-    """Return why a strategy that feeds masks cannot decode the model; empty if it can."""
-    return "" if spec.mask_id is not None else "it has no mask id, which undecided positions are fed as"
+def masked_only(spec: Spec) -> str | None:
+    """Return why a strategy that feeds masks cannot decode the model; None if it can."""
+    return None if spec.mask_id is not None else "it has no mask id, which masked positions are fed as"
 
 
 def still_open(rule: Rule, block: Block, limit: int) -> bool:
     """Return whether the rule may still change a full block; False if all of it was given."""
-    return rule.revokes and bool(block.sampled(limit)) and not rule.finished(block)
+    return rule.remasks and bool(block.sampled(limit)) and not rule.finished(block)
 
 
 def _retire(past: "List[Sealed]", window: tuple[Block, ...], final: int) -> tuple["List[Sealed]", tuple[Block, ...]]:
@@ -66,7 +66,7 @@ class Blocks(Strategy):
     """A window of blocks, decoded from left to right; subclasses define feeding and changes.
 
     At most `buffer_size` blocks of `block_size` are unfinished. A pass opens at most one, if the
-    last one is decided to at least `add_block_threshold`, or entirely if
+    last one is unmasked to at least `add_block_threshold`, or entirely if
     `token_stability_threshold` is above 0, and if the window holds no token that ends the answer.
     """
 
@@ -75,18 +75,18 @@ class Blocks(Strategy):
     buffer_size: Annotated[int, Gt(0)] = 4
     """Maximum number of unfinished blocks; 1 is single-block diffusion."""
     add_block_threshold: Probability = 0.1
-    """Open the next block when this fraction of the last one is decided."""
+    """Open the next block when this fraction of the last one is unmasked."""
     token_stability_threshold: Probability = 0.0
-    """Above 0: open the next block only when the last one is decided entirely."""
+    """Above 0: open the next block only when the last one is unmasked entirely."""
     fold_commits: bool = True
     """Store a finished block in the next block's forward pass instead of a separate one."""
 
     @abstractmethod
-    def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
+    def next_blocks(self, sequence: SequenceState, rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return the blocks of `sequence.window` after a forward pass."""
 
     @abstractmethod
-    def stands_to(self, block: Block, limit: int) -> int:
+    def settled_end(self, block: Block, limit: int) -> int:
         """Return the end of the block's tokens that cannot change if nothing before them does."""
 
     @abstractmethod
@@ -96,48 +96,48 @@ class Blocks(Strategy):
     def __post_init__(self) -> None:
         check_ranges(self)
 
-    def unfit(self, spec: Spec) -> str:
-        """Return why a model without masks cannot be decoded; empty for other models."""
+    def incompatibility(self, spec: Spec) -> str | None:
+        """Return why a model without masks cannot be decoded; None for other models."""
         return masked_only(spec)
 
-    def init(self, sequence: Sequence, spec: Spec) -> Sequence:
+    def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Open the window at the prompt's last group boundary; all earlier positions are final."""
-        request = sequence.goal.request
+        request = sequence.request_spec.request
         length = len(request.prompt)
-        first = sequence.goal.grid.start(length)
+        first = sequence.request_spec.grid.start(length)
         block = open_block(
             first, self.block_size, sequence.limit, request.prompt, mask_of(spec), pinned=request.params.pinned
         )  # fmt: skip
-        return self._advanced(sequence.moved(sequence.past, (), first, length), (block,), spec)
+        return self._advanced(sequence.with_window(sequence.past, (), first, length), (block,), spec)
 
-    def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
+    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Apply the results, seal complete blocks and open the next block."""
         del span
-        window = self.decided(sequence, rows, spec)
+        window = self.next_blocks(sequence, rows, spec)
         return self._advanced(sequence, window, spec) if self.fold_commits else self._retired(sequence, window, spec)
 
     def atom(self, request: Request) -> int:
         """Return the size of a full window, or of the prompt's group if that is larger."""
         return max(self.grid(request).origin, self.block_size * self.buffer_size)
 
-    def _unsealed(self, sequence: Sequence) -> tuple[tuple[Block, ...], bool]:
+    def _unsealed(self, sequence: SequenceState) -> tuple[tuple[Block, ...], bool]:
         """Return the blocks that are not held, and whether their span joins final rows."""
         blocks = tuple(block for block in sequence.window if block.start >= sequence.final)
         # A block opened while no other was open waits until all earlier positions are stored.
-        steps, length = sequence.ledger.steps, len(sequence.goal.request.prompt)
+        steps, length = sequence.accounting.steps, len(sequence.request_spec.request.prompt)
         return blocks, len(blocks) < len(sequence.window) or any(b.opened < steps or b.start < length for b in blocks)
 
-    def _retired(self, sequence: Sequence, window: tuple[Block, ...], spec: Spec) -> Sequence:
+    def _retired(self, sequence: SequenceState, window: tuple[Block, ...], spec: Spec) -> SequenceState:
         """Retire stored blocks, then advance the sequence; for use without `fold_commits`."""
         past, window = _retire(sequence.past, window, sequence.final)  # held blocks, which the last pass stored
-        return self._advanced(sequence.moved(past, sequence.window, sequence.final, sequence.settled), window, spec)
+        return self._advanced(sequence.with_window(past, sequence.window, sequence.final, sequence.settled), window, spec)
 
-    def _advanced(self, sequence: Sequence, window: tuple[Block, ...], spec: Spec) -> Sequence:
+    def _advanced(self, sequence: SequenceState, window: tuple[Block, ...], spec: Spec) -> SequenceState:
         """Return the sequence with finished blocks sealed, and the next block with masks open."""
-        past, final, limit = sequence.past, sequence.final, sequence.goal.limit
-        if len(window) >= self.buffer_size and window[0].undecided:  # the common case: no block to seal, no room for another
-            stands = self.stands_to(window[0], limit)
-            return sequence.moved(past, window, final, stands if stands < limit else limit)
+        past, final, limit = sequence.past, sequence.final, sequence.request_spec.limit
+        if len(window) >= self.buffer_size and window[0].masked:  # the common case: no block to seal, no room for another
+            end = self.settled_end(window[0], limit)
+            return sequence.with_window(past, window, final, end if end < limit else limit)
         while True:  # each iteration seals complete blocks and opens at most one
             final, settled = self._settled(window, final, limit)
             if self.fold_commits:
@@ -150,41 +150,43 @@ class Blocks(Strategy):
                 window = self._opened(sequence, window, final, spec)
             if window is before or settled < window[-1].start:  # no block opened, or an earlier one is incomplete
                 break
-            if window[-1].undecided:
-                settled = self.stands_to(window[-1], limit)  # the block may begin with pinned tokens
+            if window[-1].masked:
+                settled = self.settled_end(window[-1], limit)  # the block may begin with pinned tokens
                 break
             # Pinned tokens fill the new block: seal it, and open the one after it.
-        return sequence.moved(past, window, final, settled)
+        return sequence.with_window(past, window, final, settled)
 
     def _settled(self, window: tuple[Block, ...], final: int, limit: int) -> tuple[int, int]:
         """Return the ends of final and of settled positions; those before `final` are final."""
         settled = final
         for block in window:
-            stands = self.stands_to(block, limit)
-            settled = min(stands, limit)
-            if stands < block.end:  # this block may change, and so all later ones
+            end = self.settled_end(block, limit)
+            settled = min(end, limit)
+            if end < block.end:  # this block may change, and so all later ones
                 break
             if block.end <= limit:  # void positions never become final
                 final = block.end
         return final, settled
 
-    def _opened(self, sequence: Sequence, window: tuple[Block, ...], final: int, spec: Spec) -> tuple[Block, ...]:
+    def _opened(self, sequence: SequenceState, window: tuple[Block, ...], final: int, spec: Spec) -> tuple[Block, ...]:
         """Return `window` with a new block, if there is room and nothing forbids it."""
         if len(window) >= self.buffer_size:
             return window
-        goal = sequence.goal
+        request_spec = sequence.request_spec
         start = window[-1].end if window else final
-        if start >= goal.limit:
+        if start >= request_spec.limit:
             return window
-        if window and not self._wants_successor(window[-1], goal.limit):
+        if window and not self._may_open_next(window[-1], request_spec.limit):
             return window
-        prompt, pinned, steps = goal.request.prompt, goal.request.params.pinned, sequence.ledger.steps
+        prompt, pinned, steps = request_spec.request.prompt, request_spec.request.params.pinned, sequence.accounting.steps
         length = len(prompt)
-        if any(stop_id in block.tokens[max(length - block.start, 0) :] for block in window for stop_id in goal.stop_ids):
+        if any(
+            stop_id in block.tokens[max(length - block.start, 0) :] for block in window for stop_id in request_spec.stop_ids
+        ):
             return window
-        return (*window, open_block(start, self.block_size, goal.limit, prompt, mask_of(spec), steps, pinned))
+        return (*window, open_block(start, self.block_size, request_spec.limit, prompt, mask_of(spec), steps, pinned))
 
-    def _wants_successor(self, block: Block, limit: int) -> bool:
+    def _may_open_next(self, block: Block, limit: int) -> bool:
         stability = self.token_stability_threshold
         return block.progress >= self.add_block_threshold and self.stable_share(block, limit) >= stability
 
@@ -194,24 +196,24 @@ class Blockwise(Blocks):
     """A grid of blocks that a rule decodes.
 
     The first unfinished block must advance in each pass; a later one only if the previous block is
-    decided to at least `semi_complete_threshold` (accept rule "A"), or always (rule "B").
+    unmasked to at least `semi_complete_threshold` (accept rule "A"), or always (rule "B").
     """
 
     rule: Rule = Threshold()
     """The rule that selects positions to unmask after a forward pass."""
     semi_complete_threshold: Annotated[float, Interval(gt=0.0, le=1.0)] = 0.9
-    """A block must advance in each pass once this fraction of the previous block is decided."""
+    """A block must advance in each pass once this fraction of the previous block is unmasked."""
 
-    def unfit(self, spec: Spec) -> str:
-        """Return why the rule or the model does not fit; empty if both do."""
+    def incompatibility(self, spec: Spec) -> str | None:
+        """Return why the rule or the model does not fit; None if both do."""
         if not self.rule.grids:
             return f"{type(self.rule).__name__} looks at more than a block, which a grid does not offer: it needs a canvas"
-        return masked_only(spec) or self.rule.unfit(spec)
+        return masked_only(spec) or self.rule.incompatibility(spec)
 
     @property
-    def wants(self) -> Wants:
+    def sample_spec(self) -> SampleSpec:
         """The statistics that the rule needs."""
-        return self.rule.wants
+        return self.rule.sample_spec
 
     @property
     def shipped(self) -> bool:
@@ -223,51 +225,51 @@ class Blockwise(Blocks):
         """True: rules sample only positions that are not pinned."""
         return True
 
-    def schedule(self, sequence: Sequence, spec: Spec) -> Span:
+    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span of all open blocks that samples what the rule needs in unfinished ones."""
         del spec
-        final, steps, rule, limit = sequence.final, sequence.ledger.steps, self.rule, sequence.goal.limit
+        final, steps, rule, limit = sequence.final, sequence.accounting.steps, self.rule, sequence.request_spec.limit
         blocks, joins = (sequence.window, True) if self.fold_commits else self._unsealed(sequence)
         tokens: tuple[int, ...] = ()
-        wanted: tuple[int, ...] = ()
+        sampled: tuple[int, ...] = ()
         draws: tuple[int, ...] = ()
-        named: tuple[int, ...] = ()
+        scored_ids: tuple[int, ...] = ()
         simple = rule.SAMPLES_MASKED
         for block in blocks:
             tokens += block.tokens
-            asked, number = block.undecided, steps - block.opened
-            if not simple and (asked or still_open(rule, block, limit)):
-                asked = rule.wanted(block, limit, number)
-                if asked is not block.undecided and not rule.shipped:
-                    check_wanted(rule, asked, block, limit)
-                if rule.wants.named:
-                    named += rule.named(block, limit, number)
-            wanted += asked
-            draws += (number,) * len(asked)
-        grid, request = sequence.goal.grid, sequence.goal.request
+            of_block, number = block.masked, steps - block.opened
+            if not simple and (of_block or still_open(rule, block, limit)):
+                of_block = rule.sampled(block, limit, number)
+                if of_block is not block.masked and not rule.shipped:
+                    check_sampled(rule, of_block, block, limit)
+                if rule.sample_spec.scored:
+                    scored_ids += rule.scored_ids(block, limit, number)
+            sampled += of_block
+            draws += (number,) * len(of_block)
+        grid, request = sequence.request_spec.grid, sequence.request_spec.request
         end = final + len(tokens)
         return _span(
-            request.id, request.arrival, final, tokens, end, grid, wanted, draws, request.params, request.seed, 0, 0, joins,
-            named=named,
+            request.id, request.seq_id, final, tokens, end, grid, sampled, draws, request.params, request.seed, 0, 0, joins,
+            scored_ids=scored_ids,
         )  # fmt: skip
 
-    def stands_to(self, block: Block, limit: int) -> int:
-        """Return the end of the tokens that cannot change; a revoking rule may change any."""
-        undecided = block.undecided
-        if not undecided and not still_open(self.rule, block, limit):
+    def settled_end(self, block: Block, limit: int) -> int:
+        """Return the end of the tokens that cannot change; a remasking rule may change any."""
+        masked = block.masked
+        if not masked and not still_open(self.rule, block, limit):
             return block.end
-        return block.first if self.rule.revokes else undecided[0]
+        return block.first if self.rule.remasks else masked[0]
 
     def _open(self, block: Block, limit: int) -> bool:
-        return bool(block.undecided) or still_open(self.rule, block, limit)
+        return bool(block.masked) or still_open(self.rule, block, limit)
 
     def stable_share(self, block: Block, limit: int) -> float:
         """Return 1.0 for a finished block, else 0.0."""
         return 0.0 if self._open(block, limit) else 1.0
 
-    def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
+    def next_blocks(self, sequence: SequenceState, rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return the blocks after the rule; the predecessor as fed decides if one must advance."""
-        rule, forced, steps, limit = self.rule, spec.accept_rule == "B", sequence.ledger.steps, sequence.goal.limit
+        rule, forced, steps, limit = self.rule, spec.accept_rule == "B", sequence.accounting.steps, sequence.request_spec.limit
         must, shipped, simple = True, rule.shipped, rule.SAMPLES_MASKED
         accepted = rule.accepted(rows) if shipped else None
         if accepted is not None:
@@ -275,39 +277,39 @@ class Blockwise(Blocks):
         blocks: list[Block] = []
         begin = 0
         for block in sequence.window:
-            if not block.undecided and not still_open(rule, block, limit):
+            if not block.masked and not still_open(rule, block, limit):
                 blocks.append(block)
                 must = True
                 continue
-            after = rule.decided(sequence, block, rows, begin, must or forced, spec)
+            after = rule.commit(sequence, block, rows, begin, must or forced, spec)
             if not shipped:
                 check_block(rule, sequence, block, after, rows, must or forced, spec)
             blocks.append(after)
-            begin += len(block.undecided if simple else rule.wanted(block, limit, steps - block.opened - 1))
+            begin += len(block.masked if simple else rule.sampled(block, limit, steps - block.opened - 1))
             must = block.progress >= self.semi_complete_threshold
         return tuple(blocks)
 
-    def _with_accepted(self, sequence: Sequence, rows: Rows, accepted: list[int], spec: Spec) -> tuple[Block, ...]:
+    def _with_accepted(self, sequence: SequenceState, rows: SpanSamples, accepted: list[int], spec: Spec) -> tuple[Block, ...]:
         """Return the blocks with `accepted` unmasked; the rule decides others that must advance."""
         blocks: list[Block] = []
         begin = first = 0
         count = len(accepted)
         before: Block | None = None
         for block in sequence.window:
-            end = begin + len(block.undecided)
+            end = begin + len(block.masked)
             stop = bisect_left(accepted, end, first) if first < count else first
             after = block
             if stop > first:
-                after = block.decide(accepted[first:stop], begin, rows.tokens, rows.probabilities)
+                after = block.unmask_rows(accepted[first:stop], begin, rows.tokens, rows.probabilities)
             elif end > begin and (before is None or before.progress >= self.semi_complete_threshold or spec.accept_rule == "B"):
-                after = self.rule.decided(sequence, block, rows, begin, True, spec)
+                after = self.rule.commit(sequence, block, rows, begin, True, spec)
             blocks.append(after)
             begin, first, before = end, stop, block
         return tuple(blocks)
 
-    def measure(self, sequence: Sequence) -> int:
+    def measure(self, sequence: SequenceState) -> int:
         """Return a bound on the passes for the open blocks and for those to come."""
-        rule, size, limit = self.rule, self.block_size, sequence.goal.limit
+        rule, size, limit = self.rule, self.block_size, sequence.request_spec.limit
         opened = sequence.window[-1].end if sequence.window else sequence.final
         full, rest = divmod(max(0, limit - opened), size)
         to_come = full * rule.bound(size) + (rule.bound(rest) if rest else 0)

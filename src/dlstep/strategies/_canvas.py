@@ -9,16 +9,16 @@ from ..core import (
     Block,
     Grid,
     Request,
-    Rows,
     Rule,
-    Sequence,
+    SampleSpec,
+    SequenceState,
     Span,
+    SpanSamples,
     Spec,
     Strategy,
-    Wants,
     check_block,
     check_ranges,
-    check_wanted,
+    check_sampled,
     open_block,
     span_of,
 )  # fmt: skip
@@ -63,13 +63,13 @@ class Canvas(Strategy):
         return self.cache == "none"
 
     @property
-    def wants(self) -> Wants:
+    def sample_spec(self) -> SampleSpec:
         """The statistics that the rule needs."""
-        return self.rule.wants
+        return self.rule.sample_spec
 
-    def unfit(self, spec: Spec) -> str:
-        """Return why a model has no masks or the rule cannot decode it; empty if neither."""
-        return masked_only(spec) or self.rule.unfit(spec)
+    def incompatibility(self, spec: Spec) -> str | None:
+        """Return why a model without masks or the rule does not fit; None if both do."""
+        return masked_only(spec) or self.rule.incompatibility(spec)
 
     def grid(self, request: Request) -> Grid:
         """Return one group for the whole canvas, no part of which is final before the end."""
@@ -83,72 +83,81 @@ class Canvas(Strategy):
         """Return the end of the canvas."""
         return len(request.prompt) + request.params.max_tokens
 
-    def init(self, sequence: Sequence, spec: Spec) -> Sequence:
+    def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Open the first block after the prompt, and the rest of the canvas."""
-        length = len(sequence.goal.request.prompt)
+        length = len(sequence.request_spec.request.prompt)
         return self._advanced(sequence, self._opened(sequence, length, spec), spec)
 
-    def schedule(self, sequence: Sequence, spec: Spec) -> Span:
+    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span of the canvas or of the block (and later ones), sampling for the rule."""
-        goal, (block, *rest) = sequence.goal, sequence.window
-        start, request = block.start, goal.request
-        number = sequence.ledger.steps - block.opened
-        wanted = self.rule.wanted(block, goal.limit, number)
+        request_spec, (block, *rest) = sequence.request_spec, sequence.window
+        start, request = block.start, request_spec.request
+        number = sequence.accounting.steps - block.opened
+        sampled = self.rule.sampled(block, request_spec.limit, number)
         if not self.rule.shipped:
-            check_wanted(self.rule, wanted, block, goal.limit)
+            check_sampled(self.rule, sampled, block, request_spec.limit)
         if self.rule.windowed:
-            start, tokens = self._window(sequence, block, wanted[0] - spec.head_shift)
-        elif sequence.extra is None or (spec.head_shift and wanted[0] == start):
+            start, tokens = self._window(sequence, block, sampled[0] - spec.head_shift)
+        elif sequence.extra is None or (spec.head_shift and sampled[0] == start):
             # With a shifted head, only refreshes compute the row before the block.
-            start, tokens = 0, sequence.tokens(0, goal.limit)
+            start, tokens = 0, sequence.tokens(0, request_spec.limit)
         elif self.cache == "prefix" and rest:
             tokens = block.tokens + rest[0].tokens
         else:
             tokens = block.tokens
-        named = self.rule.named(block, goal.limit, number) if self.rule.wants.named else ()
-        return span_of(request, start, tokens, goal.grid, wanted, (number,) * len(wanted), end=goal.limit, named=named)
+        scored_ids = self.rule.scored_ids(block, request_spec.limit, number) if self.rule.sample_spec.scored else ()
+        return span_of(
+            request,
+            start,
+            tokens,
+            request_spec.grid,
+            sampled,
+            (number,) * len(sampled),
+            end=request_spec.limit,
+            scored_ids=scored_ids,
+        )
 
-    def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
+    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Apply the rule to the block; after a full block open the next, with a refresh."""
         block, *rest = sequence.window
-        if sequence.ledger.steps - block.opened == 1:  # the block's first pass
-            # Pinned tokens alone do not make a block: nothing would be left to decide.
-            end = max(self.rule.ends(sequence, block, rows, self.block_size), block.undecided[0] + 1)
+        if sequence.accounting.steps - block.opened == 1:  # the block's first pass
+            # Pinned tokens alone do not make a block: nothing would be left to unmask.
+            end = max(self.rule.ends(sequence, block, rows, self.block_size), block.masked[0] + 1)
             if end < block.end:
                 block, rest = block.part(block.start, end, block.opened), list(self._rest(sequence, end, spec))
-        undecided = len(block.undecided)
-        after = self.rule.decided(sequence, block, rows, 0, True, spec)
+        num_masked = len(block.masked)
+        after = self.rule.commit(sequence, block, rows, 0, True, spec)
         if not self.rule.shipped:
             check_block(self.rule, sequence, block, after, rows, True, spec)
         block = after
-        if self._open(block, sequence.goal.limit):
-            if self.rule.windowed and self.cache != "none" and len(span.tokens) == sequence.goal.limit:
-                sequence = refreshed(sequence, undecided)
+        if self._open(block, sequence.request_spec.limit):
+            if self.rule.windowed and self.cache != "none" and len(span.tokens) == sequence.request_spec.limit:
+                sequence = refreshed(sequence, num_masked)
             elif self.cache != "none":
                 sequence = warmed(sequence)
         elif rest:
             sequence = cooled(sequence)
         return self._advanced(sequence, (block, *rest), spec)
 
-    def _advanced(self, sequence: Sequence, window: tuple[Block, ...], spec: Spec) -> Sequence:
+    def _advanced(self, sequence: SequenceState, window: tuple[Block, ...], spec: Spec) -> SequenceState:
         """Return the sequence at its first unfinished block or the last one; skip pinned blocks."""
-        past, limit = sequence.past, sequence.goal.limit
+        past, limit = sequence.past, sequence.request_spec.limit
         while not self._open(window[0], limit):
             block, *rest = window
             if not rest:
-                return sequence.moved(past, window, 0, block.end)
+                return sequence.with_window(past, window, 0, block.end)
             past, window = past.push_front(block.sealed()), self._opened(sequence, block.end, spec)
         block = window[0]
-        return sequence.moved(past, window, 0, block.first if self.rule.revokes else block.undecided[0])
+        return sequence.with_window(past, window, 0, block.first if self.rule.remasks else block.masked[0])
 
-    def measure(self, sequence: Sequence) -> int:
+    def measure(self, sequence: SequenceState) -> int:
         """Return a bound on the passes for the block and for those to come."""
         block, *rest = sequence.window
         full, left = divmod(len(rest[0].tokens) if rest else 0, self.block_size)
         to_come = full * self.rule.bound(self.block_size) + (self.rule.bound(left) if left else 0)
-        return (self.rule.measure(sequence, block) if self._open(block, sequence.goal.limit) else 0) + to_come
+        return (self.rule.measure(sequence, block) if self._open(block, sequence.request_spec.limit) else 0) + to_come
 
-    def forget(self, sequence: Sequence, spec: Spec) -> Sequence:
+    def forget(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Return the sequence without a cache, so that the next pass refreshes the canvas."""
         del spec
         return cooled(sequence)
@@ -159,28 +168,28 @@ class Canvas(Strategy):
         return True
 
     def _open(self, block: Block, limit: int) -> bool:
-        return bool(block.undecided) or still_open(self.rule, block, limit)
+        return bool(block.masked) or still_open(self.rule, block, limit)
 
-    def _opened(self, sequence: Sequence, start: int, spec: Spec) -> tuple[Block, ...]:
+    def _opened(self, sequence: SequenceState, start: int, spec: Spec) -> tuple[Block, ...]:
         """Return the block at `start`, and the rest of the canvas as a second block."""
-        limit, request = sequence.goal.limit, sequence.goal.request
+        limit, request = sequence.request_spec.limit, sequence.request_spec.request
         prompt, pinned = request.prompt, request.params.pinned
         end = limit if self.rule.whole else min(start + self.rule.opens(self.block_size, limit - len(prompt)), limit)
-        block = open_block(start, end - start, limit, prompt, mask_of(spec), sequence.ledger.steps, pinned)
+        block = open_block(start, end - start, limit, prompt, mask_of(spec), sequence.accounting.steps, pinned)
         return (block, *self._rest(sequence, end, spec))
 
-    def _rest(self, sequence: Sequence, end: int, spec: Spec) -> tuple[Block, ...]:
+    def _rest(self, sequence: SequenceState, end: int, spec: Spec) -> tuple[Block, ...]:
         """Return the rest of the canvas from `end` on as an unopened block; () if empty."""
-        limit, request = sequence.goal.limit, sequence.goal.request
+        limit, request = sequence.request_spec.limit, sequence.request_spec.request
         if end >= limit:
             return ()
         return (open_block(end, limit - end, limit, request.prompt, mask_of(spec), pinned=request.params.pinned),)
 
-    def _window(self, sequence: Sequence, block: Block, first: int) -> tuple[int, tuple[int, ...]]:
+    def _window(self, sequence: SequenceState, block: Block, first: int) -> tuple[int, tuple[int, ...]]:
         """Return start and tokens of the part of the canvas to feed, which contains row `first`."""
-        limit, part = sequence.goal.limit, None
+        limit, part = sequence.request_spec.limit, None
         if isinstance(sequence.extra, Warm):
-            part = self.rule.fed(block, sequence.extra.undecided - len(block.undecided))
+            part = self.rule.fed(block, sequence.extra.num_masked - len(block.masked))
         if part is None:
             return 0, sequence.tokens(0, limit)
         start = min(part[0], first)

@@ -1,6 +1,6 @@
 """Operations that strategies share which revise a block: tokens may change until it is sealed.
 
-Every pass samples all answer positions of all open blocks except pinned ones, decided or not. The
+Every pass samples all answer positions of all open blocks except pinned ones, masked or not. The
 rule decides after a pass whether a block is ready. A ready block is sealed once all earlier blocks
 are; until then it is revised further.
 """
@@ -9,7 +9,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from itertools import chain
 
-from ..core import Block, Extra, Rows, Sequence, Span, Spec, positions
+from ..core import Block, Extra, SequenceState, Span, SpanSamples, Spec, positions
 from ..core.soft import SoftTokens
 from ._blocks import Blocks
 
@@ -40,10 +40,10 @@ class Revising(Blocks):
         """The number of passes after which a block is ready in any case."""
 
     @abstractmethod
-    def revised(self, sequence: Sequence, blocks: tuple[Block, ...], rows: Rows, spec: Spec) -> tuple[Block, ...]:
-        """Return the open `blocks` after a pass; row `i` is entry `i` of `wanted_of(blocks)`.
+    def revised(self, sequence: SequenceState, blocks: tuple[Block, ...], rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
+        """Return the open `blocks` after a pass; row `i` is entry `i` of `sampled_of(blocks)`.
 
-        Without pinned tokens, this is position `first_wanted(blocks) + i`.
+        Without pinned tokens, this is position `first_sampled(blocks) + i`.
         """
 
     def soft(self, blocks: tuple[Block, ...]) -> SoftTokens | None:
@@ -55,7 +55,7 @@ class Revising(Blocks):
         """Return the penalty on the logit of the token just before a position."""
         return 0.0
 
-    def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
+    def next_blocks(self, sequence: SequenceState, rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return held blocks unchanged, then the revised ones."""
         window = sequence.window
         if self.fold_commits:
@@ -68,7 +68,7 @@ class Revising(Blocks):
         """True: pinned positions are neither sampled nor revised."""
         return True
 
-    def stands_to(self, block: Block, limit: int) -> int:
+    def settled_end(self, block: Block, limit: int) -> int:
         """Return the end of a ready block, otherwise the end of its leading given tokens."""
         del limit
         return block.end if revision(block).ready else block.first
@@ -78,10 +78,10 @@ class Revising(Blocks):
         del limit
         return revision(block).stable
 
-    def schedule(self, sequence: Sequence, spec: Spec) -> Span:
+    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span of all open blocks that samples every position of the answer."""
         del spec
-        goal, final, steps = sequence.goal, sequence.final, sequence.ledger.steps
+        request_spec, final, steps = sequence.request_spec, sequence.final, sequence.accounting.steps
         blocks, joins = (sequence.window, True) if self.fold_commits else self._unsealed(sequence)
         tokens: tuple[int, ...] = ()
         draws: tuple[int, ...] = ()
@@ -89,19 +89,19 @@ class Revising(Blocks):
             held = block.tokens
             tokens += held
             draws += (steps - block.opened,) * len(held)
-        stop, request = final + len(tokens), goal.request
+        stop, request = final + len(tokens), request_spec.request
         if request.params.pinned:
-            wanted = wanted_of(blocks, goal.limit)
-            draws = tuple([draws[position - final] for position in wanted])
+            sampled = sampled_of(blocks, request_spec.limit)
+            draws = tuple([draws[position - final] for position in sampled])
         else:
-            first, end = first_wanted(blocks), min(stop, goal.limit)
-            wanted, draws = positions(first, end), draws[first - final : end - final]
+            first, end = first_sampled(blocks), min(stop, request_spec.limit)
+            sampled, draws = positions(first, end), draws[first - final : end - final]
         return Span(
-            request.id, request.arrival, final, tokens, stop, goal.grid, wanted, draws, request.params, request.seed,
+            request.id, request.seq_id, final, tokens, stop, request_spec.grid, sampled, draws, request.params, request.seed,
             0, 0, joins, self.soft(blocks), "encode", "none", self.penalty(),
         )  # fmt: skip
 
-    def measure(self, sequence: Sequence) -> int:
+    def measure(self, sequence: SequenceState) -> int:
         """Return a bound: blocks to seal one after the other, less the passes of the first one."""
         remaining = -(-(sequence.limit - sequence.final) // self.block_size)
         age = next((sequence.steps - block.opened for block in sequence.window if block.start >= sequence.final), 0)
@@ -112,24 +112,24 @@ def revision(block: Block) -> Revision:
     """Return the state of the block; an initial one for a new block."""
     if isinstance(block.extra, Revision):
         return block.extra
-    return NEW if block.undecided else PINNED
+    return NEW if block.masked else PINNED
 
 
-def first_wanted(blocks: tuple[Block, ...]) -> int:
+def first_sampled(blocks: tuple[Block, ...]) -> int:
     """Return the position of a pass's first row; later rows are consecutive except at pins."""
     return blocks[0].first
 
 
-def wanted_of(blocks: tuple[Block, ...], limit: int) -> tuple[int, ...]:
+def sampled_of(blocks: tuple[Block, ...], limit: int) -> tuple[int, ...]:
     """Return all positions of the answer in `blocks` that are not pinned."""
     return tuple(chain.from_iterable([block.sampled(limit) for block in blocks]))
 
 
-def without_gaps(rows: Rows, blocks: tuple[Block, ...], limit: int) -> Rows:
+def without_gaps(rows: SpanSamples, blocks: tuple[Block, ...], limit: int) -> SpanSamples:
     """Return the rows with added rows for pinned positions: their token, with probability 1."""
-    first, end = first_wanted(blocks), min(blocks[-1].end, limit)
+    first, end = first_sampled(blocks), min(blocks[-1].end, limit)
     held = tuple(chain.from_iterable([block.tokens for block in blocks]))
     tokens, probabilities = list(held[first - blocks[0].start : end - blocks[0].start]), [1.0] * (end - first)
-    for position, token, probability in zip(wanted_of(blocks, limit), rows.tokens, rows.probabilities, strict=True):
+    for position, token, probability in zip(sampled_of(blocks, limit), rows.tokens, rows.probabilities, strict=True):
         tokens[position - first], probabilities[position - first] = token, probability
-    return Rows(tuple(tokens), tuple(probabilities))
+    return SpanSamples(tuple(tokens), tuple(probabilities))

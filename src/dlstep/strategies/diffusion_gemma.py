@@ -1,7 +1,7 @@
 """DiffusionGemma: canvases of random tokens, each denoised and committed as a whole.
 
 The network encodes final tokens causally and denoises the canvas after them bidirectionally. It has
-no mask token, so any token may be noise, and nothing is decided before the canvas is committed.
+no mask token, so any token may be noise, and nothing is unmasked before the canvas is committed.
 Each pass samples the whole canvas: it accepts positions in order of entropy up to the bound, and
 renoises the others, even ones accepted before. When the most probable tokens are stable and the
 canvas is confident, or after `max_denoising_steps` passes, the most probable tokens (not the
@@ -26,13 +26,13 @@ from ..core import (
     Extra,
     Grid,
     Request,
-    Rows,
+    SampleSpec,
     SamplingParams,
-    Sequence,
+    SequenceState,
     Span,
+    SpanSamples,
     Spec,
     Strategy,
-    Wants,
     check_ranges,
     positions,
 )
@@ -40,14 +40,14 @@ from ..core.draws import integers
 from ..core.request import COLDEST
 from ..rules._ranking import accepted
 
-_WANTS = Wants(statistics=frozenset({"entropy", "noise"}), ties="lowest", best=1)
+_SAMPLE_SPEC = SampleSpec(statistics=frozenset({"entropy", "noise"}), ties="lowest", best=1)
 _PLAIN = SamplingParams()
 _FP32 = Struct("f")
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Draft(Extra):
+class CanvasDraft(Extra):
     """The most probable tokens of a canvas in its last pass, and for how many passes in a row."""
 
     tokens: tuple[int, ...]
@@ -118,35 +118,35 @@ class DiffusionGemma(Strategy):
         share = _fp32(max(remaining, 1) / self.max_denoising_steps)
         return _fp32(_fp32(self.t_min) + _fp32(_fp32(self.t_max - self.t_min) * share))
 
-    def init(self, sequence: Sequence, spec: Spec) -> Sequence:
+    def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Mark the prompt as final and open the first canvas."""
-        length = len(sequence.goal.request.prompt)
-        sequence = sequence.moved(sequence.past, (), length, length)
-        return self._behind(sequence, self._opened(sequence, length, spec), spec)
+        length = len(sequence.request_spec.request.prompt)
+        sequence = sequence.with_window(sequence.past, (), length, length)
+        return self._advanced(sequence, self._opened(sequence, length, spec), spec)
 
-    def schedule(self, sequence: Sequence, spec: Spec) -> Span:
+    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span that samples the whole canvas. Final rows never join it."""
         del spec
-        block, request = sequence.window[0], sequence.goal.request
-        taken = sequence.ledger.steps - block.opened
+        block, request = sequence.window[0], sequence.request_spec.request
+        number = sequence.accounting.steps - block.opened
         count = len(block.tokens)
         return Span(
             id=request.id,
-            arrival=request.arrival,
+            seq_id=request.seq_id,
             start=block.start,
             tokens=block.tokens,
             end=block.end,
             grid=Grid(block.start, count),
-            wanted=positions(block.start, block.end),  # positions past the answer too: a canvas is denoised whole
-            draws=(taken,) * count,
-            params=_at(self.temperature(self.max_denoising_steps - taken)),
+            sampled=positions(block.start, block.end),  # positions past the answer too: a canvas is denoised whole
+            draws=(number,) * count,
+            params=_at(self.temperature(self.max_denoising_steps - number)),
             seed=request.seed,
             joins=False,
             mode="denoise",
-            carry="held" if taken else "fresh",
+            carry="held" if number else "fresh",
         )
 
-    def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
+    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Accept and renoise, or after the canvas's last pass commit the most probable tokens."""
         del span
         block = sequence.window[0]
@@ -157,24 +157,26 @@ class DiffusionGemma(Strategy):
             chances = _with(chances, block.probabilities, pinned)
             entropies = _with(entropies, (0.0,) * len(best), pinned)
         before = block.extra
-        run = before.run + 1 if isinstance(before, Draft) and before.tokens == best else 1
+        run = before.run + 1 if isinstance(before, CanvasDraft) and before.tokens == best else 1
         stable = run > self.stability_threshold
-        last = sequence.ledger.steps - block.opened >= self.max_denoising_steps  # "more" if the option was lowered meanwhile
+        last = (
+            sequence.accounting.steps - block.opened >= self.max_denoising_steps
+        )  # "more" if the option was lowered meanwhile
         if last or (stable and fsum(entropies) / (len(best) - len(pinned)) < self.confidence_threshold):
             done = Block(block.start, best, (), chances, block.given, block.opened)
-            return self._behind(sequence.moved(sequence.past, (), sequence.final, sequence.settled), done, spec)
+            return self._advanced(sequence.with_window(sequence.past, (), sequence.final, sequence.settled), done, spec)
         canvas = renoised(rows.tokens, rows.noise, accepted(entropies, self.entropy_bound))
         if pinned:
             canvas = _with(canvas, block.tokens, pinned)
-        block = Block(block.start, canvas, block.undecided, block.probabilities, block.given, block.opened, Draft(best, run))
-        return sequence.moved(sequence.past, (block,), sequence.final, sequence.settled)
+        block = Block(block.start, canvas, block.masked, block.probabilities, block.given, block.opened, CanvasDraft(best, run))
+        return sequence.with_window(sequence.past, (block,), sequence.final, sequence.settled)
 
-    def forget(self, sequence: Sequence, spec: Spec) -> Sequence:
+    def forget(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Return the sequence with its canvas restarted; equal draws give the same answer."""
         opened = sequence.window[0].opened
-        sequence = sequence.with_ledger(replace(sequence.ledger, steps=opened))
+        sequence = sequence.with_accounting(replace(sequence.accounting, steps=opened))
         block = self._opened(sequence, sequence.window[0].start, spec)
-        return sequence.moved(sequence.past, (block,), sequence.final, sequence.settled)
+        return sequence.with_window(sequence.past, (block,), sequence.final, sequence.settled)
 
     def grid(self, request: Request) -> Grid:
         """Return single positions as groups: final tokens are encoded causally."""
@@ -190,7 +192,7 @@ class DiffusionGemma(Strategy):
         """Return the end of the last canvas, which is denoised whole."""
         return len(request.prompt) - (-request.params.max_tokens // self.canvas_length) * self.canvas_length
 
-    def measure(self, sequence: Sequence) -> int:
+    def measure(self, sequence: SequenceState) -> int:
         """Return a bound on the passes for the canvases up to the answer's end."""
         if not sequence.window:
             return 0
@@ -198,34 +200,34 @@ class DiffusionGemma(Strategy):
         canvases = -((block.start - sequence.limit) // self.canvas_length)
         return canvases * self.max_denoising_steps - (sequence.steps - block.opened)
 
-    def unfit(self, spec: Spec) -> str:
-        """Return why a model with a mask token or a shifted head does not fit; empty for others."""
+    def incompatibility(self, spec: Spec) -> str | None:
+        """Return why a model with a mask token or a shifted head does not fit; None for others."""
         if spec.mask_id is not None:
             return f"it has a mask token, id {spec.mask_id}; a canvas starts from uniformly random tokens"
-        return "its head is shifted; a canvas row predicts its own position" if spec.head_shift else ""
+        return "its head is shifted; a canvas row predicts its own position" if spec.head_shift else None
 
-    def refuses(self, request: Request) -> str:
-        """Return why a temperature, filter or canvas length is refused; else empty."""
+    def refusal(self, request: Request) -> str | None:
+        """Return why a temperature, filter or canvas length is refused; else None."""
         params = request.params
         if params.canvas and len(params.canvas) not in (self.canvas_length, params.max_tokens):
             return (
                 f"canvas has {len(params.canvas)} ids: give canvas_length={self.canvas_length} of them for the first canvas, "
                 f"or max_tokens={params.max_tokens} for the answer"
             )
-        for name, given, plain in (
+        for name, option, default in (
             ("temperature", params.temperature, _PLAIN.temperature),
             ("top_k", params.top_k, _PLAIN.top_k),
             ("top_p", params.top_p, _PLAIN.top_p),
             ("min_p", params.min_p, _PLAIN.min_p),
         ):
-            if given != plain:
-                return f"{name}={given} has no effect in DiffusionGemma, which samples at t_max={self.t_max} falling to t_min"
-        return ""
+            if option != default:
+                return f"{name}={option} has no effect in DiffusionGemma, which samples at t_max={self.t_max} falling to t_min"
+        return None
 
     @property
-    def wants(self) -> Wants:
+    def sample_spec(self) -> SampleSpec:
         """Entropy, noise and the most probable token of each position."""
-        return _WANTS
+        return _SAMPLE_SPEC
 
     @property
     def holds_pins(self) -> bool:
@@ -242,33 +244,33 @@ class DiffusionGemma(Strategy):
         """True: predictions are inputs of the canvas's next pass (self-conditioning)."""
         return True
 
-    def _opened(self, sequence: Sequence, start: int, spec: Spec) -> Block:
+    def _opened(self, sequence: SequenceState, start: int, spec: Spec) -> Block:
         """Return a canvas at `start`, of the request's or of random ids, fixed per position."""
-        goal, length = sequence.goal, self.canvas_length
-        stop, request = start + length, goal.request
+        request_spec, length = sequence.request_spec, self.canvas_length
+        stop, request = start + length, request_spec.request
         params, origin = request.params, len(request.prompt)
         tokens = integers(request.seed, start, stop, 0, "open", spec.vocab_size)
         if params.canvas:
             own = params.canvas[start - origin : stop - origin]
             tokens = own + tokens[len(own) :]
-        undecided = positions(start, min(stop, goal.limit))
-        block = Block(start, tokens, undecided, (0.0,) * length, opened=sequence.ledger.steps)
-        return block.pinning(params.pinned, origin) if params.pinned else block
+        masked = positions(start, min(stop, request_spec.limit))
+        block = Block(start, tokens, masked, (0.0,) * length, opened=sequence.accounting.steps)
+        return block.with_pinned(params.pinned, origin) if params.pinned else block
 
-    def _behind(self, sequence: Sequence, block: Block, spec: Spec) -> Sequence:
-        """Return the sequence at `block`, or if it is decided, at the next undecided canvas.
+    def _advanced(self, sequence: SequenceState, block: Block, spec: Spec) -> SequenceState:
+        """Return the sequence at `block`, or if `block` is full, at the next canvas that is not.
 
-        A decided canvas is final unless the answer ends inside it.
+        A full canvas is final unless the answer ends inside it.
         """
-        past, goal, end = sequence.past, sequence.goal, block.start
-        while not block.undecided:
-            if block.end > goal.limit:
-                return sequence.moved(past, (block,), end, goal.limit)
+        past, request_spec, end = sequence.past, sequence.request_spec, block.start
+        while not block.masked:
+            if block.end > request_spec.limit:
+                return sequence.with_window(past, (block,), end, request_spec.limit)
             past, end = past.push_front(block.sealed()), block.end
-            if end == goal.limit or any(stop_id in block.tokens for stop_id in goal.stop_ids):
-                return sequence.moved(past, (), end, end)
+            if end == request_spec.limit or any(stop_id in block.tokens for stop_id in request_spec.stop_ids):
+                return sequence.with_window(past, (), end, end)
             block = self._opened(sequence, end, spec)
-        return sequence.moved(past, (block,), end, end)
+        return sequence.with_window(past, (block,), end, end)
 
 
 def _offsets(bitmap: int) -> tuple[int, ...]:

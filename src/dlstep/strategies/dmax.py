@@ -1,6 +1,6 @@
 """DMax: fill blocks from the left, refresh all tokens, feed soft tokens until convergence.
 
-The input of a decided position blends its token's embedding with the mask's by the network's
+The input of an unmasked position blends its token's embedding with the mask's by the network's
 confidence, so that wrong tokens can be corrected. A block is ready when a pass changes nothing or
 is confident everywhere. Source: Chen et al., "DMax: Aggressive Parallel Decoding for dLLMs", 2026,
 arXiv 2604.08302; for `iter_smooth_topk`, the iteration smoothing of dInfer.
@@ -13,16 +13,29 @@ from typing import Annotated, final, get_args
 
 from annotated_types import Ge, Gt, Interval
 
-from ..core import Block, Grid, Merge, Probability, Request, Rows, Sequence, SoftTokens, Spec, Wants, positions, value
+from ..core import (
+    Block,
+    Grid,
+    Merge,
+    Probability,
+    Request,
+    SampleSpec,
+    SequenceState,
+    SoftTokens,
+    SpanSamples,
+    Spec,
+    positions,
+    value,
+)
 from ..core.soft import MergeMode
-from ._edit import Revising, Revision, first_wanted
+from ._edit import Revising, Revision, first_sampled
 
 CONFIDENT = 0.9  # a block with this confidence at all positions is ready, as in the authors' code
 
 
 @value
 class Softened(Revision):
-    """State of a refreshed block: best ids of decided positions, and their probabilities."""
+    """State of a refreshed block: best ids of unmasked positions, and their probabilities."""
 
     ids: tuple[int, ...] = ()
     probabilities: tuple[float, ...] = ()
@@ -38,7 +51,7 @@ class DMax(Revising):
     ready when a pass that leaves no mask changes nothing or is confident everywhere (0.9), or after
     `block_size` passes.
 
-    Inputs of decided positions are blends (see `Merge`) of the `token_merge_top_k` most probable
+    Inputs of unmasked positions are blends (see `Merge`) of the `token_merge_top_k` most probable
     tokens. `dmax_topk` blends one token with the mask, whatever the weight (but 0 feeds plain
     tokens), with `token_merge_renormalize`. `iter_smooth_topk` adds tokens to the one fed, with
     `token_merge_weight`. An option without effect is an error.
@@ -68,10 +81,10 @@ class DMax(Revising):
             ("token_merge_renormalize", False, not self.token_merge_renormalize and (smooth or not weight)),
             ("token_merge_weight", weight, weight not in (0.0, 1.0) and not smooth),
         )
-        for name, given, does_nothing in idle:
+        for name, option, does_nothing in idle:
             if does_nothing:
                 raise ValueError(
-                    f"DMax.{name}={given} does nothing with token_merge_mode={mode!r}, token_merge_weight={weight}"
+                    f"DMax.{name}={option} does nothing with token_merge_mode={mode!r}, token_merge_weight={weight}"
                 )
 
     def grid(self, request: Request) -> Grid:
@@ -79,16 +92,16 @@ class DMax(Revising):
         del request
         return Grid(0, self.block_size)
 
-    def unfit(self, spec: Spec) -> str:
-        """Return why a model without masks or with too few ids does not fit; empty for others."""
+    def incompatibility(self, spec: Spec) -> str | None:
+        """Return why a model without masks or with too few ids does not fit; None for others."""
         ids = spec.vocab_size - 1
         few = f"token_merge_top_k={self.token_merge_top_k}, and it has {ids} ids to sample"
-        return Revising.unfit(self, spec) or (few if self.token_merge_top_k > ids else "")
+        return Revising.incompatibility(self, spec) or (few if self.token_merge_top_k > ids else None)
 
     @property
-    def wants(self) -> Wants:
+    def sample_spec(self) -> SampleSpec:
         """The best ids if tokens are merged; lowest id in ties, untempered probabilities."""
-        return Wants(ties="lowest", best=self.token_merge_top_k if self.token_merge_weight else 0, tempered=False)
+        return SampleSpec(ties="lowest", best=self.token_merge_top_k if self.token_merge_weight else 0, tempered=False)
 
     @property
     def most_forwards(self) -> int:
@@ -102,40 +115,45 @@ class DMax(Revising):
         ids: tuple[int, ...] = ()
         probabilities: tuple[float, ...] = ()
         for block in blocks:
-            kept = block.extra
-            if isinstance(kept, Softened):
-                count = len(kept.ids) // top_k
+            extra = block.extra
+            if isinstance(extra, Softened):
+                count = len(extra.ids) // top_k
                 if block.given & (block.given + 1):
                     at += block.sampled(block.end)[:count]
                 else:
                     first = block.start + block.given.bit_length()
                     at += positions(first, first + count)
-                ids += kept.ids
-                probabilities += kept.probabilities
+                ids += extra.ids
+                probabilities += extra.probabilities
         if not at:
             return None
         merge = _merge(self.token_merge_mode, self.token_merge_renormalize, self.token_merge_weight)
         return SoftTokens(at, ids, probabilities, merge)
 
-    def revised(self, sequence: Sequence, blocks: tuple[Block, ...], rows: Rows, spec: Spec) -> tuple[Block, ...]:
+    def revised(self, sequence: SequenceState, blocks: tuple[Block, ...], rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return the open blocks with masks filled, tokens refreshed and new soft inputs."""
         del spec
-        goal, steps, last, first = sequence.goal, sequence.ledger.steps, self.most_forwards, first_wanted(blocks)
+        request_spec, steps, last, first = (
+            sequence.request_spec,
+            sequence.accounting.steps,
+            self.most_forwards,
+            first_sampled(blocks),
+        )
         accept = self.accept_threshold
-        if goal.request.params.pinned:
+        if request_spec.request.params.pinned:
             return self._around_pins(sequence, blocks, rows)
         revised: list[Block] = []
         begin = 0
         for block in blocks:
-            end = min(block.end, goal.limit) - first
+            end = min(block.end, request_spec.limit) - first
             timed_out = steps - block.opened >= last
             revised.append(self._refreshed(block, begin, end, rows, accept, timed_out=timed_out))
             begin = end
         return tuple(revised)
 
-    def _around_pins(self, sequence: Sequence, blocks: tuple[Block, ...], rows: Rows) -> tuple[Block, ...]:
+    def _around_pins(self, sequence: SequenceState, blocks: tuple[Block, ...], rows: SpanSamples) -> tuple[Block, ...]:
         """Return the same for blocks with pinned tokens, refreshed without given positions."""
-        steps, limit = sequence.ledger.steps, sequence.goal.limit
+        steps, limit = sequence.accounting.steps, sequence.request_spec.limit
         revised: list[Block] = []
         begin = 0
         for block in blocks:
@@ -148,13 +166,13 @@ class DMax(Revising):
             begin = end
         return tuple(revised)
 
-    def _refreshed(self, block: Block, begin: int, end: int, rows: Rows, accept: float, *, timed_out: bool) -> Block:
+    def _refreshed(self, block: Block, begin: int, end: int, rows: SpanSamples, accept: float, *, timed_out: bool) -> Block:
         """Return the block after a pass with rows `[begin, end)`.
 
         Rows `[begin, old)` refresh tokens, `[old, new)` fill masks, `[new, end)` stay masked.
         """
-        given, undecided, probabilities = block.given.bit_length(), block.undecided, rows.probabilities
-        old = end - len(undecided)
+        given, masked, probabilities = block.given.bit_length(), block.masked, rows.probabilities
+        old = end - len(masked)
         new = _filled(probabilities, old, end, accept)
         shift = given - begin  # offset in the block minus row
         tokens, held = rows.tokens[begin:old], block.tokens[given : old + shift]
@@ -168,7 +186,7 @@ class DMax(Revising):
             rows.best_probabilities[begin * top_k : new * top_k],
         )
         if stays:  # only the next soft inputs may differ
-            return block.remembering(after)
+            return block.with_extra(after)
         new_tokens, new_probabilities = list(block.tokens), list(block.probabilities)
         if changes:
             # A token that is sampled again keeps its first probability.
@@ -176,26 +194,26 @@ class DMax(Revising):
             new_probabilities[given : old + shift] = [now if token != before else then for token, before, now, then in kept]
         new_tokens[given : new + shift] = rows.tokens[begin:new]
         new_probabilities[old + shift : new + shift] = probabilities[old:new]
-        left = undecided[new - old :]
+        left = masked[new - old :]
         return Block(block.start, tuple(new_tokens), left, tuple(new_probabilities), block.given, block.opened, after)
 
 
 def _only(block: Block, places: tuple[int, ...]) -> Block:
     """Return the positions `places` of the block as a block at position 0."""
-    start, undecided = block.start, set(block.undecided)
+    start, masks = block.start, set(block.masked)
     tokens = tuple([block.tokens[place - start] for place in places])
     probabilities = tuple([block.probabilities[place - start] for place in places])
-    masked = tuple([index for index, place in enumerate(places) if place in undecided])
+    masked = tuple([index for index, place in enumerate(places) if place in masks])
     return Block(0, tokens, masked, probabilities, 0, block.opened, block.extra)
 
 
 def _put_back(block: Block, places: tuple[int, ...], inner: Block) -> Block:
-    """Return the block with its positions `places` taken from `inner`."""
+    """Return the block with its positions `places` replaced by those of `inner`."""
     tokens, probabilities = list(block.tokens), list(block.probabilities)
     for index, place in enumerate(places):
         tokens[place - block.start], probabilities[place - block.start] = inner.tokens[index], inner.probabilities[index]
-    undecided = tuple([places[index] for index in inner.undecided])
-    return Block(block.start, tuple(tokens), undecided, tuple(probabilities), block.given, block.opened, inner.extra)
+    masked = tuple([places[index] for index in inner.masked])
+    return Block(block.start, tuple(tokens), masked, tuple(probabilities), block.given, block.opened, inner.extra)
 
 
 @lru_cache(typed=True)

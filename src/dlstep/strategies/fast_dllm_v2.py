@@ -13,7 +13,7 @@ from typing import Annotated, final
 
 from annotated_types import Gt
 
-from ..core import Block, Grid, Probability, Request, Rows, Sequence, Span, Spec, Strategy, open_block, span_of
+from ..core import Block, Grid, Probability, Request, SequenceState, Span, SpanSamples, Spec, Strategy, open_block, span_of
 from ._blocks import mask_of, masked_only
 from ._warm import cooled, warmed
 
@@ -24,8 +24,8 @@ class FastDLLMV2(Strategy):
     """Sub-blocks of `block_size` positions; the model's diffusion block is `buffer_size` of them.
 
     The current sub-block unmasks every position with a probability above `accept_threshold`, or
-    else its first best one. With `fdv2_use_block_cache`, a sub-block whose first token is decided
-    is fed alone; without it, every pass feeds the diffusion block.
+    else its first best one. With `fdv2_use_block_cache`, a sub-block whose first token is
+    unmasked is fed alone; without it, every pass feeds the diffusion block.
     """
 
     block_size: Annotated[int, Gt(0)] = 8
@@ -47,8 +47,8 @@ class FastDLLMV2(Strategy):
         """False with the block cache: a part reads KV entries of tokens that have changed."""
         return not self.fdv2_use_block_cache
 
-    def unfit(self, spec: Spec) -> str:
-        """Return why a model without masks or with an unshifted head does not fit; else empty."""
+    def incompatibility(self, spec: Spec) -> str | None:
+        """Return why a model without masks or with an unshifted head does not fit; else None."""
         if spec.head_shift != 1:
             return f"its head_shift is {spec.head_shift}; the first token of a block is predicted by the row before it"
         return masked_only(spec)
@@ -67,65 +67,67 @@ class FastDLLMV2(Strategy):
         """Return the end of the answer; later positions are never fed."""
         return len(request.prompt) + request.params.max_tokens
 
-    def init(self, sequence: Sequence, spec: Spec) -> Sequence:
+    def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Mark diffusion blocks of prompt tokens as final; open the block with the rest."""
-        length = len(sequence.goal.request.prompt)
-        first = sequence.goal.grid.start(length)
-        return sequence.moved(sequence.past, (self._opened(sequence, first, spec),), first, length)
+        length = len(sequence.request_spec.request.prompt)
+        first = sequence.request_spec.grid.start(length)
+        return sequence.with_window(sequence.past, (self._opened(sequence, first, spec),), first, length)
 
-    def schedule(self, sequence: Sequence, spec: Spec) -> Span:
+    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return the seed, whole or part span that the block's state requires."""
         del spec
-        goal, (block,) = sequence.goal, sequence.window
-        start, end, undecided = block.start, block.end, block.undecided
-        first = undecided[0]
+        request_spec, (block,) = sequence.request_spec, sequence.window
+        start, end, masked = block.start, block.end, block.masked
+        first = masked[0]
         if first == start:
             # No row of this block predicts it: the core feeds the row before it.
-            tokens, wanted, end = (), (first,), start
+            tokens, sampled, end = (), (first,), start
         else:
             sub = first - (first - start) % self.block_size
             stop = min(sub + self.block_size, end)
-            wanted = undecided[: bisect_left(undecided, stop)]
+            sampled = masked[: bisect_left(masked, stop)]
             if sequence.extra is None or first == sub:
                 tokens = block.tokens
             else:
                 tokens, start = block.tokens[sub - start : stop - start], sub
-        request = goal.request
-        draws = (sequence.ledger.steps - block.opened,) * len(wanted)
-        return span_of(request, start, tokens, goal.grid, wanted, draws, end=end)
+        request = request_spec.request
+        draws = (sequence.accounting.steps - block.opened,) * len(sampled)
+        return span_of(request, start, tokens, request_spec.grid, sampled, draws, end=end)
 
-    def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
+    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Unmask positions of one sub-block; a full block becomes final and the next one opens."""
         (block,) = sequence.window
         start, probabilities = block.start, rows.probabilities
         accept = self.accept_threshold
         chosen = [row for row, probability in enumerate(probabilities) if probability > accept]
-        block = block.decide(chosen or [probabilities.index(max(probabilities))], 0, rows.tokens, probabilities)
-        if block.undecided:
+        block = block.unmask_rows(chosen or [probabilities.index(max(probabilities))], 0, rows.tokens, probabilities)
+        if block.masked:
             if self.fdv2_use_block_cache and span.stop > start:
                 sequence = warmed(sequence)
-            return sequence.moved(sequence.past, (block,), start, block.undecided[0])
+            return sequence.with_window(sequence.past, (block,), start, block.masked[0])
         end = block.end
-        if end == sequence.goal.limit:
-            return sequence.moved(sequence.past, (block,), start, end)
+        if end == sequence.request_spec.limit:
+            return sequence.with_window(sequence.past, (block,), start, end)
         past, window = sequence.past.push_front(block.sealed()), (self._opened(sequence, end, spec),)
-        return cooled(sequence).moved(past, window, end, end)
+        return cooled(sequence).with_window(past, window, end, end)
 
-    def measure(self, sequence: Sequence) -> int:
+    def measure(self, sequence: SequenceState) -> int:
         """Return the masked positions of the answer: each pass unmasks at least one."""
         (block,) = sequence.window
-        return len(block.undecided) + sequence.goal.limit - block.end
+        return len(block.masked) + sequence.request_spec.limit - block.end
 
-    def forget(self, sequence: Sequence, spec: Spec) -> Sequence:
+    def forget(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Return the sequence without a block cache: the next pass feeds the whole block."""
         del spec
         return cooled(sequence)
 
-    def _opened(self, sequence: Sequence, start: int, spec: Spec) -> Block:
+    def _opened(self, sequence: SequenceState, start: int, spec: Spec) -> Block:
         """Return the block at `start`, cut at the answer's end."""
-        goal = sequence.goal
-        size = min(self.block_size * self.buffer_size, goal.limit - start)
-        return open_block(start, size, goal.limit, goal.request.prompt, mask_of(spec), sequence.ledger.steps)
+        request_spec = sequence.request_spec
+        size = min(self.block_size * self.buffer_size, request_spec.limit - start)
+        return open_block(
+            start, size, request_spec.limit, request_spec.request.prompt, mask_of(spec), sequence.accounting.steps
+        )
 
 
 STRATEGY = FastDLLMV2

@@ -12,11 +12,11 @@ from typing import Annotated, final
 
 from annotated_types import Ge, Interval
 
-from ..core import Block, Grid, Probability, Request, Rows, Sequence, Spec, Wants, positions, value
+from ..core import Block, Grid, Probability, Request, SampleSpec, SequenceState, SpanSamples, Spec, positions, value
 from ._blocks import mask_of
-from ._edit import Revising, Revision, first_wanted, without_gaps
+from ._edit import Revising, Revision, first_sampled, without_gaps
 
-WANTS = Wants(ties="lowest", tempered=False)
+SAMPLE_SPEC = SampleSpec(ties="lowest", tempered=False)
 REMASK_THRESHOLD = 0.4
 
 
@@ -64,7 +64,7 @@ class MultiBDEdit(Revising):
     accept_threshold: Probability = 0.9
     """Fill a mask when the probability of its token is above this."""
     edit_threshold: Probability = 0.0
-    """Replace a decided token when another one is best with a probability above this."""
+    """Replace an unmasked token when another one is best with a probability above this."""
     max_post_edit_steps: Annotated[int, Ge(0)] = 16
     """Passes that may still change a block once it has no mask."""
     penalty_lambda: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 0.0
@@ -85,9 +85,9 @@ class MultiBDEdit(Revising):
         return Grid(0, self.block_size)
 
     @property
-    def wants(self) -> Wants:
+    def sample_spec(self) -> SampleSpec:
         """Lowest id in ties, untempered probabilities."""
-        return WANTS
+        return SAMPLE_SPEC
 
     @property
     def most_forwards(self) -> int:
@@ -98,11 +98,11 @@ class MultiBDEdit(Revising):
         """Return `penalty_lambda`."""
         return self.penalty_lambda
 
-    def revised(self, sequence: Sequence, blocks: tuple[Block, ...], rows: Rows, spec: Spec) -> tuple[Block, ...]:
+    def revised(self, sequence: SequenceState, blocks: tuple[Block, ...], rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return the open blocks with their masks filled and their tokens edited."""
-        first, late = first_wanted(blocks), sequence.ledger.steps - self.most_forwards
-        if sequence.goal.request.params.pinned:
-            rows = without_gaps(rows, blocks, sequence.goal.limit)
+        first, late = first_sampled(blocks), sequence.accounting.steps - self.most_forwards
+        if sequence.request_spec.request.params.pinned:
+            rows = without_gaps(rows, blocks, sequence.request_spec.limit)
         chosen, changes = _compared(blocks, first, rows, self.accept_threshold, mask_of(spec))
         calm = not (changes or self.remasking)
         revised: list[Block] = []
@@ -115,7 +115,7 @@ class MultiBDEdit(Revising):
                 if block.opened <= late:
                     revised.append(_timed_out(block, first, mine, rows, rule))
                 else:
-                    end = min(block.end, sequence.goal.limit)
+                    end = min(block.end, sequence.request_spec.limit)
                     revised.append(_edited(block, first, fills, mine, end, rows, rule))
         return tuple(revised)
 
@@ -124,7 +124,9 @@ class MultiBDEdit(Revising):
         return _Rule(self.edit_threshold, remask if self.remasking else 0.0, self.max_post_edit_steps, mask_of(spec))
 
 
-def _compared(blocks: tuple[Block, ...], first: int, rows: Rows, accept: float, mask: int) -> tuple[list[list[int]], list[int]]:
+def _compared(
+    blocks: tuple[Block, ...], first: int, rows: SpanSamples, accept: float, mask: int
+) -> tuple[list[list[int]], list[int]]:
     """Return the masks to fill, block by block, and all positions whose token differs now.
 
     A block fills the masks above `accept`, otherwise the first most certain one. Row `i` is
@@ -135,62 +137,62 @@ def _compared(blocks: tuple[Block, ...], first: int, rows: Rows, accept: float, 
     held: list[int] = []
     for block in blocks:
         held += block.tokens
-        undecided = block.undecided
+        masked = block.masked
         most, surest = -1.0, 0
-        for position in undecided:
+        for position in masked:
             row = position - first
             now[row] = mask  # a mask is no change
             probability = probabilities[row]
             if probability > most:
                 most, surest = probability, position
         if most > accept:
-            chosen.append([position for position in undecided if probabilities[position - first] > accept])
+            chosen.append([position for position in masked if probabilities[position - first] > accept])
         else:
-            chosen.append([surest] if undecided else [])
+            chosen.append([surest] if masked else [])
     del held[: first - blocks[0].start], held[len(now) :]  # given and void positions
     if held == now:
         return chosen, []
     return chosen, list(compress(positions(first, first + len(now)), map(ne, held, now)))
 
 
-def _edited(block: Block, first: int, fills: list[int], changes: list[int], end: int, rows: Rows, rule: _Rule) -> Block:
+def _edited(block: Block, first: int, fills: list[int], changes: list[int], end: int, rows: SpanSamples, rule: _Rule) -> Block:
     """Return the block after a pass; row `i` belongs to position `first + i`.
 
     `fills` are the masks to fill, `changes` its tokens that differ now. `end` is the end of its
     sampled positions.
     """
     before = block.extra if isinstance(block.extra, Edited) else NEW
-    undecided, probabilities = block.undecided, rows.probabilities
+    masked, probabilities = block.masked, rows.probabilities
     stable = 1.0
     if changes:
-        stable -= len(changes) / (end - block.start - block.given.bit_count() - len(undecided))
+        stable -= len(changes) / (end - block.start - block.given.bit_count() - len(masked))
         changes = [position for position in changes if probabilities[position - first] > rule.edit]
-    post = before.post if undecided else before.post + 1
+    post = before.post if masked else before.post + 1
     unsure = _unsure(block, first, end, rows, rule) if rule.remask else ()
-    if not undecided and (post > rule.most_post or not (changes or unsure)):
-        return block.remembering(Edited(True, stable, post, before.remasked))
+    if not masked and (post > rule.most_post or not (changes or unsure)):
+        return block.with_extra(Edited(True, stable, post, before.remasked))
     after = _rewritten(block, first, fills, changes, rows, Edited(False, stable, post, before.remasked))
     return _remasked(after, unsure, rule.mask) if unsure else after
 
 
-def _timed_out(block: Block, first: int, changes: list[int], rows: Rows, rule: _Rule) -> Block:
+def _timed_out(block: Block, first: int, changes: list[int], rows: SpanSamples, rule: _Rule) -> Block:
     """Return the block with every mask filled and the last edits."""
     before = block.extra if isinstance(block.extra, Edited) else NEW
     edits = [position for position in changes if rows.probabilities[position - first] > rule.edit]
-    after = Edited(True, 1.0, before.post + (not block.undecided), before.remasked)
-    return _rewritten(block, first, list(block.undecided), edits, rows, after)
+    after = Edited(True, 1.0, before.post + (not block.masked), before.remasked)
+    return _rewritten(block, first, list(block.masked), edits, rows, after)
 
 
-def _unsure(block: Block, first: int, end: int, rows: Rows, rule: _Rule) -> tuple[int, ...]:
-    """Return the positions to remask: decided, now unsure, and never remasked before."""
+def _unsure(block: Block, first: int, end: int, rows: SpanSamples, rule: _Rule) -> tuple[int, ...]:
+    """Return the positions to remask: unmasked, now unsure, and never remasked before."""
     start = block.first
     probabilities = rows.probabilities[start - first : end - first]
     if not probabilities or min(probabilities) >= rule.remask:
         return ()
     done = block.extra.remasked if isinstance(block.extra, Edited) else 0
     low = [position for position, probability in enumerate(probabilities, start) if probability < rule.remask]
-    undecided = set(block.undecided)
-    return tuple([position for position in low if position not in undecided and not done >> (position - block.start) & 1])
+    masked = set(block.masked)
+    return tuple([position for position in low if position not in masked and not done >> (position - block.start) & 1])
 
 
 def _remasked(block: Block, unsure: tuple[int, ...], mask: int) -> Block:
@@ -198,22 +200,22 @@ def _remasked(block: Block, unsure: tuple[int, ...], mask: int) -> Block:
     extra = block.extra
     assert isinstance(extra, Edited)
     done = sum(1 << (position - block.start) for position in unsure)
-    return block.mask(unsure, mask).remembering(replace(extra, remasked=extra.remasked | done))
+    return block.remask(unsure, mask).with_extra(replace(extra, remasked=extra.remasked | done))
 
 
-def _rewritten(block: Block, first: int, fills: list[int], edits: list[int], rows: Rows, extra: Edited) -> Block:
+def _rewritten(block: Block, first: int, fills: list[int], edits: list[int], rows: SpanSamples, extra: Edited) -> Block:
     """Return the block with `fills` and `edits` written; row `i` is position `first + i`."""
     start, tokens, probabilities = block.start, rows.tokens, rows.probabilities
-    undecided = list(block.undecided)
+    masked = list(block.masked)
     new_tokens, new_probabilities = list(block.tokens), list(block.probabilities)
     for position in fills:
-        undecided.remove(position)
+        masked.remove(position)
         new_tokens[position - start] = tokens[position - first]
         new_probabilities[position - start] = probabilities[position - first]
     for position in edits:
         new_tokens[position - start] = tokens[position - first]
         new_probabilities[position - start] = probabilities[position - first]
-    return Block(start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), block.given, block.opened, extra)
+    return Block(start, tuple(new_tokens), tuple(masked), tuple(new_probabilities), block.given, block.opened, extra)
 
 
 STRATEGY = MultiBDEdit

@@ -1,4 +1,4 @@
-"""Warnings about user code: numbers without bounds, and fields of `Rows` missing from `wants`."""
+"""Warnings about user code: unbounded numbers, and fields that `sample_spec` does not request."""
 
 import ast
 import inspect
@@ -10,14 +10,14 @@ from typing import Any
 from ..core import Options
 from .generators import open_fields
 
-# Fields of `Rows` that are empty unless requested: the `Wants` to use, and a test for it.
-ASKED: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "entropies": ('Wants(statistics=frozenset({"entropy"}))', lambda wants: "entropy" in wants.statistics),
-    "margins": ('Wants(statistics=frozenset({"margin"}))', lambda wants: "margin" in wants.statistics),
-    "noise": ('Wants(statistics=frozenset({"noise"}))', lambda wants: "noise" in wants.statistics),
-    "best_ids": ("Wants(best=4)", lambda wants: wants.best > 0),
-    "best_probabilities": ("Wants(best=4)", lambda wants: wants.best > 0),
-    "named_probabilities": ("Wants(named=1), and name the ids in `named`", lambda wants: wants.named > 0),
+# Fields of `SpanSamples` that are empty unless requested: the `SampleSpec` to use, and a test.
+ON_REQUEST: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "entropies": ('SampleSpec(statistics=frozenset({"entropy"}))', lambda spec: "entropy" in spec.statistics),
+    "margins": ('SampleSpec(statistics=frozenset({"margin"}))', lambda spec: "margin" in spec.statistics),
+    "noise": ('SampleSpec(statistics=frozenset({"noise"}))', lambda spec: "noise" in spec.statistics),
+    "best_ids": ("SampleSpec(best=4)", lambda spec: spec.best > 0),
+    "best_probabilities": ("SampleSpec(best=4)", lambda spec: spec.best > 0),
+    "scored_probabilities": ("SampleSpec(scored=1), and return the ids from `scored_ids`", lambda spec: spec.scored > 0),
 }
 
 
@@ -61,27 +61,27 @@ def _source(cls: type) -> tuple[str, list[ast.AST]]:
     return Path(file).name, list(ast.walk(ast.parse(Path(file).read_bytes())))
 
 
-def unasked_reads(value: Options) -> list[tuple[str, str]]:
-    """Return the requestable fields of `Rows` that user classes' files read, each with a warning.
+def unrequested_reads(value: Options) -> list[tuple[str, str]]:
+    """Return the fields in `ON_REQUEST` that user classes' files read, each with a warning.
 
-    Skips files whose `wants` depends on options, which may match the fields that they read.
+    Skips files whose `sample_spec` depends on options, which may match the fields that they read.
     """
-    found: dict[str, str] = {}
+    warnings: dict[str, str] = {}
     for owner in owners(value):
         (file, nodes), own = _source(type(owner)), type(owner).__name__
-        if any(_is_self(inner) for node in nodes if _is_wants(node) for inner in ast.walk(node)):
+        if any(_is_self(inner) for node in nodes if _is_sample_spec(node) for inner in ast.walk(node)):
             continue
         for node in nodes:
-            if isinstance(node, ast.Attribute) and node.attr in ASKED and not _is_self(node.value):
-                remedy = f"define the property `wants` in {own} and return {ASKED[node.attr][0]}"
+            if isinstance(node, ast.Attribute) and node.attr in ON_REQUEST and not _is_self(node.value):
+                remedy = f"define the property `sample_spec` in {own} and return {ON_REQUEST[node.attr][0]}"
                 place = f"{file}:{node.lineno}"
-                sentence = f"{place} reads rows.{node.attr}, which is empty because {own} does not ask for it: {remedy}."
-                found.setdefault(node.attr, sentence)
-    return list(found.items())
+                sentence = f"{place} reads rows.{node.attr}, which is empty because {own} does not request it: {remedy}."
+                warnings.setdefault(node.attr, sentence)
+    return list(warnings.items())
 
 
-def _is_wants(node: ast.AST) -> bool:
-    return isinstance(node, ast.FunctionDef) and node.name == "wants"
+def _is_sample_spec(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef) and node.name == "sample_spec"
 
 
 def _is_self(node: ast.AST) -> bool:

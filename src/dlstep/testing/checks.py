@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from ..core import ReplayDiverged, Request, Samples, SamplingParams, Sequence, Spec, State, Trace
+from ..core import ReplayDiverged, Request, Samples, SamplingParams, SequenceState, Spec, State, Trace
 from ..core.finish import answer_limit
 from .harness import Step
 
@@ -28,7 +28,7 @@ def _check_requests(state: State) -> None:
     for sequence in state.running:
         assert len(set(sequence.pages)) == len(sequence.pages), "a page twice in a table"
         assert sequence.stored <= sequence.final <= max(sequence.settled, sequence.final)
-    live = {sequence.id: sequence.request.arrival for sequence in (*state.running, *state.waiting)}
+    live = {sequence.id: sequence.request.seq_id for sequence in (*state.running, *state.waiting)}
     assert {key: state.live[key] for key in state.live} == live, "an id does not find its request"
     assert sorted(state.ended) == sorted(state.finished), "the finished requests are not those that ended"
     assert len(state.waiting) == len(list(state.waiting))
@@ -55,7 +55,7 @@ def check_answer(state: State, request: Request) -> None:
     _check_reason(sequence, request.params, spec, limit)
 
 
-def _check_reason(sequence: Sequence, params: SamplingParams, spec: Spec, limit: int) -> None:
+def _check_reason(sequence: SequenceState, params: SamplingParams, spec: Spec, limit: int) -> None:
     """Check that the answer, of at most `limit` tokens, ends as its reason requires."""
     answer = sequence.answer
     text = b"".join(spec.pieces[token] for token in answer)
@@ -76,30 +76,30 @@ def _check_reason(sequence: Sequence, params: SamplingParams, spec: Spec, limit:
 
 
 def check_order(step: Step) -> None:
-    """Check that the plan of a step respects the order of arrival."""
+    """Check that the plan of a step respects the order of the sequence numbers."""
     planned, plan = step.planned, step.plan
     live = [sequence.id for sequence in (*planned.running, *planned.waiting)]
-    arrivals = [sequence.request.arrival for sequence in (*planned.running, *planned.waiting)]
-    assert arrivals == sorted(arrivals)
+    seq_ids = [sequence.request.seq_id for sequence in (*planned.running, *planned.waiting)]
+    assert seq_ids == sorted(seq_ids)
     served = [span.id for span in plan.spans]
     assert served == live[: len(served)], "a request was overtaken"
     assert live == [] or served, "the oldest got no span"
     assert not plan.preemptions or not plan.admissions
-    running = [sequence.request.arrival for sequence in planned.running]
+    running = [sequence.request.seq_id for sequence in planned.running]
     victims = list(plan.preemptions)
     assert victims == running[::-1][: len(victims)], "the youngest are not the victims"
-    serving = [span.arrival for span in plan.spans]
+    serving = [span.seq_id for span in plan.spans]
     assert not set(victims) & set(serving)
-    assert [admission.arrival for admission in plan.admissions] == serving[len(planned.running) :]
+    assert [admission.seq_id for admission in plan.admissions] == serving[len(planned.running) :]
 
 
 def check_tampering(trace: Trace) -> None:
     """Check that a replay detects a changed plan."""
     for number, event in enumerate(trace.events):
         if isinstance(event, Samples):
-            wants = event.plan.wants
-            ties = replace(wants, ties="lowest" if wants.ties == "highest" else "highest")
-            other = replace(event, plan=replace(event.plan, wants=ties))
+            spec = event.plan.sample_spec
+            ties = replace(spec, ties="lowest" if spec.ties == "highest" else "highest")
+            other = replace(event, plan=replace(event.plan, sample_spec=ties))
             forged = Trace(trace.first, (*trace.events[:number], other))
             try:
                 forged.replay()

@@ -30,13 +30,13 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 
 def timed_out(error: BaseException) -> bool:
     """Return whether an exception comes from the time limit of a case."""
-    return any(isinstance(each, UserCodeTimeout) for each in chain(error))
+    return any(isinstance(cause, UserCodeTimeout) for cause in chain(error))
 
 
 def user_frames(error: BaseException) -> list[traceback.FrameSummary]:
     """Return the user frames, outermost first, of the first exception of the chain with any."""
-    for each in chain(error):
-        frames = [frame for frame in traceback.extract_tb(each.__traceback__) if not frame.filename.startswith(OURS)]
+    for cause in chain(error):
+        frames = [frame for frame in traceback.extract_tb(cause.__traceback__) if not frame.filename.startswith(OURS)]
         if any(not frame.filename.startswith(LIBRARY) for frame in frames):
             return frames
     return []
@@ -67,8 +67,8 @@ def description(error: BaseException, seconds: float) -> str:
 
 def dumped_frames(dump: str) -> str:
     """Return the user frames of a `faulthandler` dump; empty if there are none."""
-    found = [traceback.FrameSummary(file, int(line), name) for file, line, name in DUMPED.findall(dump)]
-    own = [frame for frame in found if not frame.filename.startswith((*OURS, LIBRARY))]
+    frames = [traceback.FrameSummary(file, int(line), name) for file, line, name in DUMPED.findall(dump)]
+    own = [frame for frame in frames if not frame.filename.startswith((*OURS, LIBRARY))]
     return "\n".join(_printed(own[:MOST_FRAMES][::-1]))
 
 
@@ -103,8 +103,8 @@ def _fields_shown(value: Any) -> list[str]:
 
 def _hook(error: BaseException) -> str:
     """Return the qualified name of the outermost user function, such as `MyRule.chosen`."""
-    for each in chain(error):
-        for frame, _ in traceback.walk_tb(each.__traceback__):
+    for cause in chain(error):
+        for frame, _ in traceback.walk_tb(cause.__traceback__):
             if not frame.f_code.co_filename.startswith((*OURS, LIBRARY)):
                 return "its code" if frame.f_code.co_name == "<module>" else frame.f_code.co_qualname
     return ""

@@ -96,7 +96,7 @@ def _decodable(strategy: Strategy) -> list[Spec]:
     rules: tuple[AcceptRule, ...] = ("A", "B")
     masks = (MASK, None)
     models = [Spec(mask, (EOS,), VOCABULARY, head, rule, PIECES) for mask in masks for head in heads for rule in rules]
-    return [spec for spec in models if not strategy.unfit(spec)]
+    return [spec for spec in models if not strategy.incompatibility(spec)]
 
 
 @lru_cache
@@ -217,7 +217,7 @@ def _canvases(strategy: Strategy, max_tokens: int) -> st.SearchStrategy[tuple[in
     """Generate initial canvases if the strategy takes them; some have an invalid length."""
     if not strategy.takes_canvas:
         return st.just(())
-    lengths = [max_tokens, *(each for name, each in options_of(strategy).items() if name == "canvas_length"), 3]
+    lengths = [max_tokens, *(option for name, option in options_of(strategy).items() if name == "canvas_length"), 3]
     return st.just(()) | st.sampled_from(lengths).flatmap(lambda n: st.lists(IDS, min_size=n, max_size=n).map(tuple))
 
 
@@ -271,7 +271,7 @@ def _rows(least: int) -> st.SearchStrategy[int]:
 
 @st.composite
 def tight(draw: st.DrawFn, spec: Spec, strategy: Strategy, requests: tuple[Request, ...]) -> Config:
-    """Generate configurations with few pages, rows and places, down to the minimum."""
+    """Generate configurations with few pages, rows and running requests, down to the minimum."""
     page_size = draw(st.sampled_from([1, 3, 4, 8]))
     pages_needed = least_pages(strategy, MAX_MODEL_LEN, page_size)
     # Occasionally a request's atom exceeds the budget, so that it must be rejected.

@@ -38,7 +38,7 @@ class Step:
 
 
 @dataclass
-class Run:
+class CaseRun:
     """The record of a case, oldest step first."""
 
     case: Case
@@ -86,9 +86,9 @@ def shadow(config: Config, strategy: Strategy, eos_share: float = 0.05) -> Shado
     return ShadowDriver(config.page_size, config.num_pages, config.spec, eos_share, exact=strategy.exact)
 
 
-def run_case(case: Case, driver: Driver | None = None, watch: Callable[[Run], None] = lambda run: None) -> Run:
+def run_case(case: Case, driver: Driver | None = None, watch: Callable[[CaseRun], None] = lambda run: None) -> CaseRun:
     """Run `case` to its end, calling `watch` after each step. Raises AssertionError if endless."""
-    run = Run(case, init(case.config, case.strategy), driver or shadow(case.config, case.strategy))
+    run = CaseRun(case, init(case.config, case.strategy), driver or shadow(case.config, case.strategy))
     last = max((*case.arrive, *(step for step, _ in case.aborts)), default=0)
     for number in range(MOST_STEPS):
         run.enter(number)
@@ -99,15 +99,15 @@ def run_case(case: Case, driver: Driver | None = None, watch: Callable[[Run], No
     raise AssertionError(f"not finished after {MOST_STEPS} steps")
 
 
-def alone(config: Config, strategy: Strategy, request: Request, driver: Driver | None = None) -> Run:
+def alone(config: Config, strategy: Strategy, request: Request, driver: Driver | None = None) -> CaseRun:
     """Run `request` as the only one of an engine."""
     return run_case(Case(config, strategy, (request,), (0,)), driver)
 
 
-def disturbed(run: Run) -> set[int]:
+def disturbed(run: CaseRun) -> set[int]:
     """Return the ids that were preempted: only exact strategies answer these unchanged."""
-    ids = {sequence.request.arrival: sequence.id for step in run.steps for sequence in step.planned.running}
-    return {ids[arrival] for step in run.steps for arrival in step.plan.preemptions}
+    ids = {sequence.request.seq_id: sequence.id for step in run.steps for sequence in step.planned.running}
+    return {ids[seq_id] for step in run.steps for seq_id in step.plan.preemptions}
 
 
 Outcome = tuple[tuple[int, ...], str | None, tuple[float, ...]]

@@ -14,7 +14,7 @@ from hypothesis.strategies import DataObject, integers, lists, sampled_from
 from ..core import (
     Request,
     SamplingParams,
-    Sequence,
+    SequenceState,
     Span,
     Thresholds,
     Trace,
@@ -31,7 +31,7 @@ from ..core.grid import Grid
 from ..core.lifecycle import refusal, sized
 from .checks import check_answer, check_order, check_ownership, check_tampering
 from .generators import MAX_MODEL_LEN, Case, Kind, ample, batches, cases, crowds, hyperparameters, specs
-from .harness import Run, alone, disturbed, outcomes, run_case, shadow
+from .harness import CaseRun, alone, disturbed, outcomes, run_case, shadow
 from .pinning import pinned
 from .shadow import ShadowDriver
 from .sharing import histories, told
@@ -61,7 +61,7 @@ def ownership(kind: Kind, data: DataObject) -> None:
 def single_writer(kind: Kind, data: DataObject) -> None:
     """3. No two sequences store to one page; shared pages are full, final and read-only."""
 
-    def watch(run: Run) -> None:
+    def watch(run: CaseRun) -> None:
         state = run.steps[-1].after
         size = state.config.page_size
         for sequence in state.running:
@@ -75,13 +75,13 @@ def single_writer(kind: Kind, data: DataObject) -> None:
 def written_before_read(kind: Kind, data: DataObject) -> None:
     """4. Every slot that is read or below `stored` holds its position's final token."""
 
-    def watch(run: Run) -> None:
+    def watch(run: CaseRun) -> None:
         device = run.driver
         assert isinstance(device, ShadowDriver)
         for sequence in run.state.running:
             tokens = sequence.tokens(0, sequence.stored)
             for position, token in enumerate(tokens):
-                held = device.now.slots[device.slot(sequence.request.arrival, position)]
+                held = device.now.slots[device.slot(sequence.request.seq_id, position)]
                 assert held.final and (held.position, held.token) == (position, token), f"{held} is stored, not {token}"
 
     run_case(data.draw(cases(kind)), watch=watch)
@@ -101,53 +101,55 @@ def budgets(kind: Kind, data: DataObject) -> None:
             reach = case.strategy.reach(sized(requests[span.id], MAX_MODEL_LEN))
             assert span.stop <= span.end <= reach, "fed past the grid end of the answer"
             last = reach if span.mode == "denoise" else limit  # a canvas is denoised whole
-            assert all(len(requests[span.id].prompt) <= position < last for position in span.wanted)
+            assert all(len(requests[span.id].prompt) <= position < last for position in span.sampled)
 
 
 def _is_cut(grid: Grid, position: int) -> bool:
     return position == 0 or grid.end(position - 1) == position
 
 
-def _check_draws(span: Span, sequence: Sequence, drawn: Counter[tuple[int, int]]) -> None:
-    """Check that wanted positions are in the window and draws count earlier passes of their block.
+def _check_draws(span: Span, sequence: SequenceState, drawn: Counter[tuple[int, int]]) -> None:
+    """Check that sampled positions are in the window and draws count earlier passes of their block.
 
     `drawn` holds these counts by request and start of block. A `fresh` window restarts at 0.
     """
-    draws = dict(zip(span.wanted, span.draws, strict=True))
+    draws = dict(zip(span.sampled, span.draws, strict=True))
     for block in sequence.window:
-        own = {draws.pop(position) for position in span.wanted if block.start <= position < block.end}
+        own = {draws.pop(position) for position in span.sampled if block.start <= position < block.end}
         if own:
             due = 0 if span.carry == "fresh" else drawn[span.id, block.start]
             assert own == {due}, "a draw is repeated or skipped"
             drawn[span.id, block.start] = due + 1
-    assert not draws, "a wanted position is in no block of the window"
+    assert not draws, "a sampled position is in no block of the window"
 
 
-def _check_rows(span: Span, sequence: Sequence, exact: bool) -> None:
+def _check_rows(span: Span, sequence: SequenceState, exact: bool) -> None:
     """Check that rows hold the right tokens, and that spans start and end where they may."""
     assert span.tokens == sequence.tokens(span.start, span.stop)
-    assert span.wanted or _is_cut(span.grid, span.stop), "cut inside a group"
-    if exact or not span.wanted:
+    assert span.sampled or _is_cut(span.grid, span.stop), "cut inside a group"
+    if exact or not span.sampled:
         assert span.stop == span.end, "an exact strategy sees what it does not feed"
     assert span.query_only in (0, 1) and span.query_only + span.final_rows <= len(span.tokens)
     in_front = span.query_only + span.final_rows
     if exact or in_front:
         assert span.start + in_front <= sequence.final, "rows of the window are left out, or count as final"
-    if not span.wanted:
+    if not span.sampled:
         assert span.final_rows == len(span.tokens), "a storing span holds rows that are not final"
 
 
-def _check_wanted(span: Span, sequence: Sequence, shift: int) -> None:
-    """Check that wanted positions ascend and have rows, and the number of ids named for them."""
-    assert list(span.wanted) == sorted(set(span.wanted))
-    assert len(span.named) == sequence.goal.strategy.wants.named * len(span.wanted), "ids are named for other rows"
-    for position in span.wanted:
-        assert span.start <= position - shift < span.stop, "a wanted position has no row"
+def _check_sampled(span: Span, sequence: SequenceState, shift: int) -> None:
+    """Check that sampled positions ascend and have rows, and the number of their scored ids."""
+    assert list(span.sampled) == sorted(set(span.sampled))
+    assert len(span.scored_ids) == sequence.request_spec.strategy.sample_spec.scored * len(span.sampled), (
+        "the scored ids are not those of the sampled positions"
+    )
+    for position in span.sampled:
+        assert span.start <= position - shift < span.stop, "a sampled position has no row"
         assert position >= sequence.final
 
 
 def spans_are_sound(kind: Kind, data: DataObject) -> None:
-    """5. Rows hold the right tokens, end at groups, serve wanted positions, number draws."""
+    """5. Rows hold the right tokens, end at groups, serve sampled positions, number draws."""
     case = data.draw(cases(kind))
     drawn: Counter[tuple[int, int]] = Counter()
     for step in run_case(case).steps:
@@ -156,7 +158,7 @@ def spans_are_sound(kind: Kind, data: DataObject) -> None:
             sequence = step.planned.find(span.id)
             assert sequence is not None
             _check_rows(span, sequence, case.strategy.exact)
-            _check_wanted(span, sequence, shift)
+            _check_sampled(span, sequence, shift)
             _check_draws(span, sequence, drawn)
 
 
@@ -166,21 +168,21 @@ def progress(kind: Kind, data: DataObject) -> None:
     storing: Counter[int] = Counter()
     losses: Counter[int] = Counter()
 
-    def watch(run: Run) -> None:  # step by step: a decode that does not progress never ends
+    def watch(run: CaseRun) -> None:  # step by step: a decode that does not progress never ends
         step = run.steps[-1]
         assert step.plan.spans or step.planned.done, "nothing was planned though work is queued"
-        losses.update(sequence.id for sequence in step.planned.running if sequence.request.arrival in step.plan.preemptions)
+        losses.update(sequence.id for sequence in step.planned.running if sequence.request.seq_id in step.plan.preemptions)
         for span in step.plan.spans:
             before, after = step.before.find(span.id), step.after.find(span.id)
             assert before is not None and after is not None
-            if before.ending is not None:  # aborted after it was planned
+            if before.finish_info is not None:  # aborted after it was planned
                 assert after == before
                 continue
-            assert after.nfe == before.nfe + 1 and after.steps == before.steps + bool(span.wanted)
-            if not span.wanted:
+            assert after.nfe == before.nfe + 1 and after.steps == before.steps + bool(span.sampled)
+            if not span.sampled:
                 storing[span.id] += 1
                 assert after.stored == span.stop
-            elif after.ending is None:
+            elif after.finish_info is None:
                 assert 0 <= case.strategy.measure(after) < case.strategy.measure(before), "the measure did not fall"
 
     run_case(case, watch=watch)
@@ -191,7 +193,7 @@ def progress(kind: Kind, data: DataObject) -> None:
 
 
 def outputs(kind: Kind, data: DataObject) -> None:
-    """7. Answers are decided tokens, end where the reason says, and final tokens never change."""
+    """7. Answers are unmasked tokens, end where the reason says, and final tokens never change."""
     case = data.draw(cases(kind))
     run = run_case(case)
     for step in run.steps:
@@ -201,7 +203,7 @@ def outputs(kind: Kind, data: DataObject) -> None:
             assert after.settled >= before.settled and after.final >= before.final
             assert after.tokens(0, before.settled) == before.tokens(0, before.settled), "a settled token changed"
             bound = after.request.params.max_repetition_run
-            if bound is not None and after.ending is None and len(after.answer) >= bound:
+            if bound is not None and after.finish_info is None and len(after.answer) >= bound:
                 assert len(set(after.answer[-bound:])) > 1, "too many equal tokens, and the answer goes on"
     assert set(run.state.finished) == {request.id for request in case.requests}
     for request in case.requests:

@@ -2,7 +2,7 @@
 
 from hypothesis.strategies import DataObject
 
-from ..core import Request, Sequence, Span
+from ..core import Request, SequenceState, Span
 from ..core.finish import answer_limit
 from .generators import Case, Kind, cases
 from .harness import run_case
@@ -21,9 +21,9 @@ def pinned(kind: Kind, data: DataObject) -> None:
             assert sequence is not None
             _check_span(span, sequence.request)
         for sequence in step.after.running:
-            known = sequence.decided_tokens
+            known = sequence.unmasked_tokens
             for position, token in pins_in_window(sequence).items():
-                assert known.get(position) == token, "a pinned position is undecided, or another token"
+                assert known.get(position) == token, "a pinned position is masked, or another token"
     for request in case.requests:
         done = run.state.finished[request.id]
         if done.finish != "rejected":
@@ -38,10 +38,10 @@ def _check_span(span: Span, request: Request) -> None:
     for position, token in (brought | pins).items():
         if span.start <= position < span.stop:
             assert span.tokens[position - span.start] == token, "another token is fed than the request brings"
-    assert span.mode == "denoise" or not pins.keys() & set(span.wanted), "a pinned position is sampled"
+    assert span.mode == "denoise" or not pins.keys() & set(span.sampled), "a pinned position is sampled"
 
 
-def _check_answer(case: Case, request: Request, done: Sequence) -> None:
+def _check_answer(case: Case, request: Request, done: SequenceState) -> None:
     """Check that the answer holds the pinned tokens, and takes no pass if they fill it."""
     pinned = dict(request.params.pinned)
     assert case.strategy.holds_pins or not pinned, "pinned tokens are ignored"
@@ -51,10 +51,10 @@ def _check_answer(case: Case, request: Request, done: Sequence) -> None:
     kept = {offset: (token, 1.0) for offset, token in pinned.items() if offset < len(done.answer)}
     assert found == kept, "the answer holds other tokens than the pinned ones"
     if len(pinned) >= answer_limit(request, case.config) - len(request.prompt):
-        assert done.nfe == 0, "an answer without gaps takes forwards"
+        assert done.nfe == 0, "an answer without gaps takes forward passes"
 
 
-def pins_in_window(sequence: Sequence) -> dict[int, int]:
+def pins_in_window(sequence: SequenceState) -> dict[int, int]:
     """Return the pinned tokens of a request by position, as far as its blocks reach."""
     length = len(sequence.request.prompt)
     end = max([sequence.final, *(block.end for block in sequence.window)])

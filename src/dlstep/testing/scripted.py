@@ -4,15 +4,15 @@ import math
 from collections.abc import Callable, Sequence
 
 from ..core import (
-    NO_ROWS,
+    NO_SAMPLES,
     Config,
     Plan,
     Request,
-    Rows,
     Rule,
     Samples,
     SamplingParams,
     Span,
+    SpanSamples,
     Spec,
     Ties,
     add,
@@ -23,7 +23,7 @@ from ..core import (
 from ..core.draws import key, uniform
 from ..strategies.dual_cache import DualCache
 
-RowsOf = Callable[[Span], Rows]
+RowsOf = Callable[[Span], SpanSamples]
 
 
 class ScriptedDriver:
@@ -34,10 +34,10 @@ class ScriptedDriver:
 
     def run(self, plan: Plan) -> Samples:
         """Return the scripted samples of `plan`."""
-        return Samples(plan, tuple(self.rows_of(span) if span.wanted else NO_ROWS for span in plan.spans))
+        return Samples(plan, tuple(self.rows_of(span) if span.sampled else NO_SAMPLES for span in plan.spans))
 
 
-def taken(rule: Rule, rows: Rows, seed: int = 0) -> tuple[int, ...]:
+def taken(rule: Rule, rows: SpanSamples, seed: int = 0) -> tuple[int, ...]:
     """Return the offsets that `rule` unmasks in the first pass of a block with these `rows`."""
     size, mask = len(rows.tokens), max(rows.tokens) + 1
     strategy = DualCache(block_size=size, cache="none", rule=rule)
@@ -72,7 +72,7 @@ def sample_row(
     return token, math.exp(scaled[token] - best) / total
 
 
-def named_row(logits: Sequence[float], ids: Sequence[int], temperature: float, spec: Spec) -> tuple[float, ...]:
+def scored_row(logits: Sequence[float], ids: Sequence[int], temperature: float, spec: Spec) -> tuple[float, ...]:
     """Return the probabilities of `ids` in one row as in `sample_row`; 0.0 if never sampled."""
     if not all(math.isfinite(value) for value in logits):
         return (0.0,) * len(ids)

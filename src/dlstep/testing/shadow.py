@@ -8,9 +8,9 @@ the samples, and reading a slot with other contents than expected raises at once
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from ..core import Admission, LineMismatch, Plan, Rows, Samples, Span, Spec, Wants
+from ..core import Admission, CacheMismatch, Plan, Samples, SampleSpec, Span, SpanSamples, Spec
 from ..core.draws import integer, key, mix
-from ..core.plan import START_LINE
+from ..core.plan import EMPTY_CACHE
 
 
 class ShadowError(AssertionError):
@@ -28,9 +28,9 @@ class Slot:
     states: tuple[int, ...]
 
 
-BROKEN_LINE = -1  # no state has this line
-DENOISED, SPREAD, NAMED = 11, 12, 13  # numbers, because hashes of strings differ between processes
-LISTED = 8  # number of most probable ids that the device computes if ids are named
+BROKEN_CACHE = -1  # no state has this cache digest
+DENOISED, SPREAD, SCORED = 11, 12, 13  # numbers, because hashes of strings differ between processes
+LISTED = 8  # number of most probable ids that the device computes if ids are scored
 
 
 def _hash(*parts: object) -> int:
@@ -38,11 +38,11 @@ def _hash(*parts: object) -> int:
 
 
 @dataclass
-class ShadowHistory:
-    """All that the device holds for one line; ids are arrival numbers."""
+class ShadowCache:
+    """All that the device holds for one cache digest; ids are sequence numbers."""
 
     num_pages: int
-    line: int = START_LINE
+    cache_digest: int = EMPTY_CACHE
     last: Plan | None = None
     slots: dict[tuple[int, int], Slot] = field(default_factory=dict)
     tables: dict[int, list[int]] = field(default_factory=dict)
@@ -50,40 +50,40 @@ class ShadowHistory:
     carriers: dict[int, int] = field(default_factory=dict)  # request to carry slot
     carried: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)  # (slot, draw) to (window start, content)
 
-    def follow(self, plan: Plan, page_size: int) -> None:
+    def apply_ownership(self, plan: Plan, page_size: int) -> None:
         """Apply the plan's changes in ownership of pages and carry slots."""
-        for arrival in (*plan.releases, *plan.preemptions):
-            for page in self.tables.pop(arrival, ()):
+        for seq_id in (*plan.releases, *plan.preemptions):
+            for page in self.tables.pop(seq_id, ()):
                 self.owners[page] -= 1
-            self.carriers.pop(arrival, None)
+            self.carriers.pop(seq_id, None)
         for admission in plan.admissions:
             self._admit(admission, page_size)
         for grant in plan.grants:
             for page in grant.pages:
                 if self.owners.get(page):
-                    raise ShadowError(f"request {grant.arrival} is granted page {page}, which a request holds")
+                    raise ShadowError(f"request {grant.seq_id} is granted page {page}, which a request holds")
                 for offset in range(page_size):
                     self.slots.pop((page, offset), None)
-                self._own(grant.arrival, page)
+                self._own(grant.seq_id, page)
 
     def _admit(self, admission: Admission, page_size: int) -> None:
-        if admission.arrival in self.tables:
-            raise ShadowError(f"request {admission.arrival} is admitted while it holds pages")
-        self.tables[admission.arrival] = []
+        if admission.seq_id in self.tables:
+            raise ShadowError(f"request {admission.seq_id} is admitted while it holds pages")
+        self.tables[admission.seq_id] = []
         for page in admission.shared:
             if not all(self.at((page, offset)).final for offset in range(page_size)):
-                raise ShadowError(f"request {admission.arrival} shares page {page}, which is not full and final")
-            self._own(admission.arrival, page)
+                raise ShadowError(f"request {admission.seq_id} shares page {page}, which is not full and final")
+            self._own(admission.seq_id, page)
         if admission.slot is not None:
             if admission.slot in self.carriers.values():
-                raise ShadowError(f"request {admission.arrival} is given carry slot {admission.slot}, which a request holds")
-            self.carriers[admission.arrival] = admission.slot
+                raise ShadowError(f"request {admission.seq_id} is given carry slot {admission.slot}, which a request holds")
+            self.carriers[admission.seq_id] = admission.slot
             self.carried = {place: kept for place, kept in self.carried.items() if place[0] != admission.slot}
 
-    def _own(self, arrival: int, page: int) -> None:
-        table = self.tables[arrival]
+    def _own(self, seq_id: int, page: int) -> None:
+        table = self.tables[seq_id]
         if not 0 <= page < self.num_pages or page in table:
-            raise ShadowError(f"request {arrival} is given page {page}, which it holds or which does not exist")
+            raise ShadowError(f"request {seq_id} is given page {page}, which it holds or which does not exist")
         self.owners[page] = self.owners.get(page, 0) + 1
         table.append(page)
 
@@ -99,11 +99,11 @@ class ShadowDriver:
     """A driver without a model; `page_size` and `spec` must be those of its states.
 
     `eos_share` is the fraction of rows that sample end of sequence. `run` raises ShadowError for a
-    plan that breaks ownership or reads a slot with wrong contents, and LineMismatch for an unknown
-    history. Unless `exact`, unfed window positions may hold what an earlier pass of the sequence
-    stored for another token. The device keeps `places` histories, and drops the least recently used
-    one for a new one. A `blind` device samples by position and draw only, so different prompts get
-    equal samples.
+    plan that breaks ownership or reads a slot with wrong contents, and CacheMismatch for an unknown
+    cache digest. Unless `exact`, unfed window positions may hold what an earlier pass of the
+    sequence stored for another token. The device keeps `places` KV caches, and drops the least
+    recently used one for a new one. A `blind` device samples by position and draw only, so
+    different prompts get equal samples.
     """
 
     layers = 2
@@ -122,121 +122,123 @@ class ShadowDriver:
         self.page_size, self.num_pages, self.eos_share, self.exact = page_size, num_pages, eos_share, exact
         self.vocab_size, self.eos_id, self.mask_id = spec.vocab_size, spec.eos_ids[0], spec.mask_id
         self.head_shift, self.places, self.blind = spec.head_shift, places, blind
-        self.histories: list[ShadowHistory] = []  # least recently used first
-        self.now = ShadowHistory(num_pages)
+        self.caches: list[ShadowCache] = []  # least recently used first
+        self.now = ShadowCache(num_pages)
 
     def run(self, plan: Plan) -> Samples:
         """Return the samples of `plan`: a function of what its rows could see."""
-        self.now = history = self._place(plan)
-        if plan.line == START_LINE or plan != history.last:
+        self.now = cache = self._cache_of(plan)
+        if plan.cache_digest == EMPTY_CACHE or plan != cache.last:
             # If this pass fails, no plan may continue from it.
-            history.line, history.last = BROKEN_LINE, None
-            history.follow(plan, self.page_size)
+            cache.cache_digest, cache.last = BROKEN_CACHE, None
+            cache.apply_ownership(plan, self.page_size)
         samples = Samples(plan, self._forward(plan))
-        history.last, history.line = plan, samples.line
+        cache.last, cache.cache_digest = plan, samples.cache_digest
         return samples
 
-    def fork(self, line: int) -> bool:
-        """Copy the history of `line`, if there is one and room for it."""
-        found = self._on(line)
-        if found is None or len(self.histories) >= self.places:
+    def fork(self, cache_digest: int) -> bool:
+        """Copy the KV cache with this digest, if there is one and room for the copy."""
+        cache = self._with_digest(cache_digest)
+        if cache is None or len(self.caches) >= self.places:
             return False
-        self.histories.append(deepcopy(found))
+        self.caches.append(deepcopy(cache))
         return True
 
-    def release(self, line: int) -> None:
-        """Drop the history of `line`."""
-        found = self._on(line)
-        if found is not None:
-            self.histories.remove(found)
+    def release(self, cache_digest: int) -> None:
+        """Drop the KV cache with this digest."""
+        cache = self._with_digest(cache_digest)
+        if cache is not None:
+            self.caches.remove(cache)
 
-    def _on(self, line: int) -> ShadowHistory | None:
-        return next((history for history in self.histories if history.line == line), None)
+    def _with_digest(self, cache_digest: int) -> ShadowCache | None:
+        return next((cache for cache in self.caches if cache.cache_digest == cache_digest), None)
 
-    def _place(self, plan: Plan) -> ShadowHistory:
-        """Return the history that `plan` continues, repeats or begins."""
-        if plan.line == START_LINE:
-            found = ShadowHistory(plan.num_pages)
-            broken = [history for history in self.histories if history.line == BROKEN_LINE]
-            while len(self.histories) >= self.places:
-                self.histories.remove(broken.pop() if broken else self.histories[0])
+    def _cache_of(self, plan: Plan) -> ShadowCache:
+        """Return the KV cache that `plan` continues, repeats or begins."""
+        if plan.cache_digest == EMPTY_CACHE:
+            found = ShadowCache(plan.num_pages)
+            broken = [cache for cache in self.caches if cache.cache_digest == BROKEN_CACHE]
+            while len(self.caches) >= self.places:
+                self.caches.remove(broken.pop() if broken else self.caches[0])
         else:
-            found = self._on(plan.line) or next((history for history in self.histories if history.last == plan), None)
+            found = self._with_digest(plan.cache_digest) or next((cache for cache in self.caches if cache.last == plan), None)
             if found is None:
-                raise LineMismatch(f"no history on the device is on line {plan.line}: rebuild(state) begins a new one")
-            self.histories = [history for history in self.histories if history is not found]
-        self.histories.append(found)
+                raise CacheMismatch(
+                    f"no KV cache on the device has the digest {plan.cache_digest}: rebuild(state) begins a new one"
+                )
+            self.caches = [cache for cache in self.caches if cache is not found]
+        self.caches.append(found)
         return found
 
-    def slot(self, arrival: int, position: int) -> tuple[int, int]:
+    def slot(self, seq_id: int, position: int) -> tuple[int, int]:
         """Return page and offset of a position of a live request."""
-        table = self.now.tables.get(arrival)
+        table = self.now.tables.get(seq_id)
         if table is None or position // self.page_size >= len(table):
-            raise ShadowError(f"request {arrival} has no page for position {position}")
+            raise ShadowError(f"request {seq_id} has no page for position {position}")
         return table[position // self.page_size], position % self.page_size
 
-    def _forward(self, plan: Plan) -> tuple[Rows, ...]:
+    def _forward(self, plan: Plan) -> tuple[SpanSamples, ...]:
         spans = plan.spans
         states: dict[tuple[int, int], int] = {}
         for span in spans:
             states |= self._embeddings(span)
-        history: dict[tuple[int, int], tuple[int, ...]] = {place: (state,) for place, state in states.items()}
+        layers: dict[tuple[int, int], tuple[int, ...]] = {place: (state,) for place, state in states.items()}
         for layer in range(self.layers):
             for span in spans:
-                self._store(span, history)
+                self._store(span, layers)
             for span in spans:
                 states |= self._attend(span, layer, states)
-            history = {place: (*history[place], states[place]) for place in history}
+            layers = {place: (*layers[place], states[place]) for place in layers}
         for span in spans:
             if span.carry != "none":
-                kept = _hash(*(states[span.arrival, position] for position in range(span.start, span.stop)))
+                kept = _hash(*(states[span.seq_id, position] for position in range(span.start, span.stop)))
                 self.now.carried[self._carrier(span), span.draws[0]] = (span.start, kept)
-        return tuple(self._sample(span, states, plan.wants) for span in spans)
+        return tuple(self._sample(span, states, plan.sample_spec) for span in spans)
 
     def _carrier(self, span: Span) -> int:
-        if span.arrival not in self.now.carriers or not span.wanted:
-            raise ShadowError(f"request {span.arrival} carries something over and holds no slot, or samples nothing")
-        return self.now.carriers[span.arrival]
+        if span.seq_id not in self.now.carriers or not span.sampled:
+            raise ShadowError(f"request {span.seq_id} carries state and holds no slot, or samples nothing")
+        return self.now.carriers[span.seq_id]
 
     def _embeddings(self, span: Span) -> dict[tuple[int, int], int]:
         """Return the first layer's input of each row: position, token, soft and carried input."""
         final_rows = span.query_only + span.final_rows
         if span.final_rows and span.mode != "encode":
-            raise ShadowError(f"request {span.arrival} stores final rows in mode {span.mode}")
+            raise ShadowError(f"request {span.seq_id} stores final rows in mode {span.mode}")
         if self.mask_id in span.tokens[:final_rows]:
-            raise ShadowError(f"request {span.arrival} feeds a mask as a final token of {span}")
+            raise ShadowError(f"request {span.seq_id} feeds a mask as a final token of {span}")
         found: dict[tuple[int, int], int] = {}
         for row, token in enumerate(span.tokens):
-            found[span.arrival, span.start + row] = _hash(span.start + row, token)
+            found[span.seq_id, span.start + row] = _hash(span.start + row, token)
         if span.soft is not None:
             soft, width = span.soft, span.soft.width
             for index, position in enumerate(soft.positions):
                 if not span.start + final_rows <= position < span.stop:
-                    raise ShadowError(f"request {span.arrival} feeds position {position} softly, which is no row of its window")
+                    raise ShadowError(f"request {span.seq_id} feeds position {position} softly, which is no row of its window")
                 part = slice(index * width, (index + 1) * width)
-                place = (span.arrival, position)
+                place = (span.seq_id, position)
                 found[place] = _hash(found[place], soft.ids[part], soft.probabilities[part])
         if span.carry == "held":
             start, kept = self.now.carried.get((self._carrier(span), span.draws[0] - 1), (-1, 0))
             if start != span.start:
-                raise ShadowError(f"request {span.arrival} continues state that no pass carried to position {span.start}")
+                raise ShadowError(f"request {span.seq_id} continues state that no pass carried to position {span.start}")
             found = {place: _hash(state, kept) for place, state in found.items()}
         if span.mode == "denoise":
             found = {place: _hash(state, DENOISED) for place, state in found.items()}
         return found
 
-    def _store(self, span: Span, history: dict[tuple[int, int], tuple[int, ...]]) -> None:
+    def _store(self, span: Span, layers: dict[tuple[int, int], tuple[int, ...]]) -> None:
         """Store the rows of `span` with the states up to this layer."""
         final_stop = span.start + span.query_only + span.final_rows
         for row in range(span.query_only, len(span.tokens)):
             position = span.start + row
-            slot = self.slot(span.arrival, position)
+            slot = self.slot(span.seq_id, position)
             if self.now.owners[slot[0]] != 1:
-                raise ShadowError(f"request {span.arrival} stores position {position} to page {slot[0]}, which it shares")
-            held = Slot(span.arrival, position, span.tokens[row], position < final_stop, history[span.arrival, position])
+                raise ShadowError(f"request {span.seq_id} stores position {position} to page {slot[0]}, which it shares")
+            held = Slot(span.seq_id, position, span.tokens[row], position < final_stop, layers[span.seq_id, position])
             before = self.now.slots.get(slot)
             if before is not None and before.final and (before.position, before.token) != (position, held.token):
-                raise ShadowError(f"request {span.arrival} overwrites {before} with {held}")
+                raise ShadowError(f"request {span.seq_id} overwrites {before} with {held}")
             self.now.slots[slot] = held
 
     def _attend(self, span: Span, layer: int, states: dict[tuple[int, int], int]) -> dict[tuple[int, int], int]:
@@ -244,14 +246,14 @@ class ShadowDriver:
         first_fed = span.start + span.query_only
         seen: list[tuple[int, int]] = []  # group and state of each visible position
         for position in range(span.end):
-            held = self.now.at(self.slot(span.arrival, position))
+            held = self.now.at(self.slot(span.seq_id, position))
             if held.position != position:
-                raise ShadowError(f"request {span.arrival} reads position {position}, the slot holds {held}")
+                raise ShadowError(f"request {span.seq_id} reads position {position}, the slot holds {held}")
             fed = first_fed <= position < span.stop
-            if not fed and not held.final and (self.exact or held.id != span.arrival):
-                raise ShadowError(f"request {span.arrival} reads {held}, which is not final and not fed")
-            if fed and held.id != span.arrival:
-                raise ShadowError(f"request {span.arrival} reads {held} of another request")
+            if not fed and not held.final and (self.exact or held.id != span.seq_id):
+                raise ShadowError(f"request {span.seq_id} reads {held}, which is not final and not fed")
+            if fed and held.id != span.seq_id:
+                raise ShadowError(f"request {span.seq_id} reads {held} of another request")
             seen.append((span.grid.group(position), held.states[layer]))
         new: dict[tuple[int, int], int] = {}
         digests: dict[int, int] = {}
@@ -260,47 +262,47 @@ class ShadowDriver:
             group = span.grid.group(position)
             if group not in digests:
                 digests[group] = _hash(*(state for other, state in seen if other <= group))
-            place = (span.arrival, position)
+            place = (span.seq_id, position)
             new[place] = _hash(layer, states[place], digests[group])
         return new
 
-    def _sample(self, span: Span, states: dict[tuple[int, int], int], wants: Wants) -> Rows:
+    def _sample(self, span: Span, states: dict[tuple[int, int], int], spec: SampleSpec) -> SpanSamples:
         """Return the rows of a span; like a device's noise, they depend on the draw number."""
         drawn: list[tuple[int, float]] = []
         best: list[tuple[int, float]] = []
         spread: list[float] = []
-        named: list[float] = []
-        width = span.named_width(wants.named)
-        count = max(wants.best, LISTED) if width else wants.best
-        for number, (position, draw) in enumerate(zip(span.wanted, span.draws, strict=True)):
+        scored: list[float] = []
+        width = span.scored_width(spec.scored)
+        count = max(spec.best, LISTED) if width else spec.best
+        for number, (position, draw) in enumerate(zip(span.sampled, span.draws, strict=True)):
             row = position - self.head_shift
             if not span.start <= row < span.stop:
-                raise ShadowError(f"request {span.arrival} wants position {position} but does not feed row {row}")
+                raise ShadowError(f"request {span.seq_id} samples position {position} but does not feed row {row}")
             seed = span.seed if span.params.temperature else 0
-            parts = (0 if self.blind else states[span.arrival, row], position, draw, seed, span.penalty)
+            parts = (0 if self.blind else states[span.seq_id, row], position, draw, seed, span.penalty)
             answer = self._choice(*parts)
             listed = self._listed(parts[:3], count, None if seed else answer)
             drawn.append(answer)
-            best += listed[: wants.best]
+            best += listed[: spec.best]
             spread.append(_hash(*parts, SPREAD) / 2**64)
             known = dict([*listed[::-1], answer])
-            ids = span.named[number * width : (number + 1) * width]
-            named += [known[token] if token in known else self._chance(token, 1 - answer[1], *parts[:3]) for token in ids]
+            ids = span.scored_ids[number * width : (number + 1) * width]
+            scored += [known[token] if token in known else self._chance(token, 1 - answer[1], *parts[:3]) for token in ids]
         tokens, chances = zip(*drawn, strict=True) if drawn else ((), ())
         best_ids, best_chances = zip(*best, strict=True) if best else ((), ())
-        return Rows(
+        return SpanSamples(
             tokens,
             chances,
-            tuple(spread) if "entropy" in wants.statistics else (),
-            tuple(spread) if "margin" in wants.statistics else (),
+            tuple(spread) if "entropy" in spec.statistics else (),
+            tuple(spread) if "margin" in spec.statistics else (),
             best_ids,
             best_chances,
-            self._noise(span) if "noise" in wants.statistics else (),
-            tuple(named),
+            self._noise(span) if "noise" in spec.statistics else (),
+            tuple(scored),
         )
 
     def _noise(self, span: Span) -> tuple[int, ...]:
-        keys = [key(span.seed, position, draw, "renoise") for position, draw in zip(span.wanted, span.draws, strict=True)]
+        keys = [key(span.seed, position, draw, "renoise") for position, draw in zip(span.sampled, span.draws, strict=True)]
         return tuple([integer(noise, 0, self.vocab_size) for noise in keys])
 
     def _listed(self, parts: tuple[object, ...], count: int, first: tuple[int, float] | None) -> list[tuple[int, float]]:
@@ -312,7 +314,7 @@ class ShadowDriver:
     def _chance(self, token: int, left: float, *parts: object) -> float:
         """Return the probability of an id neither drawn nor listed; all together at most `left`."""
         allowed = 0 <= token < self.vocab_size and token != self.mask_id
-        return left * _hash(*parts, NAMED, token) / 2**64 / self.vocab_size if allowed else 0.0
+        return left * _hash(*parts, SCORED, token) / 2**64 / self.vocab_size if allowed else 0.0
 
     def _choice(self, *parts: object) -> tuple[int, float]:
         """Return a token and its probability, drawn for `parts`."""

@@ -13,7 +13,7 @@ from ..core import (
     Config,
     Event,
     Request,
-    Sequence,
+    SequenceState,
     State,
     Strategy,
     Trace,
@@ -70,7 +70,7 @@ class Follower:
         self._driver, self._state = driver, state
         self.changes: list[Event | State] = []
 
-    def hear(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         """Keep an event for the other rank, except samples, which this rank gets itself."""
         if not isinstance(event, Samples):
             self.changes.append(event)
@@ -92,14 +92,14 @@ class Follower:
             if self._driver.answered is not None:
                 self._state = commit(self._state, self._driver.answered)
 
-    def fork(self, line: int) -> bool:
+    def fork(self, cache_digest: int) -> bool:
         """Return False: no copy is made."""
-        del line
+        del cache_digest
         return False
 
-    def release(self, line: int) -> None:
-        """Drop a history."""
-        self._driver.driver.release(line)
+    def release(self, cache_digest: int) -> None:
+        """Drop a KV cache."""
+        self._driver.driver.release(cache_digest)
 
 
 @dataclass
@@ -113,44 +113,44 @@ class LeadingDriver(FaultyDriver):
     def when_lost(self, call: Callable[[str], None]) -> None:
         """Do nothing: no rank is ever lost."""
 
-    def fork(self, line: int) -> bool:
+    def fork(self, cache_digest: int) -> bool:
         """Return False: no copy is made."""
-        del line
+        del cache_digest
         return False
 
-    def release(self, line: int) -> None:
-        """Drop a history."""
-        self.driver.release(line)
+    def release(self, cache_digest: int) -> None:
+        """Drop a KV cache."""
+        self.driver.release(cache_digest)
 
 
 def check_device(state: State, device: ShadowDriver) -> None:
-    """Check that the device last ran the history of `state`, with the right tokens in its pages."""
-    history = device.now
+    """Check that the device last ran a plan of `state`, with the right tokens in its pages."""
+    cache = device.now
     for sequence in state.running:
-        arrival = sequence.request.arrival
-        assert history.tables[arrival] == list(sequence.pages), "the device has other pages for the request"
+        seq_id = sequence.request.seq_id
+        assert cache.tables[seq_id] == list(sequence.pages), "the device has other pages for the request"
         for position, token in enumerate(sequence.tokens(0, sequence.stored)):
-            held = history.slots[device.slot(arrival, position)]
+            held = cache.slots[device.slot(seq_id, position)]
             assert held.final and (held.position, held.token) == (position, token), f"{held} is stored, not {token}"
 
 
 def check_forwards(before: State, events: list[Event]) -> None:
     """Check that `events` of a step have one forward pass, or after a loss as many as needed."""
     forwards = sum(isinstance(event, Samples) for event in events)
-    under_way = [sequence.request.arrival for sequence in before.running]
+    under_way = [sequence.request.seq_id for sequence in before.running]
     if Rebuild() not in events or not under_way:
-        assert forwards <= 1, f"{forwards} forwards in one step, without a loss"
+        assert forwards <= 1, f"{forwards} forward passes in one step, without a loss"
         return
 
     def left(state: State) -> int:
         """Return the strategies' bounds on the remaining sampling passes of these requests."""
-        live = [sequence for arrival in under_way if (sequence := state.sequence(arrival)) is not None]
-        return sum(sequence.goal.strategy.measure(sequence) for sequence in live)
+        live = [sequence for seq_id in under_way if (sequence := state.sequence(seq_id)) is not None]
+        return sum(sequence.request_spec.strategy.measure(sequence) for sequence in live)
 
     state = before
     for event in events:
         if isinstance(event, Samples):
-            assert state is before or left(state) >= left(before), f"{forwards} forwards where fewer lead further"
+            assert state is before or left(state) >= left(before), f"{forwards} forward passes where fewer lead further"
         state = apply(state, event)
     assert not forwards or state.done or left(state) < left(before), "a step after a loss has led no further"
 
@@ -222,7 +222,7 @@ class User:
             self.add()
         if data.draw(integers(0, 19)) == 0:
             request_id = data.draw(integers(0, 2))
-            if (found := self.decode.state.find(request_id)) is not None and found.ending is None:
+            if (sequence := self.decode.state.find(request_id)) is not None and sequence.finish_info is None:
                 self.aborted.add(request_id)
             self.decode.abort(request_id)
 
@@ -302,37 +302,37 @@ class Fold:
         self.tokens: dict[int, tuple[int, ...]] = {}
         self.probabilities: dict[int, tuple[float, ...]] = {}
         self.last: dict[int, Update] = {}
-        self.endings: Counter[int] = Counter()
+        self.finishes: Counter[int] = Counter()
 
-    def hear(self, told: tuple[Update, ...]) -> None:
+    def hear(self, news: tuple[Update, ...]) -> None:
         """Check and add the updates of one step."""
-        assert len({update.id for update in told}) == len(told), "two updates of one request"
-        for update in told:
+        assert len({update.id for update in news}) == len(news), "two updates of one request"
+        for update in news:
             known, length = self.tokens.get(update.id, ()), len(update.sequence.request.prompt)
             assert update.start == length + len(known), "an update leaves tokens out, or repeats some"
             assert len(update.tokens) == len(update.probabilities)
             self.tokens[update.id] = known + update.tokens
             self.probabilities[update.id] = self.probabilities.get(update.id, ()) + update.probabilities
             self.last[update.id] = update
-            self.endings[update.id] += update.ending is not None
+            self.finishes[update.id] += update.finish_info is not None
             _check_window(update)
 
     def check(self, state: State) -> None:
         """Check that the updates give the outcome in `state`."""
-        assert set(self.endings) >= set(state.finished)
+        assert set(self.finishes) >= set(state.finished)
         for request_id in state.finished:
             sequence, last = state.finished[request_id], self.last[request_id]
             assert self.tokens[request_id] == sequence.answer and self.probabilities[request_id] == sequence.probabilities
-            assert self.endings[request_id] == 1, "an ending is reported twice"
-            assert (last.ending, last.steps, last.nfe) == (sequence.ending, sequence.steps, sequence.nfe)
+            assert self.finishes[request_id] == 1, "a finish is reported twice"
+            assert (last.finish_info, last.steps, last.nfe) == (sequence.finish_info, sequence.steps, sequence.nfe)
 
 
 def _check_window(update: Update) -> None:
     sequence = update.sequence
-    cells = {} if update.ending else dict(enumerate(update.window, update.stop))
-    undecided = {p for block in sequence.window for p in block.undecided if p >= update.stop}
-    if not update.ending:
-        assert {position for position, cell in cells.items() if cell.token is None} == undecided
+    cells = {} if update.finish_info else dict(enumerate(update.window, update.stop))
+    masked = {p for block in sequence.window for p in block.masked if p >= update.stop}
+    if not update.finish_info:
+        assert {position for position, cell in cells.items() if cell.token is None} == masked
     for position, cell in cells.items():
         assert cell.token is None or (cell.token,) == sequence.tokens(position, position + 1)
 
@@ -351,7 +351,7 @@ def told(kind: Kind, data: DataObject) -> None:
     first = init(case.config, case.strategy)
     events: list[Event] = []
     decode = Decode(first, FaultyDriver(shadow(case.config, case.strategy), after=faults), record=events.append)
-    seen: dict[int, Sequence] = {}
+    seen: dict[int, SequenceState] = {}
     for number in range(MOST_TURNS):
         _arrive_and_abort(case, decode, number)
         try:
@@ -360,12 +360,12 @@ def told(kind: Kind, data: DataObject) -> None:
             continue
         assert not decode.state.finished, "an ended request is not pruned"
         live.hear(news)
-        seen |= {update.id: update.sequence for update in news if update.ending}
+        seen |= {update.id: update.sequence for update in news if update.finish_info}
         if number >= max((*case.arrive, 0)) and decode.state.done:
             break
     assert set(seen) == {request.id for request in case.requests}
     for request_id, sequence in seen.items():
-        assert live.tokens[request_id] == sequence.answer and live.endings[request_id] == 1
+        assert live.tokens[request_id] == sequence.answer and live.finishes[request_id] == 1
         assert live.probabilities[request_id] == sequence.probabilities
     assert decode.state == Trace(first, tuple(events)).state, "the events are not what happened"
 

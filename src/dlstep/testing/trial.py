@@ -24,9 +24,9 @@ from hypothesis.errors import Flaky, StopTest, UnsatisfiedAssumption
 from hypothesis.strategies import DataObject, SearchStrategy, data as any_data
 
 from .. import rules, strategies
-from ..core import DlstepError, Rule, Spec, Strategy, Wants, options_of
+from ..core import DlstepError, Rule, SampleSpec, Spec, Strategy, options_of
 from ..core.faults import UserCodeTimeout
-from .advice import ASKED, open_field_warnings, unasked_reads
+from .advice import ON_REQUEST, open_field_warnings, unrequested_reads
 from .failures import case_shown, description, timed_out, user_frames
 from .generators import Case
 from .laws import LAWS, Law, progress
@@ -39,7 +39,7 @@ PRINTED = 1000  # maximum number of characters kept of a failing case's output
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TrialLimits:
     """Limits of a trial.
 
     Attributes:
@@ -82,7 +82,7 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LawVerdict:
     """The verdict on a law, which holds if `failure` is empty; `last` ends its subject."""
 
     cases: int
@@ -93,7 +93,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class TrialRefused:
     """The last message if the file or name cannot be tried."""
 
     reason: str
@@ -104,7 +104,7 @@ class Finished:
     """The last message if every law has its verdict."""
 
 
-def serve(connection: Connection, name: str, only: list[str], limits: Limits, dump: str) -> None:
+def serve(connection: Connection, name: str, only: list[str], limits: TrialLimits, dump: str) -> None:
     """Try the laws `only` on a strategy or rule and send messages, at last Refused or Finished.
 
     The target of the worker process; `dump` is the file for a stack from `faulthandler`.
@@ -116,28 +116,32 @@ def serve(connection: Connection, name: str, only: list[str], limits: Limits, du
         connection.send(tried(name, only, limits, connection.send, file))
 
 
-def tried(name: str, only: list[str], limits: Limits, send: Callable[[object], None], dump: TextIO) -> Refused | Finished:
+def tried(
+    name: str, only: list[str], limits: TrialLimits, send: Callable[[object], None], dump: TextIO
+) -> TrialRefused | Finished:
     """Try laws in the main thread and pass messages to `send`; return the last message."""
-    output = Output()
+    output = OutputTail()
     try:
         with output.captured(), time_limit(limits.case_timeout, dump):
             found = subjects(name)
             opened = [Opened(title, tuple(open_field_warnings(value))) for title, value in found]
     except BaseException as error:  # noqa: BLE001 - the user's module may raise anything
         if isinstance(error, (ValueError, DlstepError)) and not user_frames(error):
-            return Refused(str(error))
-        return Refused(f"{name} cannot be loaded: {description(error, limits.case_timeout)}")
+            return TrialRefused(str(error))
+        return TrialRefused(f"{name} cannot be loaded: {description(error, limits.case_timeout)}")
     for message, (_, value) in zip(opened, found, strict=True):
         send(message)
-        reads = unasked_reads(value)
+        reads = unrequested_reads(value)
         for law in only:
             send(Began(law, (inspect.getdoc(KNOWN[law]) or "").splitlines()[0]))
             trial = Trial(KNOWN[law], value, limits, send, output, dump)
             verdict = trial.verdict()
-            missing = [sentence for field, sentence in reads if not any(ASKED[field][1](wants) for wants in trial.wants)]
-            verdict = replace(verdict, warnings=tuple(missing)) if trial.wants else verdict
+            missing = [
+                sentence for field, sentence in reads if not any(ON_REQUEST[field][1](spec) for spec in trial.sample_specs)
+            ]
+            verdict = replace(verdict, warnings=tuple(missing)) if trial.sample_specs else verdict
             send(verdict)
-            reads = [] if trial.wants else reads
+            reads = [] if trial.sample_specs else reads
             if verdict.last:
                 break
     return Finished()
@@ -149,32 +153,32 @@ def subjects(name: str) -> list[tuple[str, Strategy]]:
     Raises ValueError for an unknown name.
     """
     try:
-        return [(name, strategies.SHELF.value(name))]
+        return [(name, strategies.PLUGINS.value(name))]
     except ValueError as error:
         no_strategy = error
     try:
-        rule = rules.SHELF.value(name)
+        rule = rules.PLUGINS.value(name)
     except ValueError as error:
         if "is unknown" not in str(error):
             raise error if "RULE" in str(no_strategy) else no_strategy from None
-        known = f"strategies are {', '.join(strategies.SHELF.available())}; rules are {', '.join(rules.SHELF.available())}"
+        known = f"strategies are {', '.join(strategies.PLUGINS.available())}; rules are {', '.join(rules.PLUGINS.available())}"
         raise ValueError(f"no strategy, rule, .py file or module is called {name!r}: {known}") from None
     found = [(f"{name} on {carrier}", carried(carrier, rule)) for carrier in CARRIERS]
     spec = Spec(mask_id=0, eos_ids=(1,), vocab_size=50)
-    able = [(title, value) for title, value in found if not value.unfit(spec)]
+    able = [(title, value) for title, value in found if not value.incompatibility(spec)]
     if not able:
-        raise ValueError(f"rule {name} fits none of {', '.join(CARRIERS)}: {found[0][1].unfit(spec)}")
+        raise ValueError(f"rule {name} fits none of {', '.join(CARRIERS)}: {found[0][1].incompatibility(spec)}")
     return able
 
 
 def carried(carrier: str, rule: Rule) -> Strategy:
     """Return a strategy with this rule."""
-    base = strategies.SHELF.value(carrier)
+    base = strategies.PLUGINS.value(carrier)
     equal = {"cache": "none"} if "cache" in options_of(base) else {}
     return replace(base, rule=rule, **equal)  # pyright: ignore[reportCallIssue]
 
 
-class Output(TextIOBase):
+class OutputTail(TextIOBase):
     """A text stream that keeps the end of what was written since it was emptied."""
 
     def __init__(self) -> None:
@@ -222,10 +226,10 @@ class _Stop(BaseException):
 
 
 class _Recorded:
-    """A wrapper of Hypothesis' `data` that records drawn values and their strategies' `wants`."""
+    """A wrapper of Hypothesis' `data` that records drawn values and sample specifications."""
 
-    def __init__(self, data: DataObject, wants: set[Wants]) -> None:
-        self._data, self._wants = data, wants
+    def __init__(self, data: DataObject, sample_specs: set[SampleSpec]) -> None:
+        self._data, self._sample_specs = data, sample_specs
         self.drawn: list[Any] = []
 
     def draw(self, strategy: SearchStrategy[Any], label: Any = None) -> Any:
@@ -234,7 +238,7 @@ class _Recorded:
         self.drawn.append(value)
         of_case = value.strategy if isinstance(value, Case) else value
         if isinstance(of_case, Strategy):
-            self._wants.add(of_case.wants)
+            self._sample_specs.add(of_case.sample_spec)
         return value
 
 
@@ -242,7 +246,7 @@ class Trial:
     """One law, tried on random cases until a case fails, all hold or the time is up."""
 
     def __init__(
-        self, law: Law, value: Strategy, limits: Limits, send: Callable[[object], None], output: Output, dump: TextIO
+        self, law: Law, value: Strategy, limits: TrialLimits, send: Callable[[object], None], output: OutputTail, dump: TextIO
     ) -> None:
         self._law, self._value, self._limits, self._send, self._output, self._dump = law, value, limits, send, output, dump
         self._held = self._shrunk = 0  # cases that held; smaller cases tried after a failure
@@ -250,9 +254,9 @@ class Trial:
         self._reported = 0.0
         self._failure: tuple[int, str] | None = None  # length and text of the smallest failing case
         self._stopped = self._timed_out = False
-        self.wants: set[Wants] = set()  # of the strategies that were drawn
+        self.sample_specs: set[SampleSpec] = set()  # of the strategies that were drawn
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> LawVerdict:
         """Return the outcome of the law."""
         trial = given(data=any_data())(self._case)
         trial = settings(
@@ -274,11 +278,11 @@ class Trial:
             text = self._failure[1] + (
                 "\nThe same case held when it ran again: a strategy or a rule must be pure." if flaky else ""
             )
-            return Verdict(self._held, text, last=self._timed_out or self._law is progress)
+            return LawVerdict(self._held, text, last=self._timed_out or self._law is progress)
         if error is None or self._stopped:
             none = "" if self._held else f"no case was finished within {self._limits.law_timeout:g} s (--law_timeout)"
-            return Verdict(self._held, none, out_of_time=self._stopped)
-        return Verdict(self._held, description(error, self._limits.case_timeout), last=True)
+            return LawVerdict(self._held, none, out_of_time=self._stopped)
+        return LawVerdict(self._held, description(error, self._limits.case_timeout), last=True)
 
     def _case(self, data: DataObject) -> None:
         """Try one case; re-raise for Hypothesis."""
@@ -286,7 +290,7 @@ class Trial:
             self._stopped = True
             raise _Stop
         self._report()
-        recorded = _Recorded(data, self.wants)
+        recorded = _Recorded(data, self.sample_specs)
         self._output.tail = ""
         try:
             with time_limit(self._limits.case_timeout, self._dump):

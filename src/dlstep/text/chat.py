@@ -1,13 +1,13 @@
 """Conversations: rendering of messages to prompt tokens, with a chat template."""
 
-from collections.abc import Mapping, Sequence as Items
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core.checks import listed, short, text_of
 from .detokenize import Tokenizer, encode
 
 Message = Mapping[str, str]  # with `role` and `content`
-Conversation = Items[Message]
+Conversation = Sequence[Message]
 
 
 def chat_prompt(
@@ -33,8 +33,8 @@ def chat_prompt(
         )
     if not isinstance(own, str):
         raise ValueError(f"the chat template of the tokenizer must be a text, got {type(own).__name__}")
-    given = [_own(message) for message in messages]
-    text = render(own, given, tokenizer.special_tokens_map, continues=continues)
+    plain = [_own(message) for message in messages]
+    text = render(own, plain, tokenizer.special_tokens_map, continues=continues)
     return encode(tokenizer, text, add_special_tokens=False)
 
 
@@ -59,9 +59,9 @@ def _own(message: Message) -> dict[str, Any]:
     return {key: text_of(value) if isinstance(value, str) else value for key, value in message.items()}
 
 
-def as_conversations(messages: Conversation | Items[Conversation]) -> list[Conversation]:
+def as_conversations(messages: Conversation | Sequence[Conversation]) -> list[Conversation]:
     """Return one conversation or many as a list. A list of messages is one conversation."""
-    many: Items[Any] | None = listed(messages)
+    many: Sequence[Any] | None = listed(messages)
     if many is None:
         raise ValueError(f"messages must be a conversation or a list of conversations, got {short(messages)}")
     return list(many) if many and not any(isinstance(part, str | Mapping) for part in many) else [many]

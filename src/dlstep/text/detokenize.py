@@ -1,7 +1,7 @@
 """Conversion between text and tokens, for whole answers and for answers that are still growing."""
 
 import re
-from collections.abc import Mapping, Sequence as Items
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # decoded from an incomplete character
@@ -44,7 +44,7 @@ def encode(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) 
         raise
 
 
-def decode(tokenizer: Tokenizer | None, tokens: Items[int]) -> str:
+def decode(tokenizer: Tokenizer | None, tokens: Sequence[int]) -> str:
     """Return the text of `tokens` without special tokens; empty without a tokenizer."""
     if tokenizer is None:
         return ""
@@ -55,7 +55,7 @@ def decode(tokenizer: Tokenizer | None, tokens: Items[int]) -> str:
 
 def cut(text: str, stops: tuple[str, ...]) -> str:
     """Return `text` up to the first of the stop strings."""
-    return text[: min((place for stop in stops if (place := text.find(stop)) >= 0), default=len(text))]
+    return text[: min((start for stop in stops if (start := text.find(stop)) >= 0), default=len(text))]
 
 
 def held_back(text: str, stops: tuple[str, ...]) -> int:
@@ -66,11 +66,11 @@ def held_back(text: str, stops: tuple[str, ...]) -> int:
 def _begun(text: str, stop: str) -> int:
     """Return how many characters at the end of `text` are a proper prefix of `stop`."""
     # For speed, try only where its first character occurs: a server does this for each piece.
-    place = text.find(stop[0], max(0, len(text) - len(stop) + 1))
-    while place >= 0:
-        if stop.startswith(text[place:]):
-            return len(text) - place
-        place = text.find(stop[0], place + 1)
+    start = text.find(stop[0], max(0, len(text) - len(stop) + 1))
+    while start >= 0:
+        if stop.startswith(text[start:]):
+            return len(text) - start
+        start = text.find(stop[0], start + 1)
     return 0
 
 
@@ -90,11 +90,11 @@ class TextStream:
             self._silent = special | set(tokenizer.all_special_ids)
         self._window: list[int] = []  # the last tokens, on which the text of new ones may depend
         self._bytes = 0  # byte tokens at its end, decoded together once another token follows
-        self._taken = 0  # characters of its other tokens' text that were added to `_waiting`
+        self._consumed = 0  # characters of its other tokens' text that were added to `_waiting`
         self._waiting = ""
         self._sent = 0
 
-    def push(self, tokens: Items[int]) -> str:
+    def push(self, tokens: Sequence[int]) -> str:
         """Return the text that becomes certain with `tokens`."""
         whole = len(self._window) - self._bytes
         for token in tokens:
@@ -103,8 +103,8 @@ class TextStream:
         if end > whole:
             text = decode(self._tokenizer, self._window[:end])
             certain = text.removesuffix(UNFINISHED)
-            self._waiting += certain[self._taken :]
-            self._taken = max(self._taken, len(certain))
+            self._waiting += certain[self._consumed :]
+            self._consumed = max(self._consumed, len(certain))
             self._shorten(text, end)
         sure = len(self._waiting) - held_back(self._waiting, self._stops)
         piece, self._waiting = self._waiting[:sure], self._waiting[sure:]
@@ -129,12 +129,12 @@ class TextStream:
             return
         while self._is_byte(self._window[begin - 1]) and self._is_byte(self._window[begin]):
             begin += 1  # never cut between bytes; ends, as token `end` - 1 is not a byte
-        kept = decode(self._tokenizer, self._window[begin:end])
-        if len(kept) > GARBLED and text.endswith(kept[GARBLED:]):
-            self._taken += len(kept) - len(text)
+        shorter = decode(self._tokenizer, self._window[begin:end])
+        if len(shorter) > GARBLED and text.endswith(shorter[GARBLED:]):
+            self._consumed += len(shorter) - len(text)
             del self._window[:begin]
 
-    def close(self, tokens: Items[int]) -> str:
+    def close(self, tokens: Sequence[int]) -> str:
         """Return the rest of the text, once `tokens` is the whole answer."""
         piece = cut(decode(self._tokenizer, tokens), self._stops)[self._sent :]
         self._sent += len(piece)

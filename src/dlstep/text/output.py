@@ -1,13 +1,13 @@
 """The answer to one prompt, as returned to users."""
 
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..core import FinishReason, Sequence
+from ..core import FinishReason, SequenceState
 from .detokenize import Tokenizer, cut, decode
 from .words import clipped, counted, printable
 
-Prompt = str | Items[int]
+Prompt = str | Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class Output:
     error: str = ""
 
     def __str__(self) -> str:
-        told = f"{counted(len(self.token_ids), 'token')} in {counted(self.nfe, 'forward')}"
+        counts = f"{counted(len(self.token_ids), 'token')} in {counted(self.nfe, 'forward')}"
         ended = f"ended by {self.finish_reason}" if self.finish_reason else "not ended"
         lines = [printable(self.text.strip())] if self.text.strip() else []
-        lines.append(f"{told}, {self.tokens_per_forward:.2f} tokens per forward, {ended}")
+        lines.append(f"{counts}, {self.tokens_per_forward:.2f} tokens per forward, {ended}")
         return "\n".join(map(clipped, [*lines, *([f"error: {printable(self.error)}"] if self.error else [])]))
 
     @property
@@ -46,7 +46,7 @@ class Output:
         return len(self.token_ids) / self.steps if self.steps else 0.0
 
 
-def output_of(sequence: Sequence, prompt: Prompt, tokenizer: Tokenizer | None) -> Output:
+def output_of(sequence: SequenceState, prompt: Prompt, tokenizer: Tokenizer | None) -> Output:
     """Return the answer of `sequence` up to its last settled token."""
     tokens = sequence.answer
     return Output(

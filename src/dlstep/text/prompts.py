@@ -1,7 +1,7 @@
 """Conversion of callers' arguments: prompts as text or token ids, pinned tokens, rules by name."""
 
 from collections import Counter
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ from .detokenize import Tokenizer, encode as encode_text
 from .output import Prompt
 
 
-class Texts(Protocol):
+class TextEncoder(Protocol):
     """A converter of text to ids. It appends `prompt_end` to text prompts that lack this ending."""
 
     @property
@@ -22,15 +22,15 @@ class Texts(Protocol):
     def prompt_end(self) -> str: ...
 
 
-def encode(texts: Texts, prompt: Prompt) -> tuple[int, ...]:
+def encode(texts: TextEncoder, prompt: Prompt) -> tuple[int, ...]:
     """Return the token ids of a prompt, which is text or a list of ids. Raises ValueError for anything else."""
     ids = listed(prompt)
     if ids is not None:
-        kept = [plain(part) for part in ids]
-        wrong = [part for part in kept if type(part) is not int]
+        values = [plain(part) for part in ids]
+        wrong = [part for part in values if type(part) is not int]
         if wrong:
             raise ValueError(f"a prompt of token ids must contain integers only, got {short(wrong[0])}")
-        return tuple(kept)
+        return tuple(values)
     if not isinstance(plain(prompt), str):
         raise ValueError(f"a prompt must be text or a list of token ids, got {short(prompt)}")
     text = text_of(prompt)
@@ -44,30 +44,30 @@ def encode(texts: Texts, prompt: Prompt) -> tuple[int, ...]:
     return encode_text(texts.tokenizer, text + end)
 
 
-def encode_pins(texts: Texts, given: object) -> dict[int, int]:
+def encode_pins(texts: TextEncoder, pins: object) -> dict[int, int]:
     """Return pins as a mapping of offsets in the answer to token ids.
 
-    Each value of `given` is an id or a text; a text fills as many offsets as it has tokens. Raises ValueError for
+    Each value of `pins` is an id or a text; a text fills as many offsets as it has tokens. Raises ValueError for
     anything else, for a text without tokens, and if an offset has two tokens.
     """
-    due = "pins must be a mapping of offsets in the answer to texts or token ids"
-    if not isinstance(given, dict):
-        raise ValueError(f"{due}, got {short(given)}")
-    found: dict[int, int] = {}
-    for offset, what in pairs_of(given) or ():
-        offset, what = plain(offset), plain(what)
-        text = text_of(what)
-        if type(offset) is not int or (text is None and type(what) is not int):
-            raise ValueError(f"{due}, got {short((offset, what))}")
-        ids = [what] if text is None else _ids_of(texts, offset, text)
-        for place, token in enumerate(ids, offset):
-            if place in found:
-                raise ValueError(f"pins has two tokens for offset {place}, one of them from {short(what)} at offset {offset}")
-            found[place] = token
-    return dict(sorted(found.items()))
+    form = "pins must be a mapping of offsets in the answer to texts or token ids"
+    if not isinstance(pins, dict):
+        raise ValueError(f"{form}, got {short(pins)}")
+    tokens: dict[int, int] = {}
+    for offset, pin in pairs_of(pins) or ():
+        offset, pin = plain(offset), plain(pin)
+        text = text_of(pin)
+        if type(offset) is not int or (text is None and type(pin) is not int):
+            raise ValueError(f"{form}, got {short((offset, pin))}")
+        ids = [pin] if text is None else _ids_of(texts, offset, text)
+        for position, token in enumerate(ids, offset):
+            if position in tokens:
+                raise ValueError(f"pins has two tokens for offset {position}, one of them from {short(pin)} at offset {offset}")
+            tokens[position] = token
+    return dict(sorted(tokens.items()))
 
 
-def _ids_of(texts: Texts, offset: int, text: str) -> list[int]:
+def _ids_of(texts: TextEncoder, offset: int, text: str) -> list[int]:
     if texts.tokenizer is None:
         raise ValueError(f"pins[{offset}]={short(text)} is text and the engine has no tokenizer: give token ids")
     ids = encode_text(texts.tokenizer, text, add_special_tokens=False)
@@ -76,15 +76,15 @@ def _ids_of(texts: Texts, offset: int, text: str) -> list[int]:
     return list(ids)
 
 
-def as_list(prompts: Prompt | Items[Prompt]) -> list[Prompt]:
+def as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     """Return one prompt or many as a list. A text, list of ids or 1-D array is one prompt.
 
     Raises ValueError for anything else, and for a list that mixes numbers and prompts.
     """
-    given: Any = plain(prompts)
-    if isinstance(given, str):
-        return [given]
-    items = listed(given)
+    value: Any = plain(prompts)
+    if isinstance(value, str):
+        return [value]
+    items = listed(value)
     if items is None:
         raise ValueError(f"prompts must be text, token ids, or a list of such prompts, got {short(prompts)}")
     many: list[Any] = [plain(part) for part in items]
@@ -96,20 +96,20 @@ def as_list(prompts: Prompt | Items[Prompt]) -> list[Prompt]:
     return many
 
 
-def params_of(given: object) -> SamplingParams:
-    """Return `given` with rule names replaced by rules. Raises ValueError if it is invalid."""
-    if type(given) is not SamplingParams:
-        raise ValueError(f"sampling_params must be SamplingParams, got {short(given)}")
-    options = dict(given.strategy_options)
+def params_of(params: object) -> SamplingParams:
+    """Return `params` with rule names replaced by rules. Raises ValueError if it is invalid."""
+    if type(params) is not SamplingParams:
+        raise ValueError(f"sampling_params must be SamplingParams, got {short(params)}")
+    options = dict(params.strategy_options)
     named = any(isinstance(options.get(name), str) for name in rules.HOLDERS)
-    return replace(given, strategy_options=rules.with_values(options)) if named else given
+    return replace(params, strategy_options=rules.with_values(options)) if named else params
 
 
-def numbered(prompts: list[tuple[int, ...]], params: Items[SamplingParams]) -> list[Request]:
+def numbered(prompts: list[tuple[int, ...]], params: Sequence[SamplingParams]) -> list[Request]:
     """Return one request per prompt. Equal requests get different indices (seeds)."""
-    asked: Counter[tuple[tuple[int, ...], SamplingParams]] = Counter()
+    counts: Counter[tuple[tuple[int, ...], SamplingParams]] = Counter()
     requests: list[Request] = []
-    for prompt, wanted in zip(prompts, params, strict=True):
-        requests.append(Request(0, prompt, wanted, index=asked[prompt, wanted]))
-        asked[prompt, wanted] += 1
+    for prompt, own in zip(prompts, params, strict=True):
+        requests.append(Request(0, prompt, own, index=counts[prompt, own]))
+        counts[prompt, own] += 1
     return requests

@@ -41,10 +41,10 @@ class Renderer:
             try:
                 if self._process is None:
                     self._process = _process()
-                    if _asked(self._process, pickle.dumps((START_SECONDS, "", {})), START_SECONDS) is None:
+                    if _answer(self._process, pickle.dumps((START_SECONDS, "", {})), START_SECONDS) is None:
                         raise ValueError(f"the process that renders templates did not start: {sys.executable} {WORKER}")
                 begun = monotonic()
-                answer = _asked(self._process, job, RENDER_SECONDS)
+                answer = _answer(self._process, job, RENDER_SECONDS)
             except BaseException:  # even KeyboardInterrupt: the next call must not read this answer
                 self._end()
                 raise
@@ -82,7 +82,7 @@ def _process() -> subprocess.Popen[bytes]:
     )
 
 
-def _asked(process: subprocess.Popen[bytes], job: bytes, seconds: float) -> dict[str, str] | None:
+def _answer(process: subprocess.Popen[bytes], job: bytes, seconds: float) -> dict[str, str] | None:
     """Send a job and return its answer; None if the process ended without one or was killed after `seconds`."""
     assert process.stdin is not None and process.stdout is not None, "both are pipes"
     # The process limits its own time, so that it also ends without a parent. A stopped process cannot: the parent kills it.
@@ -122,9 +122,9 @@ def plain(value: Any) -> Any:
 
 def as_message(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return a message for templates: without None values, with its reasoning under all names."""
-    said = {key: plain(value) for key, value in message.items() if value is not None}
-    reasoning = next((said[name] for name in REASONING if name in said), None)
-    return said if reasoning is None else {"thinking": reasoning, **said, "reasoning_content": reasoning}
+    present = {key: plain(value) for key, value in message.items() if value is not None}
+    reasoning = next((present[name] for name in REASONING if name in present), None)
+    return present if reasoning is None else {"thinking": reasoning, **present, "reasoning_content": reasoning}
 
 
 def render(
@@ -139,11 +139,11 @@ def render(
     if len(template) > LONGEST_TEMPLATE:
         raise ValueError(f"the chat template has {len(template)} characters, and at most {LONGEST_TEMPLATE} are read")
     try:
-        given = [as_message(message) for message in messages]
+        plain_messages = [as_message(message) for message in messages]
         if continues:
-            given[-1]["content"] += END_OF_LAST
+            plain_messages[-1]["content"] += END_OF_LAST
         facts = {"tools": None, "documents": None, "add_generation_prompt": not continues, **plain(special_tokens)}
-        text = _renderer.render(template, {"messages": given, **facts})
+        text = _renderer.render(template, {"messages": plain_messages, **facts})
         return text_before_end(text, str(messages[-1]["content"])) if continues else text
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the chat template cannot render these messages: {error}") from error

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Sequence
 from ..core.spec import Spec
 
 WIDTH = 80
-UNDECIDED = "\N{MIDDLE DOT}"
+MASKED = "\N{MIDDLE DOT}"
 _REPLACED = {"\n": "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}"}
 
 
 def piece(spec: Spec, token: int | None) -> str:
     """Return the display text of a token. Tokens without text appear as their number."""
     if token is None:
-        return UNDECIDED
-    known = spec.pieces[token] if 0 <= token < len(spec.pieces) else b""
+        return MASKED
+    encoded = spec.pieces[token] if 0 <= token < len(spec.pieces) else b""
     if token in spec.eos_ids:
         return "\N{END OF PROOF}"
-    return printable(known.decode("utf-8", errors="replace")) or f"#{token} "
+    return printable(encoded.decode("utf-8", errors="replace")) or f"#{token} "
 
 
 def printable(text: str) -> str:
@@ -40,7 +40,7 @@ class Pieces:
         self._decoder = getincrementaldecoder("utf-8")("replace")
 
     def texts(self, tokens: Iterable[int | None], *, end: bool = True) -> list[str | None]:
-        """Return the text of each id (None: undecided). Without `end`, the next call continues."""
+        """Return the text of each id (None: masked). Without `end`, the next call continues."""
         texts: list[str | None] = []
         decoder, pieces = self._decoder, self._pieces
         for token in tokens:
@@ -62,8 +62,9 @@ class Pieces:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return `1 request`, `3 requests`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """Return `1 request`, `3 requests`, `2 forward passes`."""
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
 
 
 def clipped(text: str, width: int = WIDTH) -> str:
@@ -84,13 +85,13 @@ def listed(items: Sequence[object], most: int = 8) -> str:
 
 def runs(positions: Iterable[int]) -> list[tuple[int, int]]:
     """Return the (first, last) pairs of contiguous runs in ascending positions."""
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for position in positions:
-        if found and position == found[-1][1] + 1:
-            found[-1] = (found[-1][0], position)
+        if ranges and position == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], position)
         else:
-            found.append((position, position))
-    return found
+            ranges.append((position, position))
+    return ranges
 
 
 def run_text(first: int, last: int) -> str:

@@ -49,7 +49,7 @@ _NUMBER = re.compile(r"\d+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Gain:
+class TaskGain:
     """An event: the person gets `amount` more."""
 
     amount: int
@@ -79,7 +79,7 @@ class Double:
         return 2 * total
 
 
-Event = Gain | Lose | Double
+Event = TaskGain | Lose | Double
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def _draw_event(source: random.Random, total: int) -> Event:
     """Draw an event: often a gain or loss, rarely a double, which keeps numbers at three digits."""
     share = source.random()
     if share < GAIN_SHARE or total < SMALLEST:
-        return Gain(source.randint(SMALLEST, LARGEST))
+        return TaskGain(source.randint(SMALLEST, LARGEST))
     if share < GAIN_SHARE + LOSE_SHARE or total > LARGEST_DOUBLED:
         return Lose(source.randint(SMALLEST, min(total, LARGEST)))
     return Double()
@@ -201,7 +201,7 @@ def _draw_event(source: random.Random, total: int) -> Event:
 
 def _predicate(event: Event, source: random.Random) -> str:
     match event:
-        case Gain(amount):
+        case TaskGain(amount):
             return f"{source.choice(GAIN_VERBS)} {amount} more"
         case Lose(amount):
             return f"{source.choice(LOSE_VERBS)} {amount}"
@@ -214,7 +214,7 @@ def _predicate(event: Event, source: random.Random) -> str:
 def _equations(event: Event, total: int) -> tuple[str, ...]:
     """Return the left sides that describe the event with `total` things before it."""
     match event:
-        case Gain(amount):
+        case TaskGain(amount):
             return f"{total}+{amount}", f"{amount}+{total}"
         case Lose(amount):
             return (f"{total}-{amount}",)

@@ -9,13 +9,13 @@ from typing import Literal, NamedTuple
 
 from ..core.block import Block, Sealed
 from ..core.plan import Samples, Span
-from ..core.sequence import Sequence
+from ..core.sequence import SequenceState
 from ..core.spec import Spec
 from ..core.state import State
 from ..core.trace import Abort, Add, Adopt, Event, Fail, Trace, applied
 
-# final: can no longer change; held: final, still in the window; open: decided, in an open block;
-# draft: undecided, fed as a token; masked: undecided, fed as a mask; void: after the answer's end.
+# final: can no longer change; held: final, still in the window; open: unmasked, in an open block;
+# draft: masked, fed as a token; masked: fed as a mask; void: after the answer's end.
 Phase = Literal["prompt", "final", "held", "open", "draft", "masked", "void"]
 PHASES: tuple[Phase, ...] = ("prompt", "final", "held", "open", "draft", "masked", "void")
 
@@ -24,8 +24,8 @@ USES: tuple[Use, ...] = ("owned", "shared", "cached", "free")
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """One position. `token` is None for a mask; `probability`: at unmasking (0 if undecided)."""
+class PictureCell:
+    """One position. `token` is None for a mask; `probability`: at unmasking (0 if masked)."""
 
     position: int
     token: int | None
@@ -58,14 +58,14 @@ class EventRow(NamedTuple):
 
 
 EVENT_COLUMNS = ("event", "kind", "step", "requests", "fed", "sampled", "emitted so far", "running", "waiting", "pages owned")
-SPAN_COLUMNS = ("request", "positions", "query only", "final", "window", "wanted", "sees below")
+SPAN_COLUMNS = ("request", "positions", "query only", "final", "window", "sampled", "sees below")
 
 
-def cells(sequence: Sequence, spec: Spec) -> tuple[Cell, ...]:
+def cells(sequence: SequenceState, spec: Spec) -> tuple[PictureCell, ...]:
     """Return all positions of a request, up to the end of its window or finished answer."""
-    undecided: Phase = "draft" if spec.mask_id is None else "masked"
+    masked: Phase = "draft" if spec.mask_id is None else "masked"
     prompt = sequence.request.prompt
-    found = [Cell(position, token, "prompt", 1.0) for position, token in enumerate(prompt)]
+    pictured = [PictureCell(position, token, "prompt", 1.0) for position, token in enumerate(prompt)]
     held = len(sequence.window)
     blocks: list[Sealed | Block] = [*reversed(list(sequence.past)), *sequence.window]
     stop = len(prompt) + len(sequence.answer) if sequence.finish else None
@@ -77,20 +77,20 @@ def cells(sequence: Sequence, spec: Spec) -> tuple[Cell, ...]:
                 continue
             phase = "final" if stop is not None else _phase(sequence, block, position, in_window)
             if phase == "masked":
-                phase = undecided
-            decided = phase not in ("draft", "masked", "void")
-            probability = probabilities[position - block.start] if decided else 0.0
-            found.append(Cell(position, token if decided or phase == "draft" else None, phase, probability))
-    return tuple(found)
+                phase = masked
+            unmasked = phase not in ("draft", "masked", "void")
+            probability = probabilities[position - block.start] if unmasked else 0.0
+            pictured.append(PictureCell(position, token if unmasked or phase == "draft" else None, phase, probability))
+    return tuple(pictured)
 
 
-def _phase(sequence: Sequence, block: Sealed | Block, position: int, in_window: bool) -> Phase:
+def _phase(sequence: SequenceState, block: Sealed | Block, position: int, in_window: bool) -> Phase:
     """Return the phase of an answer position in a sequence that has not ended."""
     if position >= sequence.limit:
         return "void"
     if position < sequence.final or isinstance(block, Sealed):
         return "held" if in_window else "final"
-    return "masked" if position in block.undecided else "open"
+    return "masked" if position in block.masked else "open"
 
 
 def page_cells(state: State) -> tuple[PageCell, ...]:
@@ -99,34 +99,34 @@ def page_cells(state: State) -> tuple[PageCell, ...]:
     for sequence in state.running:
         for page in sequence.pages:
             holders.setdefault(page, []).append(sequence.request.id)
-    found: list[PageCell] = []
+    pages: list[PageCell] = []
     for page in range(state.cache.fresh):
-        held = tuple(holders.get(page, ()))
+        page_holders = tuple(holders.get(page, ()))
         use: Use = "cached" if page in state.cache.cached else "free"
-        if held:
-            use = "owned" if len(held) == 1 else "shared"
-        found.append(PageCell(page, use, held))
-    return tuple(found)
+        if page_holders:
+            use = "owned" if len(page_holders) == 1 else "shared"
+        pages.append(PageCell(page, use, page_holders))
+    return tuple(pages)
 
 
-def status(sequence: Sequence, state: State) -> str:
+def status(sequence: SequenceState, state: State) -> str:
     """Return `finished: reason`, `running` or `waiting`."""
     if sequence.finish:
         return f"finished: {sequence.finish}"
     return "waiting" if any(sequence.request.id == other.request.id for other in state.waiting) else "running"
 
 
-def sequences(state: State) -> tuple[Sequence, ...]:
-    """Return all requests of a state, in order of arrival."""
-    everyone = [*state.running, *state.waiting, *state.finished.values()]
-    return tuple(sorted(everyone, key=lambda sequence: sequence.request.arrival))
+def sequences(state: State) -> tuple[SequenceState, ...]:
+    """Return all requests of a state, by sequence number."""
+    requests = [*state.running, *state.waiting, *state.finished.values()]
+    return tuple(sorted(requests, key=lambda sequence: sequence.request.seq_id))
 
 
 def span_row(span: Span) -> tuple[object, ...]:
     """Return the fed and sampled positions of a span, in the order of `SPAN_COLUMNS`."""
     window = len(span.tokens) - span.query_only - span.final_rows
     positions = f"{span.start} to {span.stop - 1}"
-    return span.id, positions, span.query_only, span.final_rows, window, len(span.wanted), span.end
+    return span.id, positions, span.query_only, span.final_rows, window, len(span.sampled), span.end
 
 
 def event_rows(trace: Trace) -> Iterator[EventRow]:
@@ -139,7 +139,7 @@ def event_rows(trace: Trace) -> Iterator[EventRow]:
             case Samples(plan):
                 requests = tuple(span.id for span in plan.spans)
                 fed = sum(len(span.tokens) for span in plan.spans)
-                sampled = sum(len(span.wanted) for span in plan.spans)
+                sampled = sum(len(span.sampled) for span in plan.spans)
             case Add(request):
                 requests = (request.id,)
             case Adopt() | Abort() | Fail():
@@ -160,7 +160,7 @@ def kind_of(event: Event) -> str:
 class Stay:
     """A token at an answer's `offset` from forward pass `since` until forward pass `until`.
 
-    Sampling forward passes count from 1. `since` is 0 for a given token; `until` is None if the token
+    Sampling forward passes count from 1. `since` is 0 for a pinned token; `until` is None if the token
     was never removed. `replaced`: it was replaced by another token, not remasked.
     """
 
@@ -176,7 +176,7 @@ def stays(trace: Trace, request_id: int = 0) -> tuple[Stay, ...]:
 
     Raises KeyError if the trace does not contain the request.
     """
-    standing: dict[int, Stay] = {}
+    current: dict[int, Stay] = {}
     gone: list[Stay] = []
     steps = -1
     for state in trace.states():
@@ -184,13 +184,13 @@ def stays(trace: Trace, request_id: int = 0) -> tuple[Stay, ...]:
         if sequence is None or sequence.steps <= steps:
             continue
         start = len(sequence.request.prompt)
-        steps, now = sequence.steps, {position - start: token for position, token in sequence.decided_tokens.items()}
-        for offset, stay in list(standing.items()):
+        steps, now = sequence.steps, {position - start: token for position, token in sequence.unmasked_tokens.items()}
+        for offset, stay in list(current.items()):
             if now.get(offset) != stay.token:
                 gone.append(replace(stay, until=steps, replaced=offset in now))
-                del standing[offset]
+                del current[offset]
         for offset, token in now.items():
-            standing.setdefault(offset, Stay(offset, token, steps))
+            current.setdefault(offset, Stay(offset, token, steps))
     if steps < 0:
-        raise KeyError(f"the trace holds no request {request_id}")
-    return tuple(sorted([*gone, *standing.values()], key=lambda stay: (stay.since, stay.offset)))
+        raise KeyError(f"the trace contains no request {request_id}")
+    return tuple(sorted([*gone, *current.values()], key=lambda stay: (stay.since, stay.offset)))

@@ -12,14 +12,14 @@ from typing import Any, Literal
 from ..core import Spec
 from ..text.words import clipped, counted, more, packed, piece, run_text
 
-Kind = Literal["decided", "changed", "taken back"]
-Fate = Literal["came", "gone", "ended", "went on"]
+Kind = Literal["unmasked", "changed", "remasked"]
+Fate = Literal["added", "removed", "ended", "continued"]
 MOST_REQUESTS, MOST_RUNS = 8, 12  # shown by `str`
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A position of an answer whose token differs. None: undecided, or not in the window yet."""
+    """A position of an answer whose token differs. None: masked, or not in the window yet."""
 
     position: int
     old: int | None
@@ -27,10 +27,10 @@ class Position:
 
     @property
     def kind(self) -> Kind:
-        """`decided`, `changed`, or `taken back` (remasked)."""
+        """`unmasked`, `changed` or `remasked`."""
         if self.old is None:
-            return "decided"
-        return "taken back" if self.new is None else "changed"
+            return "unmasked"
+        return "remasked" if self.new is None else "changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class Move:
 class RequestDiff:
     """The difference of a request in two states: positions (ascending), counts, other field names.
 
-    `drafts` counts positions undecided in both states but fed as different tokens (canvases).
+    `drafts` counts positions that are masked in both states but fed as different tokens (canvases).
     """
 
     id: int
-    arrival: int
+    seq_id: int
     fate: Fate
     positions: tuple[Position, ...] = ()
     moves: tuple[Move, ...] = ()
@@ -65,34 +65,34 @@ class RequestDiff:
         return tuple([position for position in self.positions if position.kind == kind])
 
     @property
-    def said(self) -> list[str]:
+    def parts(self) -> list[str]:
         """The parts of the difference as texts, without tokens."""
-        said = [f"{len(found)} {kind}" for kind in _KINDS if (found := self.of_kind(kind))]
-        said += [f"{self.drafts} drafted again"] if self.drafts else []
-        said += [str(move.new) if self.fate == "came" else str(move) for move in self.moves]
-        return said or [f"other {name}" for name in self.others]
+        parts = [f"{len(positions)} {kind}" for kind in _KINDS if (positions := self.of_kind(kind))]
+        parts += [f"{self.drafts} redrafted"] if self.drafts else []
+        parts += [str(move.new) if self.fate == "added" else str(move) for move in self.moves]
+        return parts or [f"other {name}" for name in self.others]
 
     @property
     def title(self) -> str:
-        """The request and its fate, as a prefix of `said`."""
-        fate = "" if self.fate == "went on" else f" {self.fate}"
-        return f"request {self.id}{fate}{': ' if self.said else ''}"
+        """The request and its fate, as a prefix of `parts`."""
+        fate = "" if self.fate == "continued" else f" {self.fate}"
+        return f"request {self.id}{fate}{': ' if self.parts else ''}"
 
     def lines(self, spec: Spec) -> Iterator[str]:
         """Yield the lines of the difference. Tokens of adjacent positions are joined."""
-        yield from packed(self.said, self.title)
-        found = list(grouped(self.positions))
-        for run in found[:MOST_RUNS]:
+        yield from packed(self.parts, self.title)
+        runs = list(grouped(self.positions))
+        for run in runs[:MOST_RUNS]:
             yield clipped(f"  {run_words(run, spec)}")
-        yield from (f"  {line}" for line in more(len(found) - MOST_RUNS, "run of positions"))
+        yield from (f"  {line}" for line in more(len(runs) - MOST_RUNS, "run of positions"))
 
 
-_KINDS: tuple[Kind, ...] = ("decided", "changed", "taken back")
+_KINDS: tuple[Kind, ...] = ("unmasked", "changed", "remasked")
 
 
 @dataclass(frozen=True, slots=True)
 class StateDiff:
-    """The difference of two states: their counts, and different requests in order of arrival."""
+    """The difference of two states: their counts, and the requests that differ, by sequence number."""
 
     moves: tuple[Move, ...] = ()
     requests: tuple[RequestDiff, ...] = ()
@@ -104,10 +104,10 @@ class StateDiff:
 
     def find(self, request_id: int) -> RequestDiff | None:
         """Return the difference of a request; None if it is equal in both states."""
-        return next((each for each in self.requests if each.id == request_id), None)
+        return next((request for request in self.requests if request.id == request_id), None)
 
     @property
-    def said(self) -> list[str]:
+    def parts(self) -> list[str]:
         """The parts of the difference as texts, without requests."""
         if self.moves or self.requests:
             return [*map(str, self.moves)]
@@ -116,9 +116,9 @@ class StateDiff:
     def __str__(self) -> str:
         if not self:
             return "no difference"
-        lines = packed(self.said) if self.said else []
-        for each in self.requests[:MOST_REQUESTS]:
-            lines += each.lines(self.spec)
+        lines = packed(self.parts) if self.parts else []
+        for request in self.requests[:MOST_REQUESTS]:
+            lines += request.lines(self.spec)
         return "\n".join(lines + more(len(self.requests) - MOST_REQUESTS, "request"))
 
 
@@ -146,7 +146,7 @@ class TraceDiff:
         """A description of where the traces diverge."""
         if not (self.old or self.new):
             return "the first states differ"
-        return f"the same for {counted(self.same, 'event')}, parted by event {self.same}"
+        return f"the same for {counted(self.same, 'event')}, then different at event {self.same}"
 
     def __str__(self) -> str:
         if not self:
@@ -174,8 +174,8 @@ def _shown(value: object) -> str:
 
 def grouped(positions: Iterable[Position]) -> Iterator[tuple[Position, ...]]:
     """Yield runs of adjacent positions of one kind."""
-    for _, found in groupby(enumerate(positions), lambda item: (item[1].position - item[0], item[1].kind)):
-        yield tuple([position for _, position in found])
+    for _, run in groupby(enumerate(positions), lambda item: (item[1].position - item[0], item[1].kind)):
+        yield tuple([position for _, position in run])
 
 
 def run_words(run: tuple[Position, ...], spec: Spec) -> str:
@@ -184,5 +184,5 @@ def run_words(run: tuple[Position, ...], spec: Spec) -> str:
         "".join([piece(spec, token) for token in tokens]) for tokens in zip(*((p.old, p.new) for p in run), strict=True)
     )
     place, kind = run_text(run[0].position, run[-1].position), run[0].kind
-    tokens = {"decided": new, "changed": f"{old} -> {new}", "taken back": old}[kind]
+    tokens = {"unmasked": new, "changed": f"{old} -> {new}", "remasked": old}[kind]
     return f"{place} {kind}: {tokens}"

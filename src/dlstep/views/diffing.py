@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import overload
 
-from ..core import Event, ReplayDiverged, Request, Samples, Sequence, State, Trace
+from ..core import Event, ReplayDiverged, Request, Samples, SequenceState, State, Trace
 from ..core.checks import short
 from ..core.options import shown_options
 from ..core.trace import INAPPLICABLE, applied, folded, reason_of
@@ -13,7 +13,7 @@ from ..text.words import listed
 from .differences import Fate, Move, Position, RequestDiff, StateDiff, TraceDiff
 from .texts import event_text, status
 
-_WORDS = {"line": "device history", "cache": "pages", "live": "ids in use", "ended": "order of endings"}
+_WORDS = {"cache_digest": "KV cache", "cache": "pages", "live": "ids in use", "ended": "order of endings"}
 
 
 @overload
@@ -37,18 +37,20 @@ def diff(old: State | Trace, new: State | Trace) -> StateDiff | TraceDiff:
             raise
         except INAPPLICABLE as error:
             reason = reason_of(error)
-            raise ReplayDiverged(f"the traces cannot be compared, one holds a value of a wrong type: {reason}") from error
+            raise ReplayDiverged(f"the traces cannot be compared: one contains a value of a wrong type: {reason}") from error
     kind = "Trace" if isinstance(old, Trace) else "State"
-    raise ValueError(f"a {kind} is compared with another {kind}, got {short(new if isinstance(old, State | Trace) else old)}")
+    raise ValueError(
+        f"a {kind} can only be compared with another {kind}, got {short(new if isinstance(old, State | Trace) else old)}"
+    )
 
 
 def _state_diff(old: State, new: State) -> StateDiff:
-    counts = ({"step": each.step, "pages held": len(each.cache.owners)} for each in (old, new))
+    counts = ({"step": state.step, "pages held": len(state.cache.owners)} for state in (old, new))
     moves = (*_moves(*counts), *_options(old, new))
     requests = _requests_diff(old.sequences(), new.sequences())
     queues = differing(old, new, ("waiting", "running", "finished", "ended", "live"))
     others = [] if requests else queues
-    others += differing(old, new, ("cache", "line", "arrivals", "releases"))
+    others += differing(old, new, ("cache", "cache_digest", "next_seq_id", "releases"))
     others += differing(old.config, new.config, ("spec",))
     return StateDiff(moves, requests, tuple(_WORDS.get(name, name) for name in others), new.config.spec)
 
@@ -65,11 +67,11 @@ def _options(old: State, new: State) -> Iterator[Move]:
     yield from (Move(name, attrgetter(name)(one), attrgetter(name)(two)) for name in differing(one, two, names))
 
 
-def _drafts(sequence: Sequence) -> dict[int, int]:
+def _drafts(sequence: SequenceState) -> dict[int, int]:
     return {position: token for position, token, known in sequence.answer_cells() if not known}
 
 
-def _counts(sequence: Sequence, waits: bool) -> dict[str, object]:
+def _counts(sequence: SequenceState, waits: bool) -> dict[str, object]:
     """Return the counts of a request by their display names."""
     window = sequence.window
     return {
@@ -78,7 +80,7 @@ def _counts(sequence: Sequence, waits: bool) -> dict[str, object]:
         "final": sequence.final,
         "settled": sequence.settled,
         "steps": sequence.steps,
-        "forwards": sequence.nfe,
+        "forward passes": sequence.nfe,
         "pages": len(sequence.storage.table),
         "stored": sequence.stored,
         "answer length": len(sequence.answer),
@@ -90,12 +92,12 @@ def _moves(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[Move, 
     return tuple([Move(name, value, new[name]) for name, value in old.items() if value != new[name]])
 
 
-def _request_diff(old: Sequence, new: Sequence, waited: bool, waits: bool) -> RequestDiff | None:
+def _request_diff(old: SequenceState, new: SequenceState, waited: bool, waits: bool) -> RequestDiff | None:
     """Return the difference of a request in two states; None if equal. The flags: is it waiting?"""
     moves = _moves(_counts(old, waited), _counts(new, waits))
     if old == new and not moves:
         return None
-    before, after = old.decided_tokens, new.decided_tokens
+    before, after = old.unmasked_tokens, new.unmasked_tokens
     positions = tuple(
         [
             Position(position, before.get(position), after.get(position))
@@ -103,42 +105,46 @@ def _request_diff(old: Sequence, new: Sequence, waited: bool, waits: bool) -> Re
             if before.get(position) != after.get(position)
         ]
     )
-    drawn, drafted = _drafts(old), _drafts(new)
-    drafts = sum(drafted.get(position, token) != token for position, token in drawn.items())
+    old_drafts, new_drafts = _drafts(old), _drafts(new)
+    drafts = sum(new_drafts.get(position, token) != token for position, token in old_drafts.items())
     others = differing(old.request, new.request, names_of(Request))
-    others += differing(old.goal, new.goal, ("limit", "stop_ids", "grid", "strategy"))
-    others += differing(old, new, ("extra",)) + differing(old.ledger, new.ledger, ("watch", "storage", "ending"))
+    others += differing(old.request_spec, new.request_spec, ("limit", "stop_ids", "grid", "strategy"))
+    others += differing(old, new, ("extra",)) + differing(
+        old.accounting, new.accounting, ("stop_state", "storage", "finish_info")
+    )
     if not (positions or drafts or moves):
         others += differing(old, new, ("window", "past"))
-    elsewhere = {"storage": ("stored", "pages"), "ending": ("status", "answer length")}
+    shown_by = {"storage": ("stored", "pages"), "finish_info": ("status", "answer length")}
     moved = {move.name for move in moves}
-    kept = tuple([name for name in others if not moved.intersection(elsewhere.get(name, ()))])
-    fate: Fate = "ended" if new.ending is not None and old.ending is None else "went on"
-    return RequestDiff(new.id, new.request.arrival, fate, positions, moves, drafts, kept)
+    kept = tuple([name for name in others if not moved.intersection(shown_by.get(name, ()))])
+    fate: Fate = "ended" if new.finish_info is not None and old.finish_info is None else "continued"
+    return RequestDiff(new.id, new.request.seq_id, fate, positions, moves, drafts, kept)
 
 
-def _key(sequence: Sequence) -> tuple[int, int, tuple[int, ...]]:
-    return sequence.request.arrival, sequence.id, sequence.request.prompt
+def _key(sequence: SequenceState) -> tuple[int, int, tuple[int, ...]]:
+    return sequence.request.seq_id, sequence.id, sequence.request.prompt
 
 
-def _requests_diff(old: Iterable[tuple[Sequence, bool]], new: Iterable[tuple[Sequence, bool]]) -> tuple[RequestDiff, ...]:
-    """Return the differences of (sequence, waits) pairs, matched by arrival, id and prompt."""
-    before, after = ({_key(sequence): (sequence, waits) for sequence, waits in each} for each in (old, new))
-    found: list[RequestDiff] = []
+def _requests_diff(
+    old: Iterable[tuple[SequenceState, bool]], new: Iterable[tuple[SequenceState, bool]]
+) -> tuple[RequestDiff, ...]:
+    """Return the differences of (sequence, waits) pairs, matched by sequence number, id and prompt."""
+    before, after = ({_key(sequence): (sequence, waits) for sequence, waits in side} for side in (old, new))
+    diffs: list[RequestDiff] = []
     for key in sorted(before.keys() | after.keys()):
-        arrival, request_id, _ = key
+        seq_id, request_id, _ = key
         if key not in after:
-            found.append(RequestDiff(request_id, arrival, "gone"))
+            diffs.append(RequestDiff(request_id, seq_id, "removed"))
         elif key not in before:
             sequence, waits = after[key]
-            positions = tuple([Position(position, None, token) for position, token in sequence.decided_tokens.items()])
+            positions = tuple([Position(position, None, token) for position, token in sequence.unmasked_tokens.items()])
             moves = (Move("status", None, status(sequence, waits)),)
-            found.append(RequestDiff(request_id, arrival, "came", positions, moves))
+            diffs.append(RequestDiff(request_id, seq_id, "added", positions, moves))
         else:
             (one, waited), (two, waits) = before[key], after[key]
-            each = _request_diff(one, two, waited, waits)
-            found += [each] if each is not None else []
-    return tuple(found)
+            changed = _request_diff(one, two, waited, waits)
+            diffs += [changed] if changed is not None else []
+    return tuple(diffs)
 
 
 def _trace_diff(old: Trace, new: Trace) -> TraceDiff:
@@ -153,12 +159,12 @@ def _trace_diff(old: Trace, new: Trace) -> TraceDiff:
     rest, others = old.events[same:], new.events[same:]
     if not (rest or others):
         return TraceDiff(same, "", "", first, first, equal=True)
-    words = _parting(rest[0], others[0]) if rest and others else (event_text(*rest[:1]), event_text(*others[:1]))
+    texts = _first_difference(rest[0], others[0]) if rest and others else (event_text(*rest[:1]), event_text(*others[:1]))
     # The states after the first different event are compared before any later event is applied.
     one, two = _folded("old", state, rest[:1], same), _folded("new", state, others[:1], same)
     there = _state_diff(one, two)
     one, two = _folded("old", one, rest[1:], same + 1), _folded("new", two, others[1:], same + 1)
-    return TraceDiff(same, *words, there, _state_diff(one, two), equal=False)
+    return TraceDiff(same, *texts, there, _state_diff(one, two), equal=False)
 
 
 def _folded(side: str, state: State, events: Iterable[Event], first: int = 0) -> State:
@@ -169,16 +175,16 @@ def _folded(side: str, state: State, events: Iterable[Event], first: int = 0) ->
         raise ReplayDiverged(f"{side} trace: {error}") from error
 
 
-def _parting(old: Event, new: Event) -> tuple[str, str]:
+def _first_difference(old: Event, new: Event) -> tuple[str, str]:
     """Return the descriptions of two different events, with their first difference."""
     if not (isinstance(old, Samples) and isinstance(new, Samples)):
         return event_text(old), event_text(new)
     if old.plan != new.plan:
-        names = ["device history" if name == "line" else name for name in differing(old.plan, new.plan, names_of(old.plan))]
+        names = ["KV cache" if name == "cache_digest" else name for name in differing(old.plan, new.plan, names_of(old.plan))]
         return f"{event_text(old)}, another plan ({listed(names)})", f"{event_text(new)}, another plan"
     for span, one, two in zip(old.plan.spans, old.rows, new.rows, strict=True):
-        was = tuple(zip(span.wanted, one.tokens, one.probabilities, strict=True))
-        now = tuple(zip(span.wanted, two.tokens, two.probabilities, strict=True))
+        was = tuple(zip(span.sampled, one.tokens, one.probabilities, strict=True))
+        now = tuple(zip(span.sampled, two.tokens, two.probabilities, strict=True))
         for answer, other in zip(was, now, strict=True):
             if answer != other:
                 place = f"step {old.plan.step}, request {span.id}, position {answer[0]}"

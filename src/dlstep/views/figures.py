@@ -31,7 +31,7 @@ def interval(value: float | None, low: float | None, high: float | None, scale: 
     """Return a figure and its interval; with `sign` "+", the sign is also printed if it is positive."""
     if value is None or low is None or high is None:
         return "-"
-    texts = [f"{scale * each:{sign}.{places}f}" for each in (value, low, high)]
+    texts = [f"{scale * figure:{sign}.{places}f}" for figure in (value, low, high)]
     return f"{texts[0]} [{texts[1]}, {texts[2]}]"
 
 

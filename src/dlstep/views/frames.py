@@ -1,6 +1,6 @@
 """Frames: the changes of one answer after each forward pass, as plain values.
 
-Servers send frames; pages and terminals display them. `Watch` creates them during a decode,
+Servers send frames; pages and terminals display them. `FrameRecorder` creates them during a decode,
 `recording` from a saved trace. Both need only the core. Folding the frames of an answer yields the
 same tokens, window and counts as folding its updates.
 """
@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from ..core import Abort, Add, Adopt, Event, Fail, Options, Rebuild, Rows, Samples, Sequence, Span, Spec, State, Trace
-from ..core.ledger import Ending
-from ..core.options import options_of
+from ..core import Abort, Add, Adopt, Event, Fail, Rebuild, Samples, SequenceState, Span, SpanSamples, Spec, State, Trace
+from ..core.accounting import FinishInfo
+from ..core.options import Options, options_of
 from ..core.trace import applied
 from ..core.usage import RequestUsage, Usage
 from ..text.detokenize import cut
@@ -27,15 +27,16 @@ class Feeding(NamedTuple):
     """The part of a request in a forward pass. Positions count from the prompt's first token.
 
     `cached` prompt tokens were found in pages at its first admission. Positions `[0, stored)` are
-    stored permanently; it held `pages` pages. `lost`: its KV cache was lost since the last one.
-    `best_ids` lists the candidates of each wanted position in turn, most probable first.
+    stored permanently; the request held `pages` pages. `lost`: its KV cache was lost since its last
+    forward pass.
+    `best_ids` lists the candidates of each sampled position in turn, most probable first.
     """
 
     rows: int
     start: int
     cached: int
     stored: int
-    wanted: tuple[int, ...]
+    sampled: tuple[int, ...]
     pages: int
     lost: bool
     requests: int
@@ -48,8 +49,8 @@ class Frame(NamedTuple):
     """An answer after one forward pass, and its changes. `seq` numbers the frames of an answer.
 
     `tokens` are newly settled, `settled` is their total number. The window after them is packed:
-    int32 ids (-1: undecided) and float64 probabilities. `fed` is None if no forward pass created the
-    frame: the first frame, and an ending from outside.
+    int32 ids (-1: masked) and float64 probabilities. `fed` is None if no forward pass created the
+    frame: the first frame, and the last one if the request was aborted or failed.
     """
 
     seq: int
@@ -61,11 +62,11 @@ class Frame(NamedTuple):
     packed_cells: bytes = b""
     packed_chances: bytes = b""
     fed: Feeding | None = None
-    ending: Ending | None = None
+    finish_info: FinishInfo | None = None
 
     @property
     def cells(self) -> list[tuple[int | None, float]]:
-        """The id (None: undecided) and the probability of each position of the window."""
+        """The id (None: masked) and the probability of each position of the window."""
         ids, chances = array("i", self.packed_cells), array("d", self.packed_chances)
         return [(None if token < 0 else token, chance) for token, chance in zip(ids, chances, strict=True)]
 
@@ -80,34 +81,34 @@ class _Answer:
     """The last frame's `seq`, reported and stored positions, and the answer's usage."""
 
     seq: int
-    told: int
+    reported: int
     stored: int
     usage: RequestUsage
 
 
-class Watch:
-    """A recorder that creates frames of the watched answers from the events of a decode."""
+class FrameRecorder:
+    """A recorder that creates frames of the opened answers from the events of a decode."""
 
     def __init__(self) -> None:
-        self._answers: dict[int, _Answer] = {}  # by arrival
+        self._answers: dict[int, _Answer] = {}  # by sequence number
         self._usage = Usage()
 
     def __len__(self) -> int:
         return len(self._answers)
 
-    def open(self, sequence: Sequence) -> tuple[Frame, ...]:
-        """Watch a sequence. Return a frame of its settled tokens, and a second if ended."""
-        request, seq = sequence.goal.request, sequence.ledger.nfe
+    def open(self, sequence: SequenceState) -> tuple[Frame, ...]:
+        """Record a sequence. Return a frame of its settled tokens, and a second one if it has ended."""
+        request, seq = sequence.request_spec.request, sequence.accounting.nfe
         first = _frame(sequence, seq, len(request.prompt), None)
-        told = first.settled + len(request.prompt)
-        if sequence.ledger.ending is not None:
-            return first._replace(ending=None), _frame(sequence, seq + 1, told, None)
-        held, usage = sequence.ledger.storage, self._usage.open(request.arrival, len(request.prompt))
-        usage.pages, usage.cached = len(held.table), 0 if len(held.table) else None
-        self._answers[request.arrival] = _Answer(seq, told, held.stored, usage)
+        reported = first.settled + len(request.prompt)
+        if sequence.accounting.finish_info is not None:
+            return first._replace(finish_info=None), _frame(sequence, seq + 1, reported, None)
+        storage, usage = sequence.accounting.storage, self._usage.open(request.seq_id, len(request.prompt))
+        usage.pages, usage.cached = len(storage.table), 0 if len(storage.table) else None
+        self._answers[request.seq_id] = _Answer(seq, reported, storage.stored, usage)
         return (first,)
 
-    def take(self, event: Event, state: State) -> list[tuple[Sequence, Frame]]:
+    def record(self, event: Event, state: State) -> list[tuple[SequenceState, Frame]]:
         """Return the frames of an event, each with its sequence. `state`: after the event."""
         if not self._answers:
             return []
@@ -117,66 +118,68 @@ class Watch:
                 return list(self._fed(event, state))
             case Abort(id=request_id) | Fail(id=request_id):
                 sequence = state.finished.get(request_id)
-                if sequence is None or sequence.goal.request.arrival not in self._answers:
+                if sequence is None or sequence.request_spec.request.seq_id not in self._answers:
                     return []
-                answer = self._close(sequence.goal.request.arrival)
-                return [(sequence, _frame(sequence, answer.seq + 1, answer.told, None))]
+                answer = self._close(sequence.request_spec.request.seq_id)
+                return [(sequence, _frame(sequence, answer.seq + 1, answer.reported, None))]
             case Rebuild():
                 self._usage.rebuild()
                 return []
             case _:
                 return []
 
-    def _close(self, arrival: int) -> _Answer:
-        self._usage.close(arrival)
-        return self._answers.pop(arrival)
+    def _close(self, seq_id: int) -> _Answer:
+        self._usage.close(seq_id)
+        return self._answers.pop(seq_id)
 
-    def _fed(self, samples: Samples, state: State) -> Iterator[tuple[Sequence, Frame]]:
-        """Yield the frames of the watched answers in a forward pass."""
+    def _fed(self, samples: Samples, state: State) -> Iterator[tuple[SequenceState, Frame]]:
+        """Yield the frames of the recorded answers in a forward pass."""
         plan = samples.plan
-        running = {sequence.goal.request.arrival: sequence for sequence in state.running}
+        running = {sequence.request_spec.request.seq_id: sequence for sequence in state.running}
         all_rows = sum([len(span.tokens) for span in plan.spans])
         for span, rows in zip(plan.spans, samples.rows, strict=True):
-            answer = self._answers.get(span.arrival)
+            answer = self._answers.get(span.seq_id)
             if answer is None:
                 continue
-            sequence = running.get(span.arrival)
+            sequence = running.get(span.seq_id)
             if sequence is None:
                 sequence = state.finished[span.id]
-                self._close(span.arrival)
+                self._close(span.seq_id)
             fed = _feeding(answer, sequence, span, rows, len(plan.spans), all_rows)
             answer.seq, answer.usage.lost, answer.stored = answer.seq + 1, False, fed.stored
-            frame = _frame(sequence, answer.seq, answer.told, fed)
-            answer.told += len(frame.tokens)
+            frame = _frame(sequence, answer.seq, answer.reported, fed)
+            answer.reported += len(frame.tokens)
             yield sequence, frame
 
 
-def _feeding(answer: _Answer, sequence: Sequence, span: Span, rows: Rows, requests: int, all_rows: int) -> Feeding:
+def _feeding(answer: _Answer, sequence: SequenceState, span: Span, rows: SpanSamples, requests: int, all_rows: int) -> Feeding:
     """Return the part of a span in its forward pass."""
-    stored, usage = sequence.ledger.storage.stored, answer.usage
-    if sequence.ledger.ending is not None:  # its storage is already released
+    stored, usage = sequence.accounting.storage.stored, answer.usage
+    if sequence.accounting.finish_info is not None:  # its storage is already released
         before = 0 if usage.lost else answer.stored
         stored = max(before, span.start + span.query_only + span.final_rows if span.final_rows else 0)
     return Feeding(
-        len(span.tokens), span.start, usage.cached or 0, stored, span.wanted, usage.pages, usage.lost, requests, all_rows,
+        len(span.tokens), span.start, usage.cached or 0, stored, span.sampled, usage.pages, usage.lost, requests, all_rows,
         rows.best_ids, rows.best_probabilities,
     )  # fmt: skip
 
 
-def _frame(sequence: Sequence, seq: int, told: int, fed: Feeding | None) -> Frame:
-    """Return the frame of a sequence whose positions `[0, told)` were already reported."""
-    ledger, prompt = sequence.ledger, len(sequence.goal.request.prompt)
-    stop = max(told, sequence.settled if ledger.ending is None else ledger.ending.end)
+def _frame(sequence: SequenceState, seq: int, reported: int, fed: Feeding | None) -> Frame:
+    """Return the frame of a sequence whose positions `[0, reported)` were already reported."""
+    accounting, prompt = sequence.accounting, len(sequence.request_spec.request.prompt)
+    stop = max(reported, sequence.settled if accounting.finish_info is None else accounting.finish_info.end)
     tokens, chances = (), ()
-    if stop > told:
-        tokens, chances = sequence.tokens(told, stop), sequence.probabilities_of(told, stop)
-    cells, shown = (b"", b"") if ledger.ending is not None else _window(sequence, stop)
-    return Frame(seq, ledger.steps, ledger.nfe, stop - prompt, tokens, chances, cells, shown, fed, ledger.ending)
+    if stop > reported:
+        tokens, chances = sequence.tokens(reported, stop), sequence.probabilities_of(reported, stop)
+    cells, shown = (b"", b"") if accounting.finish_info is not None else _window(sequence, stop)
+    return Frame(
+        seq, accounting.steps, accounting.nfe, stop - prompt, tokens, chances, cells, shown, fed, accounting.finish_info
+    )
 
 
-def _window(sequence: Sequence, stop: int) -> tuple[bytes, bytes]:
+def _window(sequence: SequenceState, stop: int) -> tuple[bytes, bytes]:
     """Return the packed ids and probabilities of the window from `stop` to the answer's limit."""
-    limit = sequence.goal.limit
+    limit = sequence.request_spec.limit
     ids: list[int] = []
     chances: list[float] = []
     for block in sequence.window:
@@ -186,13 +189,13 @@ def _window(sequence: Sequence, stop: int) -> tuple[bytes, bytes]:
         origin = len(ids) - start
         ids += block.tokens[start - block.start : end - block.start]
         chances += block.probabilities[start - block.start : end - block.start]
-        for position in block.undecided:
+        for position in block.masked:
             if start <= position < end:
                 ids[origin + position], chances[origin + position] = -1, 0.0
     return array("i", ids).tobytes(), array("d", chances).tobytes()
 
 
-class Teller:
+class FrameEncoder:
     """A converter of an answer's frames, in order, to JSON with offsets in the answer."""
 
     def __init__(self, index: int, prompt_length: int, pieces: tuple[bytes, ...]) -> None:
@@ -206,14 +209,14 @@ class Teller:
         self._settled.texts(tokens, end=False)
         self._tokens = last.settled
 
-    def told(self, frame: Frame, seconds: float | None = None) -> Json:
+    def encode(self, frame: Frame, seconds: float | None = None) -> Json:
         """Return a frame as JSON. Raises ValueError if it does not follow the previous frame."""
         if (begin := frame.settled - len(frame.tokens)) != self._tokens:
-            raise ValueError(f"frame {frame.seq} tells tokens from offset {begin} on, and {self._tokens} are known")
+            raise ValueError(f"frame {frame.seq} has tokens from offset {begin}, but {self._tokens} tokens are known")
         self._tokens = frame.settled
-        texts = self._settled.texts(frame.tokens, end=frame.ending is not None)
+        texts = self._settled.texts(frame.tokens, end=frame.finish_info is not None)
         tokens = zip(frame.tokens, frame.probabilities, texts, strict=True)
-        found: Json = {
+        encoded: Json = {
             "index": self._index,
             "seq": frame.seq,
             "step": frame.steps,
@@ -225,11 +228,11 @@ class Teller:
             "rivals": {} if frame.fed is None else self._rivals(frame.fed),
             "seconds": seconds,
         }
-        if frame.ending is not None:
-            found |= {"finish_reason": frame.ending.reason, "tokens_per_forward": ratio(frame.settled, frame.nfe)}
-            if frame.ending.error:
-                found["error"] = frame.ending.error
-        return found
+        if frame.finish_info is not None:
+            encoded |= {"finish_reason": frame.finish_info.reason, "tokens_per_forward": ratio(frame.settled, frame.nfe)}
+            if frame.finish_info.error:
+                encoded["error"] = frame.finish_info.error
+        return encoded
 
     def _cells(self, frame: Frame) -> list[list[Any]]:
         cells = frame.cells
@@ -242,7 +245,7 @@ class Teller:
             "start": fed.start - self._prompt,
             "cached": fed.cached,
             "stored": fed.stored,
-            "wanted": [position - self._prompt for position in fed.wanted],
+            "wanted": [position - self._prompt for position in fed.sampled],
             "pages": fed.pages,
             "preempted": fed.lost,
             "batch_requests": fed.requests,
@@ -252,21 +255,21 @@ class Teller:
     def _rivals(self, fed: Feeding) -> Json:
         if not fed.best_ids:
             return {}
-        width, found = len(fed.best_ids) // len(fed.wanted), dict[str, list[list[Any]]]()
-        for place, position in enumerate(fed.wanted):
+        width, rivals = len(fed.best_ids) // len(fed.sampled), dict[str, list[list[Any]]]()
+        for place, position in enumerate(fed.sampled):
             begin = place * width
             ids, chances = fed.best_ids[begin : begin + width], fed.best_probabilities[begin : begin + width]
             texts = [*map(self._text, ids)]
-            found[str(position - self._prompt)] = [list(rival) for rival in zip(ids, chances, texts, strict=True)]
-        return found
+            rivals[str(position - self._prompt)] = [list(rival) for rival in zip(ids, chances, texts, strict=True)]
+        return rivals
 
     def _text(self, token: int) -> str | None:
         return Pieces(self._pieces).texts([token])[0]
 
 
-def first_frame(sequence: Sequence) -> Frame:
+def first_frame(sequence: SequenceState) -> Frame:
     """Return the frame of a sequence before a forward pass, with all of its settled tokens."""
-    return Watch().open(sequence)[0]
+    return FrameRecorder().open(sequence)[0]
 
 
 def ratio(tokens: int, forwards: int) -> float:
@@ -281,28 +284,29 @@ def name_of(value: Options) -> str:
 
 def shown_options(value: Options) -> Json:
     """Return all options of a strategy by name, as JSON; a rule as its name."""
-    found = {name: name_of(option) if isinstance(option, Options) else option for name, option in options_of(value).items()}
-    return {name: list(option) if isinstance(option, tuple) else option for name, option in sorted(found.items())}
+    options = {name: name_of(option) if isinstance(option, Options) else option for name, option in options_of(value).items()}
+    return {name: list(option) if isinstance(option, tuple) else option for name, option in sorted(options.items())}
 
 
 def head_of(
-    sequence: Sequence, spec: Spec, *, request: str, kind: str, model: str, forked_from: Mapping[str, Any] | None = None
+    sequence: SequenceState, spec: Spec, *, request: str, kind: str, model: str, forked_from: Mapping[str, Any] | None = None
 ) -> Json:
     """Return the facts of an answer before its first forward pass, as JSON."""
-    asked, strategy, grid = sequence.goal.request, sequence.goal.strategy, sequence.goal.grid
-    prompt = Pieces(spec.pieces).texts(asked.prompt)
+    request_spec = sequence.request_spec
+    submitted, strategy, grid = request_spec.request, request_spec.strategy, request_spec.grid
+    prompt = Pieces(spec.pieces).texts(submitted.prompt)
     return {
         "request": request,
         "kind": kind,
         "model": model,
         "prompt": "".join(filter(None, prompt)),
-        "prompt_tokens": len(asked.prompt),
+        "prompt_tokens": len(submitted.prompt),
         "strategy": name_of(strategy),
         "options": shown_options(strategy),
-        "seed": asked.seed,
-        "temperature": asked.params.temperature,
-        "max_tokens": sequence.goal.limit - len(asked.prompt),
-        "grid": {"start": grid.origin - len(asked.prompt), "size": grid.size},
+        "seed": submitted.seed,
+        "temperature": submitted.params.temperature,
+        "max_tokens": request_spec.limit - len(submitted.prompt),
+        "grid": {"start": grid.origin - len(submitted.prompt), "size": grid.size},
         "mask": spec.mask_id,
         "eos": list(spec.eos_ids),
         "forked_from": None if forked_from is None else dict(forked_from),
@@ -325,7 +329,7 @@ def folded(frames: Iterable[Frame]) -> tuple[tuple[int, ...], tuple[float, ...],
 def joined(frames: Iterable[Frame]) -> Frame:
     """Return the merged frame, as the first frame of a fork. Raises ValueError for no frames."""
     tokens, chances, last = folded(frames)
-    return last._replace(tokens=tokens, probabilities=chances, fed=None, ending=None)
+    return last._replace(tokens=tokens, probabilities=chances, fed=None, finish_info=None)
 
 
 def recorded(runs: list[Json]) -> Json:
@@ -337,55 +341,55 @@ def recorded(runs: list[Json]) -> Json:
 class _Run:
     """An answer of a trace: its first sequence, origin, frames, and the sequence of each."""
 
-    sequence: Sequence
+    sequence: SequenceState
     forked_from: Json | None
     frames: list[Frame]
-    sequences: list[Sequence]
+    sequences: list[SequenceState]
 
 
 def recording(trace: Trace, model: str = "") -> Json:
-    """Return all requests of a trace, in order of arrival, as a recording. Needs no model."""
-    state, watch = trace.first, Watch()
+    """Return all requests of a trace, by sequence number, as a recording. Needs no model."""
+    state, recorder = trace.first, FrameRecorder()
     spec, runs = state.config.spec, dict[int, _Run]()
 
-    def opened(sequence: Sequence, origin: Sequence | None = None) -> None:
-        frames = watch.open(sequence)
-        runs[sequence.goal.request.arrival] = _Run(sequence, _origin(runs, origin), list(frames), [sequence])
+    def opened(sequence: SequenceState, origin: SequenceState | None = None) -> None:
+        frames = recorder.open(sequence)
+        runs[sequence.request_spec.request.seq_id] = _Run(sequence, _origin(runs, origin), list(frames), [sequence])
 
-    for found, _ in sorted(state.sequences(), key=lambda pair: pair[0].goal.request.arrival):
-        opened(found)
+    for sequence, _ in sorted(state.sequences(), key=lambda pair: pair[0].request_spec.request.seq_id):
+        opened(sequence)
     for number, event in enumerate(trace.events):
         state = applied(state, event, number)
         if isinstance(event, Add | Adopt):
             added = state.find(event.request.id if isinstance(event, Add) else event.id)
-            assert added is not None, "it has just come in"
+            assert added is not None, "it was just added"
             opened(added, None if isinstance(event, Add) else event.sequence)
-        for sequence, frame in watch.take(event, state):
-            run = runs[sequence.goal.request.arrival]
+        for sequence, frame in recorder.record(event, state):
+            run = runs[sequence.request_spec.request.seq_id]
             run.frames.append(frame)
             run.sequences.append(sequence)
-    return recorded([_told(run, spec, model) for run in runs.values()])
+    return recorded([_encoded_run(run, spec, model) for run in runs.values()])
 
 
-def _origin(runs: Mapping[int, _Run], sequence: Sequence | None) -> Json | None:
+def _origin(runs: Mapping[int, _Run], sequence: SequenceState | None) -> Json | None:
     """Return the origin of an adopted sequence, or None if it is not in the trace."""
     if sequence is None:
         return None
-    for arrival, run in runs.items():
+    for seq_id, run in runs.items():
         seq = sequence.nfe - run.frames[0].seq
         if 0 <= seq < len(run.sequences) and run.sequences[seq] == sequence:
-            return {"request": str(arrival), "index": 0, "seq": sequence.nfe}
+            return {"request": str(seq_id), "index": 0, "seq": sequence.nfe}
     return None
 
 
-def _told(run: _Run, spec: Spec, model: str) -> Json:
+def _encoded_run(run: _Run, spec: Spec, model: str) -> Json:
     """Return a run of a recording."""
-    request = run.sequence.goal.request
-    # Requests of a trace may reuse an id, so the arrival number identifies them.
-    head = head_of(run.sequence, spec, request=str(request.arrival), kind="trace", model=model, forked_from=run.forked_from)
-    teller = Teller(0, len(request.prompt), spec.pieces)
-    frames = [teller.told(frame) for frame in run.frames]
+    request = run.sequence.request_spec.request
+    # Requests of a trace may reuse an id, so the sequence number identifies them.
+    head = head_of(run.sequence, spec, request=str(request.seq_id), kind="trace", model=model, forked_from=run.forked_from)
+    encoder = FrameEncoder(0, len(request.prompt), spec.pieces)
+    frames = [encoder.encode(frame) for frame in run.frames]
     frames[0]["head"] = head
     tokens, _, last = folded(run.frames)
     text = cut("".join(filter(None, Pieces(spec.pieces).texts(tokens))), request.params.stop)
-    return {"index": 0, "head": head, "frames": frames, "text": text, "ended": last.ending is not None}
+    return {"index": 0, "head": head, "frames": frames, "text": text, "ended": last.finish_info is not None}

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from html import escape
 
 from ..core.plan import Plan
-from ..core.sequence import Sequence
+from ..core.sequence import SequenceState
 from ..core.spec import Spec
 from ..core.state import State
 from ..core.trace import Trace
@@ -14,8 +14,8 @@ from .cells import (
     PHASES,
     SPAN_COLUMNS,
     USES,
-    Cell,
     PageCell,
+    PictureCell,
     cells,
     event_rows,
     page_cells,
@@ -64,22 +64,23 @@ def note(text: str) -> str:
     return f'<div style="color:#666">{escape(text)}</div>'
 
 
-def cell_html(cell: Cell, spec: Spec) -> str:
+def cell_html(cell: PictureCell, spec: Spec) -> str:
     """Return a position: the background shows its phase, the underline its probability (red: 0)."""
     line = "transparent" if cell.token is None or cell.phase == "draft" else f"hsl({round(120 * cell.probability)},75%,45%)"
     style = f"{filled(cell.phase)};border-bottom:3px solid {line};padding:0 1px;margin-right:1px;white-space:pre-wrap"
-    undecided = "undecided" if cell.token is None else f"undecided, fed as token {cell.token}"
-    token = (
-        undecided if cell.phase in ("draft", "masked", "void") else f"token {cell.token}, probability {cell.probability:.3f}"
-    )
-    return _span(style, f"position {cell.position}, {cell.phase}, {token}", piece(spec, cell.token))
+    title = f"position {cell.position}, {cell.phase}"
+    if cell.phase not in ("draft", "masked", "void"):
+        title += f", token {cell.token}, probability {cell.probability:.3f}"
+    elif cell.token is not None:
+        title += f", fed as token {cell.token}"
+    return _span(style, title, piece(spec, cell.token))
 
 
-def sequence_html(sequence: Sequence, state: State) -> str:
+def sequence_html(sequence: SequenceState, state: State) -> str:
     """Return a request: its counts, and its positions coloured by phase and confidence."""
     shown = cells(sequence, state.config.spec)
     left_out = max(0, len(shown) - MOST_CELLS)
-    counts = f"{counted(sequence.steps, 'step')}, {counted(sequence.nfe, 'forward')}"
+    counts = f"{counted(sequence.steps, 'step')}, {counted(sequence.nfe, 'forward pass')}"
     head = (
         f"request {sequence.request.id}, {status(sequence, state)}: final {sequence.final}, stored {sequence.stored}, {counts}"
     )
@@ -93,8 +94,8 @@ def page_map_html(state: State) -> str:
     """Return the pages as boxes coloured by use. Pages never allocated are only counted."""
     shown = page_cells(state)
     boxes = "".join(_page_box(cell) for cell in shown[:MOST_PAGES])
-    behind = len(shown[MOST_PAGES:])
-    rest = f" and {behind} more" if behind else ""
+    left_out = len(shown[MOST_PAGES:])
+    rest = f" and {left_out} more" if left_out else ""
     config = state.config
     head = f"{config.num_pages} pages of {config.page_size} positions, {config.num_pages - len(shown)} never used"
     return f"{note(head)}<div>{boxes}{rest}</div>"
@@ -112,11 +113,11 @@ def _legend(names: Iterable[str]) -> str:
 
 def state_html(state: State) -> str:
     """Return a state: every request with its tokens, and the page map."""
-    everyone = sequences(state)
+    requests = sequences(state)
     counts = f"{len(state.running)} running, {len(state.waiting)} waiting, {len(state.finished)} finished"
-    left_out = max(0, len(everyone) - MOST_SEQUENCES)
+    left_out = max(0, len(requests) - MOST_SEQUENCES)
     more = note(f"{left_out} earlier requests are not shown") if left_out else ""
-    shown = "".join(sequence_html(sequence, state) for sequence in everyone[left_out:])
+    shown = "".join(sequence_html(sequence, state) for sequence in requests[left_out:])
     head = f"<b>state at step {state.step}</b>: {counts}, {escape(repr(state.strategy))}"
     return (
         f'<div style="{BOX}"><div>{head}</div>{more}{shown}{page_map_html(state)}<div>{_legend((*PHASES, *USES))}</div></div>'
@@ -125,19 +126,19 @@ def state_html(state: State) -> str:
 
 def plan_html(plan: Plan) -> str:
     """Return a plan: the fed and sampled positions of each span, and the changes of pages."""
-    pages = {grant.arrival: grant.pages for grant in plan.grants}
-    rows = [(*span_row(span), ", ".join(map(str, pages.get(span.arrival, ()))) or "none") for span in plan.spans]
+    pages = {grant.seq_id: grant.pages for grant in plan.grants}
+    rows = [(*span_row(span), ", ".join(map(str, pages.get(span.seq_id, ()))) or "none") for span in plan.spans]
     table = _table((*SPAN_COLUMNS, "new pages"), rows)
-    shared = {admission.arrival: len(admission.shared) for admission in plan.admissions}
+    shared = {admission.seq_id: len(admission.shared) for admission in plan.admissions}
     changes = (
         ("released", plan.releases),
         ("preempted", plan.preemptions),
-        ("admitted", tuple(f"{arrival} with {count} shared pages" for arrival, count in shared.items())),
+        ("admitted", tuple(f"{seq_id} with {count} shared pages" for seq_id, count in shared.items())),
     )
-    said = "; ".join(f"{name}: {', '.join(map(str, values))}" for name, values in changes if values)
+    text = "; ".join(f"{name}: {', '.join(map(str, values))}" for name, values in changes if values)
     fed = sum(len(span.tokens) for span in plan.spans)
     head = f"<b>plan of step {plan.step}</b>: {fed} rows of {len(plan.spans)} requests"
-    return f'<div style="{BOX}"><div>{head}</div>{table}{note(said) if said else ""}</div>'
+    return f'<div style="{BOX}"><div>{head}</div>{table}{note(text) if text else ""}</div>'
 
 
 def _few(requests: tuple[int, ...]) -> str:
@@ -149,6 +150,6 @@ def trace_html(trace: Trace) -> str:
     rows = list(event_rows(trace))
     left_out = max(0, len(rows) - MOST_EVENTS)
     more = note(f"{left_out} earlier events are not shown") if left_out else ""
-    head = f"<b>trace</b> of {len(rows)} events, {sum(row.kind == 'step' for row in rows)} of them forwards"
+    head = f"<b>trace</b> of {len(rows)} events, {sum(row.kind == 'step' for row in rows)} of them forward passes"
     table = _table(EVENT_COLUMNS, ((*row[:3], _few(row.requests), *row[4:]) for row in rows[left_out:]))
     return f'<div style="{BOX}"><div>{head}</div>{more}{table}</div>'

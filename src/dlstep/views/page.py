@@ -60,8 +60,8 @@ def report_page(template: str, *, entry: str = "", data: object = None, steps: b
     style, scripts = source("report.css"), [f"\n{bundle(entry)}"] if entry else []
     live = _live() if steps else ()
     head = "\n".join(head_of((*scripts, *live[:1]), f"\n{style}", *live[1:]))
-    told = f'<script type="application/json" id="data">{data_text(data)}</script>\n' if entry else ""
-    return _templates().get_template(template).render(values, head=head, scripts=told + "".join(map(_module, scripts)))
+    data_element = f'<script type="application/json" id="data">{data_text(data)}</script>\n' if entry else ""
+    return _templates().get_template(template).render(values, head=head, scripts=data_element + "".join(map(_module, scripts)))
 
 
 @cache
@@ -117,13 +117,13 @@ def bundle(entry: str = ENTRY) -> str:
     return "".join(_wrapped(name) for name in _in_order(entry, []))
 
 
-def _in_order(name: str, found: list[str]) -> Iterator[str]:
+def _in_order(name: str, seen: list[str]) -> Iterator[str]:
     """Yield the names of a module and its transitive imports, dependencies first."""
-    if name in found:
+    if name in seen:
         return
-    found.append(name)
-    for _, _, needed in IMPORT.findall(source(name)):
-        yield from _in_order(needed, found)
+    seen.append(name)
+    for _, _, imported in IMPORT.findall(source(name)):
+        yield from _in_order(imported, seen)
     yield name
 
 
@@ -135,13 +135,13 @@ def source(name: str) -> str:
 def _wrapped(name: str) -> str:
     text = source(name)
     exports = EXPORT.findall(text)
-    body = EXPORT.sub("", IMPORT.sub(lambda found: f"const {_given(found)} = {_variable(found[3])};\n", text))
+    body = EXPORT.sub("", IMPORT.sub(lambda match: f"const {_names(match)} = {_variable(match[3])};\n", text))
     return f"const {_variable(name)} = (() => {{\n{body}return {{ {', '.join(exports)} }};\n}})();\n"
 
 
-def _given(found: re.Match[str]) -> str:
+def _names(match: re.Match[str]) -> str:
     """Return the left side of the assignment that replaces an import."""
-    return found[2] or f"{{{found[1].replace(' as ', ': ')}}}"
+    return match[2] or f"{{{match[1].replace(' as ', ': ')}}}"
 
 
 def _variable(name: str) -> str:

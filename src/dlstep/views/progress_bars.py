@@ -76,13 +76,13 @@ def counting_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, str], 
         task = bar.add_task("answers", total=total, rate="")
         first: list[int] = []
 
-        def show(done: int, said: str) -> None:
+        def show(done: int, status: str) -> None:
             if bar.disable:
                 return
             first[:] = first or [done - 1]  # answers of an earlier run do not count
-            took = bar.tasks[0].elapsed or 0.0
-            rate = f"{(done - first[0]) / took:.1f} a second" if took else ""
-            bar.update(task, completed=done, rate=", ".join(filter(None, (said, rate))))
+            seconds = bar.tasks[0].elapsed or 0.0
+            rate = f"{(done - first[0]) / seconds:.1f} a second" if seconds else ""
+            bar.update(task, completed=done, rate=", ".join(filter(None, (status, rate))))
 
         yield show
 
@@ -101,9 +101,9 @@ class TuningBar:
     def answered(self, done: int, score: float) -> None:
         """Set the number of scored answers of the whole search. `score` is not shown."""
         self._done = done
-        took = self._bar.tasks[0].elapsed or 0.0
+        seconds = self._bar.tasks[0].elapsed or 0.0
         new = done - self._before
-        rate = f"{new / took:.0f} a second" if took else ""
+        rate = f"{new / seconds:.0f} a second" if seconds else ""
         self._bar.update(self._task, completed=new, rate=rate)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from html import escape
 
-from ..core.sequence import Sequence
+from ..core.sequence import SequenceState
 from ..core.spec import Spec
 from ..core.trace import Trace
 from ..text.words import piece
@@ -28,13 +28,13 @@ def filling_svg(pictures: Iterable[tuple[str, Trace]]) -> str:
     of the token, a cross the remasking. Lines separate blocks. Readable on light and dark pages.
     """
     top, parts, width = 0.0, list[str](), 0.0
-    marks = {"decided": "decided", "stands": "stands"}
+    marks = {"decided": "unmasked", "stands": "keeps its token"}
     for title, trace in pictures:
         panel, panel_width, height, crossed = _panel(title, trace, top)
         parts += panel
         width, top = max(width, panel_width), top + height
         if crossed:
-            marks["back"] = "taken back"
+            marks["back"] = "remasked"
     parts += _legend(marks, top)
     top += 24
     head = f'<svg xmlns="http://www.w3.org/2000/svg" class="filling" viewBox="0 0 {width:.0f} {top:.0f}" width="{width:.0f}"'
@@ -44,18 +44,18 @@ def filling_svg(pictures: Iterable[tuple[str, Trace]]) -> str:
 
 def _panel(title: str, trace: Trace, top: float) -> tuple[list[str], float, float, bool]:
     """Return a panel's SVG lines, width and height, and whether anything was remasked."""
-    sequence = next(found for state in reversed(list(trace.states())) if (found := state.find(0)) is not None)
-    found, spec = stays(trace), trace.first.config.spec
-    count, forwards = 1 + max(stay.offset for stay in found), sequence.steps
+    sequence = next(last for state in reversed(list(trace.states())) if (last := state.find(0)) is not None)
+    lifetimes, spec = stays(trace), trace.first.config.spec
+    count, forwards = 1 + max(stay.offset for stay in lifetimes), sequence.steps
     first = top + TOP
     bottom = first + forwards * ROW
-    texts = [_text(spec, token) for token in _last_tokens(found, count)]
+    texts = [_text(spec, token) for token in _last_tokens(lifetimes, count)]
     lines = [f'<text x="8" y="{top + 20:g}">{escape(title)}</text>', *_row_numbers(forwards, first)]
-    bars = [_box(stay.offset, max(stay.since, 1), (stay.until or forwards + 1) - 1, first) for stay in found]
+    bars = [_box(stay.offset, max(stay.since, 1), (stay.until or forwards + 1) - 1, first) for stay in lifetimes]
     lines.append(_path("stands", bars))
-    lines.append(_path("decided", [_box(stay.offset, stay.since, stay.since, first) for stay in found if stay.since]))
+    lines.append(_path("decided", [_box(stay.offset, stay.since, stay.since, first) for stay in lifetimes if stay.since]))
     # No cross for replaced tokens: it would cover the cell of the new token.
-    back = [_cross(stay.offset, stay.until, first) for stay in found if stay.until and not stay.replaced]
+    back = [_cross(stay.offset, stay.until, first) for stay in lifetimes if stay.until and not stay.replaced]
     if back:
         lines.append(_path("back", back))
     lines.append(
@@ -70,7 +70,7 @@ def _panel(title: str, trace: Trace, top: float) -> tuple[list[str], float, floa
 def _row_numbers(forwards: int, top: float) -> list[str]:
     """Return the forward pass numbers; every fifth if there are many."""
     numbers = range(1, forwards + 1) if forwards < 40 else range(5, forwards + 1, 5)
-    head = f'<text class="small" x="8" y="{top - 6:g}">forward, from 1</text>'
+    head = f'<text class="small" x="8" y="{top - 6:g}">forward pass</text>'
     return [head, *(f'<text class="small" x="8" y="{top + row * ROW - 3:g}">{row:2}</text>' for row in numbers)]
 
 
@@ -82,10 +82,10 @@ def _column_texts(texts: Iterable[str], bottom: float) -> list[str]:
     ]
 
 
-def _last_tokens(found: Iterable[Stay], count: int) -> list[int | None]:
+def _last_tokens(lifetimes: Iterable[Stay], count: int) -> list[int | None]:
     """Return the last token at each offset."""
     tokens: list[int | None] = [None] * count
-    for stay in found:  # in order of time
+    for stay in lifetimes:  # in order of time
         tokens[stay.offset] = stay.token
     return tokens
 
@@ -95,7 +95,7 @@ def _text(spec: Spec, token: int | None) -> str:
     return "end" if token in spec.eos_ids else piece(spec, token).replace(" ", "\N{OPEN BOX}")
 
 
-def _edges(sequence: Sequence, count: int) -> list[int]:
+def _edges(sequence: SequenceState, count: int) -> list[int]:
     """Return the block starts among the first `count` offsets of the answer."""
     edges = [block.start - len(sequence.request.prompt) for block in (*sequence.past, *sequence.window)]
     return [edge for edge in edges if 0 <= edge < count]

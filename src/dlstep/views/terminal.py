@@ -1,6 +1,6 @@
 """Rich renderables of the core's values for terminals."""
 
-from collections.abc import Iterable, Mapping, Sequence as Items
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -8,7 +8,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ..core import Plan, Sequence, State, Trace
+from ..core import Plan, SequenceState, State, Trace
 from ..text.words import counted, piece, printable
 from .cells import EVENT_COLUMNS, SPAN_COLUMNS, Phase, Use, cells, event_rows, page_cells, sequences, span_row, status
 
@@ -26,7 +26,7 @@ Shown = list[tuple[str | None, Phase, float]]  # text (None: a mask), phase and 
 SURE = 0.9  # tokens with a lower probability are underlined
 
 
-def answer_text(sequence: Sequence, state: State, *, prompt: bool = True) -> Text:
+def answer_text(sequence: SequenceState, state: State, *, prompt: bool = True) -> Text:
     """Return a request's positions as text: coloured by phase, underlined if below `SURE`."""
     spec = state.config.spec
     return phase_text(
@@ -41,26 +41,28 @@ def phase_text(shown: Iterable[tuple[str | None, Phase, float]]) -> Text:
     text = Text()
     for piece_, phase, probability in shown:
         unsure = phase not in ("draft", "masked") and probability < SURE
-        told = "\N{LIGHT SHADE}" if piece_ is None else printable(piece_)
-        text.append(told, f"{PHASE_STYLES[phase]}{' underline' if unsure else ''}")
+        shown_piece = "\N{LIGHT SHADE}" if piece_ is None else printable(piece_)
+        text.append(shown_piece, f"{PHASE_STYLES[phase]}{' underline' if unsure else ''}")
     return text
 
 
-def frames_view(head: Mapping[str, Any], frames: Items[Mapping[str, Any]]) -> RenderableType:
+def frames_view(head: Mapping[str, Any], frames: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Return an answer's frames as a panel titled with its counts. Does not validate the JSON."""
     ends, last = set(head["eos"]), frames[-1]
 
-    def told(token: int, text: str) -> str:
+    def token_text(token: int, text: str) -> str:
         return "\N{END OF PROOF}" if token in ends else text or f"#{token} "
 
-    settled: Shown = [(told(token, text), "final", chance) for frame in frames for _, token, chance, text in frame["tokens"]]
+    settled: Shown = [
+        (token_text(token, text), "final", chance) for frame in frames for _, token, chance, text in frame["tokens"]
+    ]
     window: Shown = [
-        (None, "masked", 0.0) if token is None else (told(token, text), "open", chance)
+        (None, "masked", 0.0) if token is None else (token_text(token, text), "open", chance)
         for _, token, chance, text in last["cells"]
     ]
     shown: Shown = [(str(head["prompt"]), "prompt", 1.0), *settled, *window]
     status = f"finished: {last['finish_reason']}" if "finish_reason" in last else "running"
-    forwards = counted(int(last["nfe"]), "forward")
+    forwards = counted(int(last["nfe"]), "forward pass")
     counts = printable(f"request {head['request']}, {status}, {forwards}, {int(last['settled'])} settled")
     return Panel(phase_text(shown), title=Text(counts), title_align="left")
 
@@ -74,9 +76,9 @@ def legend(phases: Iterable[Phase]) -> Text:
     return text.append(f"probability below {SURE}", "underline")
 
 
-def sequence_view(sequence: Sequence, state: State) -> RenderableType:
+def sequence_view(sequence: SequenceState, state: State) -> RenderableType:
     """Return a request as a panel titled with its counts."""
-    counts = f"request {sequence.request.id}, {status(sequence, state)}, {counted(sequence.nfe, 'forward')}"
+    counts = f"request {sequence.request.id}, {status(sequence, state)}, {counted(sequence.nfe, 'forward pass')}"
     return Panel(answer_text(sequence, state), title=counts, title_align="left")
 
 
@@ -99,7 +101,7 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str =
     """Return a table of any values, shown as `str`."""
     made = Table(*columns, title=title or None, title_justify="left")
     for row in rows:
-        made.add_row(*[Text(printable(str(each))) for each in row])
+        made.add_row(*[Text(printable(str(value))) for value in row])
     return made
 
 
@@ -121,7 +123,7 @@ def fill_order(trace: Trace, request_id: int = 0) -> tuple[int, ...]:
     """
     seen = [sequence for state in trace.states() if (sequence := state.find(request_id)) is not None]
     if not seen:
-        raise KeyError(f"the trace holds no request {request_id}")
+        raise KeyError(f"the trace contains no request {request_id}")
     answer, start = seen[-1].answer, len(seen[-1].request.prompt)
     order = [1] * len(answer)
     for sequence in seen:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from ..core import Abort, Add, Adopt, Event, Fail, Plan, Prune, Rebuild, Samples, Sequence, State, Trace
+from ..core import Abort, Add, Adopt, Event, Fail, Plan, Prune, Rebuild, Samples, SequenceState, State, Trace
 from ..text.words import clipped, clipped_front, counted, fitting, listed, more, piece, printable, runs_text
 from .cells import kind_of
 
@@ -28,31 +28,31 @@ def _state_text(state: State) -> str:
     counts = f"{len(state.running)} running, {len(state.waiting)} waiting, {len(state.finished)} finished"
     pages = f"{len(state.cache.owners)} of {state.config.num_pages} pages held"
     lines = [f"State at step {state.step}: {counts}, {pages}"]
-    everyone = sorted(state.sequences(), key=lambda item: item[0].request.arrival)
-    for sequence, waits in everyone[-MOST_REQUESTS:]:
+    requests = sorted(state.sequences(), key=lambda item: item[0].request.seq_id)
+    for sequence, waits in requests[-MOST_REQUESTS:]:
         lines += _request_lines(state, sequence, waits)
-    return "\n".join(lines + more(len(everyone) - MOST_REQUESTS, "request"))
+    return "\n".join(lines + more(len(requests) - MOST_REQUESTS, "request"))
 
 
-def status(sequence: Sequence, waits: bool) -> str:
+def status(sequence: SequenceState, waits: bool) -> str:
     """Return `ended by` and the reason, `waiting` or `running`."""
     return f"ended by {sequence.finish}" if sequence.finish else ("waiting" if waits else "running")
 
 
-def _request_lines(state: State, sequence: Sequence, waits: bool) -> Iterator[str]:
-    """Yield two lines: counts, and the answer with a dot for each undecided position."""
+def _request_lines(state: State, sequence: SequenceState, waits: bool) -> Iterator[str]:
+    """Yield two lines: counts, and the answer with a dot for each masked position."""
     head = f"  request {sequence.id}, {status(sequence, waits)}"
-    forwards = counted(sequence.nfe, "forward")
+    forwards = counted(sequence.nfe, "forward pass")
     if sequence.error:
         yield clipped(f"{head}: {printable(sequence.error)}")
         return
-    known, start = sequence.decided_tokens, len(sequence.request.prompt)
+    known, start = sequence.unmasked_tokens, len(sequence.request.prompt)
     if sequence.finish:
         end = start + len(sequence.answer)
         yield f"{head} after {forwards}: {counted(end - start, 'token')}"
     else:
         end = min(max([start, *(block.end for block in sequence.window)]), sequence.limit)
-        yield f"{head}, {forwards}: {len(known)} decided, {end - start - len(known)} not"
+        yield f"{head}, {forwards}: {len(known)} unmasked, {end - start - len(known)} masked"
     if end > start:
         text = "".join([piece(state.config.spec, known.get(position)) for position in range(start, end)])
         yield f"    {clipped_front(text, WIDEST_ANSWER)}"
@@ -65,7 +65,7 @@ def _plan_text(plan: Plan) -> str:
     changes = {"new page": pages, "admission": len(plan.admissions), "preemption": len(plan.preemptions)}
     lines = [", ".join([head, *(counted(number, noun) for noun, number in changes.items() if number)])]
     for span in plan.spans[:MOST_REQUESTS]:
-        sampled = f"samples {len(span.wanted)}: {runs_text(span.wanted)}" if span.wanted else "samples none"
+        sampled = f"samples {len(span.sampled)}: {runs_text(span.sampled)}" if span.sampled else "samples none"
         lines.append(clipped(f"  request {span.id}: feeds {span.start} to {span.stop - 1}, {sampled}"))
     return "\n".join(lines + more(len(plan.spans) - MOST_REQUESTS, "request"))
 
@@ -75,8 +75,8 @@ def _samples_text(samples: Samples) -> str:
     counts = f"{counted(sampled, 'token')} of {counted(len(samples.rows), 'request')}"
     lines = [f"Samples of step {samples.plan.step}: {counts}, as position: token (probability)"]
     for span, rows in list(zip(samples.plan.spans, samples.rows, strict=True))[:MOST_REQUESTS]:
-        found = zip(span.wanted, rows.tokens, rows.probabilities, strict=True)
-        shown = [f"{position}: {token} ({probability:.2f})" for position, token, probability in found]
+        sampled_tokens = zip(span.sampled, rows.tokens, rows.probabilities, strict=True)
+        shown = [f"{position}: {token} ({probability:.2f})" for position, token, probability in sampled_tokens]
         lines.append(fitting(shown, f"  request {span.id}  ") if shown else f"  request {span.id}  none")
     return "\n".join(lines + more(len(samples.rows) - MOST_REQUESTS, "request"))
 
@@ -101,9 +101,9 @@ def event_text(event: Event | None = None) -> str:
         case Fail():
             return f"fail request {event.id}: {printable(event.error)}"
         case Rebuild():
-            return "rebuild: the device is forgotten"
+            return "rebuild: the KV cache was lost"
         case Prune():
-            return "prune: finished requests are forgotten"
+            return "prune: finished requests were removed"
         case Samples():
             ids = [span.id for span in event.plan.spans]
             return f"step {event.plan.step} of request{'s' if len(ids) > 1 else ''} {listed(ids) or 'none'}"

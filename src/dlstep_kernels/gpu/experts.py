@@ -255,13 +255,13 @@ def _lay(chosen: Int64[Tensor, "n k"], experts: int, names: tuple[str, ...]) -> 
 
 
 def _read_as(
-    weight: Float[Tensor, "experts height depth"], taken: Parameters
+    weight: Float[Tensor, "experts height depth"], launch: Parameters
 ) -> tuple[Tensor | TensorDescriptor, dict[str, int | bool]]:
     """Return all experts' weights as a matrix or descriptor, and kernel options to read it."""
     matrix, depth = weight.flatten(0, 1), weight.shape[2]
-    bulk = bool(taken["bulk"]) and matrix.data_ptr() % ALIGNMENT == depth * matrix.itemsize % ALIGNMENT == 0
-    how = {"COLUMNS": taken["columns"], "DEPTH": taken["depth"], "EVEN": depth % taken["depth"] == 0, "BULK": bulk}
-    return TensorDescriptor.from_tensor(matrix, [taken["columns"], taken["depth"]]) if bulk else matrix, how
+    bulk = bool(launch["bulk"]) and matrix.data_ptr() % ALIGNMENT == depth * matrix.itemsize % ALIGNMENT == 0
+    how = {"COLUMNS": launch["columns"], "DEPTH": launch["depth"], "EVEN": depth % launch["depth"] == 0, "BULK": bulk}
+    return TensorDescriptor.from_tensor(matrix, [launch["columns"], launch["depth"]]) if bulk else matrix, how
 
 
 def _gate(
@@ -269,13 +269,13 @@ def _gate(
     names: tuple[str, ...], activation: Activation,
 ) -> Float[Tensor, "pairs inner"]:  # fmt: skip
     """Return activation(gate) * up of each pair; rows of invalid choices are undefined."""
-    taken = parameters("multiply_gated", *names)
-    matrix, how = _read_as(gate_up, taken)
+    launch = parameters("multiply_gated", *names)
+    matrix, how = _read_as(gate_up, launch)
     (experts, height, depth), limit = gate_up.shape, laid.tiles.shape[1]
     inner = hidden.new_empty((len(laid.order), height // 2))
-    _multiply_gated[(limit * divided_up(height // 2, taken["columns"]),)](
+    _multiply_gated[(limit * divided_up(height // 2, launch["columns"]),)](
         hidden, matrix, inner, laid.order, laid.tiles, hidden.stride(0), count, limit, experts * height, depth, height // 2,
-        ROWS=laid.height, TANH=activation == "gelu_tanh", **how, **compiled_with(taken),
+        ROWS=laid.height, TANH=activation == "gelu_tanh", **how, **compiled_with(launch),
     )  # fmt: skip
     return inner
 
@@ -285,13 +285,13 @@ def _lower(
     names: tuple[str, ...],
 ) -> Float[Tensor, "pairs hidden"]:  # fmt: skip
     """Return what each pair adds to its row; rows of invalid choices are undefined."""
-    taken = parameters("multiply_down", *names)
-    matrix, how = _read_as(down, taken)
+    launch = parameters("multiply_down", *names)
+    matrix, how = _read_as(down, launch)
     (experts, width, depth), limit = down.shape, laid.tiles.shape[1]
     parts = inner.new_empty((len(inner), width))
-    _multiply_down[(limit * divided_up(width, taken["columns"]),)](
+    _multiply_down[(limit * divided_up(width, launch["columns"]),)](
         inner, matrix, shares, parts, laid.order, laid.tiles, limit, experts * width, depth, width,
-        ROWS=laid.height, **how, **compiled_with(taken),
+        ROWS=laid.height, **how, **compiled_with(launch),
     )  # fmt: skip
     return parts
 
@@ -300,11 +300,11 @@ def _add(
     parts: Float[Tensor, "pairs hidden"], chosen: Int64[Tensor, "n k"], experts: int, names: tuple[str, ...]
 ) -> Float[Tensor, "n hidden"]:
     """Return the sum of the parts of each row's pairs."""
-    taken = parameters("add_choices", *names)
+    launch = parameters("add_choices", *names)
     (rows, count), width = chosen.shape, parts.shape[1]
     answer = parts.new_empty((rows, width))
-    _add_choices[(rows, divided_up(width, taken["block"]))](
-        parts, chosen, answer, experts, width, COUNT=count, BLOCK=taken["block"], **compiled_with(taken)
+    _add_choices[(rows, divided_up(width, launch["block"]))](
+        parts, chosen, answer, experts, width, COUNT=count, BLOCK=launch["block"], **compiled_with(launch)
     )
     return answer
 

@@ -222,7 +222,7 @@ def _read_named(
     hidden, weight, bias, softcap, hidden_stride, weight_stride, filled, width, depth, named, logits,
     DEPTH: tl.constexpr, CAPPED: tl.constexpr,
 ):  # fmt: skip
-    """Compute the logit of one named id of a row; undefined for an id that is not there."""
+    """Compute the logit of one scored id of a row; undefined for an id that is not there."""
     row = tl.program_id(0).to(tl.int64)
     if filled is not None:  # noqa: SIM102
         if row >= tl.load(filled):
@@ -243,29 +243,29 @@ def _read_named(
     tl.store(logits + at, x)
 
 
-def _named_logits(
+def _scored_logits(
     hidden: Tensor,
     weight: Tensor,
-    named: Int64[Tensor, "n k"],
+    ids: Int64[Tensor, "n k"],
     bias: Tensor | None,
     softcap: float | None,
     filled: Tensor | None,
 ) -> Float32[Tensor, "n k"]:
-    """Return the logits of named ids, before penalties."""
-    logits = torch.empty(named.shape, dtype=torch.float32, device=hidden.device)
+    """Return the logits of scored ids, before penalties."""
+    logits = torch.empty(ids.shape, dtype=torch.float32, device=hidden.device)
     chosen = parameters("read_named", architecture(hidden.device))
-    if named.numel():
-        _read_named[tuple(named.shape)](
+    if ids.numel():
+        _read_named[tuple(ids.shape)](
             hidden, weight, bias, 0.0 if softcap is None else softcap, hidden.stride(0), weight.stride(0), filled,
-            weight.shape[0], hidden.shape[1], named, logits,
+            weight.shape[0], hidden.shape[1], ids, logits,
             DEPTH=min(chosen["depth"], power_of_two(hidden.shape[1])), CAPPED=softcap is not None, **compiled_with(chosen),
         )  # fmt: skip
     return logits
 
 
-def _of_owners(logits: Float32[Tensor, "n k"], named: Int64[Tensor, "n k"], share: Share) -> Float32[Tensor, "n k"]:
-    """Return, for each named id, the logit from the rank whose share contains the id."""
-    owners = (named // share.cut.most).clamp(0, (share.cut.total - 1) // share.cut.most)
+def _of_owners(logits: Float32[Tensor, "n k"], ids: Int64[Tensor, "n k"], share: Share) -> Float32[Tensor, "n k"]:
+    """Return, for each scored id, the logit from the rank whose share contains the id."""
+    owners = (ids // share.cut.most).clamp(0, (share.cut.total - 1) // share.cut.most)
     return torch.stack(share.exchange(logits)).gather(0, owners[None])[0]
 
 
@@ -340,10 +340,10 @@ def head_and_sample(
     if share is not None:
         parts = side_by_side(parts, share.exchange)
     drawn = answer(parts, settings, sampler, vocab_size=vocab_size, plain=plain, filled=filled)
-    if settings.named is None:
+    if settings.scored_ids is None:
         return drawn
-    logits = _named_logits(hidden, weight, (settings.named - cut.first).contiguous(), bias, softcap, filled)
+    logits = _scored_logits(hidden, weight, (settings.scored_ids - cut.first).contiguous(), bias, softcap, filled)
     if share is not None:
-        logits = _of_owners(logits, settings.named, share)
+        logits = _of_owners(logits, settings.scored_ids, share)
     allowed = {"vocab_size": min(vocab_size, cut.total), "mask_id": mask_id}
     return with_named(drawn, parts, settings, logits, **allowed, plain=plain, whole=False, filled=filled)

@@ -1,4 +1,4 @@
-"""Probabilities of named ids: each program computes one id of a row from the row's parts.
+"""Probabilities of scored ids: each program computes one id of a row from the row's parts.
 
 Its logit is read or recomputed (with other rounding). The sampled id keeps its probability.
 """
@@ -76,23 +76,23 @@ def with_named(
     whole: bool,
     filled: Int64[Tensor, "1"] | None = None,
 ) -> Drawn:
-    """Return `drawn` with the probabilities of the ids that the settings name.
+    """Return `drawn` with the probabilities of the settings' `scored_ids`.
 
-    `logits` are those of all ids if `whole`, else of the named ids. Others as in `answer`.
+    `logits` are those of all ids if `whole`, else of the scored ids. Others as in `answer`.
     """
-    named, penalty = settings.named, settings.penalty
-    assert named is not None, "ids must be named"
+    ids, penalty = settings.scored_ids, settings.penalty
+    assert ids is not None, "there must be ids to score"
     _, rows, splits = parts.numbers.shape
     device = logits.device
-    probabilities = torch.empty(named.shape, dtype=torch.float32, device=device)
+    probabilities = torch.empty(ids.shape, dtype=torch.float32, device=device)
     chosen = parameters("measure_named", architecture(device))
-    if named.numel():
-        _measure_named[tuple(named.shape)](
+    if ids.numel():
+        _measure_named[tuple(ids.shape)](
             logits, logits.stride(0), parts.numbers, rows * splits, splits, filled, vocab_size,
             -1 if mask_id is None else mask_id, settings.temperatures,
             *((None, None) if penalty is None else (penalty.ids, penalty.amounts)),
-            drawn.tokens, drawn.probabilities, named.contiguous(), probabilities,
+            drawn.tokens, drawn.probabilities, ids.contiguous(), probabilities,
             CHUNK=min(chosen["chunk"], power_of_two(splits)), PLAIN=plain, RACED=settings.temperatures is not None,
             WHOLE=whole, **compiled_with(chosen),
         )  # fmt: skip
-    return replace(drawn, named_probabilities=probabilities)
+    return replace(drawn, scored_probabilities=probabilities)

@@ -209,8 +209,8 @@ def answer(
     _, rows, splits = parts.numbers.shape
     device, best = parts.numbers.device, sampler.best
 
-    def numbers(wanted: bool = True) -> Float32[Tensor, " n"] | None:
-        return torch.empty(rows, dtype=torch.float32, device=device) if wanted else None
+    def numbers(requested: bool = True) -> Float32[Tensor, " n"] | None:
+        return torch.empty(rows, dtype=torch.float32, device=device) if requested else None
 
     statistics, noise = sampler.statistics, settings.noise
     drawn = Drawn(

@@ -183,13 +183,13 @@ def choose_experts(
     chosen = torch.empty((rows, count), dtype=torch.int64, device=hidden.device)
     weights = torch.empty((rows, count), dtype=torch.float32, device=hidden.device)
     if rows:
-        taken = parameters("choose_best", f"{architecture(hidden.device)}/{hidden.dtype.itemsize}b")
-        early = bool(taken.get("launch_pdl"))
+        launch = parameters("choose_best", f"{architecture(hidden.device)}/{hidden.dtype.itemsize}b")
+        early = bool(launch.get("launch_pdl"))
         parts = _logits(hidden, weight, early)
         _choose_best[(rows,)](
             parts, bias, chosen, weights, rows, scale,
             SPLITS=parts.shape[0], GROUPS=groups, SIZE=size, MOST_GROUPS=power_of_two(groups), MOST=power_of_two(size),
             KEPT=kept_groups, COUNT=count, PLACES=power_of_two(count), NORMALISED=normalised, EARLY=early,
-            **compiled_with(taken),
+            **compiled_with(launch),
         )  # fmt: skip
     return chosen, weights

@@ -253,7 +253,7 @@ def sample(
     parts_of = _race_and_list if raced or kept_keys(sampler) > 1 else _list_first
     parts = parts_of(logits, settings, min(vocab_size, width), -1 if mask_id is None else mask_id, sampler)
     drawn = answer(parts, settings, sampler, vocab_size=vocab_size, plain=plain)
-    if settings.named is None:
+    if settings.scored_ids is None:
         return drawn
     allowed = {"vocab_size": min(vocab_size, width), "mask_id": mask_id}
     return with_named(drawn, parts, settings, logits, **allowed, plain=plain, whole=True)

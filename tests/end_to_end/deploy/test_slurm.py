@@ -14,7 +14,7 @@ import pytest
 FOLDER = Path(__file__).parents[3] / "deploy" / "slurm"
 SCRIPTS = ("batch.sh", "serve.sh")
 START = 120.0  # seconds; torch is loaded on a busy machine
-# The stand-ins write down how they were called. srun runs the command behind its options, as a task of the node would.
+# The stand-ins write down how they were called. srun runs the command after its options, as a task of the node would.
 SCONTROL = 'echo "scontrol $*" >> "$LOG"; printf "node-a\\nnode-b\\n"'
 SRUN = 'echo "srun $*" >> "$LOG"; while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"'
 RAY = """
@@ -44,7 +44,7 @@ REAL = f'exec {sys.executable} -c "from dlstep.cli import main; raise SystemExit
 
 
 def environment(folder: Path, **commands: str) -> dict[str, str]:
-    """The variables of a job of two nodes, with these commands in front of all others."""
+    """The variables of a job of two nodes, with these commands before all others on the path."""
     for name, text in commands.items():
         path = folder / name
         path.write_text(f"#!/bin/bash\n{text}\n")

@@ -25,7 +25,7 @@ def walk(watched: Watched, runs: int) -> None:
     for _ in range(3):
         for position in range(0, len(TEXTS), 5):
             page.locator(f".answer >> nth=0 >> [data-position='{position}']").dispatch_event("click")
-            expect(page.locator("#cell")).to_contain_text("Rivals at this step")
+            expect(page.locator("#cell")).to_contain_text("Candidates at this step")
             unseen(watched)
         page.locator("#forth").dispatch_event("click")
 

@@ -58,16 +58,16 @@ def test_a_cell_and_a_step_are_explained(visit: Visit) -> None:
     page = watched.page
     page.locator("[data-position='3']").click()
     expect(page.locator("#cell")).to_contain_text("Position 3 is “3”, settled, probability")
-    expect(page.locator("#cell tbody tr").first).to_contain_text("undecided")
+    expect(page.locator("#cell tbody tr").first).to_contain_text("masked")
     expect(page.locator("#plan")).to_contain_text("rows fed")
     box = page.locator("canvas.map").bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + 4, box["y"] + 4)
-    expect(page.locator(".readout")).to_contain_text("frame 0, position 0: undecided")
+    expect(page.locator(".readout")).to_contain_text("frame 0, position 0: masked")
     page.mouse.click(box["x"] + 4, box["y"] + 4)
     assert watched.where().startswith("frame 0 of")
-    expect(page.locator("#cell")).to_contain_text("Position 0 is undecided")
-    expect(page.locator("#plan")).to_contain_text("No forward led to this frame")
+    expect(page.locator("#cell")).to_contain_text("Position 0 is masked")
+    expect(page.locator("#plan")).to_contain_text("No forward pass led to this frame")
 
 
 def test_a_fork_goes_on_from_there_and_is_compared(visit: Visit) -> None:
@@ -82,7 +82,7 @@ def test_a_fork_goes_on_from_there_and_is_compared(visit: Visit) -> None:
     assert one == answer(STORY)
     expect(page.locator(".lane h3").nth(1)).to_contain_text("A from frame 1: accept_threshold 0.05")
     verdict = page.locator("#verdict").text_content() or ""
-    assert ("the same answer" in verdict) == (one == two) and "A took 6 forwards, B " in verdict
+    assert ("the same answer" in verdict) == (one == two) and "A took 6 forward passes, B " in verdict
     page.locator("#moment").fill("1")
     one, two = watched.answers()
     assert one == two
@@ -118,7 +118,7 @@ def test_where_runs_part_is_marked(visit: Visit) -> None:
     assert "frame 1 of" in watched.where()
 
 
-def test_a_race_asks_the_same_of_several(visit: Visit) -> None:
+def test_variants_answer_the_same_prompt(visit: Visit) -> None:
     watched = visit()
     page = watched.page
     page.locator("#prompt").fill(STORY)
@@ -127,13 +127,13 @@ def test_a_race_asks_the_same_of_several(visit: Visit) -> None:
     rule = page.locator("#options select:visible")
     rule.select_option("quota")
     expect(page.locator("#tabs button")).to_have_count(3)
-    expect(page.locator("#go")).to_have_text("Race 3")
+    expect(page.locator("#go")).to_have_text("Generate 3")
     watched.generate()
     watched.ended(3)
     titles = page.locator(".lane h3").all_text_contents()
     assert titles[0] == "threshold" and titles[2] == "quota"
     assert watched.answers()[0] == answer(STORY) and watched.answers()[2] == answer(STORY, rule="quota")
-    page.get_by_role("button", name="Take rival C out").click()
+    page.get_by_role("button", name="Remove variant C").click()
     expect(page.locator("#tabs button")).to_have_count(2)
 
 
@@ -211,7 +211,7 @@ def test_a_link_and_a_reload_bring_it_back(visit: Visit) -> None:
     assert "prompt=" in fragment
     linked = visit(fragment.replace("kept=", "kept=%5B%22cmpl-gone%22%5D&old="))
     linked.expected = ("404",)
-    expect(linked.page.locator("#notice")).to_contain_text("no steps of such a request are kept")
+    expect(linked.page.locator("#notice")).to_contain_text("no steps are kept for this id")
     assert linked.page.locator("#prompt").input_value() == STORY
 
 

@@ -18,7 +18,7 @@ longest, what, run = 0.0, "", asyncio.Handle._run
 
 
 def measured(handle: asyncio.Handle) -> None:
-    """Run a callback of the event loop, and note how much CPU time of its thread it took."""
+    """Run a callback of the event loop and record its CPU time."""
     global longest, what
     begin = time.thread_time()
     run(handle)
@@ -27,7 +27,7 @@ def measured(handle: asyncio.Handle) -> None:
 
 
 def report() -> None:
-    """Print what happened since the last report: the longest turn of the event loop; and the memory of the process now."""
+    """Print the longest turn of the event loop since the last report, and the current memory of the process."""
     global longest, what
     process, trim = psutil.Process(), None
     with suppress(OSError, AttributeError):

@@ -13,7 +13,7 @@ ROUTES = (COMPLETIONS, CHAT, FORK, TOKENIZE, DETOKENIZE)
 
 @dataclass(frozen=True)
 class Body:
-    """A body for a route, by a name for messages."""
+    """A body for a route, with a name for messages."""
 
     name: str
     path: str
@@ -69,7 +69,7 @@ def values(size: int) -> Iterator[tuple[str, str]]:
 
 
 def bodies(limit: int) -> Iterator[Body]:
-    """Every hostile value in every field of every route, in bodies of at most `limit` bytes, and bodies that are no object."""
+    """Yield each hostile value in each field of each route, and bodies that are not objects, up to `limit` bytes."""
     for path, fields in FIELDS.items():
         for field in fields:
             size = limit - len(_with(path, field, "")) - 8
@@ -83,7 +83,7 @@ def bodies(limit: int) -> Iterator[Body]:
 
 
 def _with(path: str, field: str, value: str) -> bytes:
-    """A good body of a route with a value put in the place of a field."""
+    """Return a valid body of a route with one field replaced by a value."""
     first, _, rest = field.partition(".")
     if first == "messages" and rest:
         message = {"role": "user", "content": "x"} | {rest: None}

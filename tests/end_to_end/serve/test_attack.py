@@ -1,4 +1,4 @@
-"""Everything at once: hostile bodies, idle and half-open connections, readers that never read. The server stays well."""
+"""Everything at once: hostile bodies, idle and half-open connections, readers that never read. The server keeps responding."""
 
 import json
 import random
@@ -32,7 +32,7 @@ STREAM = {"prompt": "x", "max_tokens": 900, "ignore_eos": True, "stream": True, 
 
 @dataclass(frozen=True)
 class Attack:
-    """How much of everything."""
+    """The amounts of an attack."""
 
     bodies: int
     limit: int  # bytes of a body
@@ -46,7 +46,7 @@ FULL = Attack(bodies=200, limit=1 << 20, idle=500, half_open=100, silent_readers
 
 
 def chosen(attack: Attack) -> list[Body]:
-    """Bodies of every kind, drawn from all of them."""
+    """Return bodies of every kind, drawn at random."""
     kinds: dict[str, list[Body]] = {}
     for body in bodies(attack.limit):
         kinds.setdefault(body.name.partition(" as ")[0], []).append(body)
@@ -56,14 +56,14 @@ def chosen(attack: Attack) -> list[Body]:
 
 
 def streaming() -> bytes:
-    """Requests for long streams, one after the other on a connection."""
+    """Return pipelined requests for long streams."""
     content = json.dumps(STREAM).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(content)}\r\n"
     return (head.encode() + b"\r\n" + content) * 4
 
 
 def carry_out(attack: Attack, url: str, sent: list[Body]) -> float:
-    """Attack a server; the longest time in seconds that `/health` took meanwhile."""
+    """Attack a server. Return the longest response time of `/health` in seconds."""
     host, port = url.removeprefix("http://").split(":")
     slowest, over = [0.0], Event()
 
@@ -104,7 +104,7 @@ def carry_out(attack: Attack, url: str, sent: list[Body]) -> float:
 
 
 class Attacked:
-    """A running `dlstep serve` that is attacked."""
+    """A running `dlstep serve` under attack."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -125,7 +125,7 @@ class Attacked:
             time.sleep(0.1)
 
     def report(self) -> dict[str, Any]:
-        """The longest turn of the event loop since the last report and the memory now, once everything has ended."""
+        """Return the longest turn of the event loop since the last report, and the memory once the server is idle."""
         self._until("/metrics", "vllm:num_requests_running 0.0", "vllm:num_requests_waiting 0.0")
         assert self._process.stdin is not None
         self._process.stdin.write("\n")

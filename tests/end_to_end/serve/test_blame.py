@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from openai import APIStatusError, AsyncOpenAI
 
-from dlstep.batch.crews import Alone
-from dlstep.batch.desk import Desk
+from dlstep.batch.engine import BatchEngine
+from dlstep.batch.engine_pool import LocalBatchEngine
 from dlstep.batch.lines import read_lines
 from dlstep.batch.runner import answer_all
 from dlstep.core import init
-from dlstep.engine.loader import Engine
+from dlstep.engine.loader import LoadedEngine
 from dlstep.strategies.multi_bd import MultiBD
 
 from ...helpers.faulty import CHOICES, FaultyChoice, FaultyStrategy
@@ -23,8 +23,8 @@ from ...helpers.serving import served, shadow_engine
 HEALTHY = 8
 KINDS = (*CHOICES, "endless")
 
-JUDGED = (
-    ("refuses", "endless", 400),
+CHECKED_BEFORE_SUBMIT = (
+    ("refusal", "endless", 400),
     ("__post_init__", "endless", 400),
     ("atom", "system exit", 400),
     ("__post_init__", "system exit", 400),
@@ -32,8 +32,8 @@ JUDGED = (
 )
 
 
-def engine() -> Engine:
-    """An engine whose rule has a bug for requests that ask for it."""
+def engine() -> LoadedEngine:
+    """An engine whose rule has a bug for requests that select it."""
     whole = shadow_engine(num_pages=120)
     first = init(whole.first.config, MultiBD(block_size=8, buffer_size=2, rule=FaultyChoice()))
     return replace(whole, first=first, user_code_timeout=0.5)
@@ -41,17 +41,17 @@ def engine() -> Engine:
 
 def bodies(kind: str) -> list[dict[str, Any]]:
     """Eight healthy requests, of which some are sampled, and one with a bug among them."""
-    asked = [
+    healthy = [
         {"prompt": f"Number {n}. " * (1 + n % 3), "max_tokens": 16 + n, "temperature": 0.5 * (n % 2), "seed": n}
         for n in range(HEALTHY)
     ]
     bug = {"prompt": "Number 0. ", "max_tokens": 24, "dlstep": {"kind": kind, "after": len(kind) % 3}}
     place = len(kind) % HEALTHY
-    return [*asked[:place], bug, *asked[place:]]
+    return [*healthy[:place], bug, *healthy[place:]]
 
 
 async def answered(client: AsyncOpenAI, body: dict[str, Any]) -> tuple[int, str]:
-    """Status, and the text or the error of a request."""
+    """Return the status of a request, and its text or error."""
     body = dict(body)
     extra = {"dlstep": body.pop("dlstep")} if "dlstep" in body else None
     try:
@@ -61,13 +61,13 @@ async def answered(client: AsyncOpenAI, body: dict[str, Any]) -> tuple[int, str]
         return error.status_code, str(error.message)
 
 
-async def all_answered(url: str, asked: list[dict[str, Any]]) -> list[tuple[int, str]]:
+async def all_answered(url: str, bodies: list[dict[str, Any]]) -> list[tuple[int, str]]:
     async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-        return list(await asyncio.gather(*[answered(client, body) for body in asked]))
+        return list(await asyncio.gather(*[answered(client, body) for body in bodies]))
 
 
-def check(kind: str, asked: list[dict[str, Any]], found: list[tuple[int, str]], alone: dict[str, str]) -> None:
-    for body, (status, text) in zip(asked, found, strict=True):
+def check(kind: str, bodies: list[dict[str, Any]], found: list[tuple[int, str]], alone: dict[str, str]) -> None:
+    for body, (status, text) in zip(bodies, found, strict=True):
         if "dlstep" in body:
             assert status == 500 and "FaultyChoice.chosen" in text and "faulty.py:" in text, (kind, text)
         else:
@@ -79,27 +79,27 @@ def test_faulty_rule_fails_alone_over_http_and_in_batches(tmp_path: Path):
     with served(engine()) as server:
         alone = {body["prompt"] + str(body["seed"]): asyncio.run(all_answered(server.url, [body]))[0][1] for body in healthy}
         for kind in KINDS:
-            asked = bodies(kind)
-            check(kind, asked, asyncio.run(all_answered(server.url, asked)), alone)
+            requests = bodies(kind)
+            check(kind, requests, asyncio.run(all_answered(server.url, requests)), alone)
         server.until_idle()
         with server.http() as client:
-            assert not server.front.deaths and client.get("/ready").status_code == 200
-    asked = [(kind, body) for kind in KINDS for body in bodies(kind)]
+            assert not server.router.deaths and client.get("/ready").status_code == 200
+    requests = [(kind, body) for kind in KINDS for body in bodies(kind)]
     rows = [
         {"custom_id": str(n), "method": "POST", "url": "/v1/completions", "body": {"model": "shadow", **body}}
-        for n, (_, body) in enumerate(asked)
+        for n, (_, body) in enumerate(requests)
     ]
     lines = read_lines("in.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
-    answer_all(Alone(Desk(engine())), lines, tmp_path / "out.jsonl")
+    answer_all(LocalBatchEngine(BatchEngine(engine())), lines, tmp_path / "out.jsonl")
     found = [json.loads(line)["response"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    for (kind, body), response in zip(asked, found, strict=True):
-        told = response["body"]
-        text = told["error"]["message"] if "error" in told else told["choices"][0]["text"]
+    for (kind, body), response in zip(requests, found, strict=True):
+        answer = response["body"]
+        text = answer["error"]["message"] if "error" in answer else answer["choices"][0]["text"]
         check(kind, [body], [(response["status_code"], text)], alone)
 
 
-@pytest.mark.parametrize(("hook", "kind", "expected"), JUDGED)
-def test_faulty_strategy_keeps_no_other_request_from_coming_in(hook: str, kind: str, expected: int):
+@pytest.mark.parametrize(("hook", "kind", "expected"), CHECKED_BEFORE_SUBMIT)
+def test_faulty_strategy_blocks_no_other_request(hook: str, kind: str, expected: int):
     """The HTTP process calls hooks before it submits a request, in the one thread that reads all bodies."""
     whole = shadow_engine(num_pages=120)
     first = init(whole.first.config, FaultyStrategy(block_size=8, buffer_size=2))
@@ -110,4 +110,4 @@ def test_faulty_strategy_keeps_no_other_request_from_coming_in(hook: str, kind: 
         (status, text), *others = asyncio.run(all_answered(server.url, [bug, *healthy]))
         assert status == expected and f"FaultyStrategy.{hook} raised" in text and "faulty.py:" in text
         assert others == alone
-        assert not server.front.deaths
+        assert not server.router.deaths

@@ -1,4 +1,4 @@
-"""Hostile requests delay nobody: the event loop, on which `/health` lives, never works on one of them for long."""
+"""Hostile requests delay no other request: none of them occupies the event loop for long."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ WORK = 1.5  # seconds of CPU that one body may cost the whole process, the clien
 
 
 def some(limit: int) -> Iterator[Body]:
-    """One body of each kind of value, in fields that take turns, and lists of floats as prompts."""
+    """One body for each kind of value, in alternating fields, and lists of floats as prompts."""
     kinds: dict[str, list[Body]] = {}
     for body in bodies(limit):
         kinds.setdefault(body.name.partition(" as ")[0].partition(" of /")[0], []).append(body)

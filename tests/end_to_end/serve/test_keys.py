@@ -1,4 +1,4 @@
-"""Requests of one API key learn nothing of those of another, unless the prefix cache is shared on purpose."""
+"""Requests of one API key reveal nothing about another key's, unless the keys share the prefix cache."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from ...helpers.serving import PAGE_SIZE, served, shadow_engine
 
 
 def cached_tokens(http: Any, key: str, prompt: list[int]) -> int:
-    """How many prompt tokens of a request were found in pages."""
+    """The number of prompt tokens of a request that were found in pages."""
     body = {"prompt": prompt, "max_tokens": 8}
     answer = http.post("/v1/completions", json=body, headers={"Authorization": f"Bearer {key}"})
     assert answer.status_code == 200, answer.text

@@ -56,7 +56,7 @@ def test_a_killed_rank_ends_its_requests_and_the_group_starts_again(tmp_path: Pa
 
 
 def new_rank(server: Command, old: psutil.Process) -> psutil.Process:
-    """The process of rank 1 of a group that is starting, once it gives signs of life."""
+    """The process of rank 1 of a group that is starting, once it responds."""
     end = time.monotonic() + START
     while time.monotonic() < end:
         with suppress(psutil.Error, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""`dlstep serve --replicas 2` as it is started: SIGHUP under load, and engines that are killed or stopped."""
+"""`dlstep serve --replicas 2`: SIGHUP under load, and engines that are killed or stopped."""
 
 import json
 import os
@@ -18,7 +18,7 @@ CLIENTS = 6
 
 
 def until_states(server: Command, holds: Callable[[list[str]], bool]) -> None:
-    """Wait until something holds of the replicas."""
+    """Wait until a condition on the states of the replicas holds."""
     end = time.monotonic() + START
     while not holds([each["status"] for each in server.http.get("/ready").json()["replicas"]]):
         assert server.process.poll() is None and time.monotonic() < end, server.log.read_text()
@@ -30,7 +30,7 @@ def until_states(server: Command, holds: Callable[[list[str]], bool]) -> None:
 def test_engines_are_started_again_under_load_one_is_killed_and_one_stopped(
     tmp_path: Path, report: Callable[[str], None]
 ) -> None:
-    """Nothing is lost by the first; by the second only what was told in part, and whole answers are not."""
+    """The restart loses nothing. The faults lose only streams that had begun, no whole answers."""
     options = ("--replicas", "2", "--max_num_reqs", "8", "--num_threads", "1", "--heartbeat_timeout", "6")
     with command(tmp_path, "tiny-bd", *options) as server:
         until_states(server, lambda states: states == ["ready", "ready"])

@@ -17,7 +17,7 @@ PROMISED = ("tokens_per_s", "requests_per_s", "latency_p50", "latency_p95")
 
 @pytest.mark.stress
 def test_two_rates_predict_a_third(tmp_path: Path, capsys: pytest.CaptureFixture[str], report: Callable[[str], None]) -> None:
-    """Medians of three turns are within a quarter. To be run on a machine that does nothing else."""
+    """Medians of three rounds are within a quarter. Needs an otherwise idle machine."""
     rows: dict[int, list[object]] = {SLOW: [], MIDDLE: [], FAST: []}
     with command(tmp_path, "tiny-bd", "--num_threads", "1") as server:
         for _ in range(TURNS):

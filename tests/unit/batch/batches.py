@@ -8,11 +8,11 @@ from random import Random
 from typing import Any
 
 from dlstep import LLM
-from dlstep.batch.crews import Alone, Crew
-from dlstep.batch.desk import About, Answered, Desk
-from dlstep.batch.lines import Json, Line, read_lines
+from dlstep.batch.engine import AnsweredRequest, BatchEngine, BatchEngineInfo
+from dlstep.batch.engine_pool import BatchEnginePool, LocalBatchEngine
+from dlstep.batch.lines import Json, RequestLine, read_lines
 from dlstep.batch.runner import answer_all
-from dlstep.engine.loader import Engine
+from dlstep.engine.loader import LoadedEngine
 from dlstep.tiny import problems
 
 from ...helpers.killing import killed_while
@@ -22,7 +22,7 @@ SEATS = 32
 
 
 @cache
-def engine() -> Engine:
+def engine() -> LoadedEngine:
     """The embedded model."""
     return LLM("tiny-bd", max_num_reqs=SEATS).engine
 
@@ -45,14 +45,14 @@ def written(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def lines_of(rows: list[dict[str, Any]]) -> list[Line]:
+def lines_of(rows: list[dict[str, Any]]) -> list[RequestLine]:
     """The requests as they are read from a file."""
     return read_lines("in.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
 
 
-def run(lines: list[Line], out: Path, crew: Crew | None = None) -> list[dict[str, Any]]:
+def run(lines: list[RequestLine], out: Path, pool: BatchEnginePool | None = None) -> list[dict[str, Any]]:
     """A batch to its end; its answers."""
-    answer_all(crew or Alone(Desk(engine())), lines, out)
+    answer_all(pool or LocalBatchEngine(BatchEngine(engine())), lines, out)
     return [json.loads(line) for line in out.read_text().splitlines()]
 
 
@@ -61,7 +61,7 @@ def answers_file(out: Path) -> Path:
     return out.with_name(f"{out.name}.run") / "answers.jsonl"
 
 
-def killed(lines: list[Line], out: Path, after: int) -> int:
+def killed(lines: list[RequestLine], out: Path, after: int) -> int:
     """Run in a child that is killed with -9 once its checkpoint has grown by `after` bytes; how much it has grown."""
     engine()  # loaded once, for all children
     return killed_while(lambda: run(lines, out), (answers_file(out),), after)
@@ -76,15 +76,15 @@ class Killed(BaseException):
 
 @dataclass
 class Scripted:
-    """A crew whose answers come in an order drawn by a seed, some twice; it is killed before answer number `after`."""
+    """A pool whose answers come in an order drawn by a seed, some twice; it is killed before answer number `after`."""
 
     seed: int
     after: int
     live: int = 0
-    about: About = field(default_factory=lambda: About(FACTS, 3))
+    about: BatchEngineInfo = field(default_factory=lambda: BatchEngineInfo(FACTS, 3))
     added: list[str] = field(default_factory=list)
     _waiting: list[tuple[int, Json]] = field(default_factory=list)
-    _told: list[Answered] = field(default_factory=list)
+    _sent: list[AnsweredRequest] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._random = Random(self.seed)
@@ -94,23 +94,23 @@ class Scripted:
         self._waiting.append((place, content))
         self.live += 1
 
-    def step(self) -> list[Answered]:
+    def step(self) -> list[AnsweredRequest]:
         if not self.after:
             raise Killed
         self.after -= 1
         place, content = self._waiting.pop(self._random.randrange(len(self._waiting)))
         self.live -= 1
         number = content["body"]["prompt"]
-        answered = Answered(place, 400 if number % 3 == 0 else 200, {"said": f"{number} é\n" * number}, {"seconds": 1.0})
-        self._told.append(answered)
+        answered = AnsweredRequest(place, 400 if number % 3 == 0 else 200, {"text": f"{number} é\n" * number}, {"seconds": 1.0})
+        self._sent.append(answered)
         twice = self._random.random() < 0.3  # a call that was sent again
-        return [answered, self._random.choice(self._told)] if twice else [answered]
+        return [answered, self._random.choice(self._sent)] if twice else [answered]
 
     def close(self) -> None:
         pass
 
 
-def numbered(numbers: list[int]) -> list[Line]:
+def numbered(numbers: list[int]) -> list[RequestLine]:
     """Requests, of which those with one number have equal content."""
     rows = [request(f"r{place}", {"prompt": number}) for place, number in enumerate(numbers)]
     return read_lines("in", "".join(json.dumps(row) + "\n" for row in rows).encode())

@@ -1,4 +1,4 @@
-"""Requests of actors that die, hang or never come are answered once each, in any history; Ray itself is scripted here."""
+"""Requests of actors that die, hang or never come are answered once each. Ray itself is scripted here."""
 
 import importlib
 import json
@@ -17,13 +17,13 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.batch.desk import About, Answered
+from dlstep.batch.engine import AnsweredRequest, BatchEngineInfo
 from dlstep.batch.options import BatchOptions
 from dlstep.batch.runner import answer_all
 from dlstep.core import DlstepError
 from dlstep.engine.config import EngineConfig
 from dlstep.processes import heartbeat
-from dlstep.serve.messages import Failed
+from dlstep.serve.messages import EngineFailed
 
 from .batches import FACTS, numbered
 
@@ -87,7 +87,7 @@ class Ray:
     pauses: int = 0  # how often the process of the driver is paused, each time for longer than all deadlines
     nodes: list[dict[str, float]] = field(default_factory=lambda: [{"CPU": 4}, {}])
     joining: list[tuple[float, dict[str, float]]] = field(default_factory=list)  # nodes that join later, and when
-    asked: dict[str, Any] = field(default_factory=dict)  # the options of the actors
+    options: dict[str, Any] = field(default_factory=dict)  # the options of the actors
     now: float = 0.0
     actors: list[Actor] = field(default_factory=list)
     results: dict[Ref, Any] = field(default_factory=dict)
@@ -97,10 +97,10 @@ class Ray:
     def called(self, actor: Actor, name: str, arguments: tuple[Any, ...]) -> Ref:
         if name == "answer":
             place, _, content = arguments
-            value = Answered(place, 200, {"said": content["body"]["prompt"]}, {"seconds": 1.0})
+            value = AnsweredRequest(place, 200, {"text": content["body"]["prompt"]}, {"seconds": 1.0})
         else:
-            value = {"about": About(FACTS, 2), "where": (7, "node"), "busy": 0.0}[name]
-            value = Failed("no model here") if name == "about" and self.failing else value
+            value = {"about": BatchEngineInfo(FACTS, 2), "where": (7, "node"), "busy": 0.0}[name]
+            value = EngineFailed("no model here") if name == "about" and self.failing else value
         ref = Ref(actor, value)
         self.open.append(ref)
         return ref
@@ -131,11 +131,11 @@ class Ray:
         for ref in list(self.open):
             if ref.actor.dead:
                 self.results[ref] = self.random.choice(DEATHS)()
-            elif ref.actor.loads and isinstance(ref.value, About | Failed):
+            elif ref.actor.loads and isinstance(ref.value, BatchEngineInfo | EngineFailed):
                 continue
             elif ref.actor.placed and not ref.actor.hangs and self.random.random() < 0.5:
                 self.results[ref] = ref.value
-                if isinstance(ref.value, Answered):
+                if isinstance(ref.value, AnsweredRequest):
                     self.answered[ref.value.place] += 1
             else:
                 continue
@@ -152,22 +152,22 @@ class Ray:
     def free(self) -> dict[str, float]:
         """Resources that no actor of the batch has."""
         used = sum(actor.placed and not actor.dead for actor in self.actors)
-        names = {"GPU": self.asked.get("num_gpus", 0), "CPU": self.asked.get("num_cpus", 0)}
+        names = {"GPU": self.options.get("num_gpus", 0), "CPU": self.options.get("num_cpus", 0)}
         return {name: max(0.0, sum(node.get(name, 0) for node in self.nodes) - used * each) for name, each in names.items()}
 
     def modules(self) -> dict[str, ModuleType]:
         """The modules that `dlstep.batch.actors` imports."""
         ray, errors, strategies = (ModuleType(name) for name in ("ray", "ray.exceptions", "ray.util.scheduling_strategies"))
 
-        def asked(**given: Any) -> Any:
-            self.asked = given
+        def with_options(**given: Any) -> Any:
+            self.options = given
             return SimpleNamespace(remote=lambda *_: Actor(self))
 
-        options = SimpleNamespace(options=asked)
+        actors = SimpleNamespace(options=with_options)
         task = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_: None))
         vars(ray).update(
             wait=self.wait, get=self.get, kill=self.kill, init=lambda **_: None, shutdown=lambda: None,
-            remote=lambda target: options if isinstance(target, type) else task,
+            remote=lambda target: actors if isinstance(target, type) else task,
             cluster_resources=lambda: dict(sum(map(Counter, self.nodes), Counter())), available_resources=self.free,
             nodes=lambda: [{"Alive": True, "Resources": node} for node in self.nodes],
         )  # fmt: skip
@@ -185,8 +185,8 @@ def answered(ray: Ray, out: Path, numbers: list[int], config: EngineConfig = CPU
         sys.modules.pop("dlstep.batch.actors", None)
         module = importlib.import_module("dlstep.batch.actors")
         with patch.object(heartbeat, "monotonic", lambda: ray.now), patch.object(module, "LOADING", 30.0):
-            crew = module.Actors(config, BatchOptions(ray="local", **options))
-            answer_all(crew, numbered(numbers), out)
+            pool = module.Actors(config, BatchOptions(ray="local", **options))
+            answer_all(pool, numbered(numbers), out)
     sys.modules.pop("dlstep.batch.actors", None)
     return [json.loads(line) for line in out.read_text().splitlines()]
 
@@ -206,7 +206,7 @@ def test_every_request_is_answered_once_whoever_dies_hangs_or_never_comes(
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
         rows = answered(ray, out, list(range(count)), actors=actors, max_restarts=faults, actor_timeout=5.0)
-        assert [row["response"]["body"]["said"] for row in rows] == list(range(count))
+        assert [row["response"]["body"]["text"] for row in rows] == list(range(count))
         beside = [json.loads(line)["id"] for line in (Path(folder) / "out.run" / "beside.jsonl").read_text().splitlines()]
         assert sorted(beside) == sorted(row["id"] for row in rows), "no answer is noted twice"
 
@@ -231,9 +231,9 @@ def test_an_actor_that_never_loads_is_replaced(fault: str, tmp_path: Path, capsy
 
     with patch.object(Actor, "__init__", first_is_faulty):
         assert len(answered(ray, tmp_path / "out", list(range(400)), actors=2, actor_timeout=9.0)) == 400
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     reason = {"loads": "did not load its engine", "hangs": "did not begin"}[fault]
-    assert f"actor 1 {reason} within 90 s; 0 requests move, another one is started" in said
+    assert f"actor 1 {reason} within 90 s; 0 requests move, another one is started" in output
     assert len(ray.actors) == 3
 
 
@@ -247,8 +247,8 @@ def test_an_actor_on_a_slow_node_begins_at_last(tmp_path: Path, capsys: pytest.C
 
     with patch.object(Actor, "__init__", slow):
         assert len(answered(ray, tmp_path / "out", list(range(9)), actors=1, max_restarts=0, actor_timeout=2.0)) == 9
-    said = capsys.readouterr().err
-    assert [limit for limit in (20, 40, 80) if f"did not begin within {limit} s; 0 requests move" in said] == [20, 40]
+    output = capsys.readouterr().err
+    assert [limit for limit in (20, 40, 80) if f"did not begin within {limit} s; 0 requests move" in output] == [20, 40]
 
 
 @pytest.mark.parametrize("death", range(len(DEATHS)))
@@ -276,25 +276,25 @@ def test_actors_fit_the_gpus_of_each_node_and_join_with_new_nodes(
     with tempfile.TemporaryDirectory() as folder:
         answered(ray, Path(folder) / "out", list(range(300)), config)
     if sum(gpus):
-        assert ray.asked["num_gpus"] == ray.asked["num_cpus"] == size
+        assert ray.options["num_gpus"] == ray.options["num_cpus"] == size
         assert len(ray.actors) == max(1, fitting)
     else:
-        assert ray.asked["num_gpus"] == 0 and len(ray.actors) == len(gpus) + len(later), "one for each node"
+        assert ray.options["num_gpus"] == 0 and len(ray.actors) == len(gpus) + len(later), "one for each node"
 
 
 @given(seed=st.integers(0, 10**6), faults=st.integers(1, 3))
 def test_an_actor_that_is_given_up_is_not_started_as_a_new_one(seed: int, faults: int) -> None:
     ray = Ray(Random(seed), 4, faults, nodes=[{"CPU": 8.0, "GPU": 4.0}])
-    with tempfile.TemporaryDirectory() as folder, redirect_stderr(StringIO()) as said:
+    with tempfile.TemporaryDirectory() as folder, redirect_stderr(StringIO()) as output:
         answered(ray, Path(folder) / "out", list(range(200)), CUDA, max_restarts=0, actor_timeout=5.0)
-    assert said.getvalue().count("it is not replaced") <= faults
-    assert len(ray.actors) == 4 + said.getvalue().count("did not begin within 50 s;")
+    assert output.getvalue().count("it is not replaced") <= faults
+    assert len(ray.actors) == 4 + output.getvalue().count("did not begin within 50 s;")
 
 
 def test_it_says_what_it_waits_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answered(Ray(Random(1), 1, 0), tmp_path / "out", list(range(40)), actors=3)
-    said = capsys.readouterr().err
-    assert "dlstep: waiting for 2 of 3 actors: each needs 1 CPU on one node, and the cluster has 3 CPU free\n" in said
+    output = capsys.readouterr().err
+    assert "dlstep: waiting for 2 of 3 actors: each needs 1 CPU on one node, and the cluster has 3 CPU free\n" in output
     assert answered(Ray(Random(1), 1, 0), tmp_path / "other", [1])  # by default: one for each node that has CPUs
     assert capsys.readouterr().err == ""
 

@@ -210,9 +210,9 @@ def test_an_actor_that_dies_for_good_does_not_end_the_batch_and_one_that_does_no
             cluster.kill_actor(Random(5))
         assert driver.ended() == 0, log.read_text()[-5000:]
     assert out.read_bytes() == whole
-    said = log.read_text()[begin:]
-    assert re.search(r"waiting for \d of 5 actors: each needs 1 CPU on one node, and the cluster has \d CPU free", said)
-    assert 1 <= said.count("died, or its node did: The actor died") <= 2 and "it is not replaced" in said
+    output = log.read_text()[begin:]
+    assert re.search(r"waiting for \d of 5 actors: each needs 1 CPU on one node, and the cluster has \d CPU free", output)
+    assert 1 <= output.count("died, or its node did: The actor died") <= 2 and "it is not replaced" in output
 
 
 @pytest.mark.stress
@@ -285,8 +285,8 @@ def check(
         with Driver(cluster, given, out) as driver:
             assert driver.ended() == 0, Path(cluster.log.name).read_text()[-5000:]
     assert out.read_bytes() == whole and not plan
-    said = ", ".join(f"{count} {kind}" for kind, count in killed.items())
-    report(f"{COUNT} requests on {ACTORS} actors, killed {said}: equal bytes after {time.monotonic() - begin:.0f} s")
+    output = ", ".join(f"{count} {kind}" for kind, count in killed.items())
+    report(f"{COUNT} requests on {ACTORS} actors, killed {output}: equal bytes after {time.monotonic() - begin:.0f} s")
 
 
 @pytest.mark.skipif(HAS_RAY, reason="ray is installed here")

@@ -112,8 +112,8 @@ def test_altered_answers_are_decoded_again_or_refused(alteration: str, seed: int
         try:
             answer_all(Scripted(1, 99), LINES, out)
         except ValueError as error:
-            said = str(error)
-            assert path.name in said and ("delete" in said or "JSON" in said) and "\n" not in said
+            message = str(error)
+            assert path.name in message and ("delete" in message or "JSON" in message) and "\n" not in message
             assert (out.read_bytes() if out.exists() else None) == before
         else:
             assert out.read_bytes() == right.read_bytes()
@@ -152,9 +152,9 @@ def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path: Path, sto
 
 def test_the_lock_is_released_after_success_and_after_a_mistake(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    for crew in (Scripted(0, 2), Scripted(0, 99), Scripted(0, 99)):
+    for pool in (Scripted(0, 2), Scripted(0, 99), Scripted(0, 99)):
         try:
-            answer_all(crew, LINES, out)
+            answer_all(pool, LINES, out)
         except Killed:
             assert not out.exists()
         check_free(tmp_path / "out.run")

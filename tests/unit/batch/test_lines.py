@@ -35,7 +35,7 @@ GOOD = json.dumps(request("a", {"prompt": "x"}))
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "in.jsonl holds no request"),
         (GOOD + '\n{"custom_id": "b", "met', "line 2 holds no JSON.*has no end, so the file may have been cut off"),
@@ -49,8 +49,8 @@ GOOD = json.dumps(request("a", {"prompt": "x"}))
         ('{"custom_id": ' + "9" * 5000, "line 1 holds no JSON"),
     ],
 )
-def test_a_file_that_cannot_be_answered_is_told_by_its_line(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_file_that_cannot_be_answered_is_told_by_its_line(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         read_lines("in.jsonl", text.encode())
 
 

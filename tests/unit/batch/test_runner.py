@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.batch.desk import Answered
+from dlstep.batch.engine import AnsweredRequest
 from dlstep.batch.runner import answer_all
 
 from .batches import Killed, Scripted, answers_file, numbered
@@ -36,9 +36,9 @@ def test_the_output_is_that_of_an_unbroken_run(numbers: list[int], kills: list[t
         failed = answer_all(Scripted(0, 99), lines, whole)
         assert failed == sum(number % 3 == 0 for number in numbers)
         for after, cut, seed in kills:
-            crew = Scripted(seed, after)
+            pool = Scripted(seed, after)
             try:
-                answer_all(crew, lines, out)
+                answer_all(pool, lines, out)
             except Killed:
                 kept = answers_file(out)
                 last = kept.read_bytes().rstrip(b"\n").rpartition(b"\n")[2] if kept.exists() else b""
@@ -79,7 +79,7 @@ def test_no_content_is_decoded_again_or_twice(numbers: list[int], after: int, se
 @given(numbers=Numbers)
 def test_answers_that_may_not_fail_again_are_asked_for_again(numbers: list[int]) -> None:
     class Failing(Scripted):
-        def step(self) -> list[Answered]:
+        def step(self) -> list[AnsweredRequest]:
             return [answered._replace(status=500) for answered in super().step()[:1]]
 
     lines = numbered(numbers)

@@ -11,7 +11,7 @@ import torch
 
 from benchmarks import tune_kernels
 from dlstep.bench.ceilings import Ceilings
-from dlstep.bench.decode_shape import DecodeRow, Load, measure_shape
+from dlstep.bench.decode_shape import DecodeLoad, DecodeRow, measure_shape
 from dlstep.bench.shapes import SHAPES, Shape, random_checkpoint
 from dlstep.cli import main
 
@@ -59,7 +59,7 @@ def seeded() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_shape_takes_what_the_script_says(name: str) -> None:
-    load = Load(batch=2, context=96, tokens_per_forward=2.5, steps=16)
+    load = DecodeLoad(batch=2, context=96, tokens_per_forward=2.5, steps=16)
     (row,) = measure_shape(shrunk(name), [load], device=CPU, dtype=FP32, ceilings=CEILINGS)
     # A canvas of 16 has six forwards, and one more that encodes it.
     assert row.tokens_per_step == pytest.approx(16 / 7 if name == "diffusion-gemma-26b" else 2.5, abs=0.16)
@@ -73,16 +73,16 @@ def test_every_shape_takes_what_the_script_says(name: str) -> None:
 def test_a_forward_can_be_queued_many_times() -> None:
     shape = shrunk("sdar-8b")
     checkpoint = random_checkpoint(shape, torch.device("cpu"), torch.float32)
-    decode = DecodeRow(checkpoint, shape.strategy(2.5), Load(1, context=64, steps=2), enforce_eager=True)
+    decode = DecodeRow(checkpoint, shape.strategy(2.5), DecodeLoad(1, context=64, steps=2), enforce_eager=True)
     decode.prefill()
     begin = time.perf_counter()
-    taken = decode.queued_us(3)
-    assert 0 < 3 * taken < 1e6 * (time.perf_counter() - begin)
+    queued_us = decode.queued_us(3)
+    assert 0 < 3 * queued_us < 1e6 * (time.perf_counter() - begin)
 
 
 def test_the_script_takes_at_least_one_token() -> None:
-    with pytest.raises(ValueError, match=r"at least 1, because each forward takes one, got 0\.5"):
-        list(measure_shape(shrunk("sdar-8b"), [Load(1, 40, 0.5)], device=CPU, dtype=FP32, ceilings=CEILINGS))
+    with pytest.raises(ValueError, match=r"at least 1, because each forward pass unmasks one, got 0\.5"):
+        list(measure_shape(shrunk("sdar-8b"), [DecodeLoad(1, 40, 0.5)], device=CPU, dtype=FP32, ceilings=CEILINGS))
 
 
 def test_the_table_of_launch_parameters_is_written_as_it_stands(tmp_path) -> None:

@@ -18,7 +18,7 @@ from benchmarks.sessions import after_another, in_turns, timed
 from dlstep import LLM, rules
 from dlstep.bench.answers import SCRIPTS
 from dlstep.bench.host import build, build_script
-from dlstep.bench.script import taken
+from dlstep.bench.script import unmasked
 from dlstep.cli.rows import print_rows
 from dlstep.core import commit, schedule
 from dlstep.testing.scripted import ScriptedDriver
@@ -37,10 +37,10 @@ from dlstep.testing.scripted import ScriptedDriver
 )
 def test_so_many_tokens_are_taken_a_step(script: str, least: float, most: float) -> None:
     state, driver = build(script, "generated", 512, 4), ScriptedDriver(SCRIPTS[script].steady(Random(0)))
-    before, steps = sum(map(taken, state.running)), 64
+    before, steps = sum(map(unmasked, state.running)), 64
     for _ in range(steps):
         state = commit(state, driver.run(schedule(state)))
-    assert least <= (sum(map(taken, state.running)) - before) / steps / len(state.running) <= most
+    assert least <= (sum(map(unmasked, state.running)) - before) / steps / len(state.running) <= most
 
 
 TOKENS = {"dilated": (4.5, 6.0)}  # levels of 1, 1, 2, 4, 8 and 16 positions

@@ -2,7 +2,7 @@
 
 import torch
 
-from dlstep.bench.decode_shape import DecodeRow, Load
+from dlstep.bench.decode_shape import DecodeLoad, DecodeRow
 from dlstep.bench.roofline import Need, need_of, network_of, touched
 from dlstep.bench.shapes import expert_stacks, random_checkpoint
 from dlstep.core import Grid, Plan, SamplingParams, Span
@@ -30,7 +30,7 @@ def test_bytes_and_operations_of_a_forward() -> None:
 def test_random_rows_choose_as_many_experts_as_is_counted() -> None:
     """Masked positions, too."""
     checkpoint = random_checkpoint(shrunk("llada2-mini"), CPU, FP32)
-    decode = DecodeRow(checkpoint, shrunk("llada2-mini").strategy(2.5), Load(1, 96), enforce_eager=True)
+    decode = DecodeRow(checkpoint, shrunk("llada2-mini").strategy(2.5), DecodeLoad(1, 96), enforce_eager=True)
     decode.prefill()
     seen: list[float] = []
     for module in checkpoint.network.modules():

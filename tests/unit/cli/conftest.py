@@ -1,10 +1,10 @@
-"""A file with a rule of the user's own, and one whose rule breaks a law."""
+"""A file with a user's rule, and one whose rule breaks a law."""
 
 from pathlib import Path
 
 import pytest
 
-OWN_RULE = '''"""Takes the `count` most probable positions."""
+OWN_RULE = '''"""Unmasks the `count` most probable positions."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -19,14 +19,14 @@ class Best(Choice):
     """As the module says."""
 
     count: Annotated[int, Gt(0)] = 2
-    """Positions that a forward takes."""
+    """Positions that a forward pass unmasks."""
 
     def __post_init__(self):
         check_ranges(self)
 
     def chosen(self, sequence, block, rows, begin, must):
         """The best rows."""
-        own = range(begin, begin + len(block.undecided))
+        own = range(begin, begin + len(block.masked))
         return sorted(sorted(own, key=lambda row: -rows.probabilities[row])[: self.count])
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from dlstep.core import Block, Choice, Rule, Span, Wants, check_ranges
+from dlstep.core import Block, Choice, Rule, SampleSpec, Span, check_ranges
 from dlstep.strategies import Blockwise
 
 
@@ -20,7 +20,7 @@ class Mine(Choice):
     def __post_init__(self):
         {post}
 
-    {wants}
+    {sample_spec}
     def chosen(self, sequence, block, rows, begin, must):
         {chosen}
         return [begin] if must else []
@@ -96,20 +96,20 @@ class Faulty:
 
     Attributes:
         source: The text of the file.
-        said: Parts of what the command must print, in any order.
+        message: Parts of what the command must print, in any order.
         place: The line of the mistake as it stands in the file; its number must be printed. Empty if no line is wrong.
         code: The exit code of the command.
     """
 
     source: str
-    said: tuple[str, ...]
+    message: tuple[str, ...]
     place: str = ""
     code: int = 1
 
     @property
     def endless(self) -> bool:
         """Whether the file must be ended by the time limit of a case."""
-        return TIMEOUT in self.said
+        return TIMEOUT in self.message
 
     @property
     def line(self) -> int:
@@ -117,9 +117,9 @@ class Faulty:
         return next(number for number, line in enumerate(self.source.splitlines(), 1) if line.strip() == self.place)
 
 
-def rule(chosen: str = "pass", post: str = "check_ranges(self)", wants: str = "", after: str = "") -> str:
+def rule(chosen: str = "pass", post: str = "check_ranges(self)", sample_spec: str = "", after: str = "") -> str:
     """A rule that unmasks one position in each forward pass, with lines put in."""
-    return HEAD.format(chosen=chosen, post=post, wants=wants) + after
+    return HEAD.format(chosen=chosen, post=post, sample_spec=sample_spec) + after
 
 
 def strategy(schedule: str = "pass", commit: str = "pass") -> str:
@@ -155,13 +155,13 @@ FILES: dict[str, Faulty] = {
         code=0,
     ),
     "never accepts": Faulty(
-        rule("return []"), ("Mine.chosen (", "returned no row although must is true: it must take at least one")
+        rule("return []"), ("Mine.chosen (", "returned no row although must is true: it must unmask at least one")
     ),
     "nothing returned": Faulty(rule("return None"), ("Mine.chosen (", "returned None: it must be a list of ascending rows")),
     "wrong type": Faulty(rule("return 'rows'"), ("Mine.chosen (", "returned 'rows': it must be a list of ascending rows")),
     "out of range": Faulty(rule("return [begin + 10**6]"), ("Mine.chosen (", "it must be a list of ascending rows from")),
     "wrong span": Faulty(
-        strategy(schedule="return replace(right, wanted=(), draws=())"), ("Mine.schedule (", "returned wanted=()")
+        strategy(schedule="return replace(right, sampled=(), draws=())"), ("Mine.schedule (", "returned sampled=()")
     ),
     "exception": Faulty(
         rule("rows.probabilities[begin] / 0"),
@@ -172,16 +172,16 @@ FILES: dict[str, Faulty] = {
         rule(post="1 // (self.number <= 1)"), ("Mine.__post_init__ raised ZeroDivisionError",), "1 // (self.number <= 1)"
     ),
     "exception at import": Faulty(rule(after="nothing"), ("cannot be loaded", "NameError: name 'nothing'"), "nothing", code=2),
-    "forgotten wants": Faulty(
+    "missing statistic": Faulty(
         rule("rows.entropies[begin]"),
         (
             "Mine.chosen raised IndexError",
-            "reads rows.entropies, which is empty because Mine does not ask for it: define the property `wants` in Mine",
+            "reads rows.entropies, which is empty because Mine does not request it: define the property `sample_spec` in Mine",
         ),
         "rows.entropies[begin]",
     ),
-    "forgotten wants unnoticed": Faulty(
-        rule("sum(rows.margins)"), ("warning", "reads rows.margins, which is empty because Mine does not ask for it"), code=0
+    "missing statistic unnoticed": Faulty(
+        rule("sum(rows.margins)"), ("warning", "reads rows.margins, which is empty because Mine does not request it"), code=0
     ),
     "no default": Faulty(UNDEFAULTED, ("Mine.share has no default: each option of a strategy or rule needs one",), code=2),
     "exit": Faulty(rule("sys.exit(3)"), ("Mine.chosen raised SystemExit: 3",), "sys.exit(3)"),
@@ -196,7 +196,7 @@ FILES: dict[str, Faulty] = {
         "assert time.time_ns() % 3 or not must",
     ),
 }
-# These end the process, so each has one for itself; one of the parts must be said.
+# These end the process, so each has one for itself; one of the parts must be printed.
 DEAF = """
         while True:
             try:

@@ -1,4 +1,4 @@
-"""`dlstep attach`: an answer forms in the terminal, mistakes are told in a sentence, and hostile text does nothing."""
+"""`dlstep attach`: an answer forms in the terminal, mistakes are one sentence, and hostile text does nothing."""
 
 import json
 import re
@@ -158,10 +158,10 @@ def test_a_request_is_followed_while_it_runs(monkeypatch: pytest.MonkeyPatch, ca
         for choice in answers[0]["choices"]:
             assert harmless(choice["text"]) in plain
         assert attached(server.url, request_id, as_json=True) == 0
-        told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         with server.http() as other:
             runs = other.get(f"/v1/requests/{request_id}/steps").json()["runs"]
-        assert told == [frame for run in runs for frame in run["frames"]]
+        assert printed == [frame for run in runs for frame in run["frames"]]
 
 
 def test_the_answers_shown_are_those_of_the_model(capsys: Captured) -> None:
@@ -215,9 +215,9 @@ def test_another_server_is_told_apart(
     monkeypatch.setattr(Strange, "status", status)
     monkeypatch.setattr(Strange, "answer", answer)
     for request in (None, "x"):
-        with pytest.raises(ValueError, match=re.escape(words.replace("\ufffd", "\x1b"))) as told:
+        with pytest.raises(ValueError, match=re.escape(words.replace("\ufffd", "\x1b"))) as printed:
             attach.run(Namespace(url=strange, request=request, interval=0.2, json=False))
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(printed.value)
     if status == 500:
         assert main(["attach", strange]) == 2
         error = capsys.readouterr().err
@@ -231,7 +231,7 @@ def test_mistakes_are_told_in_a_sentence(capsys: Captured, monkeypatch: pytest.M
         for url, interval, words in (
             (f"http://127.0.0.1:{port}", 0.2, "no dlstep server answers at"), ("ftp://x", 0.2, "URL must be like"),
             ("localhost:8000", 0.2, "URL must be like"), (server.url, 0.0, "--interval must be above 0"),
-            (server.url, 0.2, "wants an API key, and DLSTEP_API_KEY holds none"),
+            (server.url, 0.2, "requires an API key, and DLSTEP_API_KEY holds none"),
         ):  # fmt: skip
             with pytest.raises(ValueError, match=re.escape(words)):
                 attach.run(Namespace(url=url, request=None, interval=interval, json=False))
@@ -240,7 +240,7 @@ def test_mistakes_are_told_in_a_sentence(capsys: Captured, monkeypatch: pytest.M
         assert capsys.readouterr().out == "no request is under way, and the steps of none are kept\n"
         assert main(["attach", server.url, "--request", "cmpl-0"]) == 2
         error = capsys.readouterr().err
-        assert "no steps of such a request are kept" in error and f"dlstep attach {server.url}" in error
+        assert "no steps are kept for this id" in error and f"dlstep attach {server.url}" in error
 
 
 @pytest.mark.parametrize("opens", [True, False])

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from dlstep.batch.crews import Alone
-from dlstep.batch.desk import Desk
+from dlstep.batch.engine import BatchEngine
+from dlstep.batch.engine_pool import LocalBatchEngine
 from dlstep.cli import main
 
 from ..batch.batches import answers_file, engine, killed, lines_of, run, stories, written
@@ -64,7 +64,7 @@ def test_a_whole_run_is_left_as_it_is(unbroken: Path, tmp_path: Path) -> None:
 
 
 def test_more_requests_go_on_with_the_answers_that_are_there(unbroken: Path, tmp_path: Path) -> None:
-    class Counting(Desk):
+    class Counting(BatchEngine):
         def add(self, place: int, key: str, content: object) -> None:
             added.append(place)
             super().add(place, key, content)  # pyright: ignore[reportArgumentType]
@@ -72,7 +72,7 @@ def test_more_requests_go_on_with_the_answers_that_are_there(unbroken: Path, tmp
     added: list[int] = []
     out = copied(unbroken, tmp_path)
     more = lines_of(stories(COUNT + 3))
-    rows = run(more, out, Alone(Counting(engine())))
+    rows = run(more, out, LocalBatchEngine(Counting(engine())))
     assert added == [COUNT, COUNT + 1, COUNT + 2] and len(rows) == COUNT + 3
     assert out.read_bytes().startswith(unbroken.read_bytes())
 
@@ -83,26 +83,28 @@ def test_mistakes_are_told_and_nothing_is_lost(unbroken: Path, tmp_path: Path, c
     given = written(tmp_path / "in.jsonl", stories(COUNT))
     before = out.read_bytes()
 
-    def told(*arguments: object) -> str:
+    def errors(*arguments: object) -> str:
         assert main(["batch", *map(str, arguments), "--num_threads", "1", "--progress", "false"]) == 2
         return capsys.readouterr().err.splitlines()[-1]
 
     fewer = written(tmp_path / "fewer.jsonl", stories(COUNT)[3:])
-    said = told(fewer, out, "--max_num_reqs", "32")
-    assert "has answers to 3 requests that are not in the input: the input has changed" in said and "give another OUT" in said
-    assert "engine.seed 0, and now it is 1: give another OUT" in told(given, out, "--seed", "1")
-    assert "engine.strategy" in told(given, out, "--accept_threshold", "0.5")
-    assert "engine.fingerprint" in told(given, out, "--dtype", "bfloat16")
-    assert "served_model_name tiny-bd, and now it is other" in told(given, out, "--served_model_name", "other").replace("'", "")
-    assert "is both input and output" in told(given, given)
-    assert "No such file" in told(tmp_path / "none.jsonl", out)
-    assert "does nothing without --ray" in told(given, out, "--actors", "2")
+    text = errors(fewer, out, "--max_num_reqs", "32")
+    assert "has answers to 3 requests that are not in the input: the input has changed" in text and "give another OUT" in text
+    assert "engine.seed 0, and now it is 1: give another OUT" in errors(given, out, "--seed", "1")
+    assert "engine.strategy" in errors(given, out, "--accept_threshold", "0.5")
+    assert "engine.fingerprint" in errors(given, out, "--dtype", "bfloat16")
+    assert "served_model_name tiny-bd, and now it is other" in errors(given, out, "--served_model_name", "other").replace(
+        "'", ""
+    )
+    assert "is both input and output" in errors(given, given)
+    assert "No such file" in errors(tmp_path / "none.jsonl", out)
+    assert "does nothing without --ray" in errors(given, out, "--actors", "2")
     lost = tmp_path / "other.jsonl"
     lost.write_text("precious\n")
-    assert "exists and is not the output of a batch" in told(given, lost) and lost.read_text() == "precious\n"
+    assert "exists and is not the output of a batch" in errors(given, lost) and lost.read_text() == "precious\n"
     cut = tmp_path / "cut.jsonl"
     cut.write_bytes(given.read_bytes()[:-20])
-    assert f"line {COUNT} holds no JSON" in told(cut, out) and out.read_bytes() == before
+    assert f"line {COUNT} holds no JSON" in errors(cut, out) and out.read_bytes() == before
 
 
 def test_the_command_answers_and_says_what_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

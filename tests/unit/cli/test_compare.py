@@ -9,7 +9,7 @@ import pytest
 
 from dlstep.cli import main
 from dlstep.evaluate import read
-from dlstep.evaluate.comparing import Row
+from dlstep.evaluate.comparing import ComparisonRow
 
 Captured = pytest.CaptureFixture[str]
 
@@ -25,7 +25,7 @@ def test_the_command_compares_a_file_of_ones_own(own: Path, tmp_path: Path, caps
         text.split()
     )
     rows = json.loads((out / "rows.json").read_text())
-    assert len(rows) == 2 * (5 + 4) and set(rows[0]) == {field.name for field in fields(Row)}
+    assert len(rows) == 2 * (5 + 4) and set(rows[0]) == {field.name for field in fields(ComparisonRow)}
     assert {(row["strategy"], row["model"]) for row in rows} == {("multi_bd", "tiny-bd"), ("dual_cache", "tiny-llada")}
     best = [row for row in rows if row["rule"] == str(rule) and row["strategy"] == "multi_bd"]
     assert [row["options"] for row in best] == [{"count": count} for count in (1, 2, 4, 8)]
@@ -73,7 +73,7 @@ def test_strategies_without_rules_are_compared_as_they_are_and_several_tasks_bes
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--problems", "0"], "--problems must be at least 1, got 0"),
         (["--rules", "nonsense"], "rule 'nonsense' is unknown: choose from"),
@@ -99,10 +99,10 @@ def test_strategies_without_rules_are_compared_as_they_are_and_several_tasks_bes
         (["--accept_threshold", "0.5"], "unrecognized arguments"),
     ],
 )
-def test_a_wrong_comparison_is_one_line(arguments: list[str], said: str, capsys: Captured) -> None:
+def test_a_wrong_comparison_is_one_line(arguments: list[str], message: str, capsys: Captured) -> None:
     assert main(["compare", *arguments]) == 2
-    told = capsys.readouterr().err
-    assert said in told and told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert message in printed and printed.count("\n") == 1
 
 
 def test_another_comparison_in_a_folder_is_refused(tmp_path: Path, capsys: Captured) -> None:
@@ -116,7 +116,7 @@ def test_an_answer_that_fails_counts_as_wrong_and_is_told(tmp_path: Path, capsys
     (tmp_path / "mine.jsonl").write_text(json.dumps({"prompt": "How many? " * 500, "answer": 1}))
     arguments = ["--questions", str(tmp_path / "mine.jsonl"), "--strategies", "dmax", "--grid", '{"accept_threshold": 0.5}']
     assert main(["compare", *arguments, "--json"]) == 1
-    said = capsys.readouterr()
-    (row,) = json.loads(said.out)
+    message = capsys.readouterr()
+    (row,) = json.loads(message.out)
     assert (row["failed"], row["accuracy"], row["tokens_per_forward"], row["aup"]) == (1, 0, 0, 0)
-    assert "1 answer failed, the first because" in said.err and "tokens" in row["error"]
+    assert "1 answer failed, the first because" in message.err and "tokens" in row["error"]

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from dlstep import LLM, tiny
 from dlstep.bench.accuracy import Accuracy
-from dlstep.bench.frontier import DECODERS, Decoder, Row
+from dlstep.bench.frontier import DECODERS, Decoder, FrontierRow
 from dlstep.cli import demo
 
 from ...helpers.shadow_llm import make_llm
@@ -66,7 +66,9 @@ def test_the_demo_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_table_of_the_demo_cuts_no_name() -> None:
     figures = Accuracy(500, 1.0, 0.987, 12.34, 12.34, 100.0, 10, 1.0)
-    rows = [Row(each.strategy, each.options, "m", each.knob, value, figures) for each in DECODERS for value in each.values]
+    rows = [
+        FrontierRow(each.strategy, each.options, "m", each.knob, value, figures) for each in DECODERS for value in each.values
+    ]
     console = Console(file=StringIO(), width=80)
     demo.print_table(rows, console)
     out = console.file.getvalue()

@@ -1,4 +1,4 @@
-"""`dlstep eval` from options to table; wrong ones are told in one line before anything is loaded."""
+"""`dlstep eval` from options to table; wrong ones give one line before anything is loaded."""
 
 import csv
 import json
@@ -32,10 +32,10 @@ def test_the_figures_are_those_of_generate(tmp_path: Path, capsys: Captured) -> 
     assert max(len(line) for line in text.splitlines() if str(tmp_path) not in line) <= 80
     assert "\N{HORIZONTAL ELLIPSIS}" not in text
     (line,) = table(out)
-    told = problems(30)
+    stories = problems(30)
     llm = LLM("tiny-bd", accept_threshold=0.3)
-    outputs = llm.generate([each.prompt for each in told], SamplingParams(max_tokens=64), progress=False)
-    right = [score(problem, output.text).answer for problem, output in zip(told, outputs, strict=True)]
+    outputs = llm.generate([each.prompt for each in stories], SamplingParams(max_tokens=64), progress=False)
+    right = [score(problem, output.text).answer for problem, output in zip(stories, outputs, strict=True)]
     tokens, forwards = sum(len(each.token_ids) for each in outputs), sum(each.nfe for each in outputs)
     assert 0 < sum(right) < 30
     assert line["accuracy"] == sum(right) / 30 and line["tokens"] == line["decided"] == tokens
@@ -47,7 +47,7 @@ def test_the_figures_are_those_of_generate(tmp_path: Path, capsys: Captured) -> 
     (row,) = csv.DictReader(StringIO((out / "table.csv").read_text()))
     assert list(row) == list(line) and float(row["tps_e2e"]) == line["tps_e2e"]
     assert main([*arguments, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == [line], "a whole run is only told again"
+    assert json.loads(capsys.readouterr().out) == [line], "a complete run is only printed again"
 
 
 def test_a_grid_has_a_line_for_each_set_of_options_and_a_reference_run(tmp_path: Path, capsys: Captured) -> None:
@@ -71,9 +71,9 @@ def test_a_run_that_cannot_be_compared_is_shown_before_the_reason(tmp_path: Path
     assert main([*arguments, "--grid", '{"accept_threshold": [0.3, 0.9]}', "--out", str(grid)]) == 0
     capsys.readouterr()
     assert main([*arguments, "--accept_threshold", "0.5", "--out", str(other), "--against", str(grid)]) == 2
-    told = capsys.readouterr()
-    assert "right, %" in told.out and len(table(other)) == 1
-    assert "no task with the same set of options in both" in told.err and "Traceback" not in told.err
+    printed = capsys.readouterr()
+    assert "right, %" in printed.out and len(table(other)) == 1
+    assert "no task with the same set of options in both" in printed.err and "Traceback" not in printed.err
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_each_task_is_asked_scored_and_resumed(long_model: Path, tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--tasks", "nonsense"], "EvalOptions.tasks: 'nonsense' is unknown, choose from shells, gsm8k"),
         (["--tasks", "[shells,shells]"], "each once"),
@@ -135,15 +135,15 @@ def test_each_task_is_asked_scored_and_resumed(long_model: Path, tmp_path: Path,
         (["--config", "engine: {rule: ./mine.py}"], "rule='./mine.py' is a path, which imports a module"),
     ],
 )
-def test_a_wrong_option_is_one_line(arguments: list[str], said: str, tmp_path: Path, capsys: Captured) -> None:
+def test_a_wrong_option_is_one_line(arguments: list[str], message: str, tmp_path: Path, capsys: Captured) -> None:
     out = tmp_path / "out"
     assert main(["eval", *arguments, *(["--out", str(out)] if "--out" not in arguments else [])]) == 2
-    told = capsys.readouterr().err
-    assert (said in told and told.count("\n") == 1 and not (out / "answers.jsonl").exists()) or "chat" in said
+    printed = capsys.readouterr().err
+    assert (message in printed and printed.count("\n") == 1 and not (out / "answers.jsonl").exists()) or "chat" in message
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "holds no JSON"),
         ("{}", "entry 1 is not a problem of"),
@@ -152,14 +152,14 @@ def test_a_wrong_option_is_one_line(arguments: list[str], said: str, tmp_path: P
         ('[{"question": "", "ground_truth_answer": "1"}]', "look at 'question'"),
     ],
 )
-def test_a_wrong_file_is_one_line(text: str, said: str, tmp_path: Path, capsys: Captured) -> None:
+def test_a_wrong_file_is_one_line(text: str, message: str, tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "GSM8K.json").write_text(text)
     assert main(["eval", "--tasks", "gsm8k", "--data", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "must hold problems: a JSON list, or a JSON object on each line"),
         ("{", "holds no JSON"),
@@ -173,12 +173,12 @@ def test_a_wrong_file_is_one_line(text: str, said: str, tmp_path: Path, capsys: 
         ),
     ],
 )
-def test_a_wrong_file_of_questions_is_one_line(text: str, said: str, tmp_path: Path, capsys: Captured) -> None:
+def test_a_wrong_file_of_questions_is_one_line(text: str, message: str, tmp_path: Path, capsys: Captured) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text(text)
     arguments = ["eval", "--tasks", "questions", "--questions", str(path), "--out", str(tmp_path / "out")]
     assert main(arguments) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("listed", [True, False])

@@ -84,15 +84,15 @@ def test_a_replay_says_in_words_where_it_parts(trace_path: Path, capsys: Capture
     assert "the trace resets the device, the recorded decode does not" in diverged(trace_path, lost, capsys)
     later = Trace(trace.first, (*trace.events[: steps[0]], *trace.events[first:]))
     assert f"event {steps[0]}, step 0: " in diverged(trace_path, later, capsys)
-    began = Trace(replace(trace.first, line=5), trace.events)
+    began = Trace(replace(trace.first, cache_digest=5), trace.events)
     assert "the recorded decode resets the device" in diverged(trace_path, began, capsys)
     plan = replace(samples.plan, spans=(replace(samples.plan.spans[0], seed=3),))
     seeded = (*trace.events[:first], Samples(plan, samples.rows), *trace.events[first + 1 :])
     found = diverged(trace_path, Trace(trace.first, seeded), capsys)
     assert f"event {first}, step 1: span 0 of request 0: seed is " in found and "now, 3 was recorded" in found
-    wanted = replace(samples.plan.spans[0], draws=(*samples.plan.spans[0].draws[:-1], 77))
-    drawn = (*trace.events[:first], Samples(replace(samples.plan, spans=(wanted,)), samples.rows))
-    place = len(wanted.draws) - 1
+    changed = replace(samples.plan.spans[0], draws=(*samples.plan.spans[0].draws[:-1], 77))
+    drawn = (*trace.events[:first], Samples(replace(samples.plan, spans=(changed,)), samples.rows))
+    place = len(changed.draws) - 1
     assert f"draws entry {place} is " in diverged(trace_path, Trace(trace.first, drawn), capsys)
 
 

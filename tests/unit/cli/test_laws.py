@@ -21,7 +21,7 @@ def check_fatal(faulty: Faulty, folder: Path, capsys: Captured) -> None:
     assert main(["laws", str(path), "--only", "progress", "--case_timeout", "0.5", "--json"]) == 1
     captured = capsys.readouterr()
     row = json.loads(captured.out)[0]
-    assert any(part in row["failure"] for part in faulty.said), row
+    assert any(part in row["failure"] for part in faulty.message), row
     if faulty.place:
         assert f'File "{path}", line {faulty.line}, in ' in row["failure"]
     assert "broken  progress" in captured.err
@@ -57,9 +57,9 @@ def test_file_that_ends_its_process_at_the_import_is_refused(
 def test_law_ends_at_its_time_limit_and_says_how_many_cases_held(capsys: Captured) -> None:
     arguments = ["multi_bd", "--only", "budgets", "--examples", "100000", "--law_timeout", "0.5"]
     assert main(["laws", *arguments]) == 0
-    said = capsys.readouterr().out
-    found = re.findall(r"^  holds   budgets, in the (\d+) of 100000 cases that 0\.5 s allowed \(--law_timeout\)$", said, re.M)
-    assert len(found) == 1 and 0 < int(found[0]) < 100000, said
+    text = capsys.readouterr().out
+    found = re.findall(r"^  holds   budgets, in the (\d+) of 100000 cases that 0\.5 s allowed \(--law_timeout\)$", text, re.M)
+    assert len(found) == 1 and 0 < int(found[0]) < 100000, text
 
 
 def test_search_for_a_smaller_case_is_bounded_and_announced(tmp_path: Path, capsys: Captured) -> None:
@@ -81,15 +81,15 @@ def test_wrong_file_is_refused_with_the_place(tmp_path: Path, capsys: Captured) 
     path = tmp_path / "broken_import.py"
     path.write_text("nothing\n", encoding="utf-8")
     assert main(["laws", str(path)]) == 2
-    said: Any = capsys.readouterr().err
-    assert "cannot be loaded: its code raised NameError: name 'nothing' is not defined" in said
-    assert f'File "{path}", line 1, in <module>' in said
+    text: Any = capsys.readouterr().err
+    assert "cannot be loaded: its code raised NameError: name 'nothing' is not defined" in text
+    assert f'File "{path}", line 1, in <module>' in text
 
 
 def test_laws_hold_for_a_rule_of_ones_own(own: Path, capsys: Captured) -> None:
     assert main(["laws", str(own / "best_of_own.py"), "--only", "[transparency,progress]", "--examples", "10"]) == 0
-    said = capsys.readouterr().out
-    assert said.count("holds") == 4 and "on multi_bd" in said and "on dual_cache" in said
+    text = capsys.readouterr().out
+    assert text.count("holds") == 4 and "on multi_bd" in text and "on dual_cache" in text
 
 
 @pytest.mark.stress  # to make a failing case small takes some seconds
@@ -102,7 +102,7 @@ def test_a_law_that_is_broken_is_named_with_a_case(own: Path, capsys: Captured) 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "text"),
     [
         (["nonsense"], "no strategy, rule, .py file or module is called 'nonsense': strategies are d2f"),
         (["nowhere.py"], "no strategy, rule, .py file or module is called 'nowhere.py'"),
@@ -111,6 +111,6 @@ def test_a_law_that_is_broken_is_named_with_a_case(own: Path, capsys: Captured) 
         (["quota", "--examples", "0"], "--examples must be at least 1, got 0"),
     ],
 )
-def test_a_wrong_trial_is_one_line(arguments: list[str], said: str, capsys: Captured) -> None:
+def test_a_wrong_trial_is_one_line(arguments: list[str], text: str, capsys: Captured) -> None:
     assert main(["laws", *arguments]) == 2
-    assert said in capsys.readouterr().err
+    assert text in capsys.readouterr().err

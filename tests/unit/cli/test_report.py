@@ -44,13 +44,13 @@ def test_wrong_answers_are_listed_and_the_first_can_be_stepped_into(run: Path, c
     assert wrong and f"Wrong answers: {len(wrong)} of 12" in text
     listed = text.partition("Wrong answers")[2].partition("Step into")[0]
     assert re.findall(r"^  shells/(\d+): ", listed, re.MULTILINE) == [str(document) for document in wrong[:5]]
-    assert "Slowest requests" in text and "Order of filling" in text
+    assert "Slowest requests" in text and "Order of unmasking" in text
     (command,) = re.findall(r"^  dlstep (report .* --show \S+)$", text, re.MULTILINE)
     assert main(command.split()) == 0
-    said = capsys.readouterr().out
+    message = capsys.readouterr().out
     row = rows_of(run)[wrong[0]]
-    steps = re.findall(r"^ +(\d+) .", said, re.MULTILINE)
-    assert steps == [str(step) for step in range(1, row["steps"] + 1)] and row["answer"].strip() in said
+    steps = re.findall(r"^ +(\d+) .", message, re.MULTILINE)
+    assert steps == [str(step) for step in range(1, row["steps"] + 1)] and row["answer"].strip() in message
     path = run / "traces" / f"shells-{wrong[0]}.jsonl"
     assert list(Trace.load(path).state.finished[0].answer) == row["tokens"]
     assert main(["replay", str(path)]) == 0
@@ -79,8 +79,8 @@ def test_the_page_stands_alone_and_shows_a_trace_that_was_kept(run: Path, tmp_pa
     page.feed(text)
     assert not page.references and page.tags.count("script") == 2 and page.tags.count("svg") >= 1
     assert "url(" not in text and "@import" not in text and "unsafe" not in text
-    told = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
-    assert list(told["recordings"]) == [name] and len(told["answers"]) == 12
+    printed = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
+    assert list(printed["recordings"]) == [name] and len(printed["answers"]) == 12
     other = with_answers(run, tmp_path / "other", [{"tokens": row["tokens"][::-1]} for row in rows_of(run)])
     shutil.copytree(run / "traces", other / "traces")
     assert main(["report", str(other), "--html", str(tmp_path / "other.html")]) == 0
@@ -103,7 +103,7 @@ def test_a_terminal_gets_no_commands_of_a_model(run: Path, tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["/nonsense"], "no run in '/nonsense': it has no run.json"),
         (["{run}", "--show", "shells/99"], "--show 'shells/99' is not an answer of"),
@@ -114,13 +114,13 @@ def test_a_terminal_gets_no_commands_of_a_model(run: Path, tmp_path: Path, capsy
         (["{run}", "--against", "/nonsense"], "no run in '/nonsense'"),
     ],
 )
-def test_a_wrong_report_is_one_line(run: Path, arguments: list[str], said: str, capsys: Captured) -> None:
+def test_a_wrong_report_is_one_line(run: Path, arguments: list[str], message: str, capsys: Captured) -> None:
     assert main(["report", *[argument.format(run=run) for argument in arguments]]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "said"),
+    ("name", "change", "message"),
     [
         (
             "answers.jsonl",
@@ -135,13 +135,13 @@ def test_a_wrong_report_is_one_line(run: Path, arguments: list[str], said: str, 
     ],
 )
 def test_a_file_that_was_changed_is_told_of(
-    run: Path, tmp_path: Path, name: str, change: Any, said: str, capsys: Captured
+    run: Path, tmp_path: Path, name: str, change: Any, message: str, capsys: Captured
 ) -> None:
     for path in run.glob("*.json*"):
         (tmp_path / path.name).write_text(change(path.read_text()) if path.name == name else path.read_text())
     assert main(["report", str(tmp_path)]) == 2
-    told = capsys.readouterr().err
-    assert said in told and told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert message in printed and printed.count("\n") == 1
 
 
 ODD: list[Any] = [None, True, -1, 0.5, 1e308, "x", [], [1], [None], [[1]], [{"role": "user"}], {}, {"a": "x"}, {"a": None}]

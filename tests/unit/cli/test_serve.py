@@ -26,7 +26,7 @@ from ...helpers.serving import Paced, served, shadow_engine
 
 DLSTEP = [sys.executable, "-c", "from dlstep.cli import main; raise SystemExit(main())"]
 START = 120.0  # seconds; torch and transformers are loaded on a busy machine
-TOLD = 20.0  # seconds in which a request is told of a killed engine on a busy machine; it takes a tenth of one
+NOTICED = 20.0  # seconds until a request fails after its engine was killed on a busy machine; it takes a tenth of one
 LONG = {"prompt": "Max has 53 shells.", "max_tokens": 400, "ignore_eos": True}
 
 
@@ -47,8 +47,8 @@ class Command:
     def until_metric(self, line: str, *, there: bool) -> None:
         """Wait until a line of `/metrics` is there, or is not."""
         end = time.monotonic() + 60
-        while (line in (said := self.http.get("/metrics").text)) != there:
-            assert time.monotonic() < end, f"{self.http.get('/ready').text} {self.log.read_text()} {said}"
+        while (line in (message := self.http.get("/metrics").text)) != there:
+            assert time.monotonic() < end, f"{self.http.get('/ready').text} {self.log.read_text()} {message}"
             time.sleep(0.01)
 
     @property
@@ -100,7 +100,7 @@ def until_gone(process: psutil.Process, seconds: float) -> None:
 
 
 def check_a_killed_engine(server: Command, report: Callable[[str], None]) -> None:
-    """Those whose engine is killed are told at once; then it is started again."""
+    """Those whose engine is killed fail at once; then it is started again."""
     first = server.engine
 
     def failed(stream: bool) -> tuple[float, str]:
@@ -114,9 +114,9 @@ def check_a_killed_engine(server: Command, report: Callable[[str], None]) -> Non
         killed = time.monotonic()
         os.kill(first.pid, signal.SIGKILL)
         for each in under_way:
-            told, text = each.result()
-            report(f"told of a killed engine after {told - killed:.2f} s")
-            assert told - killed < TOLD and "engine_died" in text
+            failed_at, text = each.result()
+            report(f"noticed a killed engine after {failed_at - killed:.2f} s")
+            assert failed_at - killed < NOTICED and "engine_died" in text
     ready = server.http.get("/ready")
     assert ready.status_code == 503 and ready.json()["status"] == "restarting"
     assert server.http.post("/v1/completions", json=LONG).status_code == 503
@@ -190,7 +190,7 @@ def test_a_second_signal_ends_the_server_at_once(monkeypatch: pytest.MonkeyPatch
     with served(engine, drain_seconds=60.0) as server, server.http() as http, ThreadPoolExecutor(1) as threads:
         engine.driver.gate.clear()
         answer = threads.submit(http.post, "/v1/completions", json=LONG | {"max_tokens": 8})
-        server.until(lambda: server.front.live == 1)
+        server.until(lambda: server.router.live == 1)
         for number, expected in ((signal.SIGINT, []), (signal.SIGTERM, [128 + signal.SIGTERM])):
             server.server.handle_exit(number, None)
             assert codes == expected
@@ -213,10 +213,10 @@ def test_wrong_options_are_told_in_a_sentence(tmp_path: Path, capsys: pytest.Cap
             (["--api_key_file", str(tmp_path / "none")], "No such file"),
             (["--no_such_flag", "1"], "no_such_flag"),
         ]
-        for arguments, said in cases:
+        for arguments, message in cases:
             assert main(["serve", *arguments]) == 2
             last = capsys.readouterr().err.splitlines()[-1]
-            assert last.startswith("dlstep: error:") and said in last, last
+            assert last.startswith("dlstep: error:") and message in last, last
 
 
 def test_help_shows_what_to_type_and_every_option(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,8 +18,8 @@ def test_the_command_answers_how_many_replicas(capsys: pytest.CaptureFixture[str
     assert lines[-1].startswith(f"p95 <= 0.12 s with 60 requests a second (150 in all) takes {answer} replicas: p95 0.1")
     assert "; with one fewer p95 0." in lines[-1]
     assert main([*BASE, "--target", "p95=0.12", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["replicas"] == answer and told["total"] and {row["replicas"] for row in told["curve"]} == set(tried)
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["replicas"] == answer and printed["total"] and {row["replicas"] for row in printed["curve"]} == set(tried)
     assert main([*BASE, "--replicas", "[1,2]"]) == 0
     assert "60 requests a second in all" in capsys.readouterr().out
 
@@ -64,7 +64,7 @@ def test_a_table_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         == 0
     )
     out = capsys.readouterr().out.splitlines()
-    assert out[0] == "A forward takes 5 ms + 20 us a row; a request 0 ms outside of the engine."
+    assert out[0] == "A forward pass takes 5 ms + 20 us a row; a request 0 ms outside of the engine."
     line = out[-1].split()
     assert line[:2] == ["1", "100"] and 0.2 < float(line[-2]) < 0.5
 

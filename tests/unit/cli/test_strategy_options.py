@@ -23,7 +23,7 @@ NEEDS_QUOTA = (
 
 Captured = pytest.CaptureFixture[str]
 FORGOTTEN = ("lab", "odd_rule", "odd_strategy")
-CLASSES = [shelf.load(name) for shelf in (strategies.SHELF, rules.SHELF) for name in shelf.own()]
+CLASSES = [plugins.load(name) for plugins in (strategies.PLUGINS, rules.PLUGINS) for name in plugins.own()]
 
 
 @pytest.fixture
@@ -101,9 +101,9 @@ def test_flags_may_have_hyphens_and_so_may_names_in_yaml(tmp_path: Path, capsys:
 @pytest.mark.parametrize("option", ["rule: lab.odd_rule", "rule: ./lab/odd_rule.py", "rule: 'lab:Odd'", "inner: a.b"])
 def test_a_path_in_a_yaml_file_imports_nothing(option: str, folder: Path, capsys: Captured) -> None:
     (folder / "options.yaml").write_text(option)
-    said = failure(capsys, "--config", "options.yaml")
-    assert f"--config: in the file 'options.yaml', {option.partition(':')[0]}=" in said
-    assert "is a path, which imports a module: give it on the command line, as --" in said
+    message = failure(capsys, "--config", "options.yaml")
+    assert f"--config: in the file 'options.yaml', {option.partition(':')[0]}=" in message
+    assert "is a path, which imports a module: give it on the command line, as --" in message
     assert "lab.odd_rule" not in sys.modules
 
 
@@ -173,8 +173,8 @@ def test_an_exception_while_decoding_in_ones_own_file_names_its_line(folder: Pat
     path = folder / "lab" / "odd_rule.py"
     path.write_text(path.read_text().replace("return [begin]", "raise ValueError('mine')"))
     main(["generate", "a", "--rule", "./lab/odd_rule.py", "--max_tokens", "4"])
-    told = capsys.readouterr()
-    assert re.search(r"chosen raised ValueError: mine \(odd_rule\.py:\d+\)", told.out + told.err)
+    printed = capsys.readouterr()
+    assert re.search(r"chosen raised ValueError: mine \(odd_rule\.py:\d+\)", printed.out + printed.err)
 
 
 def test_errors_of_libraries_outside_of_site_packages_are_one_line(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`dlstep tune` from options to a file that other commands use; wrong options are told in one line."""
+"""`dlstep tune` from options to a file that other commands use; wrong options give one line."""
 
 import json
 import subprocess
@@ -15,8 +15,8 @@ from dlstep import LLM, SamplingParams
 from dlstep.cli import main
 from dlstep.cli.main import parsed
 from dlstep.cli.serve import _policy
+from dlstep.evaluate.answerer_pool import Answering
 from dlstep.evaluate.checkpoint import read
-from dlstep.evaluate.crews import Answering
 from dlstep.evaluate.documents import documents_of
 from dlstep.evaluate.metrics import hypervolume
 from dlstep.evaluate.options import EvalOptions
@@ -71,7 +71,7 @@ def test_what_was_chosen_is_used_by_other_commands_at_once(folder: Path, tmp_pat
         options = parsed([*command, "--config", best])[0]
         assert {name: options[name] for name in engine} == engine
     assert main(["eval", "--config", best, "--dataset_limit", "3", "--out", str(tmp_path / "run")]) == 0
-    assert f"accept_threshold={engine['accept_threshold']}" in read(tmp_path / "run").asked["key"]["engine"]["strategy"]
+    assert f"accept_threshold={engine['accept_threshold']}" in read(tmp_path / "run").settings["key"]["engine"]["strategy"]
     assert main(["generate", QUESTION, "--config", best]) == 0
     assert "92 shells" in capsys.readouterr().out
     assert (folder / "frontier.png").stat().st_size > 1000 and (folder / "study.db").stat().st_size > 1000
@@ -108,7 +108,7 @@ def test_loads_give_a_table_that_an_llm_and_a_server_read(tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--over", "accept_treshold=0.5,0.9"], "did you mean accept_threshold?"),
         (["--problems", "600"], "are more than the 500 problems of the tasks"),
@@ -132,10 +132,10 @@ def test_loads_give_a_table_that_an_llm_and_a_server_read(tmp_path: Path, capsys
         (["--over", "buffer_size=1,\x1b[31m2"], "--over buffer_size"),
     ],
 )
-def test_a_wrong_option_is_one_line(arguments: list[str], said: str, tmp_path: Path, capsys: Captured) -> None:
+def test_a_wrong_option_is_one_line(arguments: list[str], message: str, tmp_path: Path, capsys: Captured) -> None:
     assert main(["tune", *arguments, "--out", str(tmp_path / "out")]) == 2
-    told = capsys.readouterr().err
-    assert said in told and told.count("\n") == 1 and "\x1b" not in told
+    printed = capsys.readouterr().err
+    assert message in printed and printed.count("\n") == 1 and "\x1b" not in printed
     assert not (tmp_path / "out" / "answers.jsonl").exists()
 
 

@@ -33,10 +33,10 @@ def test_a_table_gives_each_measured_load_what_was_chosen_for_it(loads: list[int
 
 
 @pytest.mark.parametrize(
-    ("given_loads", "said"),
+    ("given_loads", "message"),
     [([], "above 0, got"), ([0, 1], "above 0, got"), ([1, 129], "129 requests are more than max_num_reqs=128")],
 )
-def test_a_load_that_cannot_be_is_told(given_loads: list[int], said: str) -> None:
+def test_a_load_that_cannot_be_is_told(given_loads: list[int], message: str) -> None:
     assert loads_of([8, 1, 8], 128) == [1, 8] and loads_of(4, 128) == [4]
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         loads_of(given_loads, 128)

@@ -57,8 +57,8 @@ def test_files_that_are_neither_are_refused(text: str, words: str, tmp_path: Pat
     source = tmp_path / "x.json"
     source.write_text(text, "utf-8", errors="surrogatepass")
     assert main(["view", str(source)]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("dlstep: error: ") and said.count("\n") == 1 and str(source) in said and words in said
+    message = capsys.readouterr().err
+    assert message.startswith("dlstep: error: ") and message.count("\n") == 1 and str(source) in message and words in message
     assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
 
 
@@ -80,8 +80,8 @@ def test_frames_that_cannot_be_shown_are_named(
 ) -> None:
     source = given(tmp_path / "x.json", **changes)
     assert main(["view", str(source)]) == 2
-    said = capsys.readouterr().err
-    assert f"{source}: run 0, frame 0: " in said and words in said
+    message = capsys.readouterr().err
+    assert f"{source}: run 0, frame 0: " in message and words in message
 
 
 def test_the_recording_itself_is_never_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

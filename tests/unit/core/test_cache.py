@@ -1,4 +1,4 @@
-"""Pages and prefixes that requests share; lines of states, equal for equal histories only."""
+"""Pages and prefixes that requests share; cache digests, equal for equal KV caches only."""
 
 from dataclasses import fields, replace
 from itertools import combinations
@@ -15,16 +15,16 @@ from dlstep.core import (
     Merge,
     Plan,
     Request,
-    Rows,
     SamplingParams,
     SoftTokens,
     Span,
+    SpanSamples,
     Spec,
     State,
     add,
     commit,
     init,
-    next_line,
+    next_cache_digest,
     schedule,
 )
 from dlstep.strategies.d2f import D2F
@@ -44,7 +44,7 @@ BASES = {
 }
 # Other values of the fields of a span that reach the memory of a device.
 SEEN: dict[str, list[Any]] = {
-    "arrival": [3],
+    "seq_id": [3],
     "start": [3, 5],
     "tokens": [(3, 1, 5), (3, 1), (1, 3, 4)],
     "end": [8, 12],
@@ -66,7 +66,7 @@ SEEN: dict[str, list[Any]] = {
     "carry": ["none", "fresh", "held"],
 }
 # The others only choose what is answered. What is sampled is in the rows; what is carried depends on the temperature, too.
-UNSEEN = {"id", "wanted", "draws", "params", "seed", "joins", "penalty", "named"}
+UNSEEN = {"id", "sampled", "draws", "params", "seed", "joins", "penalty", "scored_ids"}
 PLAN = Plan(
     4,
     11,
@@ -79,7 +79,7 @@ PLAN = Plan(
 )
 PLANS: dict[str, list[Any]] = {
     "step": [5],
-    "line": [12],
+    "cache_digest": [12],
     "spans": [(), (BASES["plain"],) * 2],
     "releases": [(), (5,), (1, 5)],
     "preemptions": [(), (1,)],
@@ -87,29 +87,31 @@ PLANS: dict[str, list[Any]] = {
     "grants": [(), (Grant(3, (9,)),), (Grant(2, (9, 10)),)],
     "num_pages": [41],
 }
-ROWS = (Rows((1, 2), (0.5, 0.5)),)
+ROWS = (SpanSamples((1, 2), (0.5, 0.5)),)
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_whatever_of_a_span_reaches_the_device_changes_the_line(base: str):
+def test_cache_digest_depends_on_all_of_a_span_that_reaches_the_device(base: str):
     span = BASES[base]
     others = [replace(span, **{name: other}) for name, values in SEEN.items() for other in values]
     if base != "plain":
         others.append(replace(span, params=replace(COLD, temperature=0.5)))
     spans = {span, *others}
-    assert len({next_line(replace(PLAN, spans=(each,)), ROWS) for each in spans}) == len(spans)
+    assert len({next_cache_digest(replace(PLAN, spans=(each,)), ROWS) for each in spans}) == len(spans)
 
 
 def test_every_field_of_a_span_and_of_a_plan_is_looked_at():
     assert SEEN.keys() | UNSEEN == {field.name for field in fields(Span)} and not SEEN.keys() & UNSEEN
-    assert PLANS.keys() | {"wants"} == {field.name for field in fields(Plan)}
+    assert PLANS.keys() | {"sample_spec"} == {field.name for field in fields(Plan)}
 
 
-def test_whatever_of_a_plan_or_an_answer_reaches_the_device_changes_the_line():
+def test_cache_digest_depends_on_all_of_a_plan_and_its_samples_that_reaches_the_device():
     plans = [PLAN, *(replace(PLAN, **{name: other}) for name, values in PLANS.items() for other in values)]
-    lines = [next_line(plan, ROWS) for plan in plans]
-    lines += [next_line(PLAN, rows) for rows in ((), (Rows((2, 1), (0.5, 0.5)),), (Rows((1,), (0.5,)),))]
-    assert all(one != other for one, other in combinations(lines, 2))
+    digests = [next_cache_digest(plan, ROWS) for plan in plans]
+    digests += [
+        next_cache_digest(PLAN, rows) for rows in ((), (SpanSamples((2, 1), (0.5, 0.5)),), (SpanSamples((1,), (0.5,)),))
+    ]
+    assert all(one != other for one, other in combinations(digests, 2))
 
 
 PIECES = tuple(b"%c" % b"abcd"[token % 4] for token in range(VOCABULARY))
@@ -158,16 +160,16 @@ def test_a_long_prefix_is_found_to_its_end_also_where_groups_are_longer_than_pag
 def test_pages_that_led_to_an_error_are_not_found_again() -> None:
     state = add(init(CONFIG, ONE_BLOCK), Request(0, tuple(range(1, 13)), SamplingParams(max_tokens=8)))
 
-    def broken(span: Span) -> Rows:
-        return Rows((-1,) * len(span.wanted), (0.0,) * len(span.wanted))
+    def broken(span: Span) -> SpanSamples:
+        return SpanSamples((-1,) * len(span.sampled), (0.0,) * len(span.sampled))
 
     state = finish(state, ScriptedDriver(broken))
     assert state.finished[0].finish == "error" and not len(state.cache.index)
 
 
-def test_lines_of_histories_of_other_sizes_differ() -> None:
+def test_cache_digests_of_caches_of_other_sizes_differ() -> None:
     request = Request(0, (1, 2, 3), SamplingParams(max_tokens=8))
     small, large = (add(init(replace(CONFIG, num_pages=pages), ONE_BLOCK), request) for pages in (32, 64))
     driver = says(5, 6, prompt=3)
-    lines = [driver.run(schedule(state)).line for state in (small, large, small)]
-    assert lines[0] == lines[2] != lines[1], "one would go on in the pages of the other"
+    digests = [driver.run(schedule(state)).cache_digest for state in (small, large, small)]
+    assert digests[0] == digests[2] != digests[1], "one would go on in the pages of the other"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from dlstep import LLM, EngineConfig, Output, SamplingParams, Spec, Thresholds, strategies
-from dlstep.core import Config, Request, Rows, Span, State, Strategy, add, commit, init, schedule
+from dlstep.core import Config, Request, Span, SpanSamples, State, Strategy, add, commit, init, schedule
 from dlstep.core.codec import from_json, to_json
 from dlstep.engine.resolve import build, resolve
 from dlstep.testing.harness import shadow
@@ -73,8 +73,8 @@ def use_request(value: Request) -> None:
     check_value(state)
 
 
-def sure(span: Span) -> Rows:
-    return Rows((5,) * len(span.wanted), (1.0,) * len(span.wanted))
+def sure(span: Span) -> SpanSamples:
+    return SpanSamples((5,) * len(span.sampled), (1.0,) * len(span.sampled))
 
 
 def use_config(value: Config) -> None:

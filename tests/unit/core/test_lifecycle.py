@@ -7,10 +7,10 @@ from hypothesis import given, strategies as st
 from dlstep.core import (
     Config,
     Request,
-    Rows,
     Samples,
     SamplingParams,
     Span,
+    SpanSamples,
     Spec,
     State,
     abort,
@@ -34,9 +34,9 @@ ONE_BLOCK = MultiBD(block_size=4, buffer_size=1)
 def says(*tokens: int, prompt: int) -> ScriptedDriver:
     """A driver whose answer to any prompt of this length is `tokens`, all of them sure."""
 
-    def rows(span: Span) -> Rows:
-        wanted = tuple(tokens[(position - prompt) % len(tokens)] for position in span.wanted)
-        return Rows(wanted, (1.0,) * len(wanted))
+    def rows(span: Span) -> SpanSamples:
+        sampled = tuple(tokens[(position - prompt) % len(tokens)] for position in span.sampled)
+        return SpanSamples(sampled, (1.0,) * len(sampled))
 
     return ScriptedDriver(rows)
 
@@ -60,8 +60,8 @@ def test_the_last_id_of_the_tokenizer_comes_in_and_the_next_does_not() -> None:
 def test_an_aborted_answer_keeps_what_was_settled() -> None:
     state = add(init(CONFIG, MultiBD(block_size=8, buffer_size=1)), Request(0, (1, 2, 3, 4), SamplingParams(max_tokens=20)))
 
-    def rows(span: Span) -> Rows:
-        return Rows((5,) * len(span.wanted), (1.0,) * 2 + (0.1,) * (len(span.wanted) - 2))
+    def rows(span: Span) -> SpanSamples:
+        return SpanSamples((5,) * len(span.sampled), (1.0,) * 2 + (0.1,) * (len(span.sampled) - 2))
 
     state = commit(state, ScriptedDriver(rows).run(schedule(state)))
     (sequence,) = state.running
@@ -75,7 +75,7 @@ def test_positions_past_the_shared_ones() -> None:
         assert positions(start, stop) == tuple(range(start, stop))
 
 
-def test_releases_are_told_once() -> None:
+def test_releases_are_planned_once() -> None:
     state, device = init(CONFIG, ONE_BLOCK), ShadowDriver(4, 64, SPEC)
     for number in range(40):
         state = add(state, Request(number, (1, 2, 3), SamplingParams(max_tokens=4)))
@@ -102,7 +102,7 @@ def test_a_seed_is_that_of_prompt_index_and_engine(seeds: tuple[int, int], index
     assert seed(first, (1, 2), index, SamplingParams(seed=5), 0) == 5
 
 
-def test_the_step_of_a_request_is_not_taken_by_another_of_its_id() -> None:
+def test_samples_of_a_request_are_not_committed_to_another_of_its_id() -> None:
     device = ShadowDriver(4, 64, SPEC)
     state = add(init(CONFIG, ONE_BLOCK), Request(0, (1, 2, 3), SamplingParams(max_tokens=4)))
     plan = schedule(state)

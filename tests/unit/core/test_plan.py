@@ -1,4 +1,4 @@
-"""Plans and samples: named ids of wanted positions, and numbers that are no probabilities."""
+"""Plans and samples: scored ids of sampled positions, and numbers that are no probabilities."""
 
 import math
 from dataclasses import replace
@@ -11,71 +11,77 @@ from dlstep.core import (
     Config,
     DlstepError,
     Request,
-    Rows,
     Samples,
     SamplesMismatch,
+    SampleSpec,
     SamplingParams,
+    SpanSamples,
     Spec,
-    Wants,
     add,
     commit,
     init,
     schedule,
 )
-from dlstep.core.plan import next_line
+from dlstep.core.plan import next_cache_digest
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import EOS, MASK, VOCABULARY
 
 from ...helpers.named_plans import answered, plan_of
 
 
-def test_samples_have_a_probability_for_each_named_id() -> None:
-    plan = plan_of((1, 2) * 4, Wants(named=2))
-    assert answered(plan, *(0.1,) * 8).rows[0].named_probabilities == (0.1,) * 8
+def test_samples_have_a_probability_for_each_scored_id() -> None:
+    plan = plan_of((1, 2) * 4, SampleSpec(scored=2))
+    assert answered(plan, *(0.1,) * 8).rows[0].scored_probabilities == (0.1,) * 8
     for count in (0, 4, 7, 9):
-        with pytest.raises(SamplesMismatch, match=f"step 0, request 0: 8 named_probabilities were wanted, {count} came back"):
-            answered(plan, *(0.1,) * count)
-    assert answered(plan_of((1,) * 4, Wants(named=2)), *(0.1,) * 4).rows  # of a request whose rule names fewer
-    assert answered(plan_of((), Wants(named=2))).rows
-    for named, wants in (((1,) * 3, Wants(named=2)), ((1,) * 12, Wants(named=2)), ((1,) * 4, Wants(best=0, ties="lowest"))):
         with pytest.raises(
-            DlstepError, match=rf"request 0: {len(named)} ids are named for 4 wanted positions; .*named={wants.named}"
+            SamplesMismatch, match=f"step 0, request 0: 8 scored_probabilities were requested, {count} came back"
         ):
-            answered(plan_of(named, wants), *(0.1,) * len(named))
+            answered(plan, *(0.1,) * count)
+    assert answered(plan_of((1,) * 4, SampleSpec(scored=2)), *(0.1,) * 4).rows  # of a request whose rule scores fewer
+    assert answered(plan_of((), SampleSpec(scored=2))).rows
+    for ids, spec in (
+        ((1,) * 3, SampleSpec(scored=2)),
+        ((1,) * 12, SampleSpec(scored=2)),
+        ((1,) * 4, SampleSpec(best=0, ties="lowest")),
+    ):
+        with pytest.raises(
+            DlstepError, match=rf"request 0: {len(ids)} scored ids for 4 sampled positions; .*scored={spec.scored}"
+        ):
+            answered(plan_of(ids, spec), *(0.1,) * len(ids))
 
 
-def test_wants_cover_no_more_names_than_they_have() -> None:
-    assert Wants(named=2).covers(Wants(named=2)) and Wants(named=2).covers(PLAIN)
-    assert not Wants(named=1).covers(Wants(named=2))
-    assert not PLAIN.covers(Wants(named=1))
+def test_sample_spec_covers_no_more_scored_ids_than_it_has() -> None:
+    assert SampleSpec(scored=2).covers(SampleSpec(scored=2)) and SampleSpec(scored=2).covers(PLAIN)
+    assert not SampleSpec(scored=1).covers(SampleSpec(scored=2))
+    assert not PLAIN.covers(SampleSpec(scored=1))
 
 
-def test_trimmed_rows_keep_what_was_named() -> None:
-    rows = Rows((1, 2), (0.5, 0.5), best_ids=(1, 2), best_probabilities=(0.5, 0.5), named_probabilities=(0.1, 0.2))
-    assert rows.trimmed(Wants(best=1, named=2), Wants(named=1)) == replace(rows, best_ids=(), best_probabilities=())
+def test_trimmed_rows_keep_scored_probabilities() -> None:
+    rows = SpanSamples((1, 2), (0.5, 0.5), best_ids=(1, 2), best_probabilities=(0.5, 0.5), scored_probabilities=(0.1, 0.2))
+    assert rows.trimmed(SampleSpec(best=1, scored=2), SampleSpec(scored=1)) == replace(rows, best_ids=(), best_probabilities=())
 
 
-def test_names_put_nothing_on_the_device() -> None:
-    """They are no part of a line: what is stored is the same whatever is asked."""
-    one, other = plan_of((1, 2) * 4, Wants(named=2)), plan_of((3, 4) * 4, Wants(named=2))
-    assert next_line(one, ()) == next_line(other, ())
-    assert answered(one, *(0.1,) * 8).line == answered(other, *(0.2,) * 8).line
+def test_scored_ids_do_not_change_the_cache_digest() -> None:
+    """What the device stores does not depend on the ids that are scored."""
+    one, other = plan_of((1, 2) * 4, SampleSpec(scored=2)), plan_of((3, 4) * 4, SampleSpec(scored=2))
+    assert next_cache_digest(one, ()) == next_cache_digest(other, ())
+    assert answered(one, *(0.1,) * 8).cache_digest == answered(other, *(0.2,) * 8).cache_digest
 
 
 EMPTY = init(Config(Spec(MASK, (EOS,), VOCABULARY), page_size=4, num_pages=40, max_model_len=32), MultiBD(block_size=8))
 STATE = add(add(EMPTY, Request(4, (1, 2), SamplingParams(max_tokens=20))), Request(7, (1,), SamplingParams(max_tokens=9)))
 PLAN = schedule(STATE)
-SIZES = [len(span.wanted) for span in PLAN.spans]
+SIZES = [len(span.sampled) for span in PLAN.spans]
 ANSWERS = st.tuples(*[st.lists(st.floats(0.0, 1.0), min_size=size, max_size=size) for size in SIZES])
 
 
 def samples(answers: tuple[list[float], ...]) -> Samples:
-    return Samples(PLAN, tuple([Rows((3,) * len(answer), tuple(answer)) for answer in answers]))
+    return Samples(PLAN, tuple([SpanSamples((3,) * len(answer), tuple(answer)) for answer in answers]))
 
 
 @given(ANSWERS)
 def test_samples_take_probabilities(answers: tuple[list[float], ...]):
-    assert samples(answers).line
+    assert samples(answers).cache_digest
 
 
 @given(ANSWERS, st.data(), st.sampled_from([math.nan, math.inf, -math.inf, -1e-9, -1.0]))
@@ -84,7 +90,7 @@ def test_samples_refuse_what_is_no_probability(answers: tuple[list[float], ...],
     place = data.draw(st.integers(0, SIZES[index] - 1))
     answers[index][place] = wrong
     span = PLAN.spans[index]
-    with pytest.raises(SamplesMismatch, match=f"step 0, request {span.id}: position {span.wanted[place]} came back with"):
+    with pytest.raises(SamplesMismatch, match=f"step 0, request {span.id}: position {span.sampled[place]} came back with"):
         samples(answers)
 
 
@@ -93,9 +99,9 @@ def test_a_failed_row_ends_its_request_alone(answers: tuple[list[float], ...], d
     index = data.draw(st.integers(0, len(SIZES) - 1))
     place = data.draw(st.integers(0, SIZES[index] - 1))
     answers[index][place] = 0.0
-    rows = [Rows((3,) * len(answer), tuple(answer)) for answer in answers]
+    rows = [SpanSamples((3,) * len(answer), tuple(answer)) for answer in answers]
     tokens = (*rows[index].tokens[:place], -1, *rows[index].tokens[place + 1 :])
-    rows[index] = Rows(tokens, rows[index].probabilities)
+    rows[index] = SpanSamples(tokens, rows[index].probabilities)
     state = commit(STATE, Samples(PLAN, tuple(rows)))
     ended = [sequence.request.id for sequence in state.finished.values() if sequence.finish == "error"]
     assert ended == [PLAN.spans[index].id]

@@ -9,7 +9,7 @@ import pytest
 
 from dlstep import rules, strategies
 from dlstep.core import Rule
-from dlstep.core.plugins import Shelf, searched
+from dlstep.core.plugins import PluginGroup, searched
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.multi_bd import MultiBD
@@ -17,7 +17,7 @@ from dlstep.strategies.multi_bd import MultiBD
 RULE = """
 from dataclasses import dataclass
 from typing import final
-from dlstep.core import Block, Choice, Rows, Sequence, check_ranges, Probability
+from dlstep.core import Block, Choice, Probability, SequenceState, SpanSamples, check_ranges
 {extra}
 
 @final
@@ -29,7 +29,7 @@ class Odd(Choice):
     def __post_init__(self) -> None:
         check_ranges(self)
 
-    def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
+    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         return [begin]
 """
 STRATEGY = """
@@ -47,59 +47,59 @@ class Odd(Blockwise):
     def grid(self, request: Request) -> Grid:
         return Grid(0, self.block_size)
 """
-SHELVES = {"rules": (rules.SHELF, RULE, "RULE"), "strategies": (strategies.SHELF, STRATEGY, "STRATEGY")}
-Lab = tuple[Shelf, str, str]
+GROUPS = {"rules": (rules.PLUGINS, RULE, "RULE"), "strategies": (strategies.PLUGINS, STRATEGY, "STRATEGY")}
+Group = tuple[PluginGroup, str, str]
 
 
-@pytest.fixture(params=SHELVES)
-def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+@pytest.fixture(params=GROUPS)
+def group(request: pytest.FixtureRequest) -> Iterator[Group]:
     """A kind of classes; modules that a test imports are forgotten after it."""
     before = dict(sys.modules)
-    yield SHELVES[request.param]
+    yield GROUPS[request.param]
     for name in [name for name in sys.modules if name not in before]:
         del sys.modules[name]
 
 
-def write(folder: Path, lab: Lab, extra: str = "", *, last: str = "") -> Path:
-    _, code, constant = lab
+def write(folder: Path, group: Group, extra: str = "", *, last: str = "") -> Path:
+    _, code, constant = group
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "odd_file.py"
     path.write_text(code.format(extra=extra) + (last or f"\n{constant} = Odd\n"))
     return path
 
 
-def test_a_class_is_found_by_every_kind_of_name(lab: Lab, tmp_path: Path) -> None:
-    shelf = lab[0]
-    path = write(tmp_path / "lab", lab)
-    by_file = shelf.load(str(path))
-    assert by_file.__name__ == "Odd" and shelf.load(f"{path}:Odd") is by_file is shelf.load(str(path))
+def test_a_class_is_found_by_every_kind_of_name(group: Group, tmp_path: Path) -> None:
+    plugins = group[0]
+    path = write(tmp_path / "lab", group)
+    by_file = plugins.load(str(path))
+    assert by_file.__name__ == "Odd" and plugins.load(f"{path}:Odd") is by_file is plugins.load(str(path))
     assert str(tmp_path / "lab") not in sys.path
     with searched(tmp_path):
-        dotted = shelf.load("lab.odd_file")
-    assert dotted is shelf.load("lab.odd_file:Odd") is not by_file
+        dotted = plugins.load("lab.odd_file")
+    assert dotted is plugins.load("lab.odd_file:Odd") is not by_file
     assert str(tmp_path) not in sys.path
-    assert type(shelf.value(by_file)) is by_file and shelf.value(shelf.value(by_file)) == by_file()
-    assert shelf.name_of(by_file) is shelf.name_of(dotted) is None
-    assert all(shelf.name_of(shelf.load(name)) == name for name in shelf.own())
+    assert type(plugins.value(by_file)) is by_file and plugins.value(plugins.value(by_file)) == by_file()
+    assert plugins.name_of(by_file) is plugins.name_of(dotted) is None
+    assert all(plugins.name_of(plugins.load(name)) == name for name in plugins.own())
 
 
-def test_entry_points_are_found(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shelf = lab[0]
-    write(tmp_path, lab)
+def test_entry_points_are_found(group: Group, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plugins = group[0]
+    write(tmp_path, group)
     about = tmp_path / "odd_package-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: odd-package\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[{shelf.package}]\nodd_one = odd_file:Odd\nodd_two = odd_file\n")
+    (about / "entry_points.txt").write_text(f"[{plugins.package}]\nodd_one = odd_file:Odd\nodd_two = odd_file\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert {"odd_one", "odd_two"} <= set(shelf.available()) and shelf.is_known("odd_one")
+    assert {"odd_one", "odd_two"} <= set(plugins.available()) and plugins.is_known("odd_one")
     assert "odd_file" not in sys.modules, "names alone import nothing"
-    assert shelf.load("odd_one") is shelf.load("odd_two")
+    assert plugins.load("odd_one") is plugins.load("odd_two")
 
 
-def test_a_file_may_import_those_beside_it(lab: Lab, tmp_path: Path) -> None:
+def test_a_file_may_import_those_beside_it(group: Group, tmp_path: Path) -> None:
     (tmp_path / "odd_helper.py").write_text("NUMBER = 3\n")
-    path = write(tmp_path, lab, "from odd_helper import NUMBER")
-    assert vars(sys.modules[lab[0].load(str(path)).__module__])["NUMBER"] == 3
+    path = write(tmp_path, group, "from odd_helper import NUMBER")
+    assert vars(sys.modules[group[0].load(str(path)).__module__])["NUMBER"] == 3
 
 
 @pytest.mark.parametrize(
@@ -111,27 +111,27 @@ def test_a_file_may_import_those_beside_it(lab: Lab, tmp_path: Path) -> None:
         ("import odd_nowhere", "", "cannot be imported: it needs the module 'odd_nowhere', which Python does not find"),
     ],
 )
-def test_a_file_without_a_class_is_one_sentence(lab: Lab, tmp_path: Path, extra: str, last: str, message: str) -> None:
-    path = write(tmp_path, lab, extra, last=last)
+def test_a_file_without_a_class_is_one_sentence(group: Group, tmp_path: Path, extra: str, last: str, message: str) -> None:
+    path = write(tmp_path, group, extra, last=last)
     for name in (str(path), "odd_file"):
         with pytest.raises(ValueError, match=message) as caught, searched(tmp_path):
-            lab[0].load(name if name != "odd_file" else "odd_file:Odd" if "import" in extra else str(path))
+            group[0].load(name if name != "odd_file" else "odd_file:Odd" if "import" in extra else str(path))
         assert "\n" not in str(caught.value)
 
 
-def test_the_other_kind_of_class_is_told(lab: Lab, tmp_path: Path) -> None:
-    other = {"RULE": "STRATEGY", "STRATEGY": "RULE"}[lab[2]]
-    path = write(tmp_path, lab, last=f"\n{other} = Odd\n")
+def test_class_of_the_other_kind_is_named_in_the_error(group: Group, tmp_path: Path) -> None:
+    other = {"RULE": "STRATEGY", "STRATEGY": "RULE"}[group[2]]
+    path = write(tmp_path, group, last=f"\n{other} = Odd\n")
     with pytest.raises(ValueError, match=rf"has no class \(it has a {other}, which is another kind\)"):
-        lab[0].load(str(path))
+        group[0].load(str(path))
 
 
 @pytest.mark.parametrize("error", ["ValueError", "ImportError", "KeyError"])
-def test_what_the_code_of_a_file_raises_comes_through(lab: Lab, tmp_path: Path, error: str) -> None:
-    path = write(tmp_path, lab, f"raise {error}('mine')")
+def test_what_the_code_of_a_file_raises_comes_through(group: Group, tmp_path: Path, error: str) -> None:
+    path = write(tmp_path, group, f"raise {error}('mine')")
     for _ in range(2):
         with pytest.raises(vars(__import__("builtins"))[error], match="mine"):
-            lab[0].load(str(path))
+            group[0].load(str(path))
     assert "odd_file" not in sys.modules and str(tmp_path) not in sys.path
 
 
@@ -152,21 +152,21 @@ def test_what_the_code_of_a_file_raises_comes_through(lab: Lab, tmp_path: Path, 
         ("", "'' is unknown"),
     ],
 )
-def test_a_name_that_leads_nowhere_is_one_sentence(lab: Lab, name: str, message: str) -> None:
+def test_a_name_that_leads_nowhere_is_one_sentence(group: Group, name: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        lab[0].load(name)
+        group[0].load(name)
 
 
-def test_a_file_cannot_take_the_name_of_another_module(lab: Lab, tmp_path: Path) -> None:
-    path = write(tmp_path, lab).rename(tmp_path / "pytest.py")
+def test_a_file_cannot_take_the_name_of_another_module(group: Group, tmp_path: Path) -> None:
+    path = write(tmp_path, group).rename(tmp_path / "pytest.py")
     with pytest.raises(ValueError, match="a module 'pytest' is loaded already, give the file another name"):
-        lab[0].load(str(path))
+        group[0].load(str(path))
 
 
 @pytest.mark.parametrize("given", [5, int, Rule, object()])
 def test_a_value_is_of_its_kind(given: object) -> None:
     with pytest.raises(ValueError, match="a rule must be a name, a class or a value, got"):
-        rules.SHELF.value(given)  # pyright: ignore[reportArgumentType]
+        rules.PLUGINS.value(given)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_class_whose_options_have_no_defaults() -> None:
@@ -176,7 +176,7 @@ def test_a_class_whose_options_have_no_defaults() -> None:
 
     Without.__dataclass_fields__["block_size"].default = Without.__dataclass_fields__["block_size"].default_factory
     with pytest.raises(ValueError, match=r"Without\.block_size has no default"):
-        strategies.SHELF.value(Without)
+        strategies.PLUGINS.value(Without)
 
 
 def test_rules_by_name_become_values() -> None:

@@ -32,7 +32,7 @@ def random_run(seed: int, name: str) -> tuple[State, int, int]:
     """The last state of a random schedule, and how many preemptions and aborts it had."""
     draw = random.Random(seed)
     value = random_value(draw, name)
-    spec = next(spec for spec in SPECS if not value.unfit(spec))
+    spec = next(spec for spec in SPECS if not value.incompatibility(spec))
     page_size = draw.choice([1, 3, 4, 8])
     least = -(-48 // page_size)
     config = Config(spec, page_size, least + draw.randint(0, 2), 40, draw.randint(41, 120), draw.randint(1, 6))
@@ -65,7 +65,7 @@ def test_random_schedules_leave_no_page_owned(name: str, count: int, report: Cal
         owned += len(state.cache.owners) + state.strategy.carries * (state.config.max_num_reqs - len(state.cache.slots))
         preemptions, aborts = preemptions + preempted, aborts + aborted
     report(f"{count} random schedules of {name}, {preemptions} preemptions, {aborts} aborts: {owned} pages owned at the end")
-    # Whoever feeds its whole canvas at once holds all of its pages from the start.
+    # A sequence that feeds its whole canvas at once holds all of its pages from the start.
     assert not owned and (preemptions > 15 or name == "dual_cache") and aborts > 15
 
 
@@ -77,7 +77,7 @@ from dlstep.core.codec import to_json
 import json
 for name in {names!r}:
     states = [random_run(seed, name)[0] for seed in range(6)]
-    print(json.dumps([(to_json(state), state.line) for state in states]))
+    print(json.dumps([(to_json(state), state.cache_digest) for state in states]))
 """
 
 

@@ -54,7 +54,7 @@ def test_a_trace_of_every_event_folds_saves_loads_and_replays(name: str, tmp_pat
 @pytest.mark.parametrize("name", strategies.available())
 @pytest.mark.parametrize("end", ["abort", "fail"])
 @pytest.mark.parametrize("waited", [0, 1, 2, 4])
-def test_a_request_never_takes_the_step_of_another_one_with_its_id(name: str, end: str, waited: int) -> None:
+def test_request_never_gets_the_samples_of_another_one_with_its_id(name: str, end: str, waited: int) -> None:
     config, value = setting(name, random.Random(waited))
     old = Request(0, (1, 2, 3), SamplingParams(max_tokens=12, ignore_eos=True))
     mate = Request(1, (7, 8), SamplingParams(max_tokens=12, ignore_eos=True))
@@ -70,7 +70,7 @@ def test_a_request_never_takes_the_step_of_another_one_with_its_id(name: str, en
     for _ in range(waited):
         state = commit(state, device.run(schedule(state)))
     samples = device.run(schedule(state))
-    assert 0 in [span.id for span in samples.plan.spans], "nothing to be taken"
+    assert 0 in [span.id for span in samples.plan.spans], "the plan has no span of request 0"
     state = prune(abort(state, 0) if end == "abort" else fail(state, 0, "gone"))
     state = commit(add(state, new), samples)
     fresh = state.find(0)

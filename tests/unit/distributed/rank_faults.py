@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from dlstep.distributed.crew import Place
+from dlstep.distributed.worker_group import RankInfo
 from dlstep.engine.config import EngineConfig
 from dlstep.engine.loader import run_rank
 
@@ -48,17 +48,17 @@ def before(owner: Any, name: str, fault: str, at: int = 1) -> None:
     """Have the fault when `owner.name` is called for the time number `at`."""
     called, calls = getattr(owner, name), []
 
-    def struck(*given: Any, **named: Any) -> Any:
+    def struck(*args: Any, **kwargs: Any) -> Any:
         calls.append(name)
         if len(calls) == at:
             strike(fault)
-        return called(*given, **named)
+        return called(*args, **kwargs)
 
     setattr(owner, name, struck)
 
 
 def _in_forward(fault: str) -> None:
-    """After the lines were compared, before the first sum."""
+    """After the cache digests were compared, before the first sum."""
     from dlstep.driver import TorchDriver
 
     submit = TorchDriver.submit
@@ -77,7 +77,7 @@ def arm(moment: str, fault: str) -> None:
     import torch.distributed as dist
 
     from dlstep import models
-    from dlstep.distributed import conductor, wire
+    from dlstep.distributed import control_channel, rank_zero
 
     match moment:
         case "arriving":
@@ -87,29 +87,29 @@ def arm(moment: str, fault: str) -> None:
         case "loading":
             before(models, "load_checkpoint", fault)
         case "connecting":
-            before(conductor, "connect", fault)
+            before(rank_zero, "connect", fault)
         case "calling":
-            before(wire, "call", fault)
+            before(control_channel, "call", fault)
         case "message":
-            before(wire.Wire, "hear", fault, at=1)  # once the group is there, before the first command
-        case "line":
-            before(wire.Wire, "check", fault, at=3)
+            before(control_channel.ControlChannel, "receive", fault, at=1)  # once the group is there, before the first command
+        case "digest":
+            before(control_channel.ControlChannel, "check", fault, at=3)
         case "forward":
             _in_forward(fault)
         case "commit":
-            before(conductor, "commit", fault, at=2)
+            before(rank_zero, "commit", fault, at=2)
         case _:
             raise ValueError(moment)
 
 
 AT_START = ("arriving", "joining", "loading", "connecting", "calling")
-IN_A_STEP = ("message", "line", "forward", "commit")
+IN_A_STEP = ("message", "digest", "forward", "commit")
 
 
-def faulty(moment: str, fault: str, place: Place, config: EngineConfig) -> None:
+def faulty(moment: str, fault: str, rank_info: RankInfo, config: EngineConfig) -> None:
     """Be a rank that has a fault."""
     arm(moment, fault)
-    run_rank(place, config)
+    run_rank(rank_info, config)
 
 
 def rank_with(moment: str, fault: str) -> Callable[..., None]:
@@ -119,5 +119,5 @@ def rank_with(moment: str, fault: str) -> Callable[..., None]:
     return partial(faulty, moment, fault)
 
 
-def _unpickled(_: object, place: Place, config: EngineConfig) -> None:
-    run_rank(place, config)
+def _unpickled(_: object, rank_info: RankInfo, config: EngineConfig) -> None:
+    run_rank(rank_info, config)

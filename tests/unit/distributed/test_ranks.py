@@ -15,10 +15,10 @@ import torch.distributed as dist
 
 from dlstep import LLM
 from dlstep.core import DlstepError, Plan, Samples
-from dlstep.distributed import conductor, ranks
-from dlstep.distributed.conductor import Conductor
-from dlstep.distributed.crew import Crew, Member, Place
+from dlstep.distributed import rank_zero, ranks
+from dlstep.distributed.rank_zero import RankZeroDriver
 from dlstep.distributed.ranks import ALONE, Ranks
+from dlstep.distributed.worker_group import Member, RankInfo, WorkerGroup
 from dlstep.driver import TorchDriver
 from dlstep.driver.graphs import PaddedExecutor
 from dlstep.engine import loader
@@ -32,7 +32,7 @@ VARIABLE = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 
 
 class Nccl:
-    """A backend with exchanges in graphs. What waits for their end for longer than `SOON` is told by `stuck`."""
+    """A backend with exchanges in graphs. What waits for their end for longer than `SOON` is reported by `stuck`."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -64,10 +64,10 @@ class Graphs:
     def holds(self, plan: Plan) -> bool:
         raise NotImplementedError
 
-    def fork(self, line: int) -> bool:
+    def fork(self, cache_digest: int) -> bool:
         raise NotImplementedError
 
-    def release(self, line: int) -> None:
+    def release(self, cache_digest: int) -> None:
         raise NotImplementedError
 
     def drop_graphs(self) -> None:
@@ -83,27 +83,27 @@ def nccl(monkeypatch: pytest.MonkeyPatch) -> Nccl:
     monkeypatch.setattr(dist, "destroy_process_group", found.destroy)
     monkeypatch.setattr(dist, "group", SimpleNamespace(WORLD=world))
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    wire: Any = SimpleNamespace(tell=lambda message: None)
-    monkeypatch.setattr(conductor, "connect", lambda *_: wire)
+    channel: Any = SimpleNamespace(send=lambda message: None)
+    monkeypatch.setattr(rank_zero, "connect", lambda *_: channel)
     monkeypatch.setattr(worker, "get_context", lambda _: prepared())
     return found
 
 
-def crew_of(processes: int) -> Crew:
+def group_of(processes: int) -> WorkerGroup:
     """A group whose other ranks are processes that this one started, or that torchrun did."""
     members = [Member(rank, 2, Path("unused"), sleep, ()) for rank in range(1, 1 + processes)]
-    return Crew(Ranks(0, 2, "group"), members)
+    return WorkerGroup(Ranks(0, 2, "group"), members)
 
 
-def sleep(_: Place) -> None:
+def sleep(_: RankInfo) -> None:
     time.sleep(60)
 
 
 @pytest.mark.parametrize("processes", [0, 1])
 def test_graphs_are_freed_before_a_group_is_left(processes: int, nccl: Nccl):
     """NCCL does not say goodbye to ranks that were ended."""
-    crew = crew_of(processes)
-    driver = Conductor(Graphs(nccl), crew)
+    group = group_of(processes)
+    driver = RankZeroDriver(Graphs(nccl), group)
     del driver
     for thread in ranks._aborts:
         thread.join(SOON)
@@ -114,16 +114,16 @@ def test_graphs_are_freed_before_a_group_is_left(processes: int, nccl: Nccl):
 
 
 def test_a_rank_that_is_killed_ends_the_group_soon(nccl: Nccl):
-    """Both who waits for processes and who runs forwards notice it; neither waits for graphs that the other has."""
-    crew, told = crew_of(1), list[str]()
-    driver = Conductor(Graphs(nccl), crew)
-    crew.when_lost(told.append)
-    os.kill(crew.pids[0], signal.SIGKILL)
+    """Both who waits for processes and who runs forward passes notice it; neither waits for graphs that the other has."""
+    group, reasons = group_of(1), list[str]()
+    driver = RankZeroDriver(Graphs(nccl), group)
+    group.when_lost(reasons.append)
+    os.kill(group.pids[0], signal.SIGKILL)
     start = time.monotonic()
-    while not told:
+    while not reasons:
         time.sleep(0.01)
     with pytest.raises(DlstepError, match="rank 1 of 2 was killed by SIGKILL"):
-        raise crew.ended_by(RuntimeError("rank 1 is gone: its connection is closed"))
+        raise group.ended_by(RuntimeError("rank 1 is gone: its connection is closed"))
     assert time.monotonic() - start < SOON
     assert not nccl.joined
     assert not nccl.stuck
@@ -147,10 +147,10 @@ def test_a_rank_that_torchrun_started_frees_its_graphs_first(monkeypatch: pytest
     order: list[str] = []
     driver = TorchDriver.__new__(TorchDriver)
     monkeypatch.setattr(TorchDriver, "drop_graphs", lambda _: order.append("drop"))
-    monkeypatch.setattr(loader, "load_with", lambda *_: SimpleNamespace(driver=driver, ranks=ALONE))
-    monkeypatch.setattr(conductor, "follow", lambda *_: order.append("follow"))
+    monkeypatch.setattr(loader, "build_engine", lambda *_: SimpleNamespace(driver=driver, ranks=ALONE))
+    monkeypatch.setattr(rank_zero, "follow_rank_zero", lambda *_: order.append("follow"))
     monkeypatch.setattr(ranks, "leave_ranks", lambda: order.append("leave"))
-    loader.run_rank(Place(1, 2, None), EngineConfig(tensor_parallel_size=2))
+    loader.run_rank(RankInfo(1, 2, None), EngineConfig(tensor_parallel_size=2))
     assert order == ["follow", "drop", "leave"]
 
 
@@ -162,7 +162,7 @@ def test_a_start_that_fails_frees_the_graphs_it_has(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(TorchDriver, "capture", capture)
     monkeypatch.setattr(TorchDriver, "drop_graphs", lambda _: order.append("drop"))
-    monkeypatch.setattr(Crew, "end", lambda _: order.append("end"))
+    monkeypatch.setattr(WorkerGroup, "end", lambda _: order.append("end"))
     with pytest.raises(ValueError, match="lower num_pages or gpu_memory_utilization"):
         LLM()
     assert order == ["drop", "end"]
@@ -182,7 +182,7 @@ class Graph:
 def test_executors_free_graphs_once_the_device_has_run_them(works: bool, monkeypatch: pytest.MonkeyPatch):
     llm, graph = LLM(), Graph()
     driver: Any = llm.engine.driver
-    main = driver._histories.main
+    main = driver._caches.main
     main.executor = PaddedExecutor(driver.network, main.memory, driver._target, captures=False)
     main.executor._captured["bucket"] = SimpleNamespace(graph=graph)
     main.executor.graph_count = 1
@@ -199,7 +199,7 @@ def test_executors_free_graphs_once_the_device_has_run_them(works: bool, monkeyp
 
 @pytest.mark.parametrize("own", [None, "3"])
 def test_torch_does_not_end_a_process_whose_mate_is_gone(own: str | None, monkeypatch: pytest.MonkeyPatch):
-    """A group tells it as an error. Who set torch's variable gets what it says."""
+    """A group reports it as an error. Who set torch's variable gets what it says."""
     monkeypatch.setattr(dist, "is_initialized", lambda: False)
     monkeypatch.setattr(dist, "init_process_group", lambda *_, **__: None)
     monkeypatch.setattr(dist, "group", SimpleNamespace(WORLD=SimpleNamespace(group_name="0")))

@@ -33,7 +33,7 @@ def made(ranks: Ranks, lacks: str, at: int) -> int | None:
     symmetric._allocated = lambda _: None if here == "memory" else memory
     symmetric._met = met
     symmetric._meetings[:] = ["another group"] if here == "first meeting" else []
-    found = symmetric._made(device, ranks.group)
+    found = symmetric._create(device, ranks.group)
     return None if found is None else found.programs
 
 
@@ -49,7 +49,7 @@ def test_a_rank_without_memory_in_common_leaves_all_without(lacks: str, at: int)
 
 def again(ranks: Ranks) -> list[int | None]:
     """The same for two groups of a process, one after the other."""
-    return [made(ranks, "", 0), symmetric._made(torch.device("cuda", ranks.rank), ranks.group) and 0]
+    return [made(ranks, "", 0), symmetric._create(torch.device("cuda", ranks.rank), ranks.group) and 0]
 
 
 def test_torch_lets_ranks_meet_once_in_a_process():

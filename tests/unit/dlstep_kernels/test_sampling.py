@@ -123,7 +123,7 @@ def test_equals_the_rules(data, rows, ties):
     )
     penalty = Penalty(torch.tensor([id for id, _ in penalties]), torch.tensor([amount for _, amount in penalties]))
     named = [data.draw(st.lists(st.integers(-1, width + 1), min_size=3, max_size=3)) for _ in rows]
-    asked = replace(settings_of(params, counters), penalty=penalty, named=torch.tensor(named))
+    asked = replace(settings_of(params, counters), penalty=penalty, scored_ids=torch.tensor(named))
     drawn = sample(logits, asked, vocab_size=vocab_size, mask_id=mask_id, sampler=sampler)
     assert torch.equal(logits, before) or logits.isnan().any()
     for number, row in enumerate(rows):
@@ -139,11 +139,11 @@ def test_equals_the_rules(data, rows, ties):
             if probability > 0.0:
                 assert drawn.best_ids[number, place] == token
         for place, each in enumerate(named[number]):
-            assert float(drawn.named_probabilities[number, place]) == pytest.approx(shares.get(each, 0.0), abs=2e-5)
+            assert float(drawn.scored_probabilities[number, place]) == pytest.approx(shares.get(each, 0.0), abs=2e-5)
             if each not in shares:
-                assert drawn.named_probabilities[number, place] == 0.0
+                assert drawn.scored_probabilities[number, place] == 0.0
             if each == expected[0]:
-                assert drawn.named_probabilities[number, place] == drawn.probabilities[number]
+                assert drawn.scored_probabilities[number, place] == drawn.probabilities[number]
         if sampler.best:
             assert (drawn.best_probabilities[number, len(likely) :] == 0.0).all()
 

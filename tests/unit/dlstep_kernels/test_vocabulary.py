@@ -8,7 +8,16 @@ from hypothesis import example, given, strategies as st
 from torch import Tensor
 
 from dlstep_kernels import Drawn, SamplerConfig, Settings, sample
-from dlstep_kernels.vocabulary import Cut, cut_of, gather_columns, merged, merged_peaks, own_part, own_peaks, sample_cut
+from dlstep_kernels.vocabulary import (
+    VocabularyShard,
+    cut_of,
+    gather_columns,
+    merged,
+    merged_peaks,
+    own_part,
+    own_peaks,
+    sample_cut,
+)
 
 from ...helpers.sampling_checks import Problem, assert_same, logits_of, problems, settings_of
 from .profiles import up_to
@@ -88,7 +97,7 @@ def test_columns_come_back_in_order():
     rows = torch.arange(21.0).view(3, 7)
 
     def rank(number: int, exchange) -> Tensor:
-        cut: Cut = cut_of(7, number, 4)
+        cut: VocabularyShard = cut_of(7, number, 4)
         return gather_columns(rows[:, cut.first : cut.first + cut.count], cut, exchange)
 
     assert all(torch.equal(found, rows) for found in all_ranks(4, rank))

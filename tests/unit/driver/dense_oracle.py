@@ -1,4 +1,4 @@
-"""Decoding without pages: every forward computes its request from the first token on, with the plain transformers
+"""Decoding without pages: every forward pass computes its request from the first token on, with the plain transformers
 class.
 """
 
@@ -12,10 +12,10 @@ from transformers import Qwen3ForCausalLM
 from dlstep.core import (
     Config,
     Request,
-    Rows,
     Samples,
-    Sequence,
+    SequenceState,
     Span,
+    SpanSamples,
     State,
     Strategy,
     add,
@@ -27,7 +27,7 @@ from dlstep.core import (
 
 
 class DenseDriver:
-    """Answers plans from the state itself; holds nothing between forwards."""
+    """Answers plans from the state itself; holds nothing between forward passes."""
 
     def __init__(self, folder: Path, head_shift: int) -> None:
         self.network = Qwen3ForCausalLM.from_pretrained(folder, attn_implementation="sdpa", dtype=torch.float32).eval()
@@ -37,25 +37,25 @@ class DenseDriver:
         plan = schedule(state)
         return Samples(plan, tuple(self.rows(state, span) for span in plan.spans))
 
-    def rows(self, state: State, span: Span) -> Rows:
-        if not span.wanted:
-            return Rows((), ())
+    def rows(self, state: State, span: Span) -> SpanSamples:
+        if not span.sampled:
+            return SpanSamples((), ())
         sequence = state.find(span.id)
         logits = self.logits(sequence.tokens(0, span.start) + span.tokens, span)
         spec = state.config.spec
         answers = [
             self.sample(logits[position - self.head_shift].tolist(), span, position, draw, spec)
-            for position, draw in zip(span.wanted, span.draws, strict=True)
+            for position, draw in zip(span.sampled, span.draws, strict=True)
         ]
-        width = len(span.named) // len(span.wanted)
-        ids = [span.named[row * width : (row + 1) * width] for row in range(len(span.wanted))]
+        width = len(span.scored_ids) // len(span.sampled)
+        ids = [span.scored_ids[row * width : (row + 1) * width] for row in range(len(span.sampled))]
         named = [
             chance
-            for position, own in zip(span.wanted, ids, strict=True)
+            for position, own in zip(span.sampled, ids, strict=True)
             for chance in self.chances(logits[position - self.head_shift], span.params.temperature, own, spec)
         ]
         tokens, chances = zip(*answers, strict=True)
-        return Rows(tokens, chances, named_probabilities=tuple(named))
+        return SpanSamples(tokens, chances, scored_probabilities=tuple(named))
 
     def chances(self, row: torch.Tensor, temperature: float, ids: tuple[int, ...], spec) -> list[float]:
         """The softmax of what may be sampled, in double precision, at `ids`; 0 for others."""
@@ -87,9 +87,11 @@ class DenseDriver:
         return token, math.exp(allowed[token] - best) / sum(math.exp(x - best) for x in allowed.values())
 
 
-def dense_answers(driver: DenseDriver, config: Config, strategy: Strategy, requests: Iterable[Request]) -> dict[int, Sequence]:
+def dense_answers(
+    driver: DenseDriver, config: Config, strategy: Strategy, requests: Iterable[Request]
+) -> dict[int, SequenceState]:
     """Each request alone, with all the room there is."""
-    answers: dict[int, Sequence] = {}
+    answers: dict[int, SequenceState] = {}
     for request in requests:
         state = add(init(config, strategy), request)
         while not state.done:

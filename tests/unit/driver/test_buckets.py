@@ -40,7 +40,7 @@ def test_a_bucket_has_room_for_all_that_it_is_chosen_for(
 ) -> None:
     heights = [canvas] * len(heights) if canvas else heights
     width = 5_000 // page_size + 1
-    kind = Kind(widest, named=0, soft=0, names=(), sampler=SamplerConfig(), merge=None)
+    kind = Kind(widest, scored=0, soft=0, names=(), sampler=SamplerConfig(), merge=None)
     bucket = sized(kind, sum(heights), len(heights), longest, canvas, page_size, width)
     assert bucket.rows >= sum(heights)
     assert bucket.spans >= len(heights)

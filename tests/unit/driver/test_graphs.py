@@ -14,9 +14,9 @@ from dlstep.driver import TorchDriver, graphs
 from dlstep.driver.arena import Arena
 from dlstep.driver.buckets import Bucket, _equal, bucket_of, fill, room_for
 from dlstep.driver.graphs import PaddedExecutor
-from dlstep.driver.lowering import Gathered, Target, gather
-from dlstep.driver.rehearsal import buckets_for
+from dlstep.driver.lowering import Gathered, LoweringTarget, gather
 from dlstep.driver.tables import CarrySlots, page_tables
+from dlstep.driver.warmup_buckets import buckets_for
 from dlstep.driver.warmup_plans import drawn_samples
 from dlstep.models import Checkpoint, load_checkpoint
 from dlstep.models.networks import PagedNetwork, paged
@@ -35,7 +35,7 @@ from .random_gemmas import BOUND, CANVAS, CONFIDENCE, STEPS, write_gemma
 def padded(checkpoint: Checkpoint, config: Config, *, counted: bool) -> TorchDriver:
     """A driver that runs what graphs would be captured of."""
     driver = TorchDriver(checkpoint, config)
-    main, network = driver._histories.main, paged(checkpoint.network, config.spec)
+    main, network = driver._caches.main, paged(checkpoint.network, config.spec)
     network.draws_itself = counted
     main.executor = PaddedExecutor(network, main.memory, driver._target, captures=False)
     return driver
@@ -113,8 +113,8 @@ def test_tiles_that_are_left_are_those_that_would_be_made(kind: str, checkpoints
     while not state.done:
         plan = schedule(state)
         samples = driver.run(plan)
-        if any(span.wanted for span in plan.spans):
-            gathered = gather(plan, driver._now.tables, target)
+        if any(span.sampled for span in plan.spans):
+            gathered = gather(plan, driver._current.tables, target)
             bucket = bucket_of(gathered, 0)
             fresh = room_for(bucket, gathered, target)
             fill(fresh, bucket, gathered, target)
@@ -129,7 +129,7 @@ def test_tiles_that_are_left_are_those_that_would_be_made(kind: str, checkpoints
     assert left > 2
 
 
-Networks = dict[str, tuple[PagedNetwork, Target]]
+Networks = dict[str, tuple[PagedNetwork, LoweringTarget]]
 TEMPERATURES = st.sampled_from([0.0, 0.7])
 
 
@@ -144,7 +144,7 @@ def networks(checkpoints: dict[str, Checkpoint], tmp_path_factory: pytest.TempPa
 
 
 @lru_cache
-def captured(config: Config, strategy: Strategy, network: PagedNetwork, target: Target) -> frozenset[Bucket]:
+def captured(config: Config, strategy: Strategy, network: PagedNetwork, target: LoweringTarget) -> frozenset[Bucket]:
     """Every bucket that is captured before there are requests."""
     return frozenset(bucket for _, buckets in buckets_for(config, strategy, network, target) for bucket in buckets)
 
@@ -172,7 +172,7 @@ def test_all_that_requests_need_is_captured_before(
     least: int,
     temperature: float,
     seed: int,
-    networks: dict[str, tuple[PagedNetwork, Target]],
+    networks: dict[str, tuple[PagedNetwork, LoweringTarget]],
 ) -> None:
     network, target = networks[kind]
     config = Config(network.spec, 4, num_pages=200, max_model_len=48, max_num_batched_tokens=budget, max_num_reqs=reqs)
@@ -187,7 +187,7 @@ def test_all_that_requests_need_is_captured_before(
         plan = schedule(state)
         tables.apply(plan)
         slots.apply(plan)
-        if any(span.wanted for span in plan.spans):
+        if any(span.sampled for span in plan.spans):
             gathered = gather(network.forwards(plan)[-1], tables, target, slots.slots)
             bucket = bucket_of(gathered, network.canvas_length)
             assert bucket in ready
@@ -216,14 +216,14 @@ def test_what_is_taken_over_is_what_would_be_gathered(
         state = add(state, Request(number, tuple(range(10 + number, 10 + number + length)), params))
     while not state.done:
         plan = schedule(state)
-        driver.follow(plan)
+        driver.apply_ownership(plan)
         for gathered in driver.gather(plan):
-            now = driver._now
+            now = driver._current
             anew = gather(plan, now.tables, driver._target, now.slots.slots)
             assert gathered.arrays.keys() == anew.arrays.keys()
             assert all((gathered.arrays[name] == anew.arrays[name]).all() for name in anew.arrays)
             for window, spans in anew.spans.items():
                 assert _equal(gathered.spans[window], spans)
         samples = drawn_samples(plan, 3, random)
-        driver.stand(samples)
+        driver.mark_current(samples)
         state = commit(state, samples)

@@ -5,35 +5,35 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dlstep.core import Admission, DlstepError, Grant, Grid, Plan, SamplingParams, Span, Wants
+from dlstep.core import Admission, DlstepError, Grant, Grid, Plan, SampleSpec, SamplingParams, Span
 from dlstep.driver import PageTables
-from dlstep.driver.lowering import Target, gather, lower as lower_gathered, pack, unpack
+from dlstep.driver.lowering import LoweringTarget, gather, lower as lower_gathered, pack, unpack
 from dlstep.models.networks import Batch
 from dlstep_kernels import Drawn
 
-TARGET = Target(page_size=4, head_shift=0, views=((None, 2),), device=torch.device("cpu"), dtype=torch.float32)
+TARGET = LoweringTarget(page_size=4, head_shift=0, views=((None, 2),), device=torch.device("cpu"), dtype=torch.float32)
 GRID = Grid(0, 4)
 
 
-def span(number: int, start: int, count: int, wanted: tuple[int, ...] = (), **others) -> Span:
+def span(number: int, start: int, count: int, sampled: tuple[int, ...] = (), **others) -> Span:
     tokens = tuple(range(100 * number + start, 100 * number + start + count))
     params = others.pop("params", SamplingParams())
-    return Span(number, number, start, tokens, start + count, GRID, wanted, (0,) * len(wanted), params, -1, **others)
+    return Span(number, number, start, tokens, start + count, GRID, sampled, (0,) * len(sampled), params, -1, **others)
 
 
 def tables_of(*tables: tuple[int, ...]) -> PageTables:
-    made = PageTables(max_num_reqs=4, width=2)
+    page_tables = PageTables(max_num_reqs=4, width=2)
     admissions = tuple(Admission(number, pages[:1]) for number, pages in enumerate(tables))
     grants = tuple(Grant(number, pages[1:]) for number, pages in enumerate(tables))
-    made.apply(Plan(0, 0, (), admissions=admissions, grants=grants))
-    return made
+    page_tables.apply(Plan(0, 0, (), admissions=admissions, grants=grants))
+    return page_tables
 
 
 def plan_of(*spans: Span) -> Plan:
     return Plan(0, 0, spans)
 
 
-def lower(plan: Plan, tables: PageTables, target: Target) -> Batch:
+def lower(plan: Plan, tables: PageTables, target: LoweringTarget) -> Batch:
     return lower_gathered(gather(plan, tables, target), target)
 
 
@@ -43,15 +43,15 @@ def test_rows_are_packed_and_slots_follow_the_tables():
     assert batch.tokens.tolist() == [[3, 4, 5, 6, 7, 8, 100, 101, 102, 103, 104]]
     assert batch.positions.tolist() == [[3, 4, 5, 6, 7, 8, 0, 1, 2, 3, 4]]
     assert batch.slot_mapping.tolist() == [-1, 8, 9, 10, 11, 36, 28, 29, 30, 31, 0]
-    assert batch.wanted.tolist() == [1, 5, 8]
+    assert batch.sampled_rows.tolist() == [1, 5, 8]
 
 
 def test_a_shift_head_reads_the_row_before():
     tables = tables_of((5, 2))
     shifted = replace(TARGET, head_shift=1)
     batch = lower(plan_of(span(0, 3, 4, (4, 6))), tables, shifted)
-    assert batch.wanted.tolist() == [0, 2]
-    with pytest.raises(DlstepError, match=r"request 0: position 3 is wanted.*2, is not fed: the span starts at 3"):
+    assert batch.sampled_rows.tolist() == [0, 2]
+    with pytest.raises(DlstepError, match=r"request 0: position 3 is sampled.*2, is not fed: the span starts at 3"):
         lower(plan_of(span(0, 3, 4, (3, 6))), tables, shifted)
 
 
@@ -83,33 +83,33 @@ def test_one_request_too_many_is_named():
         tables.apply(Plan(1, 1, (), admissions=(Admission(9, ()),)))
 
 
-def test_named_ids_of_requests_that_name_fewer_are_padded():
-    """Of three requests the first names three ids a row, the second two, the third none; a fourth wants nothing."""
+def test_scored_ids_of_requests_with_fewer_are_padded():
+    """Of three requests the first has three scored ids per row, the second two, the third none; a fourth samples nothing."""
     tables = tables_of((0, 1), (2, 3), (4, 5), (6,))
     spans = (
-        span(0, 0, 4, (1,), named=(5, 6, 7)),
-        span(1, 0, 4, (2, 3), named=(8, 9, 10, 11)),
+        span(0, 0, 4, (1,), scored_ids=(5, 6, 7)),
+        span(1, 0, 4, (2, 3), scored_ids=(8, 9, 10, 11)),
         span(2, 0, 4, (3,)),
         span(3, 0, 4),
     )
-    plan = replace(plan_of(*spans), wants=Wants(named=3))
+    plan = replace(plan_of(*spans), sample_spec=SampleSpec(scored=3))
     settings = lower(plan, tables, TARGET).settings
-    assert settings.named.tolist() == [[5, 6, 7], [8, 9, -1], [10, 11, -1], [-1, -1, -1]]
+    assert settings.scored_ids.tolist() == [[5, 6, 7], [8, 9, -1], [10, 11, -1], [-1, -1, -1]]
     assert settings.temperatures is None and settings.noise is None
     for none in (replace(plan, spans=spans[2:]), plan_of(*spans[2:])):
-        assert lower(none, tables, TARGET).settings.named is None
-        assert "named" not in gather(none, tables, TARGET).arrays
+        assert lower(none, tables, TARGET).settings.scored_ids is None
+        assert "scored_ids" not in gather(none, tables, TARGET).arrays
 
 
 @pytest.mark.parametrize("named", [(1,), (1, 2, 3), (1,) * 8])
-def test_named_ids_that_do_not_fit_are_refused(named):
-    plan = replace(plan_of(span(0, 0, 4, (1, 2), named=named)), wants=Wants(named=3))
-    with pytest.raises(DlstepError, match=f"request 0: {len(named)} ids are named for 2 wanted .* at most Wants.named=3"):
+def test_scored_ids_that_do_not_fit_are_refused(named):
+    plan = replace(plan_of(span(0, 0, 4, (1, 2), scored_ids=named)), sample_spec=SampleSpec(scored=3))
+    with pytest.raises(DlstepError, match=f"request 0: {len(named)} scored ids for 2 sampled .* at most SampleSpec.scored=3"):
         lower(plan, tables_of((0, 1)), TARGET)
 
 
 @pytest.mark.parametrize("best", [0, 2])
-def test_named_probabilities_come_back_in_the_layout_of_each_span(best):
+def test_scored_probabilities_come_back_in_the_layout_of_each_span(best):
     rows = torch.arange(5)
     drawn = Drawn(
         tokens=rows,
@@ -117,23 +117,23 @@ def test_named_probabilities_come_back_in_the_layout_of_each_span(best):
         entropies=rows / 16,
         best_ids=torch.stack((rows, rows), 1) if best else None,
         best_probabilities=torch.full((5, 2), 0.25) if best else None,
-        named_probabilities=torch.arange(10).view(5, 2) / 16,
+        scored_probabilities=torch.arange(10).view(5, 2) / 16,
     )
     spans = (
-        span(0, 0, 4, (1, 2), named=(5, 6, 7, 8)),
-        span(1, 0, 4, (2, 3), named=(9, 10)),
+        span(0, 0, 4, (1, 2), scored_ids=(5, 6, 7, 8)),
+        span(1, 0, 4, (2, 3), scored_ids=(9, 10)),
         span(2, 0, 4, (3,)),
         span(3, 0, 4),
     )
-    plan = replace(plan_of(*spans), wants=Wants(frozenset({"entropy"}), best=best, named=2))
+    plan = replace(plan_of(*spans), sample_spec=SampleSpec(frozenset({"entropy"}), best=best, scored=2))
     found = unpack(plan, pack(drawn)).rows
-    sixteenths = [tuple(16 * chance for chance in each.named_probabilities) for each in found]
+    sixteenths = [tuple(16 * chance for chance in each.scored_probabilities) for each in found]
     assert sixteenths == [(0, 1, 2, 3), (4, 6), (), ()]
     assert [each.tokens for each in found] == [(0, 1), (2, 3), (4,), ()]
     assert [len(each.best_ids) for each in found] == [2 * best, 2 * best, best, 0]
-    none = replace(plan, spans=tuple(replace(each, named=()) for each in spans))
-    answers = unpack(none, pack(replace(drawn, named_probabilities=None))).rows
-    assert answers == tuple(replace(each, named_probabilities=()) for each in found)
+    none = replace(plan, spans=tuple(replace(each, scored_ids=()) for each in spans))
+    answers = unpack(none, pack(replace(drawn, scored_probabilities=None))).rows
+    assert answers == tuple(replace(each, scored_probabilities=()) for each in found)
 
 
 FILTERS = {"temperature": 0.5, "top_k": 3, "top_p": 0.75, "min_p": 0.25}
@@ -156,8 +156,8 @@ def test_each_setting_of_a_request_reaches_its_rows_whoever_else_is_in_the_batch
     assert (found.noise is not None) == (found.temperatures is not None)
 
 
-def test_a_penalty_is_for_the_token_in_front_but_not_across_groups():
-    """Groups of four begin at 0, 4 and 8; position 3 begins the span, so that nothing is fed in front of it."""
+def test_a_penalty_is_for_the_token_before_but_not_across_groups():
+    """Groups of four begin at 0, 4 and 8; position 3 begins the span, so that nothing is fed before it."""
     own = span(0, 3, 7, (3, 4, 5, 7, 8, 9), penalty=1.5, params=SamplingParams(temperature=0.5))
     mate = span(1, 0, 4, (1,), params=SamplingParams(temperature=2.0))
     settings = lower(plan_of(own, mate), tables_of((0, 1, 2), (3,)), TARGET).settings

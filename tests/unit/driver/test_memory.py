@@ -48,7 +48,7 @@ def test_what_does_not_fit_at_start_is_told_with_its_numbers(
     checkpoint = checkpoints["plain"]
     config = Config(checkpoint.spec, page_size=4, num_pages=60, max_model_len=48)
 
-    def refuse(*given: object, **named: object) -> torch.Tensor:
+    def refuse(*args: object, **kwargs: object) -> torch.Tensor:
         raise torch.OutOfMemoryError("Tried to allocate much")
 
     with monkeypatch.context() as patched:
@@ -76,23 +76,23 @@ def test_what_does_not_fit_at_start_is_told_with_its_numbers(
     page=st.integers(1, 16),
     most=st.integers(1, 12),
 )
-def test_the_largest_forwards_are_large(strategy: Strategy, budget: int, length: int, page: int, most: int) -> None:
+def test_the_largest_forward_passes_are_large(strategy: Strategy, budget: int, length: int, page: int, most: int) -> None:
     spec = Spec(mask_id=7, eos_ids=(6,), vocab_size=8, head_shift=1 if isinstance(strategy, FastDLLMV2) else 0)
     config = Config(spec, page, 10_000, length, budget, most)
-    (rows, wanted), pages = largest_forwards(config, strategy)
+    (rows, sampling), pages = largest_forwards(config, strategy)
     atom = 16 if strategy == MultiBD(4, 4) else 8
     # A prompt that is one group is not cut to fit.
     group = length if isinstance(strategy, D2F) else atom
     assert sum(len(span.tokens) for span in rows.spans) > min(budget, most * (length - atom - 1)) - group - 2
-    assert len(wanted.spans) == min(most, budget // atom)
-    for span in wanted.spans:
+    assert len(sampling.spans) == min(most, budget // atom)
+    for span in sampling.spans:
         assert len(span.tokens) == atom
-        assert len(span.wanted) == atom - spec.head_shift
-    assert all(page < pages for plan in (rows, wanted) for grant in plan.grants for page in grant.pages)
+        assert len(span.sampled) == atom - spec.head_shift
+    assert all(page < pages for plan in (rows, sampling) for grant in plan.grants for page in grant.pages)
 
 
 @pytest.mark.parametrize("strategy", [MultiBD(4, 2), FastDLLMV2(2, 2)])
-def test_the_largest_forwards_run(strategy: Strategy, checkpoints: dict[str, Checkpoint]) -> None:
+def test_the_largest_forward_passes_run(strategy: Strategy, checkpoints: dict[str, Checkpoint]) -> None:
     checkpoint = checkpoints["shifted" if isinstance(strategy, FastDLLMV2) else "plain"]
     config = Config(checkpoint.spec, 4, 100, 64, max_num_batched_tokens=100, max_num_reqs=9)
     plans, pages = largest_forwards(config, strategy)
@@ -111,20 +111,20 @@ def test_pages_that_fit_answer_like_any_others() -> None:
     assert llm.generate(prompt, progress=False) == LLM().generate(prompt, progress=False)
 
 
-def test_memory_that_forwards_keep_is_not_given_to_pages(
+def test_memory_that_forward_passes_keep_is_not_given_to_pages(
     checkpoints: dict[str, Checkpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A device of 1,000 KiB: the first forward takes 100 KiB for good, beside the memory that torch counts."""
+    """A device of 1,000 KiB: the first forward pass takes 100 KiB for good, in addition to the memory that torch counts."""
     checkpoint, kib = checkpoints["plain"], 1024
     config = Config(checkpoint.spec, page_size=4, max_model_len=64, max_num_reqs=1000)
     page_bytes = 4 * kv_bytes_per_token(kv_shapes(checkpoint.network.config), checkpoint.network.dtype)
     kept = 0
     run = TorchDriver.run
 
-    def runs(driver: TorchDriver, *given: Any) -> Any:
+    def runs(driver: TorchDriver, *args: Any) -> Any:
         nonlocal kept
         kept = 100 * kib
-        return run(driver, *given)
+        return run(driver, *args)
 
     monkeypatch.setattr(TorchDriver, "run", runs)
     pages = largest_forwards(config, MultiBD(4, 2))[1]

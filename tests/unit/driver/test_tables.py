@@ -22,7 +22,7 @@ def moved(tables: PageTables, moves: Moves, step: int) -> None:
 
 def held(tables: PageTables) -> dict[int, tuple[int, ...]]:
     """The pages of each request."""
-    return {arrival: tuple(tables.pages[row, : tables.lengths[arrival]].tolist()) for arrival, row in tables.rows.items()}
+    return {seq_id: tuple(tables.pages[row, : tables.lengths[seq_id]].tolist()) for seq_id, row in tables.rows.items()}
 
 
 @settings(max_examples=60, deadline=None)

@@ -8,16 +8,16 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from dlstep.core import (
+    CacheMismatch,
     Config,
     DlstepError,
-    LineMismatch,
     Plan,
     Request,
     Samples,
+    SampleSpec,
     SamplingParams,
     State,
     Strategy,
-    Wants,
     abort,
     add,
     commit,
@@ -38,7 +38,7 @@ from .dense_oracle import DenseDriver, dense_answers
 STRATEGIES = {
     "multi_bd": MultiBD(block_size=BLOCK, buffer_size=3, rule=Threshold(0.25)),
     "d2f": D2F(block_size=BLOCK, buffer_size=2, add_block_threshold=0.5, rule=Threshold(0.2)),
-    "multi_bd, named ids": MultiBD(block_size=BLOCK, buffer_size=2, rule=Loyal(0.03)),
+    "multi_bd, scored ids": MultiBD(block_size=BLOCK, buffer_size=2, rule=Loyal(0.03)),
     "multi_bd, unfolded": MultiBD(block_size=BLOCK, buffer_size=2, fold_commits=False, rule=Threshold(0.3)),
 }
 ROOMY = {"page_size": 8, "num_pages": 64, "max_model_len": 64, "max_num_batched_tokens": 512, "max_num_reqs": 8}
@@ -149,7 +149,7 @@ def test_a_plan_may_be_run_again(checkpoints):
         state = commit(state, samples)
 
 
-def test_another_line_is_refused_until_the_state_is_rebuilt(checkpoints):
+def test_another_digest_is_refused_until_the_state_is_rebuilt(checkpoints):
     state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
     driver = TorchDriver(checkpoints["plain"], config)
     early = state
@@ -157,9 +157,11 @@ def test_another_line_is_refused_until_the_state_is_rebuilt(checkpoints):
         state = commit(state, driver.run(schedule(state)))
         early = state if number == 1 else early
     stale = schedule(early)
-    with pytest.raises(LineMismatch, match=r"step 2 goes on from line \d+, which the device does not hold: rebuild\(state\)"):
+    with pytest.raises(
+        CacheMismatch, match=r"step 2 continues the cache digest \d+, which no KV cache of the device has: rebuild\(state\)"
+    ):
         driver.run(stale)
-    with pytest.raises(LineMismatch):
+    with pytest.raises(CacheMismatch):
         TorchDriver(checkpoints["plain"], config).run(schedule(state))
     expected, _ = decode(state, driver)
     again, _ = decode(rebuild(early), driver)
@@ -167,7 +169,7 @@ def test_another_line_is_refused_until_the_state_is_rebuilt(checkpoints):
         assert answer_of(again.find(number)) == answer_of(expected.find(number))
 
 
-def test_a_forward_that_failed_may_be_repeated(checkpoints):
+def test_a_forward_pass_that_failed_may_be_repeated(checkpoints):
     state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
     expected, _ = decode(state, TorchDriver(checkpoints["plain"], config))
     driver = TorchDriver(checkpoints["plain"], config)
@@ -177,7 +179,7 @@ def test_a_forward_that_failed_may_be_repeated(checkpoints):
         patch.setattr(driver.network, "forward", lambda *_: (_ for _ in ()).throw(RuntimeError("out of memory")))
         with pytest.raises(RuntimeError, match="out of memory"):
             driver.run(plan)
-    with pytest.raises(LineMismatch, match=r"rebuild\(state\)"):
+    with pytest.raises(CacheMismatch, match=r"rebuild\(state\)"):
         driver.run(schedule(abort(state, 1)))
     state, _ = decode(commit(state, driver.run(plan)), driver)
     for number in range(5):
@@ -233,12 +235,12 @@ def test_numbers_that_are_not_finite_end_only_their_request(checkpoints):
         assert answer_of(poisoned.find(number)) == answer_of(expected.find(number))
 
 
-def test_statistics_come_when_they_are_wanted(checkpoints):
+def test_statistics_come_when_they_are_requested(checkpoints):
     state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
-    plan = replace(schedule(state), wants=Wants(frozenset(("entropy", "margin")), "lowest"))
+    plan = replace(schedule(state), sample_spec=SampleSpec(frozenset(("entropy", "margin")), "lowest"))
     samples = TorchDriver(checkpoints["plain"], config).run(plan)
     for span, rows in zip(plan.spans, samples.rows, strict=True):
-        assert len(rows.entropies) == len(rows.margins) == len(span.wanted)
+        assert len(rows.entropies) == len(rows.margins) == len(span.sampled)
         assert all(0 < entropy < 4 for entropy in rows.entropies)
         assert all(0 <= margin <= chance for margin, chance in zip(rows.margins, rows.probabilities, strict=True))
 
@@ -248,27 +250,27 @@ ALL_IDS = (*range(-1, WORDS + 3),)
 
 @pytest.mark.parametrize("network", ["plain", "shifted", "sliding"])
 @pytest.mark.parametrize("tempered", [True, False])
-def test_named_ids_have_the_probabilities_of_transformers(checkpoints, dense, network, tempered):
-    """Every id of the vocabulary is named, some requests are sampled at a temperature, and one names a single id."""
+def test_scored_ids_have_the_probabilities_of_transformers(checkpoints, dense, network, tempered):
+    """Every id of the vocabulary is scored, some requests have a temperature, and one has a single scored id."""
     config = Config(checkpoints[network].spec, **ROOMY)
     state = init(config, STRATEGIES["multi_bd"])
     for number, heat in enumerate((0.0, 0.6, 1.7)):
         params = SamplingParams(max_tokens=10, temperature=heat, seed=number, ignore_eos=True)
         state = add(state, Request(number, tuple(range(3 + number, 14 + 2 * number)), params))
     driver = TorchDriver(checkpoints[network], config)
-    wants = Wants(frozenset(("entropy", "margin", "noise")), best=3, tempered=tempered, named=len(ALL_IDS))
+    spec = SampleSpec(frozenset(("entropy", "margin", "noise")), best=3, tempered=tempered, scored=len(ALL_IDS))
     checked = 0
     while not state.done:
         planned = schedule(state)
         ids = [(7,) if span.id == 2 else ALL_IDS for span in planned.spans]
-        spans = [replace(span, named=own * len(span.wanted)) for span, own in zip(planned.spans, ids, strict=True)]
-        samples = driver.run(replace(planned, spans=tuple(spans), wants=wants))
+        spans = [replace(span, scored_ids=own * len(span.sampled)) for span, own in zip(planned.spans, ids, strict=True)]
+        samples = driver.run(replace(planned, spans=tuple(spans), sample_spec=spec))
         for span, rows in zip(spans, samples.rows, strict=True):
             plain = span if tempered else replace(span, params=replace(span.params, temperature=0.0))
-            expected = dense[network].rows(state, plain).named_probabilities
-            assert rows.named_probabilities == pytest.approx(expected, abs=2e-6)
+            expected = dense[network].rows(state, plain).scored_probabilities
+            assert rows.scored_probabilities == pytest.approx(expected, abs=2e-6)
             if span.id != 2:
-                own = [rows.named_probabilities[row * len(ALL_IDS) :][: len(ALL_IDS)] for row in range(len(span.wanted))]
+                own = [rows.scored_probabilities[row * len(ALL_IDS) :][: len(ALL_IDS)] for row in range(len(span.sampled))]
                 assert [chances[token + 1] for chances, token in zip(own, rows.tokens, strict=True)] == [*rows.probabilities]
                 best = [(row, token) for row in range(len(own)) for token in rows.best_ids[3 * row : 3 * row + 3]]
                 assert [own[row][token + 1] for row, token in best] == [*rows.best_probabilities]
@@ -284,14 +286,14 @@ def test_ids_that_a_filter_removed_have_no_probability(checkpoints, dense):
         params = SamplingParams(max_tokens=8, temperature=temperature, top_k=4, seed=0)
         state = add(state, Request(number, tuple(range(3, 15)), params))
     plan = schedule(state)
-    spans = tuple([replace(span, named=(*range(WORDS),) * len(span.wanted)) for span in plan.spans])
+    spans = tuple([replace(span, scored_ids=(*range(WORDS),) * len(span.sampled)) for span in plan.spans])
     for tempered in (True, False):
-        asked = replace(plan, spans=spans, wants=Wants(named=WORDS, tempered=tempered))
-        for span, rows in zip(spans, TorchDriver(checkpoints["plain"], config).run(asked).rows, strict=True):
+        scoring = replace(plan, spans=spans, sample_spec=SampleSpec(scored=WORDS, tempered=tempered))
+        for span, rows in zip(spans, TorchDriver(checkpoints["plain"], config).run(scoring).rows, strict=True):
             plain = span if tempered else replace(span, params=replace(span.params, temperature=0.0))
-            whole = dense["plain"].rows(state, plain).named_probabilities
-            for row in range(len(span.wanted)):
-                found, expected = (each[row * WORDS :][:WORDS] for each in (rows.named_probabilities, whole))
+            whole = dense["plain"].rows(state, plain).scored_probabilities
+            for row in range(len(span.sampled)):
+                found, expected = (each[row * WORDS :][:WORDS] for each in (rows.scored_probabilities, whole))
                 if tempered:
                     kept = sorted(expected)[-4:]
                     expected = [chance / sum(kept) * (chance >= kept[0]) for chance in expected]
@@ -299,12 +301,12 @@ def test_ids_that_a_filter_removed_have_no_probability(checkpoints, dense):
                 assert found == pytest.approx(expected, abs=2e-6)
 
 
-def test_ids_that_do_not_fit_are_told_before_the_forward(checkpoints):
+def test_scored_ids_that_do_not_fit_are_refused_before_the_forward_pass(checkpoints):
     state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
     plan = schedule(state)
-    spans = (replace(plan.spans[0], named=(1, 2, 3)), *plan.spans[1:])
-    with pytest.raises(DlstepError, match=r"request 0: 3 ids are named for \d+ wanted positions; .* at most Wants.named=1"):
-        TorchDriver(checkpoints["plain"], config).run(replace(plan, spans=spans, wants=Wants(named=1)))
+    spans = (replace(plan.spans[0], scored_ids=(1, 2, 3)), *plan.spans[1:])
+    with pytest.raises(DlstepError, match=r"request 0: 3 scored ids for \d+ sampled positions; .* at most SampleSpec.scored=1"):
+        TorchDriver(checkpoints["plain"], config).run(replace(plan, spans=spans, sample_spec=SampleSpec(scored=1)))
 
 
 def test_a_spec_of_another_network_is_refused(checkpoints):

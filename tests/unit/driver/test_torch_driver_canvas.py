@@ -1,4 +1,4 @@
-"""DiffusionGemma on the torch driver against `generate` of transformers, forward by forward."""
+"""DiffusionGemma on the torch driver against `generate` of transformers, one forward pass at a time."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from dlstep.core import (
     Request,
     Samples,
     SamplingParams,
-    Sequence,
+    SequenceState,
     State,
     WaitingQueue,
     add,
@@ -80,14 +80,14 @@ class TransformersDraws(CanvasNetwork):
         (sequence,) = (*state.running, *state.waiting)
         (canvas,) = sequence.window
         canvas = replace(canvas, tokens=tuple(self.ids().tolist()))
-        opened = (sequence.moved(sequence.past, (canvas,), sequence.final, sequence.settled),)
+        opened = (sequence.with_window(sequence.past, (canvas,), sequence.final, sequence.settled),)
         return replace(state, running=opened) if state.running else replace(state, waiting=WaitingQueue().push_front(opened))
 
 
 def decode_like_transformers(
     state: State, checkpoint: Checkpoint, config: Config, seed: int
-) -> tuple[Sequence, list[tuple[int, ...]]]:
-    """The finished request, and the canvas of every forward that denoised."""
+) -> tuple[SequenceState, list[tuple[int, ...]]]:
+    """The finished request, and the canvas of every forward pass that denoised."""
     network = TransformersDraws(checkpoint, seed)
     driver = TorchDriver(checkpoint, config, network=network)
     canvases: list[tuple[int, ...]] = []
@@ -97,14 +97,14 @@ def decode_like_transformers(
         if sequence.window[0].start > opened:
             opened, state = sequence.window[0].start, network.opened(state)
         plan = schedule(state)
-        canvases += [span.tokens for span in plan.spans if span.wanted]
+        canvases += [span.tokens for span in plan.spans if span.sampled]
         state = commit(state, driver.run(plan))
     return state.finished[0], canvases
 
 
 @dataclass
 class Generated:
-    """All tokens that transformers generated behind the prompt, and those that its decoder was fed."""
+    """All tokens that transformers generated after the prompt, and those that its decoder was fed."""
 
     tokens: list[int]
     canvases: list[tuple[int, ...]]
@@ -275,7 +275,7 @@ def test_an_llm_decodes_such_a_folder(gemma_folders: dict[str, Path]) -> None:
     outs = llm.generate([(5, 6, 7), (8, 9)], SamplingParams(max_tokens=11, ignore_eos=True, seed=0))
     assert [len(out.token_ids) for out in outs] == [11, 11]
     assert all(out.finish_reason == "length" and out.steps <= 2 * STEPS for out in outs)
-    # Each canvas but the last is encoded in a forward of its own, and so is the prompt.
+    # Each canvas but the last is encoded in a separate forward pass, and so is the prompt.
     assert [out.nfe - out.steps for out in outs] == [2, 2]
 
 
@@ -286,7 +286,7 @@ def test_the_window_is_that_of_the_whole_canvas(gemmas: dict[str, Checkpoint]) -
     state = add(init(config, GEMMA), Request(0, PROMPTS[2], SamplingParams(max_tokens=CANVAS)))
     state = commit(state, driver.run(schedule(state)))
     plan = schedule(state)
-    driver.follow(plan)
+    driver.apply_ownership(plan)
     (gathered,) = driver.gather(plan)
     batch = lower(gathered, driver._target)
     assert batch.carry is not None

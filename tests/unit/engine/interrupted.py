@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, final
 
 from dlstep import LLM, SamplingParams, llm as llm_module, stream as stream_module
-from dlstep.core import DlstepError, Driver, Plan, Samples, Sequence, Spec
+from dlstep.core import DlstepError, Driver, Plan, Samples, SequenceState, Spec
 from dlstep.engine import call_lock, decode, shared_decode
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.stream import Draft, Stream
@@ -27,7 +27,7 @@ FILES = {module.__file__ for module in (call_lock, shared_decode, stream_module,
 # Not `Decode.forward`: signals, which may come only between some bytecodes, cannot leave its lock locked; an exception raised
 # at any bytecode can.
 METHODS = {
-    f"Decode.{name}" for name in ("_apply", "_gain", "_forward", "_catch_up", "_without_faulty", "updates", "acknowledge")
+    f"Decode.{name}" for name in ("_apply", "_advance", "_forward", "_catch_up", "_without_faulty", "updates", "acknowledge")
 }
 PROMPTS = ("Max has 53 shells.", "Max has 53 shells. Later Max buys 39 more.", "another", "yet another one")
 PARAMS = (
@@ -49,9 +49,9 @@ JOIN_SECONDS = 60.0
 class BuggyInit(MultiBD):
     """A strategy with a bug that one request meets."""
 
-    def init(self, sequence: Sequence, spec: Spec) -> Sequence:
+    def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Open the first block, or fail."""
-        if sequence.goal.request.seed == BUGGY.seed:
+        if sequence.request_spec.request.seed == BUGGY.seed:
             raise LookupError("a bug")
         return MultiBD.init(self, sequence, spec)
 
@@ -118,7 +118,7 @@ class Interrupter:
 
 
 class Device:
-    """A driver that fails in some forwards, after they ran."""
+    """A driver that fails in some forward passes, after they ran."""
 
     def __init__(self, driver: Driver, failures: frozenset[int]) -> None:
         self.driver, self.failures, self.runs = driver, failures, 0
@@ -318,4 +318,4 @@ def check_nothing_is_left(llm: LLM) -> None:
     """Look for requests and pages that nobody waits for."""
     gc.collect()
     state = llm.state
-    assert state.done and not state.cache.owners and not llm._shared._entries, "a request is left that nobody waits for"
+    assert state.done and not state.cache.owners and not llm._shared._references, "a request is left that nobody waits for"

@@ -45,7 +45,7 @@ def test_the_load_is_that_when_a_request_is_added(llms: tuple[LLM, LLM]) -> None
     for number in range(5):
         streams.append(policy.stream(QUESTION.format(number), SamplingParams(max_tokens=24)))
         live = [*policy.state.waiting, *policy.state.running]
-        options.append(dict(max(live, key=lambda s: s.request.arrival).request.params.strategy_options)["buffer_size"])
+        options.append(dict(max(live, key=lambda s: s.request.seq_id).request.params.strategy_options)["buffer_size"])
     assert options == [3, 2, 2, 2, 1]
     # What was chosen stays, however many came since.
     assert dict(live[0].request.params.strategy_options)["buffer_size"] == 3

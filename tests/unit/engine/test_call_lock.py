@@ -114,7 +114,7 @@ def test_interrupted_conversion_ends_the_stream(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(KeyboardInterrupt):
         next(stream)
     monkeypatch.undo()
-    assert list(stream) == [] and not stream._feed.ended
+    assert list(stream) == [] and not stream._subscription.ended
     assert "".join(other) == expected(PROMPTS[2], 2)
     check_nothing_is_left(llm)
 

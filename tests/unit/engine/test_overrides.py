@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from dlstep import LLM, Config, SamplingParams, Session, init, strategies
 from dlstep.core import with_options
-from dlstep.engine.loader import Engine
+from dlstep.engine.loader import LoadedEngine
 from dlstep.rules.quota import Quota
 from dlstep.testing.shadow import ShadowDriver
 from dlstep.tiny.tokenizer import build_tokenizer
@@ -27,14 +27,14 @@ def llm_of(name: str) -> LLM:
     """An LLM on a shadow device, of a model that the strategy can decode."""
     chosen = strategies.load(name)
     strategy = chosen(**{each.name: SMALL[each.name] for each in fields(chosen) if each.name in SMALL})
-    model = next(model for model in SPECS if not strategy.unfit(model))
+    model = next(model for model in SPECS if not strategy.incompatibility(model))
     config = Config(model, PAGE_SIZE, 64, 64, 128, 4)
     device = ShadowDriver(PAGE_SIZE, 64, model, 0.0, exact=False, places=8)
-    return LLM.of(Engine(init(config, strategy), device, build_tokenizer(), "shadow"))
+    return LLM.of(LoadedEngine(init(config, strategy), device, build_tokenizer(), "shadow"))
 
 
 def under_way(name: str) -> Session:
-    """A session with one request after a few forwards and one that waits."""
+    """A session with one request after a few forward passes and one that waits."""
     session = llm_of(name).session()
     session.submit([5, 6, 7], PARAMS)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Streams, calls and threads of one `LLM` share its forwards; each hears of its own answer only."""
+"""Streams, calls and threads of one `LLM` share its forward passes; each receives its own answer only."""
 
 import gc
 import sys
@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from dlstep import LLM, Config, Plan, Rows, Samples, SamplingParams, Span, init
-from dlstep.core import Driver, Sequence
+from dlstep import LLM, Config, Plan, Samples, SamplingParams, Span, SpanSamples, init
+from dlstep.core import Driver, SequenceState
 from dlstep.core.draws import mix
 from dlstep.engine.call_lock import Hold
-from dlstep.engine.loader import Engine
+from dlstep.engine.loader import LoadedEngine
 from dlstep.strategies import load
 from dlstep.testing.scripted import ScriptedDriver
 from dlstep.tiny.tokenizer import build_tokenizer
@@ -26,7 +26,7 @@ SHORT = SamplingParams(max_tokens=12, ignore_eos=True)
 
 
 class Watched:
-    """A driver that counts its forwards and calls `before` in front of each."""
+    """A driver that counts its forward passes and calls `before` before each."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver, self.runs = driver, 0
@@ -49,7 +49,7 @@ def watched_llm(**options: Any) -> tuple[LLM, Watched]:
 def left_over(llm: LLM) -> tuple[int, int, int, int]:
     """Requests that run or wait, pages that are owned, and callers that are still told of something."""
     state = llm.state
-    return len(state.running), len(state.waiting), len(state.cache.owners), len(llm._shared._entries)
+    return len(state.running), len(state.waiting), len(state.cache.owners), len(llm._shared._references)
 
 
 def test_two_streams_take_the_forwards_of_a_batch_of_two() -> None:
@@ -79,7 +79,7 @@ def test_a_stream_waits_from_its_call_on() -> None:
     assert llm.generate("two", PARAMS)[0].token_ids == expected.token_ids
     runs = driver.runs
     assert "".join(stream) == make_llm().generate("one", PARAMS)[0].text
-    assert driver.runs <= runs + 1, "the stream took part in the forwards of the call"
+    assert driver.runs <= runs + 1, "the stream took part in the forward passes of the call"
 
 
 @pytest.mark.parametrize("collected", [False, True])
@@ -216,21 +216,21 @@ def test_what_a_request_cannot_be_added_for_stops_nobody(monkeypatch: pytest.Mon
     rest = threading.Thread(target=lambda: got.extend(stream), daemon=True)
     rest.start()
     rest.join(60)
-    assert not rest.is_alive(), "the stream waits for a forward that nobody runs"
+    assert not rest.is_alive(), "the stream waits for a forward pass that nobody runs"
     assert "".join(got) == make_llm().generate("other", PARAMS)[0].text
 
 
-def hashed_rows(span: Span) -> Rows:
-    """A token and a probability for each wanted position, by position."""
-    tokens = tuple([3 + mix(position) % 20 for position in span.wanted])
-    return Rows(tokens, tuple([0.95 if mix(position + 9) % 4 == 0 else 0.4 for position in span.wanted]))
+def hashed_rows(span: Span) -> SpanSamples:
+    """A token and a probability for each sampled position, by position."""
+    tokens = tuple([3 + mix(position) % 20 for position in span.sampled])
+    return SpanSamples(tokens, tuple([0.95 if mix(position + 9) % 4 == 0 else 0.4 for position in span.sampled]))
 
 
 def long_llm(length: int, tokenizer: Any = None) -> LLM:
     """An LLM on a scripted driver, for one answer of `length` tokens at a time."""
     config = Config(spec(), 32, 4 * (length // 32 + 4), length + 64, 4096, 4)
     return LLM.of(
-        Engine(
+        LoadedEngine(
             init(config, load("multi_bd")(block_size=8)), ScriptedDriver(hashed_rows), tokenizer or build_tokenizer(), "long"
         )
     )
@@ -255,14 +255,14 @@ class CountingTokenizer:
 
 def test_a_step_of_a_stream_costs_the_same_however_long_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = 0
-    tokens = Sequence.tokens
+    tokens = SequenceState.tokens
 
-    def counted(self: Sequence, start: int, end: int) -> tuple[int, ...]:
+    def counted(self: SequenceState, start: int, end: int) -> tuple[int, ...]:
         nonlocal looked
         looked += max(0, end - start)
         return tokens(self, start, end)
 
-    monkeypatch.setattr(Sequence, "tokens", counted)
+    monkeypatch.setattr(SequenceState, "tokens", counted)
     tokenizer = CountingTokenizer()
     llm = long_llm(3000, tokenizer)
     stream = llm.stream("one", SamplingParams(max_tokens=2900, ignore_eos=True))

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from dlstep.evaluate import jail as jails
-from dlstep.evaluate.jail import Jail, Limits
+from dlstep.evaluate.jail import Jail, JailLimits
 
 from .attacks import PRELUDE, all_attacks, number_of
 
@@ -115,7 +115,7 @@ def main() -> None:
     attacks, mark = all_attacks(), secrets.token_hex(16)
     jails.ENVIRONMENT["MARK"] = mark
     with outside() as target:
-        quick, patient = (Jail(Limits(seconds=seconds, **LIMITS)) for seconds in (1.0, 30.0))
+        quick, patient = (Jail(JailLimits(seconds=seconds, **LIMITS)) for seconds in (1.0, 30.0))
         before = target.state()
 
         def run(name: str) -> list[str]:
@@ -127,13 +127,13 @@ def main() -> None:
             return [name, verdict, "contained" if attack.allows(verdict) and not changed else f"not contained: {changed}"]
 
         with ThreadPoolExecutor(2) as pool:
-            told = list(pool.map(run, json.load(sys.stdin)))
+            printed = list(pool.map(run, json.load(sys.stdin)))
         deadline = time.monotonic() + ENDING
         while left := left_over(mark, {os.getpid(), target.process}):
             if time.monotonic() > deadline:
                 break
             time.sleep(0.05)
-    json.dump({"user": os.geteuid(), "verdicts": told, "left": left, "jail": jails.__file__}, sys.stdout)
+    json.dump({"user": os.geteuid(), "verdicts": printed, "left": left, "jail": jails.__file__}, sys.stdout)
 
 
 if __name__ == "__main__":

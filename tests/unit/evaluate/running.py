@@ -5,8 +5,8 @@ from functools import cache
 from pathlib import Path
 
 from dlstep import LLM
-from dlstep.engine.loader import Engine
-from dlstep.evaluate.crews import Answering, Crew
+from dlstep.engine.loader import LoadedEngine
+from dlstep.evaluate.answerer_pool import AnswererPool, Answering
 from dlstep.evaluate.items import read_documents
 from dlstep.evaluate.options import EvalOptions
 from dlstep.evaluate.runner import evaluate
@@ -17,14 +17,14 @@ LEFT = ("ahead.jsonl",)  # files that only a run under way has
 
 
 @cache
-def engine() -> Engine:
+def engine() -> LoadedEngine:
     """A model that takes few requests at a time, so that answers end out of order."""
     return LLM("tiny-bd", max_num_reqs=6).engine
 
 
-def run(options: EvalOptions, crew: Crew | None = None) -> Path:
+def run(options: EvalOptions, pool: AnswererPool | None = None) -> Path:
     """A run to its end, or what is left of it; its folder."""
-    evaluate(crew or Answering(engine()), options, read_documents(options))
+    evaluate(pool or Answering(engine()), options, read_documents(options))
     return Path(options.out)
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.cli import main
+from dlstep.evaluate.answerer_pool import Answering
 from dlstep.evaluate.checkpoint import ANSWERS, BESIDE, read
-from dlstep.evaluate.crews import Answering
 from dlstep.evaluate.options import EvalOptions
 
 from ...helpers.killing import child_that_holds, ended
@@ -45,8 +45,8 @@ def test_a_second_process_on_a_folder_is_refused_before_a_model_is_loaded(
         assert main([*COMMANDS[name], str(folder)]) == 2
     finally:
         ended(child)
-    told = capsys.readouterr().err
-    assert f"{folder} is in use by process {child}: wait until it ends" in told and told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert f"{folder} is in use by process {child}: wait until it ends" in printed and printed.count("\n") == 1
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "lock"} == before
 
 
@@ -127,5 +127,5 @@ def test_reports_and_references_refuse_an_edited_score(options: EvalOptions, tmp
     (folder / ANSWERS).write_text((folder / ANSWERS).read_text().replace('"score": 0.0', '"score": 1.0', 1))
     for arguments in (["report", str(folder)], ["report", options.out, "--against", str(folder)]):
         assert main(arguments) == 2
-        told = capsys.readouterr().err
-        assert f"{folder / ANSWERS}, line " in told and "checksum" in told and told.count("\n") == 1
+        printed = capsys.readouterr().err
+        assert f"{folder / ANSWERS}, line " in printed and "checksum" in printed and printed.count("\n") == 1

@@ -35,6 +35,6 @@ def test_the_page_stands_alone_and_hostile_names_are_text() -> None:
     outside = [value for _, attributes in page.tags for name, value in attributes.items() if name in ("src", "srcset", "href")]
     assert len(outside) == 2 and all(str(value).startswith("data:image/svg+xml;base64,") for value in outside)
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
-    assert page.text.count(HOSTILE) >= 6, "told as they are"
+    assert page.text.count(HOSTILE) >= 6, "shown unchanged"
     assert "arXiv 2601.07568" in page.text and "W(y) = min(exp(-3 (1 - y / y_max)), 1)" in page.text
     assert "y_max of the AUP is 100.0 %" in page.text and re.search(r"dlstep \S+, torch \S+, Python \S+", page.text)

@@ -9,9 +9,9 @@ from hypothesis import given, settings, strategies as st
 
 from dlstep import LLM, SamplingParams
 from dlstep.core import Samples
-from dlstep.evaluate.crews import Answered, Answering
+from dlstep.evaluate.answerer_pool import AnsweredItem, Answering
 from dlstep.evaluate.items import Item, items_of, read_documents
-from dlstep.evaluate.metrics import Work
+from dlstep.evaluate.metrics import ForwardSums
 from dlstep.evaluate.options import EvalOptions, grid_of
 
 OPTIONS = EvalOptions(dataset_limit=12, temperature=0.5, grid=grid_of({"accept_threshold": [0.5, 0.9]}))
@@ -19,13 +19,13 @@ ITEMS = items_of(OPTIONS, read_documents(OPTIONS))
 ROOMY = LLM("tiny-bd", max_num_reqs=32)
 
 
-def answered(llm: LLM, order: list[int], items: list[Item] = ITEMS) -> tuple[dict[int, Answered], Work]:
+def answered(llm: LLM, order: list[int], items: list[Item] = ITEMS) -> tuple[dict[int, AnsweredItem], ForwardSums]:
     """The answers to items that are added in this order, and the work."""
     answering = Answering(llm.engine)
     for place in order:
         answering.add(place, items[place])
-    found: dict[int, Answered] = {}
-    work = Work()
+    found: dict[int, AnsweredItem] = {}
+    work = ForwardSums()
     while answering.live:
         ended, worked = answering.step()
         found |= {each.place: each for each in ended}
@@ -90,15 +90,15 @@ def test_work_is_the_sum_of_what_plans_say() -> None:
     answering._decode._record = counted
     for place, item in enumerate(ITEMS):
         answering.add(place, item)
-    found: list[Answered] = []
-    work = Work()
+    found: list[AnsweredItem] = []
+    work = ForwardSums()
     while answering.live:
         ended, worked = answering.step()
         found += ended
         work += worked
     plans = [event.plan for event in events]
     assert work.forwards == len(plans) and work.spans == sum(len(plan.spans) for plan in plans)
-    assert work.sampling == sum(any(span.wanted for span in plan.spans) for plan in plans)
+    assert work.sampling == sum(any(span.sampled for span in plan.spans) for plan in plans)
     assert work.rows == sum(len(span.tokens) for plan in plans for span in plan.spans)
     assert work.rows == sum(each.beside["computed"] for each in found)
     assert work.spans == sum(each.beside["forwards"] for each in found)
@@ -121,8 +121,8 @@ def test_decided_at_is_the_step_that_gave_each_token() -> None:
                 assert sequence is not None
                 start, shown = len(sequence.request.prompt), {}
                 for block in (*sequence.past, *sequence.window):
-                    gone = set(getattr(block, "undecided", ()))
-                    shown |= {p - start: t for p, t in enumerate(block.tokens, block.start) if p not in gone}
+                    masked = set(getattr(block, "masked", ()))
+                    shown |= {p - start: t for p, t in enumerate(block.tokens, block.start) if p not in masked}
                 tokens.append([shown.get(offset) for offset in range(64)])
             answer = found[place].row["tokens"]
             for offset, token in enumerate(answer):

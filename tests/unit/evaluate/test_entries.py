@@ -3,7 +3,7 @@
 import pytest
 
 from dlstep.core import options_of
-from dlstep.evaluate.entries import Entry, entries, sweep_of
+from dlstep.evaluate.entries import EvalEntry, entries, sweep_of
 from dlstep.rules.ada_block import AdaBlock
 from dlstep.rules.early_commit import EarlyCommit
 from dlstep.rules.quota import Quota
@@ -13,7 +13,7 @@ from dlstep.strategies.dmax import DMax
 from dlstep.tiny.tokenizer import build_tokenizer
 
 
-def rule_of(entry: Entry) -> object:
+def rule_of(entry: EvalEntry) -> object:
     """The rule of an entry by value."""
     return options_of(entry.engine.first.strategy)["rule"]
 
@@ -24,13 +24,13 @@ def test_a_rule_is_compared_by_value_and_suits_the_embedded_models() -> None:
     assert (quota.rule, quota.strategy, on_canvas.strategy, ada.rule) == ("quota", "multi_bd", "dual_cache", "ada_block")
     assert rule_of(quota) == Quota(3) and why.startswith("ada_block on multi_bd: MultiBD cannot decode this model")
     assert rule_of(ada) == AdaBlock(sentences, look_ahead=0.5) and ada.engine.name == "tiny-llada"
-    assert quota.told == {} and quota.engine.driver is not ada.engine.driver is on_canvas.engine.driver
+    assert quota.given_options == {} and quota.engine.driver is not ada.engine.driver is on_canvas.engine.driver
     (given, named), _ = entries([AdaBlock((7,)), "quota"], model="tiny-llada")
     assert options_of(given.engine.first.strategy)["delimiters"] == (7,) and named.strategy == "dual_cache"
-    assert named.told == {"decoding_strategy": None, "model": "tiny-llada", "rule": "quota", "cache": "none"}
+    assert named.given_options == {"decoding_strategy": None, "model": "tiny-llada", "rule": "quota", "cache": "none"}
     (parts,), _ = entries(["early_commit"])
     decoder = options_of(parts.engine.first.strategy)
-    assert decoder["part_size"] == decoder["block_size"] == 8 == parts.told["part_size"]
+    assert decoder["part_size"] == decoder["block_size"] == 8 == parts.given_options["part_size"]
     (parts,), _ = entries([EarlyCommit(part_size=5)])
     assert options_of(parts.engine.first.strategy)["part_size"] == 5
     with pytest.raises(ValueError, match="a rule is given twice"):

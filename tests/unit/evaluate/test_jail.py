@@ -15,7 +15,7 @@ import pytest
 
 from dlstep.core import DlstepError
 from dlstep.evaluate import jail as jails, system_calls
-from dlstep.evaluate.jail import Jail, Limits, find_jail, parent_of_groups
+from dlstep.evaluate.jail import Jail, JailLimits, find_jail, parent_of_groups
 
 from .attacks import all_attacks
 
@@ -77,7 +77,7 @@ def held() -> Jail:
     """A jail with little time."""
     if shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not installed")
-    return Jail(Limits(seconds=20.0))
+    return Jail(JailLimits(seconds=20.0))
 
 
 @EVERY
@@ -91,9 +91,9 @@ def test_attacks_are_contained(held: Jail, user: str, every: int) -> None:
     tried = [name for name in names if every == 1 or name in chosen]
     assert chosen <= set(names)
     prefix = ordinary_user() if os.geteuid() == 0 and user == "other" else []
-    told = run_as(prefix, "-m", "tests.unit.evaluate.attacking", given=json.dumps(tried))
-    assert told.returncode == 0, told.stderr[-2000:]
-    result = json.loads(told.stdout)
+    process = run_as(prefix, "-m", "tests.unit.evaluate.attacking", given=json.dumps(tried))
+    assert process.returncode == 0, process.stderr[-2000:]
+    result = json.loads(process.stdout)
     assert (result["user"] == 0) == (user == "root") and result["jail"] == jails.__file__
     assert [name for name, _, _ in result["verdicts"]] == tried
     assert not [line for line in result["verdicts"] if line[2] != "contained"]
@@ -140,11 +140,11 @@ def test_even_with_sockets_a_program_has_no_network(held: Jail, monkeypatch: pyt
 
 def refusal(user: list[str]) -> str:
     """Return the message for a user who can make no jail."""
-    told = run_as(
+    process = run_as(
         user, "-c", "from dlstep.evaluate.jail import find_jail\ntry: find_jail()\nexcept Exception as error: print(error)"
     )
-    assert told.returncode == 0, told.stderr[-2000:]
-    return told.stdout.rstrip("\n")
+    assert process.returncode == 0, process.stderr[-2000:]
+    return process.stdout.rstrip("\n")
 
 
 def assert_one_sentence(text: str) -> None:
@@ -222,7 +222,7 @@ def test_the_nearest_group_that_can_be_limited_is_taken(tmp_path: Path, monkeypa
 def test_all_processes_together_have_one_limit_of_memory(held: Jail) -> None:
     if (parent := parent_of_groups()) is None:
         pytest.skip("no control groups of version 2 can be made here, so each process has a limit of its own")
-    jail = Jail(Limits(seconds=20.0, memory=1 << 28))
+    jail = Jail(JailLimits(seconds=20.0, memory=1 << 28))
     take = "held = bytearray(b'a' * (100 << 20))"
     assert jail.run([take]) == "passed"
     many = f"import os, time\nfor _ in range(5):\n    if os.fork() == 0: break\n{take}\ntime.sleep(5)"

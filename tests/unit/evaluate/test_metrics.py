@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.evaluate.metrics import Answers, Pair, Work, ratio, wilson
+from dlstep.evaluate.metrics import Answers, ForwardSums, Pair, ratio, wilson
 
 COUNTS = st.integers(0, 500)
 
@@ -44,9 +44,9 @@ def test_parts_add_up_to_the_whole_in_any_order(found: list[Pair], data: st.Data
     assert totals(list(data.draw(st.permutations(found)))) == totals(found)
 
 
-@given(st.lists(st.builds(Work, *[COUNTS] * 6), max_size=6))
-def test_work_adds_up_in_any_order(each: list[Work]) -> None:
-    assert all(Work.total(order) == Work.total(each) for order in list(permutations(each))[:24])
+@given(st.lists(st.builds(ForwardSums, *[COUNTS] * 6), max_size=6))
+def test_work_adds_up_in_any_order(each: list[ForwardSums]) -> None:
+    assert all(ForwardSums.total(order) == ForwardSums.total(each) for order in list(permutations(each))[:24])
 
 
 @given(pairs(least=2))

@@ -10,8 +10,8 @@ from random import Random
 import pytest
 
 from dlstep.engine.config import EngineConfig
+from dlstep.evaluate.answerer_pool import Answering, Processes
 from dlstep.evaluate.checkpoint import AHEAD, ANSWERS, BESIDE, RUN, read
-from dlstep.evaluate.crews import Answering, Processes
 from dlstep.evaluate.items import Item
 from dlstep.evaluate.options import EvalOptions, grid_of
 
@@ -89,7 +89,7 @@ def test_a_whole_run_is_left_as_it_is(options: EvalOptions, unbroken: bytes) -> 
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"temperature": 0.5}, "eval.temperature 0.7, and now it is 0.5"),
         ({"dataset_limit": 3}, "problems.shells.count 40, and now it is 3"),
@@ -98,8 +98,8 @@ def test_a_whole_run_is_left_as_it_is(options: EvalOptions, unbroken: bytes) -> 
     ],
 )
 @pytest.mark.usefixtures("unbroken")
-def test_another_run_does_not_go_on_there(options: EvalOptions, change: dict[str, object], said: str) -> None:
-    with pytest.raises(ValueError, match=f"holds a run with {said}.*give another folder"):
+def test_another_run_does_not_go_on_there(options: EvalOptions, change: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=f"holds a run with {message}.*give another folder"):
         run(replace(options, **change))  # pyright: ignore[reportArgumentType]
 
 
@@ -123,6 +123,6 @@ def test_two_workers_write_the_same_file(options: EvalOptions, unbroken: bytes, 
     broken = replace(options, out=str(tmp_path / "run"), workers=2)
     for _ in range(3):
         killed(broken, len(unbroken) // 5)  # alone, and then two go on
-    with closing(Processes(config, 2)) as crew:
-        assert answers(run(broken, crew)) == unbroken
-        assert crew.live == 0
+    with closing(Processes(config, 2)) as pool:
+        assert answers(run(broken, pool)) == unbroken
+        assert pool.live == 0

@@ -52,7 +52,7 @@ def test_both_readings_are_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "gold", "score"),
+    ("final", "gold", "score"),
     [
         ("$(1,2)$", "(1,2)", 1),
         ("1,000 cents", "1000", 1),
@@ -61,10 +61,10 @@ def test_both_readings_are_reported() -> None:
         ("7", "8", 0),
     ],
 )
-def test_minervas_rule_compares_the_final_answer(said: str, gold: str, score: float, maths: Maths) -> None:
-    answer = f"Final Answer: The final answer is {said}. I hope it is correct."
+def test_minervas_rule_compares_the_final_answer(final: str, gold: str, score: float, maths: Maths) -> None:
+    answer = f"Final Answer: The final answer is {final}. I hope it is correct."
     assert maths_mark(Document(0, "", gold), answer, maths).scores["exact_match"] == score
-    assert maths_mark(Document(0, "", gold), f"It is {said}.", maths).scores["exact_match"] == 0
+    assert maths_mark(Document(0, "", gold), f"It is {final}.", maths).scores["exact_match"] == 0
 
 
 def verdict(case: Case, maths: Maths) -> dict[str, Any]:
@@ -76,9 +76,9 @@ def verdict(case: Case, maths: Maths) -> dict[str, Any]:
 
 def test_answers_score_as_lm_eval_says(maths: Maths) -> None:
     """A part of the thousand answers that `make clients` compares with lm_eval itself, which has said what is in the file."""
-    chosen, said = frozen_cases(suite()), frozen("verdicts")
-    assert {case.name for case in chosen} == set(said) and len(said) > 140
-    assert {case.name: verdict(case, maths) for case in chosen} == said
+    chosen, verdicts = frozen_cases(suite()), frozen("verdicts")
+    assert {case.name for case in chosen} == set(verdicts) and len(verdicts) > 140
+    assert {case.name: verdict(case, maths) for case in chosen} == verdicts
     kinds = Counter((case.task, case.kind) for case in chosen)
     assert all(kinds[task, "garbled"] for task in ("gsm8k", "math500", "humaneval", "mbpp")) and kinds["gsm8k", "shuffled"]
 

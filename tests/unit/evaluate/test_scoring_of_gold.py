@@ -78,5 +78,5 @@ def test_right_programs_pass_in_every_usual_form(task: str, every: int, jail: Ja
     pairs = list(zip(documents, shuffled(documents), strict=True))[::every]
     wrong = [code_mark(task, each, whole(other, task), jail).score for each, other in pairs]
     assert sum(wrong) < 0.05 * len(wrong)
-    told = f"{len(tried)} right answers, {len(programs)} programs, passed in {len(forms)} forms"
-    report(f"{task}: {told}; shuffled {sum(wrong):.0f} of {len(wrong)}")
+    counts = f"{len(tried)} right answers, {len(programs)} programs, passed in {len(forms)} forms"
+    report(f"{task}: {counts}; shuffled {sum(wrong):.0f} of {len(wrong)}")

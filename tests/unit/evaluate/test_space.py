@@ -11,7 +11,7 @@ from dlstep.evaluate.tuning import ENOUGH, plan
 
 from .running import engine
 
-MULTI_BD = strategies.SHELF.value("multi_bd")
+MULTI_BD = strategies.PLUGINS.value("multi_bd")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_range_ascends_from_end_to_end(low: float, high: float, steps: int) ->
 
 
 @pytest.mark.parametrize(
-    ("over", "said"),
+    ("over", "message"),
     [
         ([], "--over names no option: give a range or values, as accept_threshold=0.3:0.99"),
         (["accept_threshold"], "--over 'accept_threshold' names no values"),
@@ -69,11 +69,11 @@ def test_a_range_ascends_from_end_to_end(low: float, high: float, steps: int) ->
         (["buffer_size=1,\x1b[2J"], "--over buffer_size"),
     ],
 )
-def test_what_cannot_be_varied_is_told(over: list[str], said: str) -> None:
+def test_what_cannot_be_varied_is_told(over: list[str], message: str) -> None:
     first = engine().first
-    with pytest.raises(ValueError, match=said) as told:
+    with pytest.raises(ValueError, match=message) as printed:
         space_of(over, first.config, first.strategy)
-    assert "\x1b" not in str(told.value)
+    assert "\x1b" not in str(printed.value)
 
 
 SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=4)

@@ -10,7 +10,7 @@ import pytest
 
 import dlstep
 from dlstep.evaluate.checkpoint import read
-from dlstep.evaluate.comparing import Row
+from dlstep.evaluate.comparing import ComparisonRow
 from dlstep.evaluate.options import EvalOptions, grid_of
 from dlstep.evaluate.table import as_csv, lines_of
 
@@ -21,7 +21,7 @@ from .running import run
 def test_no_cell_of_the_csv_is_a_formula() -> None:
     names = ["=1+1", "+1", "-1", "@SUM(A1)", '=1,"2"', "plain"]
     rows = [row(rule=name, strategy=f"a\r\n{name}", to_best=-0.5) for name in names]
-    lines = list(csv.DictReader(StringIO(as_csv(rows, Row), newline="")))
+    lines = list(csv.DictReader(StringIO(as_csv(rows, ComparisonRow), newline="")))
     assert [line["rule"] for line in lines] == [*(f"'{name}" for name in names[:-1]), "plain"]
     assert all(line["strategy"].isprintable() for line in lines), "a cell is one line"
     assert {line["to_best"] for line in lines} == {"-0.5"} and lines[0]["options"] == '{"count": 1}'
@@ -29,8 +29,8 @@ def test_no_cell_of_the_csv_is_a_formula() -> None:
 
 def questions(path: Path, *numbers: int, more: int = 0) -> Path:
     """A file of stories of the embedded task as questions, in this order."""
-    told = dlstep.tiny.problems(20)
-    entries = [{"prompt": told[each].prompt, "answer": str(told[each].answer + more)} for each in numbers]
+    stories = dlstep.tiny.problems(20)
+    entries = [{"prompt": stories[each].prompt, "answer": str(stories[each].answer + more)} for each in numbers]
     path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     return path
 
@@ -65,4 +65,4 @@ def test_runs_of_different_problems_are_refused_by_name(tmp_path: Path) -> None:
 
 def test_each_score_comes_with_the_settings_of_its_run(options: EvalOptions) -> None:
     result = read(Path(options.out))
-    assert [json.loads(line.settings) for line in lines_of(result)] == [result.asked["key"]] * 2
+    assert [json.loads(line.settings) for line in lines_of(result)] == [result.settings["key"]] * 2

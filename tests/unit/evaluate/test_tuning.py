@@ -8,39 +8,39 @@ from random import Random
 import pytest
 
 from dlstep import LLM, SamplingParams
+from dlstep.evaluate.answerer_pool import Answering
 from dlstep.evaluate.checkpoint import ANSWERS, RUN
-from dlstep.evaluate.crews import Answering
 from dlstep.evaluate.items import read_documents
 from dlstep.evaluate.metrics import frontier, knee
 from dlstep.evaluate.options import EvalOptions
 from dlstep.evaluate.space import TuneOptions
-from dlstep.evaluate.tuning import Tuned, as_json, chosen_of, parted, problems_of, tune
+from dlstep.evaluate.tuning import TuningResult, as_json, chosen_of, parted, problems_of, tune
 from dlstep.tiny import problems, score
 
 from .running import engine, killed_with
-from .scripted_crew import TOKENS, BrokenOffError, ScriptedCrew, trade
+from .scripted_pool import TOKENS, BrokenOffError, ScriptedPool, trade
 
 OVER = ("accept_threshold=0.3:0.98:17", "add_block_threshold=0.1,0.3,0.9")
 ASKED = TuneOptions(over=OVER, problems=24, held_out=16, resume=True)
 
 
-def searched(folder: Path, crew: ScriptedCrew | Answering, tuning: TuneOptions = ASKED, **changes: object) -> Tuned:
+def searched(folder: Path, pool: ScriptedPool | Answering, tuning: TuneOptions = ASKED, **changes: object) -> TuningResult:
     """A search in a folder."""
     options = EvalOptions(**{"out": str(folder), "dataset_limit": 40} | changes)  # pyright: ignore[reportArgumentType]
-    return tune(crew, options, tuning, read_documents(options))
+    return tune(pool, options, tuning, read_documents(options))
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Tuned, ScriptedCrew]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TuningResult, ScriptedPool]:
     """A search that nothing broke off."""
-    folder, crew = tmp_path_factory.mktemp("whole"), ScriptedCrew(trade)
-    return folder, searched(folder, crew), crew
+    folder, pool = tmp_path_factory.mktemp("whole"), ScriptedPool(trade)
+    return folder, searched(folder, pool), pool
 
 
-def test_a_search_takes_a_part_of_the_grid(whole: tuple[Path, Tuned, ScriptedCrew]) -> None:
-    folder, tuned, crew = whole
-    assert len(crew.asked) == len({*crew.asked}), "an answer is asked for once"
-    assert {options for options, _ in crew.asked} == {point.options for point in tuned.tried}
+def test_a_search_takes_a_part_of_the_grid(whole: tuple[Path, TuningResult, ScriptedPool]) -> None:
+    folder, tuned, pool = whole
+    assert len(pool.requested) == len({*pool.requested}), "an answer is asked for once"
+    assert {options for options, _ in pool.requested} == {point.options for point in tuned.tried}
     lines = [json.loads(line) for line in (folder / ANSWERS).read_text().splitlines()]
     early = [line for line in lines if line["document"] < 24]
     assert tuned.forwards == sum(line["forwards"] for line in early)
@@ -49,11 +49,11 @@ def test_a_search_takes_a_part_of_the_grid(whole: tuple[Path, Tuned, ScriptedCre
     grid = sum(trade(options, problem)[1] for options in tuned.space.spread(1000) for problem in range(24))
     assert tuned.forwards / grid == pytest.approx(0.2, abs=0.02) and tuned.space.size == 17 * 3
     assert set(tuned.line) <= set(tuned.tried) and tuned.line == tuple(frontier(tuned.tried))
-    told = as_json(tuned)
-    assert json.loads(json.dumps(told)) == told and told["chosen"] == dict(tuned.chosen.options)
+    printed = as_json(tuned)
+    assert json.loads(json.dumps(printed)) == printed and printed["chosen"] == dict(tuned.chosen.options)
 
 
-def test_the_figures_are_those_of_the_problems_held_out(whole: tuple[Path, Tuned, ScriptedCrew]) -> None:
+def test_the_figures_are_those_of_the_problems_held_out(whole: tuple[Path, TuningResult, ScriptedPool]) -> None:
     _, tuned, _ = whole
     for point, held in zip(tuned.line, tuned.held, strict=True):
         assert point.options == held.options and held.sums.count == 16 and point.sums.count == tuned.problems
@@ -65,24 +65,24 @@ def test_the_figures_are_those_of_the_problems_held_out(whole: tuple[Path, Tuned
 
 @pytest.mark.parametrize("seed", range(2))
 def test_broken_off_at_any_answers_it_goes_on_to_the_same(
-    whole: tuple[Path, Tuned, ScriptedCrew], tmp_path: Path, seed: int
+    whole: tuple[Path, TuningResult, ScriptedPool], tmp_path: Path, seed: int
 ) -> None:
-    _, tuned, crew = whole
+    _, tuned, pool = whole
     random = Random(seed)
     for _ in range(3):
-        broken = ScriptedCrew(trade, seed=random.randrange(100), after=random.randrange(len(crew.asked) // 5))
+        broken = ScriptedPool(trade, seed=random.randrange(100), after=random.randrange(len(pool.requested) // 5))
         with pytest.raises(BrokenOffError):
             searched(tmp_path, broken)
         if random.random() < 0.5:  # killed while it wrote a line
             path = tmp_path / ANSWERS
             path.write_bytes(path.read_bytes()[: -random.randrange(1, 40)])
     known = (tmp_path / ANSWERS).read_bytes().count(b"\n")
-    last = ScriptedCrew(trade, seed=seed)
+    last = ScriptedPool(trade, seed=seed)
     again = searched(tmp_path, last)
     assert again == tuned
-    assert len(last.asked) == len(crew.asked) - known, "nothing that is known is asked for"
-    nobody = ScriptedCrew(trade)
-    assert searched(tmp_path, nobody) == again and not nobody.asked
+    assert len(last.requested) == len(pool.requested) - known, "nothing that is known is asked for"
+    nobody = ScriptedPool(trade)
+    assert searched(tmp_path, nobody) == again and not nobody.requested
 
 
 def test_killed_the_decoded_answers_are_the_same(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_killed_the_decoded_answers_are_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tuning", "changes", "said"),
+    ("tuning", "changes", "message"),
     [
         (replace(ASKED, over=("accept_threshold=0.3:0.9",)), {}, "tune.over.accept_threshold"),
         (replace(ASKED, over=OVER[:1]), {}, "tune.over.add_block_threshold"),
@@ -115,19 +115,19 @@ def test_killed_the_decoded_answers_are_the_same(tmp_path: Path) -> None:
     ],
 )
 def test_another_search_does_not_go_on_there(
-    whole: tuple[Path, Tuned, ScriptedCrew], tuning: TuneOptions, changes: dict[str, object], said: str
+    whole: tuple[Path, TuningResult, ScriptedPool], tuning: TuneOptions, changes: dict[str, object], message: str
 ) -> None:
     folder = whole[0]
     before = (folder / ANSWERS).read_bytes()
-    with pytest.raises(ValueError, match=f"holds a run with {said}.*give another folder"):
-        searched(folder, ScriptedCrew(trade), tuning, **changes)
+    with pytest.raises(ValueError, match=f"holds a run with {message}.*give another folder"):
+        searched(folder, ScriptedPool(trade), tuning, **changes)
     with pytest.raises(ValueError, match="add --resume to continue a search, or give another folder"):
-        searched(folder, ScriptedCrew(trade), replace(ASKED, resume=False))
+        searched(folder, ScriptedPool(trade), replace(ASKED, resume=False))
     assert (folder / ANSWERS).read_bytes() == before
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         (b"[1]\n", "line 1 is not a line of a run"),
         (b'{"task": "shells"}\n', "line 1 is not a line of a run, look at document"),
@@ -135,29 +135,29 @@ def test_another_search_does_not_go_on_there(
     ],
 )
 def test_a_file_that_is_no_search_is_told(
-    whole: tuple[Path, Tuned, ScriptedCrew], tmp_path: Path, line: bytes, said: str
+    whole: tuple[Path, TuningResult, ScriptedPool], tmp_path: Path, line: bytes, message: str
 ) -> None:
     (tmp_path / RUN).write_bytes((whole[0] / RUN).read_bytes())
     (tmp_path / ANSWERS).write_bytes(line)
-    with pytest.raises(ValueError, match=said):
-        searched(tmp_path, ScriptedCrew(trade))
+    with pytest.raises(ValueError, match=message):
+        searched(tmp_path, ScriptedPool(trade))
 
 
-def test_a_score_that_is_no_number_is_told(whole: tuple[Path, Tuned, ScriptedCrew], tmp_path: Path) -> None:
+def test_a_score_that_is_no_number_is_told(whole: tuple[Path, TuningResult, ScriptedPool], tmp_path: Path) -> None:
     (tmp_path / RUN).write_bytes((whole[0] / RUN).read_bytes())
     first = json.loads((whole[0] / ANSWERS).read_bytes().splitlines()[0])
     (tmp_path / ANSWERS).write_text(json.dumps(first | {"score": float("nan")}) + "\n")
     with pytest.raises(ValueError, match="line 1 does not have its checksum"):
-        searched(tmp_path, ScriptedCrew(trade))
+        searched(tmp_path, ScriptedPool(trade))
 
 
 def test_without_a_right_answer_nothing_is_chosen(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no answer of .* was right, so nothing can be chosen"):
-        searched(tmp_path, ScriptedCrew(lambda options, problem: (False, 5)))
+        searched(tmp_path, ScriptedPool(lambda options, problem: (False, 5)))
 
 
 def test_equal_figures_everywhere_have_one_point(tmp_path: Path) -> None:
-    tuned = searched(tmp_path, ScriptedCrew(lambda options, problem: (True, 5)))
+    tuned = searched(tmp_path, ScriptedPool(lambda options, problem: (True, 5)))
     assert len(tuned.line) == 1 and tuned.chosen == tuned.line[0] and tuned.chosen_held.accuracy == 1.0
 
 
@@ -165,8 +165,8 @@ def test_sets_that_no_request_can_bring_together_count_as_wrong(tmp_path: Path) 
     """With order=entropy, accept_threshold has no effect and is refused: each value is fine with some of the others."""
     over = ("order=confidence,entropy", "accept_threshold=0.5,0.9")
     tuning = TuneOptions(over=over, problems=6, held_out=6, share=1.0, resume=True)
-    crew = Answering(LLM("tiny-bd", entropy_threshold=0.5, order="entropy").engine)
-    tuned = searched(tmp_path, crew, tuning, dataset_limit=12)
+    pool = Answering(LLM("tiny-bd", entropy_threshold=0.5, order="entropy").engine)
+    tuned = searched(tmp_path, pool, tuning, dataset_limit=12)
     failed = [point for point in tuned.tried if point.sums.failed]
     assert [dict(point.options) for point in failed] == [
         {"accept_threshold": 0.5, "order": "entropy"},
@@ -175,7 +175,7 @@ def test_sets_that_no_request_can_bring_together_count_as_wrong(tmp_path: Path) 
 
 @pytest.mark.parametrize("at_least", [0.5, 0.9, 0.97, 1.0])
 def test_the_fastest_with_a_share_of_the_best_accuracy_is_chosen(
-    whole: tuple[Path, Tuned, ScriptedCrew], at_least: float
+    whole: tuple[Path, TuningResult, ScriptedPool], at_least: float
 ) -> None:
     line = whole[1].line
     chosen, best = chosen_of(line, at_least), max(point.accuracy for point in line)

@@ -72,8 +72,8 @@ def test_a_strategy_of_a_file_is_in_the_key(options: EvalOptions, tmp_path: Path
         folder = tmp_path / str(number)
         code = f"eval --dataset_limit 1 --rule {tmp_path / 'mine.py'} --out {folder}"
         assert main(code.split()) == 0
-        digests.append(read(folder).asked["key"]["versions"]["decoding"])
-    assert digests[0] != digests[1] and read(Path(options.out)).asked["key"]["versions"]["decoding"] not in digests
+        digests.append(read(folder).settings["key"]["versions"]["decoding"])
+    assert digests[0] != digests[1] and read(Path(options.out)).settings["key"]["versions"]["decoding"] not in digests
 
 
 def test_a_rule_of_a_notebook_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""LoRA adapters made by peft itself change a network as peft changes it, merged into the weights or kept beside them."""
+"""LoRA adapters made by peft itself change a network as peft changes it, merged into the weights or kept separate."""
 
 import copy
 import json
@@ -20,7 +20,7 @@ from dlstep.models import FAMILIES
 from dlstep.models.adapter import apply_adapter
 from dlstep.models.adapter_files import read_adapter
 from dlstep.models.compiled import compile_layers
-from dlstep.models.names import Rule
+from dlstep.models.names import WeightRule
 from dlstep.models.shards import SINGLE, read_contents
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.dual_cache import DualCache
@@ -39,7 +39,7 @@ class Case:
     """A network with random weights, and what its checkpoint calls its tensors."""
 
     network: PreTrainedModel
-    rules: tuple[Rule, ...]
+    rules: tuple[WeightRule, ...]
     stored: dict[str, tuple[int, ...]]
 
     def applied(self, folder: Path, *, merge: bool, dtype: torch.dtype = torch.float32) -> PreTrainedModel:

@@ -58,7 +58,7 @@ def dense(network: Any, ids: Tensor, seen: Tensor) -> Tensor:
 
 
 def paged(network: Any, ids: Tensor, mask: str) -> Tensor:
-    """Logits with keys and values in pages, in a forward of all rows."""
+    """Logits with keys and values in pages, in a forward pass of all rows."""
     positions = np.arange(LENGTH)
     filled = [np.full(LENGTH, value) for value in (*GRIDS[mask], LENGTH)]
     since, until = visible_range(positions, *filled)

@@ -47,7 +47,7 @@ def write(name: str, text: str) -> Damage:
 
 
 def header(change: Callable[[dict[str, Any]], object], more: bytes = b"") -> Damage:
-    """A change of the header of the weights, and bytes behind the data."""
+    """A change of the header of the weights, and bytes after the data."""
 
     def damage(folder: Path) -> None:
         whole = (folder / WEIGHTS).read_bytes()

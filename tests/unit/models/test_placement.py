@@ -6,14 +6,14 @@ from math import prod
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.models.names import Rule
-from dlstep.models.placement import Wanted, make_plan, shortened
+from dlstep.models.names import WeightRule
+from dlstep.models.placement import NetworkTensors, make_plan, shortened
 
 RULES = (
-    Rule(r"blocks\.(\d+)\.experts\.(?P<expert>\d+)\.gate", (r"layers.\1.gate_up",), 0),
-    Rule(r"blocks\.(\d+)\.experts\.(?P<expert>\d+)\.up", (r"layers.\1.gate_up",), 1),
-    Rule(r"blocks\.(\d+)\.qkv\.(weight|bias)", (r"layers.\1.q.\2", r"layers.\1.k.\2")),
-    Rule(r"(?:model\.)?word_embeddings", ("embed",)),
+    WeightRule(r"blocks\.(\d+)\.experts\.(?P<expert>\d+)\.gate", (r"layers.\1.gate_up",), 0),
+    WeightRule(r"blocks\.(\d+)\.experts\.(?P<expert>\d+)\.up", (r"layers.\1.gate_up",), 1),
+    WeightRule(r"blocks\.(\d+)\.qkv\.(weight|bias)", (r"layers.\1.q.\2", r"layers.\1.k.\2")),
+    WeightRule(r"(?:model\.)?word_embeddings", ("embed",)),
 )
 SHAPES = {"embed": (9, 4), "norm": (4,)} | {
     name: shape
@@ -26,7 +26,7 @@ SHAPES = {"embed": (9, 4), "norm": (4,)} | {
         f"layers.{layer}.k.bias": (2,),
     }.items()
 }
-WANTED = Wanted(SHAPES, {name: (name, "head") if name == "embed" else (name,) for name in SHAPES})
+TENSORS = NetworkTensors(SHAPES, {name: (name, "head") if name == "embed" else (name,) for name in SHAPES})
 STORED = {"word_embeddings": (9, 4), "norm": (4,)} | {
     name: shape
     for layer in range(2)
@@ -39,7 +39,7 @@ STORED = {"word_embeddings": (9, 4), "norm": (4,)} | {
 
 
 def test_every_parameter_is_filled_once() -> None:
-    plan = make_plan(WANTED, STORED, RULES, ())
+    plan = make_plan(TENSORS, STORED, RULES, ())
     assert plan.problems == ()
     covered = dict.fromkeys(SHAPES, 0)
     for placement in plan.placements:
@@ -52,7 +52,7 @@ def test_every_parameter_is_filled_once() -> None:
 
 @given(st.sampled_from(sorted(STORED)))
 def test_a_tensor_that_is_taken_out_is_named(removed: str) -> None:
-    plan = make_plan(WANTED, {name: shape for name, shape in STORED.items() if name != removed}, RULES, ())
+    plan = make_plan(TENSORS, {name: shape for name, shape in STORED.items() if name != removed}, RULES, ())
     assert (plan.unused, plan.misshaped) == ((), ())
     (missing,) = plan.missing
     assert removed in missing.split(" or ")
@@ -61,21 +61,21 @@ def test_a_tensor_that_is_taken_out_is_named(removed: str) -> None:
 @given(st.sampled_from(sorted(STORED)), st.integers(1, 3))
 def test_a_tensor_of_another_shape_is_named_with_both(changed: str, more: int) -> None:
     shape = (STORED[changed][0] + more, *STORED[changed][1:])
-    plan = make_plan(WANTED, STORED | {changed: shape}, RULES, ())
+    plan = make_plan(TENSORS, STORED | {changed: shape}, RULES, ())
     assert (plan.missing, plan.unused) == ((), ())
     assert plan.misshaped == (f"{changed} has {list(shape)}, the network takes {list(STORED[changed])}",)
 
 
 @pytest.mark.parametrize("added", ["extra", "blocks.2.qkv.weight", "blocks.0.experts.3.up", "layers.0.nothing"])
 def test_a_tensor_too_many_is_named(added: str) -> None:
-    plan = make_plan(WANTED, STORED | {added: (5, 4)}, RULES, ())
+    plan = make_plan(TENSORS, STORED | {added: (5, 4)}, RULES, ())
     assert (plan.missing, plan.misshaped, plan.unused) == ((), (), (added,))
-    assert not make_plan(WANTED, STORED | {added: (5, 4)}, RULES, (re.escape(added),)).problems
+    assert not make_plan(TENSORS, STORED | {added: (5, 4)}, RULES, (re.escape(added),)).problems
 
 
 @pytest.mark.parametrize("added", [{"embed": (9, 4)}, {"layers.0.q.bias": (6,)}, {"layers.0.gate_up": (3, 10, 4)}])
 def test_two_tensors_for_one_parameter_are_refused(added: dict[str, tuple[int, ...]]) -> None:
-    plan = make_plan(WANTED, STORED | added, RULES, ())
+    plan = make_plan(TENSORS, STORED | added, RULES, ())
     assert any("another tensor fills" in name for name in plan.unused)
 
 

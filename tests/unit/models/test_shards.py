@@ -46,7 +46,7 @@ def edit_index(folder: Path, change: Any) -> None:
 
 
 def edit_header(folder: Path, change: Callable[[dict[str, Any], str], int]) -> None:
-    """Change the entry of a shard's last tensor; `change` says how many bytes go in front of its data."""
+    """Change the entry of a shard's last tensor; `change` says how many bytes go before its data."""
     path = shard(folder)
     content = path.read_bytes()
     data = 8 + int.from_bytes(content[:8], "little")

@@ -22,17 +22,17 @@ def test_interrupted_start_leaves_no_process(monkeypatch: pytest.MonkeyPatch):
         def wait(self, timeout: float | None = None) -> bool:
             raise KeyboardInterrupt
 
-    jobs: list[Any] = []
-    made: Callable[[Any], Any] = spawner._Job
+    requests: list[Any] = []
+    made: Callable[[Any], Any] = spawner._StartRequest
 
-    def job(process: Any) -> Any:
-        jobs.append(made(process))
-        jobs[0].done = Interrupted()
-        return jobs[0]
+    def start_request(process: Any) -> Any:
+        requests.append(made(process))
+        requests[0].done = Interrupted()
+        return requests[0]
 
-    monkeypatch.setattr(spawner, "_Job", job)
+    monkeypatch.setattr(spawner, "_StartRequest", start_request)
     with pytest.raises(KeyboardInterrupt):
         Worker(ignore, name="worker")
-    while not jobs[0].done.is_set():
+    while not requests[0].done.is_set():
         time.sleep(0.01)
-    assert jobs[0].error is not None or gone(jobs[0].process.pid)  # it may find its pipes closed, and not start
+    assert requests[0].error is not None or gone(requests[0].process.pid)  # it may find its pipes closed, and not start

@@ -8,11 +8,11 @@ from dlstep.core import (
     Block,
     Config,
     Request,
-    Rows,
     Rule,
     SamplingParams,
-    Sequence,
+    SequenceState,
     Span,
+    SpanSamples,
     Spec,
     Strategy,
     add,
@@ -42,14 +42,14 @@ def answered(
 ) -> tuple[tuple[int, ...], tuple[float, ...], int]:
     """Answer, probabilities and forwards; rows are a function of what is fed and the position, or of the position alone."""
 
-    def rows(span: Span) -> Rows:
-        drawn = [hash((salt, position, () if constant else span.tokens)) for position in span.wanted]
+    def rows(span: Span) -> SpanSamples:
+        drawn = [hash((salt, position, () if constant else span.tokens)) for position in span.sampled]
         tokens = tuple(number % MASK for number in drawn)
         chances = tuple((number // MASK % 11) / 10 for number in drawn)
-        best = strategy.wants.best
+        best = strategy.sample_spec.best
         ids = tuple((token + rank) % MASK for token in tokens for rank in range(best))
         pairs = tuple(chance / (1 + rank) for chance in chances for rank in range(best))
-        return Rows(tokens, chances, best_ids=ids, best_probabilities=pairs)
+        return SpanSamples(tokens, chances, best_ids=ids, best_probabilities=pairs)
 
     driver = ScriptedDriver(rows)
     state = add(init(Config(SPEC), strategy), request)
@@ -63,25 +63,25 @@ def carriers(size: int, rule: Rule) -> list[Strategy]:
     return [MultiBD(block_size=size, rule=rule), DualCache(size, "none", rule), DualCache(size, "dual", rule)]
 
 
-def begun(rule: Rule, block: Block, temperature: float = 0.0) -> Sequence:
+def begun(rule: Rule, block: Block, temperature: float = 0.0) -> SequenceState:
     """A sequence whose first forward has just been counted."""
     params = SamplingParams(max_tokens=len(block.tokens), temperature=temperature, seed=5)
     state = add(init(Config(SPEC), MultiBD(rule=rule)), Request(0, (1,), params))
     (sequence,) = state.waiting
-    return sequence.counted(sequence.storage, 1)
+    return sequence.after_forward(sequence.storage, 1)
 
 
-def after(rule: Rule, block: Block, rows: Rows, forwards: int = 1) -> Block:
+def after(rule: Rule, block: Block, rows: SpanSamples, forwards: int = 1) -> Block:
     """The block after forward number `forwards`."""
     sequence = begun(rule, block)
     for _ in range(forwards - 1):
-        sequence = sequence.counted(sequence.storage, 1)
-    return rule.decided(sequence, block, rows, 0, True, SPEC)
+        sequence = sequence.after_forward(sequence.storage, 1)
+    return rule.commit(sequence, block, rows, 0, True, SPEC)
 
 
 def shown(block: Block) -> str:
     """Tokens, `_` for masks."""
-    masks = set(block.undecided)
+    masks = set(block.masked)
     return " ".join("_" if block.start + offset in masks else str(token) for offset, token in enumerate(block.tokens))
 
 

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from dlstep.core import Config, Request, Rows, SamplingParams, Span, Spec, Strategy, add, commit, init, schedule
+from dlstep.core import Config, Request, SamplingParams, Span, SpanSamples, Spec, Strategy, add, commit, init, schedule
 from dlstep.testing.generators import EOS, MASK, VOCABULARY
 from dlstep.testing.scripted import ScriptedDriver
 
@@ -22,14 +22,14 @@ def answered(strategy: Strategy, request: Request, salt: int) -> tuple[tuple[int
     Fewer forwards are ahead after each one, by the strategy's measure.
     """
 
-    def rows(span: Span) -> Rows:
-        drawn = [hash((salt, span.tokens, position)) for position in span.wanted]
+    def rows(span: Span) -> SpanSamples:
+        drawn = [hash((salt, span.tokens, position)) for position in span.sampled]
         tokens = tuple(EOS if number % 17 == 0 else number % MASK for number in drawn)
         chances = tuple((number // MASK % 11) / 10 for number in drawn)
-        best = strategy.wants.best
+        best = strategy.sample_spec.best
         ids = tuple(token if rank == 0 else (token + rank) % MASK for token in tokens for rank in range(best))
         pairs = tuple(chance / (1 + rank) for chance in chances for rank in range(best))
-        return Rows(tokens, chances, best_ids=ids, best_probabilities=pairs)
+        return SpanSamples(tokens, chances, best_ids=ids, best_probabilities=pairs)
 
     driver = ScriptedDriver(rows)
     state = add(init(Config(SPEC), strategy), request)

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from hypothesis import strategies as st
 
-from dlstep.core import Block, Choice, Config, Request, Rows, SamplingParams, Sequence, Spec, add, init, open_block
+from dlstep.core import Block, Choice, Config, Request, SamplingParams, SequenceState, SpanSamples, Spec, add, init, open_block
 from dlstep.strategies.dual_cache import DualCache
 
 PROMPT, MASK, EOS = 3, 99, 98
@@ -14,7 +14,7 @@ TENTHS = st.integers(0, 10).map(lambda tenths: tenths / 10)
 
 
 @lru_cache(maxsize=64)
-def sequence_of(size: int) -> Sequence:
+def sequence_of(size: int) -> SequenceState:
     """A request for an answer of `size`."""
     state = init(Config(Spec(MASK, (EOS,), 100)), DualCache(block_size=size, cache="none"))
     state = add(state, Request(0, (0,) * PROMPT, SamplingParams(max_tokens=size, seed=7)))
@@ -25,7 +25,7 @@ def sequence_of(size: int) -> Sequence:
 
 @dataclass(frozen=True)
 class Forward:
-    """A block of which the offsets `left` are undecided, and the rows of a forward; two rows in front are another block's."""
+    """A block of which the offsets `left` are masked, and the rows of a forward; two rows in front are another block's."""
 
     size: int
     left: tuple[int, ...]
@@ -35,15 +35,15 @@ class Forward:
     tokens: tuple[int, ...]
     number: int = 0
 
-    def taken(self, rule: Choice, *, must: bool = True) -> list[int]:
+    def chosen(self, rule: Choice, *, must: bool = True) -> list[int]:
         """Offsets that the rule takes."""
         sequence = sequence_of(self.size)
-        sequence = sequence.with_ledger(replace(sequence.ledger, steps=self.number + 1))
+        sequence = sequence.with_accounting(replace(sequence.accounting, steps=self.number + 1))
         block: Block = open_block(PROMPT, self.size, PROMPT + self.size, (), MASK)
         gone = [offset for offset in range(self.size) if offset not in self.left]
-        block = block.decide(gone, 0, (1,) * self.size, (1.0,) * self.size)
+        block = block.unmask_rows(gone, 0, (1,) * self.size, (1.0,) * self.size)
         other = (0.97, 0.03)
-        rows = Rows((5, 6, *self.tokens), other + self.probabilities, other + self.entropies, other + self.margins)
+        rows = SpanSamples((5, 6, *self.tokens), other + self.probabilities, other + self.entropies, other + self.margins)
         chosen = rule.chosen(sequence, block, rows, 2, must)
         assert chosen == sorted(set(chosen)), "rows come once, ascending"
         accepted = rule.accepted(rows)  # of all blocks at once, where the rule can
@@ -59,7 +59,7 @@ class Forward:
 
 @st.composite
 def forwards(draw: st.DrawFn, *, distinct: bool = False, least: int = 1) -> Forward:
-    """Blocks that are partly decided; with `distinct`, no two rows have a number in common."""
+    """Blocks that are partly unmasked; with `distinct`, no two rows have a number in common."""
     size = draw(st.integers(least, 10))
     left = tuple(sorted(draw(st.sets(st.integers(0, size - 1), min_size=least))))
     count = len(left)

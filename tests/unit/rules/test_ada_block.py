@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Config, Request, Rows, SamplingParams, Span, Spec, add, commit, init, schedule
+from dlstep.core import Config, Request, SamplingParams, Span, SpanSamples, Spec, add, commit, init, schedule
 from dlstep.core.codec import from_json, to_json
 from dlstep.rules.ada_block import AdaBlock
 from dlstep.rules.quota import Quota
@@ -57,9 +57,9 @@ def test_of_equal_delimiters_the_first_ends_the_block(request: Request, size: in
     rule = AdaBlock(tuple(range(VOCABULARY)), 0.0, 1.0, Threshold(0.0))
     state = add(init(Config(SPEC), DualCache(size, "none", rule)), request)
 
-    def sure(span: Span) -> Rows:
-        ones = (1.0,) * len(span.wanted)
-        return Rows(span.wanted, ones, best_ids=span.wanted, best_probabilities=ones)
+    def sure(span: Span) -> SpanSamples:
+        ones = (1.0,) * len(span.sampled)
+        return SpanSamples(span.sampled, ones, best_ids=span.sampled, best_probabilities=ones)
 
     while not state.done:
         state = commit(state, ScriptedDriver(sure).run(schedule(state)))
@@ -76,4 +76,4 @@ def test_a_request_may_bring_a_list_of_whole_numbers(given_ids: object) -> None:
     strategy = DualCache(cache="none", rule=AdaBlock())
     state = add(init(Config(Spec(99, (98,), 100)), strategy), Request(0, (1,), params))
     (waiting,) = state.waiting
-    assert waiting.goal.strategy == DualCache(cache="none", rule=AdaBlock((4, 9), inner=Threshold(0.5, inclusive=True)))
+    assert waiting.request_spec.strategy == DualCache(cache="none", rule=AdaBlock((4, 9), inner=Threshold(0.5, inclusive=True)))

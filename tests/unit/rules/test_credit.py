@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Request, Rows, SamplingParams
+from dlstep.core import Request, SamplingParams, SpanSamples
 from dlstep.core.draws import key, uniform
 from dlstep.rules.credit import BEST, Credit, Credits
 from dlstep.rules.threshold import Threshold
@@ -31,22 +31,24 @@ def test_credit_by_hand() -> None:
     rule = Credit(0.9, credit_weight=1.0, credit_power=1.0, credit_decay=0.5)
     ids, chances = (1, 2, 3, 4, 5, 6, 7, 8), (0.5, 0.4, 0.1, 0, 0, 0, 0, 0)
     block = fresh(2)
-    twice = Rows((1, 1), (0.5, 0.5), (), (), ids * 2, chances * 2)
+    twice = SpanSamples((1, 1), (0.5, 0.5), (), (), ids * 2, chances * 2)
     sequence = begun(rule, block)
-    block = rule.decided(sequence, block, twice, 0, False, SPEC)
-    assert block.undecided == (1, 2)
+    block = rule.commit(sequence, block, twice, 0, False, SPEC)
+    assert block.masked == (1, 2)
     assert block.extra == Credits(((1,), (1,)), ((0.5,), (0.5,)))
-    swapped = Rows((2, 1), (0.4, 0.5), (), (), (2, 1, 3, 4, 5, 6, 7, 8, *ids), (0.4, 0.35, 0.25, 0, 0, 0, 0, 0, *chances))
-    sequence = sequence.counted(sequence.storage, 1)
-    block = rule.decided(sequence, block, swapped, 0, True, SPEC)
+    swapped = SpanSamples(
+        (2, 1), (0.4, 0.5), (), (), (2, 1, 3, 4, 5, 6, 7, 8, *ids), (0.4, 0.35, 0.25, 0, 0, 0, 0, 0, *chances)
+    )
+    sequence = sequence.after_forward(sequence.storage, 1)
+    block = rule.commit(sequence, block, swapped, 0, True, SPEC)
     # Position 1: id 2 has 0.4, 0.4 (1 + 0.4) = 0.56; id 1 has 0.25, 0.35 (1 + 0.25) = 0.4375; id 3 0.25. 0.56 / 1.2475.
     # Position 2: id 1 has 0.75: 0.5 (1 + 0.75) = 0.875; 0.875 / (0.875 + 0.5), which is the best.
-    assert block.undecided == (1,) and block.tokens == (MASK, 1)
+    assert block.masked == (1,) and block.tokens == (MASK, 1)
     assert block.probabilities[1] == pytest.approx(0.875 / 1.375)
     assert block.extra == Credits(((2, 1),), ((0.4, 0.25),))
     # Id 1 is the best one again: half of its 0.25, and 0.5 gained; id 2 keeps half of its 0.4.
-    again = rule.decided(sequence, block, Rows((1,), (0.5,), (), (), ids, chances), 0, False, SPEC)
-    assert again.extra == Credits(((1, 2),), ((0.625, 0.2),)) and again.undecided == (1,)
+    again = rule.commit(sequence, block, SpanSamples((1,), (0.5,), (), (), ids, chances), 0, False, SPEC)
+    assert again.extra == Credits(((1, 2),), ((0.625, 0.2),)) and again.masked == (1,)
 
 
 def test_no_more_than_so_many_ids_have_credit() -> None:
@@ -56,8 +58,8 @@ def test_no_more_than_so_many_ids_have_credit() -> None:
     for best in range(BEST + 3):
         chance = 0.9 - best / 20
         rest = tuple((best + rank) % MASK for rank in range(1, BEST))
-        rows = Rows((best,), (chance,), (), (), (best, *rest), (chance, *[0.0] * (BEST - 1)))
-        block = rule.decided(sequence, block, rows, 0, False, SPEC)
+        rows = SpanSamples((best,), (chance,), (), (), (best, *rest), (chance, *[0.0] * (BEST - 1)))
+        block = rule.commit(sequence, block, rows, 0, False, SPEC)
         assert isinstance(block.extra, Credits)
         ((ids,), _) = block.extra.ids, block.extra.amounts
         assert ids[0] == best and len(ids) == min(best + 1, BEST)
@@ -71,14 +73,16 @@ def test_credit_samples_from_the_fused_probabilities() -> None:
     for number in range(200):
         weights = [random.random() ** 2 for _ in range(20)]
         chances = [weight / math.fsum(weights) for weight in weights]
-        block = fresh(1).remembering(Credits(((3, 8, 11),), ((random.random() * 3, random.random(), 0.4),)))
+        block = fresh(1).with_extra(Credits(((3, 8, 11),), ((random.random() * 3, random.random(), 0.4),)))
         sequence = begun(rule, block, temperature=1.0)
-        sequence = sequence.asking(Request(0, (1,), SamplingParams(temperature=1.0), seed=number))
+        sequence = sequence.with_request(Request(0, (1,), SamplingParams(temperature=1.0), seed=number))
         order = sorted(range(20), key=lambda token: -chances[token])
         stream = key(number, 1, 0, "sample")
         noise = [-math.log(-math.log(uniform(stream, token))) for token in range(20)]
         sampled = max(range(20), key=lambda token: math.log(chances[token]) + noise[token])
-        rows = Rows((sampled,), (chances[sampled],), (), (), tuple(order[:BEST]), tuple(chances[t] for t in order[:BEST]))
+        rows = SpanSamples(
+            (sampled,), (chances[sampled],), (), (), tuple(order[:BEST]), tuple(chances[t] for t in order[:BEST])
+        )
         credit = {3: 0.0, 8: 0.0, 11: 0.0}
         assert isinstance(block.extra, Credits)
         credit |= dict(zip((3, 8, 11), (amount * 0.9 for amount in block.extra.amounts[0]), strict=True))
@@ -88,7 +92,7 @@ def test_credit_samples_from_the_fused_probabilities() -> None:
             for token, chance in enumerate(chances)
         ]
         token = max(range(20), key=lambda token: math.log(raised[token]) + noise[token])
-        found = rule.decided(sequence, block, rows, 0, True, SPEC)
+        found = rule.commit(sequence, block, rows, 0, True, SPEC)
         assert found.tokens == (token,)
         # A sampled id outside of the best ones, which has credit, is not told of beside the others.
         if token in order[:BEST] or token not in credit:
@@ -107,7 +111,7 @@ def test_rows_of_credit(first: str, second: str, expected: str) -> None:
         pairs = [sorted(((chance, 1), (1 - chance, 2)), reverse=True) for chance in chances]
         ids = tuple(token for pair in pairs for token in (pair[0][1], pair[1][1], 3, 4, 5, 6, 7, 8))
         best = tuple(p for pair in pairs for p in (pair[0][0], pair[1][0], 0, 0, 0, 0, 0, 0))
-        rows = Rows(tuple(pair[0][1] for pair in pairs), tuple(pair[0][0] for pair in pairs), (), (), ids, best)
-        block = rule.decided(sequence, block, rows, 0, bool(must), SPEC)
-        sequence = sequence.counted(sequence.storage, 1)
+        rows = SpanSamples(tuple(pair[0][1] for pair in pairs), tuple(pair[0][0] for pair in pairs), (), (), ids, best)
+        block = rule.commit(sequence, block, rows, 0, bool(must), SPEC)
+        sequence = sequence.after_forward(sequence.storage, 1)
     assert shown(block) == expected

@@ -8,8 +8,8 @@ from .single_forwards import Forward, forwards
 
 
 @given(forward=forwards())
-def test_one_stride_takes_all(forward: Forward) -> None:
-    assert forward.taken(Dilated(base=max(forward.size, 2))) == list(forward.left)
+def test_one_stride_unmasks_all(forward: Forward) -> None:
+    assert forward.chosen(Dilated(base=max(forward.size, 2))) == list(forward.left)
 
 
 @given(size=st.integers(1, 300), base=st.integers(2, 5), skip=st.integers(0, 4))

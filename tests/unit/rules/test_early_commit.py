@@ -18,6 +18,6 @@ def test_early_commit_without_gaps_is_quota(request: Request, salt: int, size: i
 
 
 @given(request=REQUESTS, salt=SALTS)
-def test_early_commit_with_no_gap_due_takes_all_at_once(request: Request, salt: int) -> None:
+def test_early_commit_with_no_gap_due_unmasks_all_at_once(request: Request, salt: int) -> None:
     rule = EarlyCommit(0.0, 0.0, 0.0)
     assert answered(DualCache(cache="none", rule=rule), request, salt)[2] == 1

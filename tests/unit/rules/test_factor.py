@@ -9,10 +9,10 @@ from .single_forwards import Forward, forwards
 
 
 @given(forward=forwards())
-def test_a_large_factor_takes_all(forward: Forward) -> None:
-    assert forward.taken(Factor(100.0)) == list(forward.left)
+def test_a_large_factor_unmasks_all(forward: Forward) -> None:
+    assert forward.chosen(Factor(100.0)) == list(forward.left)
 
 
 @given(forward=forwards())
-def test_no_factor_takes_what_is_certain(forward: Forward) -> None:
-    assert forward.taken(Factor(0.0), must=False) == forward.taken(Threshold(1.0, inclusive=True), must=False)
+def test_no_factor_unmasks_what_is_certain(forward: Forward) -> None:
+    assert forward.chosen(Factor(0.0), must=False) == forward.chosen(Threshold(1.0, inclusive=True), must=False)

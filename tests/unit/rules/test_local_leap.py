@@ -10,6 +10,6 @@ from .single_forwards import TENTHS, Forward, forwards
 
 @given(forward=forwards(), accept=TENTHS, radius=st.integers(0, 12), must=st.booleans())
 def test_a_leap_to_the_same_threshold_is_the_threshold_rule(forward: Forward, accept: float, radius: int, must: bool) -> None:
-    expected = forward.taken(Threshold(accept, inclusive=True), must=must)
-    assert forward.taken(LocalLeap(accept, accept, radius), must=must) == expected
-    assert forward.taken(LocalLeap(accept, 0.0, 0), must=must) == expected
+    expected = forward.chosen(Threshold(accept, inclusive=True), must=must)
+    assert forward.chosen(LocalLeap(accept, accept, radius), must=must) == expected
+    assert forward.chosen(LocalLeap(accept, 0.0, 0), must=must) == expected

@@ -13,13 +13,13 @@ from .single_forwards import EOS, ORDERS, TENTHS, Forward, forwards
 
 @given(forward=forwards(), accept=TENTHS)
 def test_a_quota_of_one_with_a_threshold_beside_it_is_the_threshold_rule(forward: Forward, accept: float) -> None:
-    assert forward.taken(Quota(dynamic_threshold=accept)) == forward.taken(Threshold(accept))
+    assert forward.chosen(Quota(dynamic_threshold=accept)) == forward.chosen(Threshold(accept))
 
 
 @given(forward=forwards(), order=st.sampled_from(ORDERS))
-def test_one_forward_takes_all(forward: Forward, order: str) -> None:
+def test_one_forward_pass_unmasks_all(forward: Forward, order: str) -> None:
     for schedule_ in ("even", "dream"):
-        assert forward.taken(Quota(1, schedule=schedule_, order=order)) == list(forward.left)  # type: ignore[arg-type]
+        assert forward.chosen(Quota(1, schedule=schedule_, order=order)) == list(forward.left)  # type: ignore[arg-type]
 
 
 @given(
@@ -29,14 +29,14 @@ def test_one_forward_takes_all(forward: Forward, order: str) -> None:
 )
 def test_ends_of_the_answer_come_last(forward: Forward, heat: float | None, order: str) -> None:
     rule = Quota(3, order=order, order_temperature=None if order in ("random", "left") else heat, eos_last=True)  # type: ignore[arg-type]
-    taken = forward.taken(rule)
+    chosen = forward.chosen(rule)
     ends = {offset for offset, token in zip(forward.left, forward.tokens, strict=True) if token == EOS}
-    assert not ends & set(taken) or set(forward.left) - ends <= set(taken)
+    assert not ends & set(chosen) or set(forward.left) - ends <= set(chosen)
 
 
 @given(forward=forwards(distinct=True), count=st.integers(1, 3))
 def test_a_cold_temperature_of_the_order_is_none(forward: Forward, count: int) -> None:
-    assert forward.taken(Quota(count, order_temperature=1e-6)) == forward.taken(Quota(count))
+    assert forward.chosen(Quota(count, order_temperature=1e-6)) == forward.chosen(Quota(count))
 
 
 @given(size=st.integers(1, 300), forwards=st.integers(1, 2000))
@@ -55,10 +55,10 @@ def test_the_shares_of_very_many_forwards_are_found_at_once() -> None:
 
 
 @given(forward=forwards(least=6))
-def test_the_last_forward_takes_all_that_chance_has_left(forward: Forward) -> None:
+def test_the_last_forward_pass_unmasks_all_that_are_left(forward: Forward) -> None:
     rule = Quota(1000, schedule="dream", order="independent")
-    assert replace(forward, number=999).taken(rule) == list(forward.left)
-    assert len(replace(forward, number=3).taken(rule)) < 6
+    assert replace(forward, number=999).chosen(rule) == list(forward.left)
+    assert len(replace(forward, number=3).chosen(rule)) < 6
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,6 @@ def test_quotas_that_contradict_themselves_are_refused(options: dict[str, object
 
 
 def test_quotas_want_what_they_order_by() -> None:
-    assert Quota().wants.statistics == Quota(order="random").wants.statistics == frozenset()
-    assert Quota(order="margin").wants.statistics == {"margin"}
-    assert Quota(order="entropy").wants.statistics == {"entropy"}
+    assert Quota().sample_spec.statistics == Quota(order="random").sample_spec.statistics == frozenset()
+    assert Quota(order="margin").sample_spec.statistics == {"margin"}
+    assert Quota(order="entropy").sample_spec.statistics == {"entropy"}

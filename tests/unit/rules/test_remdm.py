@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Config, Request, Rows, SamplingParams, add, commit, init, schedule, with_options
+from dlstep.core import Config, Request, SamplingParams, SpanSamples, add, commit, init, schedule, with_options
 from dlstep.rules.quota import Quota
 from dlstep.rules.remdm import ReMDM
 from dlstep.strategies.multi_bd import MultiBD
@@ -30,20 +30,20 @@ def test_remdm_without_strength_masks_nothing(request: Request, salt: int, size:
         assert answered(one, request, salt) == answered(other, request, salt)
 
 
-def test_remdm_masks_and_takes_as_often_as_it_should() -> None:
+def test_remdm_remasks_and_unmasks_as_often_as_it_should() -> None:
     """Shares of a long block, over seeds: step 5 of 10 takes masks and masks tokens with the formula's probabilities."""
     size, seeds = 64, 300
     half = tuple(range(1, 1 + size, 2))
     for rule, sigma in ((ReMDM("cap", 10, eta=0.3), 0.3), (ReMDM("rescale", 10, eta=0.5), 0.4), (ReMDM("conf", 10), 0.8 / 32)):
         counts: Counter[str] = Counter()
         for seed in range(seeds):
-            block = fresh(size).take(half, (7,) * 32, (0.5,) * 32)
-            taken, gone = rule.lucky(block, 5, 10, seed), rule.unlucky(block, block.sampled(1 + size), 5, 10, seed)
-            assert not set(taken) & set(half) and set(gone) <= set(half)
-            counts.update(taken=len(taken), gone=len(gone))
+            block = fresh(size).unmask(half, (7,) * 32, (0.5,) * 32)
+            chosen, gone = rule.lucky(block, 5, 10, seed), rule.unlucky(block, block.sampled(1 + size), 5, 10, seed)
+            assert not set(chosen) & set(half) and set(gone) <= set(half)
+            counts.update(chosen=len(chosen), gone=len(gone))
         own = 0.0 if rule.variant == "conf" else sigma
         assert counts["gone"] / (32 * seeds) == pytest.approx(sigma, abs=0.015)
-        assert counts["taken"] / (32 * seeds) == pytest.approx((0.6 - (1 - own) * 0.5) / 0.5, abs=0.02)
+        assert counts["chosen"] / (32 * seeds) == pytest.approx((0.6 - (1 - own) * 0.5) / 0.5, abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_choices_depend_on_the_seed_alone() -> None:
     for number, seed in enumerate((1, 2, 1)):
         state = add(state, Request(number, (1,), SamplingParams(max_tokens=15, seed=seed)))
     texts: dict[int, list[tuple[int, ...]]] = {0: [], 1: [], 2: []}
-    driver = ScriptedDriver(lambda span: Rows(span.wanted, (0.5,) * len(span.wanted)))
+    driver = ScriptedDriver(lambda span: SpanSamples(span.sampled, (0.5,) * len(span.sampled)))
     while not state.done:
         state = commit(state, driver.run(schedule(state)))
         for number, seen in texts.items():
@@ -82,4 +82,4 @@ def test_choices_depend_on_the_seed_alone() -> None:
 def test_rows_of_remdm(count: str, chances: str, expected: str) -> None:
     found = numbers(chances)
     rule = ReMDM(steps_per_block=1, remask_forwards=1, remask_count=int(count))
-    assert shown(after(rule, fresh(len(found)), Rows(tuple(range(len(found))), found))) == expected
+    assert shown(after(rule, fresh(len(found)), SpanSamples(tuple(range(len(found))), found))) == expected

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Request, Rows
+from dlstep.core import Request, SpanSamples
 from dlstep.rules.quota import Quota
 from dlstep.rules.running_confidence import RunningConfidence
 from dlstep.strategies.dual_cache import DualCache
@@ -36,4 +36,4 @@ def test_running_confidence_with_one_segment_is_that_of_one_block(
 def test_rows_of_running_confidence(steps: str, chances: str, expected: str) -> None:
     found = numbers(chances)
     rule = RunningConfidence(int(steps))
-    assert shown(after(rule, fresh(len(found)), Rows(tuple(range(len(found))), found))) == expected
+    assert shown(after(rule, fresh(len(found)), SpanSamples(tuple(range(len(found))), found))) == expected

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Config, Request, Rows, SamplingParams, Span, Spec, add, commit, init, schedule, with_options
+from dlstep.core import Config, Request, SamplingParams, Span, SpanSamples, Spec, add, commit, init, schedule, with_options
 from dlstep.rules.quota import Quota
 from dlstep.rules.sliding import Sliding
 from dlstep.rules.threshold import Threshold
@@ -35,13 +35,13 @@ Shape = tuple[int, int, tuple[int, ...]]
 
 
 def shapes(strategy: DualCache, script: list[tuple[Shape, tuple[float, ...]]], shift: int = 0) -> list[Shape]:
-    """First fed position, the one behind the last, and wanted positions of the spans of a prompt of 3 and an answer of 8."""
+    """First fed position, the one after the last, and sampled positions of the spans of a prompt of 3 and an answer of 8."""
     chances, spans = [chance for _, chance in script], list[Shape]()
 
-    def rows(span: Span) -> Rows:
-        spans.append((span.start, span.stop, span.wanted))
+    def rows(span: Span) -> SpanSamples:
+        spans.append((span.start, span.stop, span.sampled))
         assert (span.end, span.query_only, span.final_rows) == (11, 0, 0), "rows are left to the core"
-        return Rows(span.wanted, chances.pop(0))
+        return SpanSamples(span.sampled, chances.pop(0))
 
     spec = Spec(mask_id=99, eos_ids=(98,), vocab_size=100, head_shift=shift)  # type: ignore[arg-type]
     state = add(init(Config(spec, 8, 64, 64), strategy), Request(0, (0, 1, 2), SamplingParams(max_tokens=8)))
@@ -54,7 +54,7 @@ def shapes(strategy: DualCache, script: list[tuple[Shape, tuple[float, ...]]], s
 WINDOW: list[tuple[Shape, tuple[float, ...]]] = [
     ((0, 11, (3, 4, 5)), (0.9, 0.2, 0.9)),  # the canvas; 0.9 is enough
     ((4, 8, (4, 6, 7)), (0.4, 0.4, 0.3)),  # two more are on offer; the first of equals
-    ((0, 11, (6, 7, 8)), (0.2, 0.95, 0.1)),  # three were decided: a refresh
+    ((0, 11, (6, 7, 8)), (0.2, 0.95, 0.1)),  # three were unmasked: a refresh
     ((6, 10, (6, 8, 9)), (0.1, 0.2, 0.3)),
     ((6, 10, (6, 8)), (0.5, 0.1)),  # the window spans four positions, so 10 is not on offer
     ((0, 11, (8, 10)), (0.5, 0.4)),  # a refresh, and all that is left
@@ -66,14 +66,14 @@ def test_a_window_by_hand() -> None:
     rule = Sliding(window=3, max_window=4, refresh_count=3)
     expected = [shape for shape, _ in WINDOW]
     assert shapes(DualCache(rule=rule), WINDOW) == expected
-    fed_behind = [(start, 11, wanted) for start, _, wanted in expected]
+    fed_behind = [(start, 11, sampled) for start, _, sampled in expected]
     assert shapes(DualCache(cache="prefix", rule=rule), WINDOW) == fed_behind
-    assert shapes(DualCache(cache="none", rule=rule), WINDOW) == [(0, 11, wanted) for *_, wanted in expected]
+    assert shapes(DualCache(cache="none", rule=rule), WINDOW) == [(0, 11, sampled) for *_, sampled in expected]
 
 
 @pytest.mark.parametrize(("delay", "starts"), [(1, (3, 5, 5, 9)), (9, (3, 3, 3, 3))])
 def test_what_is_in_front_of_a_window_is_fed_with_it(delay: int, starts: tuple[int, ...]) -> None:
-    """As far as the answer goes, and with a shifted head the row in front in any case."""
+    """As far as the answer goes, and with a shifted head the row before in any case."""
     rule = Sliding(window=3, max_window=4, refresh_count=3, window_delay=delay)
     fed = [shape[0] for shape in shapes(DualCache(rule=rule), WINDOW) if shape[:2] != (0, 11)]
     assert tuple(fed) == starts

@@ -15,12 +15,12 @@ def test_a_threshold_on_entropies_is_one_on_doubt(forward: Forward, accept: floa
     """Where entropy is one less the probability, both orders take the same."""
     alike = replace(forward, entropies=tuple(round(1 - probability, 1) for probability in forward.probabilities))
     by_entropy = Threshold(order="entropy", entropy_threshold=round(1 - accept, 1), inclusive=inclusive)
-    assert alike.taken(by_entropy, must=must) == alike.taken(Threshold(accept, inclusive=inclusive), must=must)
+    assert alike.chosen(by_entropy, must=must) == alike.chosen(Threshold(accept, inclusive=inclusive), must=must)
 
 
 @given(forward=forwards(), falling=TENTHS)
 def test_the_first_forward_of_a_block_has_the_whole_threshold(forward: Forward, falling: float) -> None:
-    plain, less = forward.taken(Threshold(0.8), must=False), forward.taken(Threshold(0.8, falling=falling), must=False)
+    plain, less = forward.chosen(Threshold(0.8), must=False), forward.chosen(Threshold(0.8, falling=falling), must=False)
     assert set(plain) <= set(less)
     assert less == plain or (falling and len(forward.left) < forward.size)
 

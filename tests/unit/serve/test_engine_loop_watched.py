@@ -26,7 +26,7 @@ MEGABYTE = 1 << 20
 
 
 class Tape:
-    """A driver that keeps its answers, and gives them again: what is left then is the engine's own work."""
+    """A driver that records its samples and replays them: only the work of the engine loop is left."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver, self.samples = driver, list[Samples]()
@@ -41,18 +41,18 @@ class Tape:
 
 
 def spent(loop: EngineLoop, watched: int, first: int) -> float:
-    """Milliseconds of CPU a forward for a batch of which so many requests are watched, messages made ready to be sent."""
+    """Return the CPU milliseconds per forward pass of a batch with `watched` recorded requests, including pickling."""
     engine, params = tiny_llm().engine, SamplingParams(max_tokens=64, ignore_eos=True)
     for number, prompt in enumerate(questions(BATCH)):
         watches = number < watched
         asked = Submit(first + number, encode(engine, prompt), params, number, steps=watches, keeps=watches)
-        loop.take([asked])
+        loop.execute([asked])
     forwards, began = 0, process_time()
     while not loop.idle:
         pickle.dumps(loop.step())
         forwards += 1
     took = process_time() - began
-    loop.take([Drop(first + number) for number in range(BATCH)])
+    loop.execute([Drop(first + number) for number in range(BATCH)])
     return 1e3 * took / forwards
 
 
@@ -74,8 +74,8 @@ def test_being_watched_costs_the_engine_little(report: Callable[[str], None]) ->
             tape.again = iter(tape.samples)
             figures.append(spent(EngineLoop(replace(tiny_llm().engine, driver=tape)), watched, 0))
         bare[watched] = min(figures)
-    report(f"CPU a forward of the engine at batch {BATCH}: {one:.2f}x with one request watched, {every:.2f}x with all; without "
-           f"the model {bare[0]:.2f} ms, {bare[1]:.2f} with one watched, {bare[BATCH]:.2f} with all")  # fmt: skip
+    report(f"CPU per forward pass of the engine at batch {BATCH}: {one:.2f}x with one request watched, {every:.2f}x with all; "
+           f"without the model {bare[0]:.2f} ms, {bare[1]:.2f} with one watched, {bare[BATCH]:.2f} with all")  # fmt: skip
     assert one <= 1.10 and every <= 1.10
     assert bare[1] <= 1.10 * bare[0]
 

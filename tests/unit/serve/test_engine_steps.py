@@ -8,11 +8,11 @@ from hypothesis import given, strategies as st
 from dlstep import LLM, SamplingParams, strategies
 from dlstep.core import Config, Spec, Strategy, init, options_of, rebuild
 from dlstep.core.options import sorted_options
-from dlstep.engine.loader import Engine
+from dlstep.engine.loader import LoadedEngine
 from dlstep.rules import with_values
 from dlstep.serve.engine_loop import EngineLoop
 from dlstep.serve.engine_steps import Steps
-from dlstep.serve.messages import Cancel, Drop, Origin, Report, Submit
+from dlstep.serve.messages import Cancel, Drop, Origin, StepReport, Submit
 from dlstep.testing.harness import shadow
 
 from ...helpers.serving import shadow_engine
@@ -25,23 +25,23 @@ OTHERS: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
-def engine_of(name: str) -> Engine:
+def engine_of(name: str) -> LoadedEngine:
     """A small engine without a network; its probabilities vary, so that options matter."""
     chosen: Any = strategies.load(name)
     value: Strategy = chosen(**{size: number for size, number in SIZES.items() if size in chosen.__dataclass_fields__})
     specs = (Spec(mask, (48,), 50, head_shift=shift) for mask in (49, None) for shift in (0, 1))
-    config = Config(next(spec for spec in specs if not value.unfit(spec)), 4, 60, 48, 120, 8)
-    return Engine(init(config, value), shadow(config, value), None, name)
+    config = Config(next(spec for spec in specs if not value.incompatibility(spec)), 4, 60, 48, 120, 8)
+    return LoadedEngine(init(config, value), shadow(config, value), None, name)
 
 
 def asked(number: int, prompt: int, seed: int, temperature: float = 0.0) -> Submit:
-    """A request whose steps are told and kept."""
+    """A request whose steps are reported and kept."""
     params = SamplingParams(max_tokens=16, seed=seed, temperature=temperature, ignore_eos=True)
     return Submit(number, PROMPTS[prompt], params, steps=True, keeps=True)
 
 
 def run(loop: EngineLoop) -> dict[int, list[Any]]:
-    """The frames of each request until nothing is left to do."""
+    """The frames of each request until the loop is idle."""
     found: dict[int, list[Any]] = {}
     while not loop.idle:
         for news in loop.step().news:
@@ -60,8 +60,10 @@ def fork_of(submit: Submit, number: int, seq: int, **changes: Any) -> Submit:
     return submit._replace(id=number, origin=origin)
 
 
-def by_session(engine: Engine, submit: Submit, seq: int, changes: dict[str, Any], seed: int | None) -> tuple[list[int], int]:
-    """The answer of a session that is forked behind its forward `seq`, and how many of its tokens were settled there."""
+def by_session(
+    engine: LoadedEngine, submit: Submit, seq: int, changes: dict[str, Any], seed: int | None
+) -> tuple[list[int], int]:
+    """The answer of a session that is forked after its forward pass `seq`, and the number of its settled tokens there."""
     llm = LLM.of(engine)
     session = llm.session()
     session.submit(submit.prompt, submit.params)
@@ -69,7 +71,7 @@ def by_session(engine: Engine, submit: Submit, seq: int, changes: dict[str, Any]
         session.step()
     settled = len(session.output(0).token_ids)
     branch = session.fork(seed=seed, **changes)
-    # What a forked session copies on the device, one that goes on alone has to do anew.
+    # A forked session copies the KV cache; the fork of a request computes it again.
     copies = not branch.state.strategy.exact and not changes
     if copies or branch.state.strategy.carries:
         branch = llm.resume(rebuild(branch.state))
@@ -87,7 +89,7 @@ def test_a_fork_is_what_the_fork_of_a_session_is(name: str, data: st.DataObject)
     warm = name != "diffusion_gemma" and data.draw(st.booleans())
     submit = asked(0, data.draw(st.integers(0, 2)), data.draw(st.integers(0, 3)), 0.7 if warm else 0.0)
     loop = EngineLoop(engine)
-    loop.take([submit, *(asked(mate, mate, mate) for mate in range(1, 1 + mates))])
+    loop.execute([submit, *(asked(mate, mate, mate) for mate in range(1, 1 + mates))])
     frames = run(loop)[0]
     assert [frame.seq for frame in frames] == [*range(1, len(frames) + 1)], "the HTTP process has the first one"
     seq = data.draw(st.integers(0, len(frames) - 1))
@@ -95,11 +97,11 @@ def test_a_fork_is_what_the_fork_of_a_session_is(name: str, data: st.DataObject)
     able = [other for other in OTHERS if other.keys() <= {*known, *({"steps_per_block"} if "rule" in known else ())}]
     changes = data.draw(st.just(dict[str, Any]()) | st.sampled_from(able))
     seed = data.draw(st.none() | st.integers(0, 3))
-    loop.take([fork_of(submit, 9, seq, **changes, **({} if seed is None else {"seed": seed})), asked(7, 1, 5)])
-    told = run(loop)[9]
-    assert [frame.seq for frame in told] == [*range(seq + 1, seq + 1 + len(told))], "one slider fits both"
+    loop.execute([fork_of(submit, 9, seq, **changes, **({} if seed is None else {"seed": seed})), asked(7, 1, 5)])
+    fork = run(loop)[9]
+    assert [frame.seq for frame in fork] == [*range(seq + 1, seq + 1 + len(fork))], "one slider fits both"
     tokens, settled = by_session(engine, submit, seq, changes, seed)
-    assert tokens_of(told) == tokens[settled:]
+    assert tokens_of(fork) == tokens[settled:]
     if not changes and seed in (None, submit.params.seed) and engine.first.strategy.exact:
         assert tokens == tokens_of(frames), "nothing was changed"
 
@@ -107,71 +109,71 @@ def test_a_fork_is_what_the_fork_of_a_session_is(name: str, data: st.DataObject)
 @given(cuts=st.lists(st.integers(0, 5), min_size=1, max_size=4))
 def test_forks_of_forks_go_on_from_where_their_parents_were(cuts: list[int]) -> None:
     loop, submit = EngineLoop(engine_of("multi_bd")), asked(0, 0, 1)
-    loop.take([submit])
+    loop.execute([submit])
     whole = run(loop)[0]
     answer, begin = tokens_of(whole), 0
     for number, cut in enumerate(cuts, 1):
         begin = min(begin + cut, len(whole) - 1)
-        loop.take([fork_of(submit._replace(id=number - 1), number, begin)])
-        told = run(loop)[number]
+        loop.execute([fork_of(submit._replace(id=number - 1), number, begin)])
+        fork = run(loop)[number]
         settled = 0 if begin == 0 else whole[begin - 1].settled
-        assert answer[:settled] + tokens_of(told) == answer and told[-1].seq == whole[-1].seq
+        assert answer[:settled] + tokens_of(fork) == answer and fork[-1].seq == whole[-1].seq
 
 
 def test_temperature_and_seed_may_change_and_are_those_of_a_request_that_has_them() -> None:
     loop, submit = EngineLoop(engine_of("multi_bd")), asked(0, 0, 1)
-    loop.take([submit])
+    loop.execute([submit])
     cold = tokens_of(run(loop)[0])
-    loop.take([fork_of(submit, 1, 0, temperature=0.9), asked(2, 0, 1, 0.9)])
-    loop.take([fork_of(submit, 3, 0, temperature=0.9, seed=3), asked(4, 0, 3, 0.9)])
-    told = {number: tokens_of(frames) for number, frames in run(loop).items()}
-    assert told[1] == told[2] != cold and told[3] == told[4] != told[1]
+    loop.execute([fork_of(submit, 1, 0, temperature=0.9), asked(2, 0, 1, 0.9)])
+    loop.execute([fork_of(submit, 3, 0, temperature=0.9, seed=3), asked(4, 0, 3, 0.9)])
+    answers = {number: tokens_of(frames) for number, frames in run(loop).items()}
+    assert answers[1] == answers[2] != cold and answers[3] == answers[4] != answers[1]
 
 
-def test_what_is_dropped_is_gone_and_what_goes_on_is_told() -> None:
+def test_dropped_steps_are_removed_and_their_stream_continues() -> None:
     loop, steps = EngineLoop(shadow_engine()), Steps()
     prompt, params = tuple(range(5, 25)), SamplingParams(max_tokens=30, ignore_eos=True)
     loop._steps = steps
-    loop.take([Submit(number, prompt, params, steps=True, keeps=number != 2) for number in range(3)])
-    assert len(steps) == 2, "one is told, and not kept"
+    loop.execute([Submit(number, prompt, params, steps=True, keeps=number != 2) for number in range(3)])
+    assert len(steps) == 2, "one is reported, and not kept"
     before = {news.id: [*news.frames] for news in loop.step().news}
-    loop.take([Drop(1), Drop(77)])
+    loop.execute([Drop(1), Drop(77)])
     assert len(steps) == 1
     frames = {number: before.get(number, []) + more for number, more in run(loop).items()}
     assert tokens_of(frames[0]) == tokens_of(frames[1]) == tokens_of(frames[2]), "the stream goes on"
-    assert len(steps) == 1 and not steps._frames, "nothing is left of what was told"
-    loop.take([Drop(0)])
+    assert len(steps) == 1 and not steps._frames, "no frame is left after it was sent"
+    loop.execute([Drop(0)])
     assert not len(steps)
 
 
-def test_an_ending_from_outside_is_a_frame_and_no_step_to_fork_at() -> None:
+def test_an_abort_is_a_frame_and_no_step_to_fork_from() -> None:
     loop = EngineLoop(shadow_engine())
     submit = Submit(0, tuple(range(5, 25)), SamplingParams(max_tokens=60, ignore_eos=True), steps=True, keeps=True)
-    loop.take([submit, Submit(1, (1,), SamplingParams(), steps=True, keeps=True)])  # the mask
-    reports: list[Report] = [loop.step(), loop.step()]
-    loop.take([Cancel(0, "enough")])
+    loop.execute([submit, Submit(1, (1,), SamplingParams(), steps=True, keeps=True)])  # the mask
+    reports: list[StepReport] = [loop.step(), loop.step()]
+    loop.execute([Cancel(0, "enough")])
     reports.append(loop.step())
     frames = {number: [frame for r in reports for news in r.news if news.id == number for frame in news.frames]
               for number in (0, 1)}  # fmt: skip
     assert [frame.seq for frame in frames[0]] == [1, 2, 3] and frames[0][-1].fed is None
-    assert frames[0][-1].ending is not None and frames[0][-1].ending.error == "enough"
+    assert frames[0][-1].finish_info is not None and frames[0][-1].finish_info.error == "enough"
     (refused,) = frames[1]
-    assert refused.ending is not None and refused.ending.reason == "rejected" and refused.seq == 1
+    assert refused.finish_info is not None and refused.finish_info.reason == "rejected" and refused.seq == 1
     with pytest.raises(IndexError):
         loop._steps.at(Origin(0, 3), engine_of("multi_bd").first)
 
 
-def test_a_failed_forward_leaves_no_frame_and_its_requests_end() -> None:
+def test_a_failed_forward_pass_leaves_no_frame_and_its_requests_end() -> None:
     engine = shadow_engine()
     driver: Any = engine.driver
     driver.failures = [RuntimeError("broken"), RuntimeError("broken")]
     loop = EngineLoop(engine)
-    loop.take([Submit(0, tuple(range(5, 25)), SamplingParams(max_tokens=20), steps=True, keeps=True)])
+    loop.execute([Submit(0, tuple(range(5, 25)), SamplingParams(max_tokens=20), steps=True, keeps=True)])
     (last,) = run(loop)[0]
-    assert last.ending is not None and (last.ending.reason, last.seq, last.fed) == ("error", 1, None)
+    assert last.finish_info is not None and (last.finish_info.reason, last.seq, last.fed) == ("error", 1, None)
 
 
 def test_requests_without_steps_make_no_frames() -> None:
     loop = EngineLoop(engine_of("multi_bd"))
-    loop.take([Submit(0, PROMPTS[0], SamplingParams(max_tokens=8))])
+    loop.execute([Submit(0, PROMPTS[0], SamplingParams(max_tokens=8))])
     assert all(not news.frames for news in loop.step().news) and not len(loop._steps)

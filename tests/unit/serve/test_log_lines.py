@@ -51,7 +51,7 @@ def test_a_log_that_cannot_be_written_harms_no_request(what: str, monkeypatch: p
             assert {http.post(COMPLETIONS, json=GOOD).status_code for _ in range(30)} == {200}
             assert http.get("/health").status_code == 200
             if what != "stopped reader":
-                server.until(lambda: b"dlstep_log_lines_dropped_total 30.0" in server.front.metrics.text())
+                server.until(lambda: b"dlstep_log_lines_dropped_total 30.0" in server.router.metrics.text())
     if what != "closed pipe":
         os.close(reader)
 

@@ -12,13 +12,13 @@ from dlstep.cli import main
 from dlstep.core import Add, Config, Event, Plan, Prune, Request, Samples, add, commit, init, prune, schedule
 from dlstep.simulate import served
 from dlstep.simulate.costs import StepCost
-from dlstep.simulate.figures import Fleet
-from dlstep.simulate.work import Answered, Job, Script, scripted_spec, scripted_strategy
+from dlstep.simulate.figures import SimulatedReplicas
+from dlstep.simulate.work import MeasuredAnswer, SamplesScript, SimulatedRequest, scripted_spec, scripted_strategy
 from dlstep.strategies import load
 
 CONFIG = Config(scripted_spec(), page_size=8, num_pages=8192, max_model_len=512, max_num_reqs=128)
 STRATEGY = scripted_strategy(load("multi_bd"), {"block_size": 8, "buffer_size": 4})
-PLANTED = Fleet(CONFIG, STRATEGY, StepCost(0.004, 3e-5), 0.02)
+PLANTED = SimulatedReplicas(CONFIG, STRATEGY, StepCost(0.004, 3e-5), 0.02)
 ANSWERS = [(20 + 3 * place, 10 + place, 4 + place % 5) for place in range(30)]
 
 
@@ -59,13 +59,13 @@ def test_planted_costs_are_found_and_predict_a_third_rate(tmp_path: Path, capsys
         str(picture),
     ]
     assert main(["simulate", *arguments, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["cost"]["forward"] == pytest.approx(0.004) and told["cost"]["row"] == pytest.approx(3e-5)
-    assert told["delay"] == pytest.approx(0.02)
-    assert {each["figure"] for each in told["against"]} == set(served.COMPARED)
-    for each in told["against"]:
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["cost"]["forward"] == pytest.approx(0.004) and printed["cost"]["row"] == pytest.approx(3e-5)
+    assert printed["delay"] == pytest.approx(0.02)
+    assert {each["figure"] for each in printed["against"]} == set(served.COMPARED)
+    for each in printed["against"]:
         assert each["predicted"] == pytest.approx(each["measured"]) and each["error"] == pytest.approx(0, abs=1e-6)
-    assert [each["replicas"] for each in told["curve"]] == [1, 2]
+    assert [each["replicas"] for each in printed["curve"]] == [1, 2]
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -86,9 +86,11 @@ def test_a_planted_tail_is_found(tmp_path: Path) -> None:
         return made | {"latency_p95": 2 * made["latency_p95"] - made["latency_p50"]}
 
     rows = served.read_rows(Path(written(tmp_path, "rows", slowed(5.0), slowed(30.0))))
-    (fleet,) = served.fits(rows, CONFIG, STRATEGY)
-    assert fleet.tail == pytest.approx(2) and fleet.delay == pytest.approx(0.02)
-    for each in served.compared([fleet], served.read_rows(Path(written(tmp_path, "middle", slowed(15.0)))), rows[0].answers):
+    (simulated,) = served.fits(rows, CONFIG, STRATEGY)
+    assert simulated.tail == pytest.approx(2) and simulated.delay == pytest.approx(0.02)
+    for each in served.compared(
+        [simulated], served.read_rows(Path(written(tmp_path, "middle", slowed(15.0)))), rows[0].answers
+    ):
         assert each.error == pytest.approx(0, abs=1e-6)
 
 
@@ -103,20 +105,20 @@ def test_each_turn_is_fitted_alone_and_predicts_its_own(tmp_path: Path) -> None:
     rows = [
         each for name, rows in zip("ab", files, strict=True) for each in served.read_rows(Path(written(tmp_path, name, *rows)))
     ]
-    fleets = served.fits(rows, CONFIG, STRATEGY)
-    assert [fleet.cost.forward for fleet in fleets] == pytest.approx([0.004, 0.012, 0.0048])
-    assert served.middle(fleets).cost.row == pytest.approx(3.6e-5)
+    per_turn = served.fits(rows, CONFIG, STRATEGY)
+    assert [simulated.cost.forward for simulated in per_turn] == pytest.approx([0.004, 0.012, 0.0048])
+    assert served.middle(per_turn).cost.row == pytest.approx(3.6e-5)
     middle = served.read_rows(Path(written(tmp_path, "c", *[row(15.0)] * 3)))
     each = {
-        name: [getattr(served.predicted(fleet, middle[0], rows[0].answers), name) for fleet in fleets]
+        name: [getattr(served.predicted(simulated, middle[0], rows[0].answers), name) for simulated in per_turn]
         for name in served.COMPARED
     }
-    for found in served.compared(fleets, middle, rows[0].answers):
+    for found in served.compared(per_turn, middle, rows[0].answers):
         assert found.predicted == pytest.approx(sorted(each[found.figure])[1])
     assert len(served.fits(rows[1:], CONFIG, STRATEGY)) == 1, "turns that are not whole are fitted together"
 
 
-def test_a_warm_fleet_finds_its_prompts(tmp_path: Path) -> None:
+def test_warm_replicas_find_their_prompts(tmp_path: Path) -> None:
     cold = row(5.0)
     path = written(tmp_path, "rows", cold, row(5.0, load={**cold["load"], "warm": True}))
     rows = served.read_rows(Path(path))
@@ -132,7 +134,10 @@ def test_answers_of_a_trace_are_its_lengths_and_forwards(tmp_path: Path) -> None
     events: list[Event] = [Add(request) for request in requests]
     for request in requests:
         state = add(state, request)
-    first, scripts = init(CONFIG, STRATEGY), [Script(Job(0.0, (3,) * 3, 7, 3, 7), 0), Script(Job(0.0, (6,), 9, 5, 12), 0)]
+    first, scripts = (
+        init(CONFIG, STRATEGY),
+        [SamplesScript(SimulatedRequest(0.0, (3,) * 3, 7, 3, 7), 0), SamplesScript(SimulatedRequest(0.0, (6,), 9, 5, 12), 0)],
+    )
     plans: list[Plan] = []
     while not state.done:
         plans.append(plan := schedule(state))
@@ -144,7 +149,7 @@ def test_answers_of_a_trace_are_its_lengths_and_forwards(tmp_path: Path) -> None
     path = tmp_path / "decode.trace"
     Trace(first, tuple(events)).save(path)
     assert served.read_answers(path) == tuple(
-        Answered(len(each.prompt), tokens, sum(span.id == each.id for plan in plans for span in plan.spans))
+        MeasuredAnswer(len(each.prompt), tokens, sum(span.id == each.id for plan in plans for span in plan.spans))
         for each, tokens in zip(requests, (7, 9), strict=True)
     )
     Trace(first).save(path)

@@ -7,7 +7,20 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dlstep.core import Block, Config, Request, Rows, SamplingParams, Sequence, Span, Spec, add, commit, init, schedule
+from dlstep.core import (
+    Block,
+    Config,
+    Request,
+    SamplingParams,
+    SequenceState,
+    Span,
+    SpanSamples,
+    Spec,
+    add,
+    commit,
+    init,
+    schedule,
+)
 from dlstep.strategies.dmax import DMax
 from dlstep.strategies.multi_bd_edit import MultiBDEdit
 from dlstep.testing.generators import hyperparameters
@@ -27,10 +40,10 @@ Revising = MultiBDEdit | DMax
 class Step:
     """One sampling forward of a request."""
 
-    before: Sequence
+    before: SequenceState
     span: Span
-    rows: Rows
-    after: Sequence
+    rows: SpanSamples
+    after: SequenceState
 
     @property
     def blocks(self) -> list[Block]:
@@ -44,7 +57,7 @@ class Step:
 
     def answer(self, position: int) -> tuple[int, float]:
         """Token and probability that the forward gave for a position."""
-        row = self.span.wanted.index(position)
+        row = self.span.sampled.index(position)
         return self.rows.tokens[row], self.rows.probabilities[row]
 
 
@@ -52,12 +65,14 @@ def restless(random: Random, best: int, calm: float, temperature: float = 0.0) -
     """Answers that stay the same for a position with probability `calm`."""
     favourites = [random.choice((0, 1, 2, 3, 4, 5, EOS)) for _ in range(64)]
 
-    def rows(span: Span) -> Rows:
-        tokens = tuple(favourites[p] if random.random() < calm else random.choice((1, 2, EOS)) for p in span.wanted)
+    def rows(span: Span) -> SpanSamples:
+        tokens = tuple(favourites[p] if random.random() < calm else random.choice((1, 2, EOS)) for p in span.sampled)
         chances = tuple(random.choice(CHANCES) for _ in tokens)
         tops = tuple(5 if temperature else token for token in tokens)
         ids = tuple((top + rank) % MASK for top in tops for rank in range(best))
-        return Rows(tokens, chances, best_ids=ids, best_probabilities=tuple(c / 2**r for c in chances for r in range(best)))
+        return SpanSamples(
+            tokens, chances, best_ids=ids, best_probabilities=tuple(c / 2**r for c in chances for r in range(best))
+        )
 
     return ScriptedDriver(rows)
 
@@ -66,7 +81,7 @@ def decode(strategy: Revising, random: Random, **params: Any) -> Iterator[Step]:
     """A request decoded by random answers, step by step."""
     prompt = tuple(random.randrange(6) for _ in range(random.randint(1, 12)))
     asked = SamplingParams(**{"max_tokens": random.randint(1, 20), "ignore_eos": random.random() < 0.3, **params})
-    driver = restless(random, strategy.wants.best, random.choice((0.0, 0.8, 1.0)), asked.temperature)
+    driver = restless(random, strategy.sample_spec.best, random.choice((0.0, 0.8, 1.0)), asked.temperature)
     state = add(init(CONFIG, strategy), Request(0, prompt, asked))
     while not state.done:
         plan = schedule(state)
@@ -74,7 +89,7 @@ def decode(strategy: Revising, random: Random, **params: Any) -> Iterator[Step]:
         before, state = state.find(0), commit(state, samples)
         after = state.find(0)
         assert before is not None and after is not None
-        if plan.spans[0].wanted:
+        if plan.spans[0].sampled:
             yield Step(before, plan.spans[0], samples.rows[0], after)
 
 

@@ -3,10 +3,10 @@
 from dlstep.core import (
     Config,
     Request,
-    Rows,
     SamplingParams,
-    Sequence,
+    SequenceState,
     Span,
+    SpanSamples,
     Spec,
     Strategy,
     Thresholds,
@@ -15,20 +15,20 @@ from dlstep.core import (
     init,
     schedule,
 )
-from dlstep.testing.harness import Run
+from dlstep.testing.harness import CaseRun
 from dlstep.testing.scripted import ScriptedDriver
 
 SPEC = Spec(mask_id=99, eos_ids=(98,), vocab_size=100, head_shift=1)
 
 
-def samplings(run: Run) -> list[tuple[Span, Sequence, Sequence]]:
+def samplings(run: CaseRun) -> list[tuple[Span, SequenceState, SequenceState]]:
     """The spans that sampled and were committed, each with its sequence before and after."""
-    found: list[tuple[Span, Sequence, Sequence]] = []
+    found: list[tuple[Span, SequenceState, SequenceState]] = []
     for step in run.steps:
         for span in step.plan.spans:
             before, after = step.before.find(span.id), step.after.find(span.id)
             assert before is not None and after is not None
-            if span.wanted and before.ending is None:
+            if span.sampled and before.finish_info is None:
                 found.append((span, before, after))
     return found
 
@@ -38,15 +38,15 @@ Script = list[tuple[Shape, tuple[float, ...]]]
 
 
 def shapes(strategy: Strategy, prompt: int, answer: int, script: Script, accept: float | None = None) -> list[Shape]:
-    """Start behind final rows, stop, end and wanted positions of the spans of a request whose rows have `script`'s chances.
+    """Start after final rows, stop, end and sampled positions of the spans of a request whose rows have `script`'s chances.
 
     `accept` is the request's own threshold.
     """
     chances, spans = [chance for _, chance in script], list[Shape]()
 
-    def rows(span: Span) -> Rows:
-        spans.append((span.start + span.query_only + span.final_rows, span.stop, span.end, span.wanted))
-        return Rows(span.wanted, chances.pop(0))
+    def rows(span: Span) -> SpanSamples:
+        spans.append((span.start + span.query_only + span.final_rows, span.stop, span.end, span.sampled))
+        return SpanSamples(span.sampled, chances.pop(0))
 
     params = SamplingParams(max_tokens=answer, thresholds=Thresholds(accept_threshold=accept))
     request = Request(0, tuple(range(prompt)), params)

@@ -10,7 +10,7 @@ from dlstep.rules.quota import Quota
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
 from dlstep.testing.generators import ample, batches, cases, hyperparameters, specs
-from dlstep.testing.harness import Run, alone, run_case
+from dlstep.testing.harness import CaseRun, alone, run_case
 from dlstep.testing.shadow import ShadowDriver
 
 from .shapes import SPEC, samplings
@@ -23,7 +23,7 @@ CACHED = (FastDLLMV2, DualCache)
 def test_no_forward_sees_an_older_token(strategy: type[Strategy], data: st.DataObject) -> None:
     """Stores are older than the canvas around them, never than their own token."""
 
-    def watch(run: Run) -> None:
+    def watch(run: CaseRun) -> None:
         step, device = run.steps[-1], run.driver
         assert isinstance(device, ShadowDriver)
         for span in step.plan.spans:
@@ -31,7 +31,7 @@ def test_no_forward_sees_an_older_token(strategy: type[Strategy], data: st.DataO
             assert sequence is not None
             tokens = sequence.tokens(0, span.end)
             for position in (*range(span.start), *range(span.stop, span.end)):
-                held = device.now.slots[device.slot(span.arrival, position)]
+                held = device.now.slots[device.slot(span.seq_id, position)]
                 assert (held.position, held.token) == (position, tokens[position]), f"{held} is read, not {tokens[position]}"
 
     run_case(data.draw(cases(strategy)), watch=watch)
@@ -39,21 +39,21 @@ def test_no_forward_sees_an_older_token(strategy: type[Strategy], data: st.DataO
 
 @pytest.mark.parametrize("strategy", CACHED)
 @given(data=st.data())
-def test_decided_tokens_stay_and_come_block_by_block(strategy: type[Strategy], data: st.DataObject) -> None:
+def test_unmasked_tokens_stay_and_come_block_by_block(strategy: type[Strategy], data: st.DataObject) -> None:
     case = data.draw(cases(strategy))
     size = case.strategy.block_size  # type: ignore[attr-defined]
     for span, before, after in samplings(run_case(case)):
-        was = [position for block in before.window for position in block.undecided]
-        left = [position for block in after.window for position in block.undecided]
+        was = [position for block in before.window for position in block.masked]
+        left = [position for block in after.window for position in block.masked]
         for position in range(len(before.request.prompt), after.window[-1].end):
             if position < was[0] or (position < before.window[-1].end and position not in was):
                 assert after.tokens(position, position + 1) == before.tokens(position, position + 1)
         base = 0 if strategy is FastDLLMV2 else len(before.request.prompt)
         part = (was[0] - base) // size
-        assert all((position - base) // size == part for position in span.wanted), "two parts are decided at once"
+        assert all((position - base) // size == part for position in span.sampled), "two parts are unmasked at once"
         due = tuple(position for position in was if (position - base) // size == part)
-        assert span.wanted == (due if span.stop > before.window[0].start else due[:1])
-        if not after.ending:
+        assert span.sampled == (due if span.stop > before.window[0].start else due[:1])
+        if not after.finish_info:
             assert after.settled == left[0]
 
 

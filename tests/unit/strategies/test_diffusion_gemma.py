@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Config, Request, Rows, SamplingParams, Sequence, Span, Spec, add, commit, init, schedule
+from dlstep.core import Config, Request, SamplingParams, SequenceState, Span, SpanSamples, Spec, add, commit, init, schedule
 from dlstep.core.draws import below, integer, integers, key, uniform, uniforms
 from dlstep.strategies.diffusion_gemma import DiffusionGemma, accepted, renoised
 from dlstep.testing.generators import hyperparameters
@@ -82,13 +82,13 @@ class Network:
 
     seed: int
 
-    def rows(self, start: int, length: int, draw: int) -> Rows:
+    def rows(self, start: int, length: int, draw: int) -> SpanSamples:
         fixed = Random(f"{self.seed} {start}")
         settles, calm = fixed.randint(0, 6), fixed.randint(0, 4)
         random = Random(f"{self.seed} {start} {draw}")
         best = [(fixed if draw >= settles else random).choice((1, 2, 2, 3, 3, 4, EOS)) for _ in range(length)]
         uncertain = 0.05 if draw >= calm else 2.0
-        return Rows(
+        return SpanSamples(
             tokens=tuple(random.randrange(VOCABULARY) for _ in range(length)),
             probabilities=(0.5,) * length,
             entropies=tuple(random.randint(0, 64) / 64 * uncertain for _ in range(length)),
@@ -97,10 +97,10 @@ class Network:
             noise=tuple(random.randrange(VOCABULARY) for _ in range(length)),
         )
 
-    def answer(self, span: Span) -> Rows:
-        """The rows of a span, the draws of whose wanted positions must be one."""
+    def answer(self, span: Span) -> SpanSamples:
+        """The rows of a span, the draws of whose sampled positions must be one."""
         (draw,) = set(span.draws)
-        return self.rows(span.start, len(span.wanted), draw)
+        return self.rows(span.start, len(span.sampled), draw)
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def loop(value: DiffusionGemma, request: Request, seed: int, network: Network) -
     return forwards, committed
 
 
-def decode(value: DiffusionGemma, request: Request, answer: Callable[[Span], Rows]) -> tuple[Sequence, list[Span]]:
+def decode(value: DiffusionGemma, request: Request, answer: Callable[[Span], SpanSamples]) -> tuple[SequenceState, list[Span]]:
     """`request` decoded alone, and all spans that were planned."""
     config = Config(SPEC, 4, 64, MAX_MODEL_LEN, 64, 1, enable_prefix_caching=False)
     state, spans, driver = add(init(config, value), request), list[Span](), ScriptedDriver(answer)
@@ -174,7 +174,7 @@ def test_every_forward_and_the_answer_are_those_of_the_plain_loop(
 ) -> None:
     sequence, spans = decode(value, request, network.answer)
     forwards, committed = loop(value, request, request.params.seed or 0, network)
-    sampled = [span for span in spans if span.wanted]
+    sampled = [span for span in spans if span.sampled]
     done = [Forward(s.start, s.tokens, s.draws[0], s.carry, s.params.temperature) for s in sampled]
     assert done == forwards
     tokens = [token for canvas in committed for token in canvas]
@@ -195,17 +195,17 @@ def test_positions_are_encoded_once_in_order_and_canvases_are_denoised_whole(
     for span in spans:
         assert all(0 <= token < VOCABULARY for token in span.tokens)
         if span.mode == "encode":
-            assert (span.start, span.final_rows, span.wanted) == (encoded, len(span.tokens), ())
+            assert (span.start, span.final_rows, span.sampled) == (encoded, len(span.tokens), ())
             assert (span.grid.origin, span.grid.size, span.carry) == (0, 1, "none")
             encoded = span.stop
         else:
             assert span.start == encoded and (encoded - len(request.prompt)) % value.canvas_length == 0
             assert len(span.tokens) == value.canvas_length and span.end == span.stop
-            assert span.wanted == tuple(range(span.start, span.stop))
+            assert span.sampled == tuple(range(span.start, span.stop))
             assert not span.final_rows and not span.query_only and span.soft is None
             assert (span.grid.origin, span.grid.size) == (span.start, value.canvas_length)
     # The last canvas is not encoded.
-    assert encoded == max(span.start for span in spans if span.wanted)
+    assert encoded == max(span.start for span in spans if span.sampled)
 
 
 @given(
@@ -218,7 +218,7 @@ def test_no_id_means_anything_before_a_canvas_is_committed(
     random.shuffle(renamed)
     renamed.append(EOS)
 
-    def answer(span: Span) -> Rows:
+    def answer(span: Span) -> SpanSamples:
         rows = network.answer(span)
         tokens, best, noise = ((tuple(renamed[i] for i in ids)) for ids in (rows.tokens, rows.best_ids, rows.noise))
         return replace(rows, tokens=tokens, best_ids=best, noise=noise)
@@ -278,7 +278,7 @@ def test_every_temperature_of_a_schedule_is_one_that_can_be_sampled_at(t_min: fl
         SamplingParams(temperature=value.temperature(remaining))
 
 
-def test_a_forward_is_told_how_to_sample_and_nothing_that_may_be_long() -> None:
+def test_spans_hold_the_temperature_and_nothing_that_may_be_long() -> None:
     """Parameters of forwards are kept for later ones, so that texts of requests in them would stay in memory."""
     strategy = DiffusionGemma(canvas_length=4, max_denoising_steps=3)
     long = SamplingParams(8, stop_token_ids=(3, 4), pinned={2: 5}, seed=7, max_nfe=9)

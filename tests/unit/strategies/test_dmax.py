@@ -16,10 +16,10 @@ from .revising import CHANCES, DMAXES, OWN, RANDOMS, SPEC, VOCABULARY, Memory, S
 def uniformly(step: Step, block: Block, rule: DMax, memory: Memory) -> tuple[dict[int, int], bool]:
     """The tokens that `dmax` writes to a block, by position, and whether it is ready."""
     editable = step.editable(block)
-    writes = {p: step.answer(p)[0] for p in editable if p not in block.undecided}
+    writes = {p: step.answer(p)[0] for p in editable if p not in block.masked}
     memory.steps += 1
     timed_out = memory.steps >= rule.block_size
-    for number, position in enumerate(block.undecided):
+    for number, position in enumerate(block.masked):
         token, chance = step.answer(position)
         if not timed_out and number and chance < rule.accept_threshold:
             break
@@ -48,18 +48,18 @@ def test_soft_tokens_are_what_the_last_forward_said_of_the_tokens_of_open_blocks
 ) -> None:
     last: Step | None = None
     for step in decode(rule, random, temperature=temperature):
-        decided = [p for b in step.blocks for p in step.editable(b) if p not in b.undecided]
+        unmasked = [p for b in step.blocks for p in step.editable(b) if p not in b.masked]
         soft = step.span.soft
-        if not rule.token_merge_weight or not decided:
+        if not rule.token_merge_weight or not unmasked:
             assert soft is None
         else:
-            assert soft is not None and last is not None and list(soft.positions) == decided
+            assert soft is not None and last is not None and list(soft.positions) == unmasked
             merging = (rule.token_merge_mode, rule.token_merge_renormalize, rule.token_merge_weight)
             assert (soft.merge.mode, soft.merge.renormalize, soft.merge.weight) == merging
             top_k = soft.width
             assert top_k == rule.token_merge_top_k
-            for index, position in enumerate(decided):
-                row = last.span.wanted.index(position)
+            for index, position in enumerate(unmasked):
+                row = last.span.sampled.index(position)
                 ids, chances = (part[index * top_k : (index + 1) * top_k] for part in (soft.ids, soft.probabilities))
                 assert ids == last.rows.best_ids[row * top_k : (row + 1) * top_k]
                 assert chances == last.rows.best_probabilities[row * top_k : (row + 1) * top_k]
@@ -72,7 +72,7 @@ def test_soft_tokens_are_what_the_last_forward_said_of_the_tokens_of_open_blocks
 def test_a_lower_threshold_of_dmax_fills_no_less(rule: DMax, thresholds: list[float], seed: int) -> None:
     low, high = (next(decode(replace(rule, accept_threshold=each), Random(seed))) for each in thresholds)
     assert low.rows == high.rows
-    left = [{p for block in step.after.window for p in block.undecided if p in step.span.wanted} for step in (low, high)]
+    left = [{p for block in step.after.window for p in block.masked if p in step.span.sampled} for step in (low, high)]
     assert left[0] <= left[1] and (thresholds[0] > 0.0 or not left[0])
 
 
@@ -94,5 +94,5 @@ def test_an_option_that_would_do_nothing_is_an_error(options: dict[str, Any]) ->
 
 def test_more_ids_than_the_model_has_cannot_be_merged() -> None:
     greedy = DMax(block_size=4, token_merge_mode="iter_smooth_topk", token_merge_top_k=VOCABULARY)
-    assert "token_merge_top_k" in greedy.unfit(SPEC)
-    assert not replace(greedy, token_merge_top_k=VOCABULARY - 1).unfit(SPEC)
+    assert "token_merge_top_k" in greedy.incompatibility(SPEC)
+    assert not replace(greedy, token_merge_top_k=VOCABULARY - 1).incompatibility(SPEC)

@@ -30,12 +30,12 @@ def test_dual_cache_feeds_canvases_blocks_and_ends(data: st.DataObject) -> None:
             assert before is not None
             limit, length = before.limit, len(before.request.prompt)
             assert span.end == span.grid.end(0) == limit, "a position is not seen"
-            start = span.wanted[0] - (span.wanted[0] - length) % value.block_size
+            start = span.sampled[0] - (span.sampled[0] - length) % value.block_size
             end = min(start + value.block_size, limit)
-            assert span.wanted[-1] < end
-            if value.cache == "none" or (span.arrival, start) not in fed or (shift and span.wanted[0] == start):
+            assert span.sampled[-1] < end
+            if value.cache == "none" or (span.seq_id, start) not in fed or (shift and span.sampled[0] == start):
                 assert (span.start, span.stop) == (0, limit)
-                fed.add((span.arrival, start))
+                fed.add((span.seq_id, start))
             else:
                 assert (span.start, span.stop) == (start, end if value.cache == "dual" else limit)
 
@@ -45,7 +45,7 @@ DUAL: Script = [
     ((2, 6, 13, (3, 4, 5)), (0.4, 0.4, 0.3)),
     ((2, 6, 13, (4, 5)), (0.95, 0.9)),
     ((0, 13, 13, (6, 7, 8, 9)), (0.1, 0.5, 0.2, 0.2)),
-    ((0, 13, 13, (6, 8, 9)), (0.5, 0.2, 0.4)),  # the first position of the block needs the row in front of it
+    ((0, 13, 13, (6, 8, 9)), (0.5, 0.2, 0.4)),  # the first position of the block needs the row before it
     ((6, 10, 13, (8, 9)), (0.5, 0.2)),
     ((6, 10, 13, (9,)), (0.5,)),
     ((0, 13, 13, (10, 11, 12)), (0.99, 0.5, 0.2)),
@@ -56,7 +56,7 @@ DUAL: Script = [
 def test_dual_cache_by_hand() -> None:
     """Blocks of 4, a prompt of 2 and an answer of 11, on a shifted head."""
     assert shapes(DualCache(4), 2, 11, DUAL) == [shape for shape, _ in DUAL]
-    prefix = [(start, 13, 13, wanted) for (start, _, _, wanted), _ in DUAL]
+    prefix = [(start, 13, 13, sampled) for (start, _, _, sampled), _ in DUAL]
     assert shapes(DualCache(4, cache="prefix"), 2, 11, DUAL) == prefix
     assert shapes(DualCache(4, cache="none"), 2, 11, DUAL) == [(0, *shape[1:]) for shape in prefix]
 
@@ -86,11 +86,11 @@ def test_dual_cache_takes_as_many_steps_as_it_is_told(data: st.DataObject) -> No
     spec = data.draw(specs(value))
     plain = SamplingParams(max_tokens=data.draw(st.integers(1, 20)), ignore_eos=True)
     request = Request(0, (1,) * data.draw(st.integers(1, 9)), plain)
-    taken: dict[int, list[int]] = {}
+    chosen: dict[int, list[int]] = {}
     for span, before, after in samplings(alone(ample(spec), value, request)):
-        left = {position for block in after.window for position in block.undecided}
-        taken.setdefault(before.window[0].start, []).append(len(set(span.wanted) - left))
-    for shares in taken.values():
+        left = {position for block in after.window for position in block.masked}
+        chosen.setdefault(before.window[0].start, []).append(len(set(span.sampled) - left))
+    for shares in chosen.values():
         assert len(shares) == min(steps, sum(shares))
         assert shares == sorted(shares, reverse=True) and shares[0] - shares[-1] <= 1
     accepting = replace(request, id=1, params=replace(plain, thresholds=Thresholds(accept_threshold=0.5)))

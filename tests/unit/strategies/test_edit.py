@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Request, Rows, SamplingParams, Sequence, Span, add, commit, init, schedule
+from dlstep.core import Request, SamplingParams, SequenceState, Span, SpanSamples, add, commit, init, schedule
 from dlstep.strategies.dmax import DMax
 from dlstep.strategies.multi_bd_edit import MultiBDEdit
 from dlstep.testing.scripted import ScriptedDriver
@@ -17,7 +17,7 @@ from .revising import CONFIG, DMAXES, EDITS, EOS, RANDOMS, Revising, decode
 @given(rule=EDITS | DMAXES, random=RANDOMS)
 def test_every_answer_position_of_an_open_block_is_wanted(rule: Revising, random: Random) -> None:
     for step in decode(rule, random):
-        assert list(step.span.wanted) == [position for block in step.blocks for position in step.editable(block)]
+        assert list(step.span.sampled) == [position for block in step.blocks for position in step.editable(block)]
 
 
 @given(rule=EDITS | DMAXES, random=RANDOMS)
@@ -27,7 +27,7 @@ def test_a_block_opens_behind_a_stable_one(rule: Revising, random: Random) -> No
         if not new or new[0].opened < step.after.steps or len(step.after.window) < 2:
             continue
         last = next(block for block in step.blocks if block.end == new[0].start)
-        filled = [p for p in step.editable(last) if p not in last.undecided]
+        filled = [p for p in step.editable(last) if p not in last.masked]
         same = [p for p in filled if step.answer(p)[0] == last.tokens[p - last.start]]
         if rule.most_forwards > step.after.steps - last.opened:
             assert not filled or len(same) / len(filled) >= rule.token_stability_threshold - 1e-9
@@ -54,14 +54,14 @@ def test_no_block_takes_more_forwards_than_it_may(rule: Revising, random: Random
     assert len(step.after.answer) == step.after.request.params.max_tokens
 
 
-def scripted(strategy: Revising, answers: list[tuple[tuple[int, ...], tuple[float, ...]]], **params: Any) -> Sequence:
+def scripted(strategy: Revising, answers: list[tuple[tuple[int, ...], tuple[float, ...]]], **params: Any) -> SequenceState:
     """A request of two prompt tokens after the forwards that say `answers`."""
     rows = iter(answers)
 
-    def say(span: Span) -> Rows:
+    def say(span: Span) -> SpanSamples:
         tokens, chances = next(rows)
-        best = strategy.wants.best
-        return Rows(tokens, chances, best_ids=tokens * best, best_probabilities=chances * best)
+        best = strategy.sample_spec.best
+        return SpanSamples(tokens, chances, best_ids=tokens * best, best_probabilities=chances * best)
 
     state = add(init(CONFIG, strategy), Request(0, (0, 1), SamplingParams(**{"max_tokens": 4, **params})))
     for _ in answers:

@@ -1,4 +1,4 @@
-"""Fast-dLLM v2: what it feeds and what it takes."""
+"""Fast-dLLM v2: what it feeds and what it unmasks."""
 
 from hypothesis import given, strategies as st
 
@@ -23,27 +23,27 @@ def test_fast_dllm_v2_feeds_seeds_blocks_and_parts(data: st.DataObject) -> None:
         for span in step.plan.spans:
             before, after = step.before.find(span.id), step.after.find(span.id)
             assert before is not None and after is not None
-            if not span.wanted or before.ending is not None:
+            if not span.sampled or before.finish_info is not None:
                 continue
-            start, first = before.final, span.wanted[0]
+            start, first = before.final, span.sampled[0]
             end, corner = min(start + size, before.limit), first - first % sub
             assert start % size == 0 and (before.window[0].start, before.window[0].end) == (start, end)
             where = (span.start + span.query_only + span.final_rows, span.stop, span.end)
             if first == start:
-                assert where == (start, start, start) and span.wanted == (start,) and span.tokens, "no seed"
-            elif first == corner or (span.arrival, start) not in fed or not value.fdv2_use_block_cache:
+                assert where == (start, start, start) and span.sampled == (start,) and span.tokens, "no seed"
+            elif first == corner or (span.seq_id, start) not in fed or not value.fdv2_use_block_cache:
                 assert where == (start, end, end)
-                fed.add((span.arrival, start))
+                fed.add((span.seq_id, start))
             else:
                 assert where == (corner, min(corner + sub, end), end)
-            if not after.ending:
+            if not after.finish_info:
                 assert after.final == (start if after.settled < start + size else start + size)
 
 
 def test_fast_dllm_v2_by_hand() -> None:
     """Sub-blocks of 4 in blocks of 8, a prompt of 13 and an answer of 11."""
     script: Script = [
-        ((8, 16, 16, (13, 14, 15)), (0.95, 0.4, 0.3)),  # the prompt's second block, its first stored in front of it
+        ((8, 16, 16, (13, 14, 15)), (0.95, 0.4, 0.3)),  # the prompt's second block, its first stored before it
         ((12, 16, 16, (14, 15)), (0.97, 0.2)),
         ((12, 16, 16, (15,)), (0.6,)),
         ((16, 16, 16, (16,)), (0.1,)),  # the block before is stored, and gives the first token
@@ -57,7 +57,7 @@ def test_fast_dllm_v2_by_hand() -> None:
     assert shapes(FastDLLMV2(4, 2), 13, 11, script) == [shape for shape, _ in script]
 
 
-def test_fast_dllm_v2_takes_what_is_above_the_threshold_and_the_first_of_equals() -> None:
+def test_fast_dllm_v2_unmasks_what_is_above_the_threshold_and_the_first_of_equals() -> None:
     script: Script = [
         ((0, 8, 8, (5, 6, 7)), (0.9, 0.9, 0.1)),  # 0.9 is not above 0.9: the best one, and of two the first
         ((4, 8, 8, (6, 7)), (0.91, 0.92)),

@@ -14,8 +14,8 @@ from .revising import CONFIG, EDITS, MASK, OWN, RANDOMS, Memory, Step, check_ste
 
 def jointly(step: Step, block: Block, rule: MultiBDEdit, memory: Memory) -> tuple[dict[int, int], bool]:
     """The tokens that edit sampling writes to a block, by position, and whether it is ready."""
-    masks = [p for p in step.editable(block) if p in block.undecided]
-    tokens = [p for p in step.editable(block) if p not in block.undecided]
+    masks = [p for p in step.editable(block) if p in block.masked]
+    tokens = [p for p in step.editable(block) if p not in block.masked]
     memory.steps += 1
     memory.post += not masks
     fills = [p for p in masks if step.answer(p)[1] > rule.accept_threshold]
@@ -48,7 +48,7 @@ def test_edit_sampling_is_its_loop(rule: MultiBDEdit, random: Random, accept: fl
 @given(rule=EDITS, random=RANDOMS)
 def test_with_an_edit_threshold_of_one_tokens_are_written_once(rule: MultiBDEdit, random: Random) -> None:
     for step in decode(replace(rule, edit_threshold=1.0, remasking=False, remask_threshold=None), random):
-        start, end = step.span.wanted[0], step.span.wanted[-1] + 1
+        start, end = step.span.sampled[0], step.span.sampled[-1] + 1
         pairs = zip(step.before.tokens(start, end), step.after.tokens(start, end), strict=True)
         assert all(old in (new, MASK) for old, new in pairs)
 

@@ -21,19 +21,19 @@ from ...helpers.recorded import setting
 def test_leader_that_misses_an_event_is_sent_the_state(heard: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     config, value = setting("multi_bd", random.Random(0))
     decode = Decode(init(config, value), LeadingDriver(shadow(config, value)))
-    hear, left = Follower.hear, [KeyboardInterrupt()]
+    apply, left = Follower.apply, [KeyboardInterrupt()]
 
-    def hearing(self: Follower, event: Event) -> None:
+    def applying(self: Follower, event: Event) -> None:
         if heard or not left:
-            hear(self, event)
+            apply(self, event)
         if left:
             raise left.pop()
 
-    monkeypatch.setattr(Follower, "hear", hearing)
+    monkeypatch.setattr(Follower, "apply", applying)
     with pytest.raises(KeyboardInterrupt):
         decode.add(Request(0, (1, 2, 3), SamplingParams(max_tokens=5)))
     decode.add(Request(1, (4, 5), SamplingParams(max_tokens=5)))  # of these two the leader may have heard of this one only
     ended: list[int] = []
     while not decode.state.done:
-        ended += [update.id for update in decode.step() if update.ending is not None]  # `Follower` compares the plans
+        ended += [update.id for update in decode.step() if update.finish_info is not None]  # `Follower` compares the plans
     assert sorted(ended) == [0, 1]

@@ -8,7 +8,7 @@ import pytest
 
 from dlstep import rules
 from dlstep.processes import Worker
-from dlstep.testing.trial import Finished, Limits, Opened, Refused, Verdict, tried
+from dlstep.testing.trial import Finished, LawVerdict, Opened, TrialLimits, TrialRefused, tried
 
 from ..cli.faulty_files import FILES
 
@@ -18,15 +18,15 @@ SAVED = re.compile(r"ave (?:this|it) as\s+`([\w.]+)`:\s*```python\n(.*?)```", re
 # In `make test`; the others are of the same kinds.
 FEW = (
     "endless loop late", "endless loop in __post_init__", "endless sleep", "unbounded number", "never accepts", "exception",
-    "forgotten wants", "no default", "exit", "interrupt", "output without end",
+    "missing statistic", "no default", "exit", "interrupt", "output without end",
 )  # fmt: skip
 
 
-def limits(*, case: float = 60.0, shrink: float = 0.0, law: float = 600.0, examples: int = 10) -> Limits:
-    return Limits(examples, 0, case, shrink, law)
+def limits(*, case: float = 60.0, shrink: float = 0.0, law: float = 600.0, examples: int = 10) -> TrialLimits:
+    return TrialLimits(examples, 0, case, shrink, law)
 
 
-def try_files(connection: Connection, files: list[tuple[str, list[str], Limits]], dump: str) -> None:
+def try_files(connection: Connection, files: list[tuple[str, list[str], TrialLimits]], dump: str) -> None:
     """Try laws on one file after the other, and send the messages of each."""
     with Path(dump).open("w", encoding="utf-8") as file:
         for name, only, given in files:
@@ -35,7 +35,7 @@ def try_files(connection: Connection, files: list[tuple[str, list[str], Limits]]
             connection.send(messages)
 
 
-def all_tried(files: list[tuple[str, list[str], Limits]], folder: Path) -> list[list[object]]:
+def all_tried(files: list[tuple[str, list[str], TrialLimits]], folder: Path) -> list[list[object]]:
     """The messages of each file, tried in a single worker."""
     worker = Worker(try_files, files, str(folder / "dump"), name="trial")
     try:
@@ -46,7 +46,7 @@ def all_tried(files: list[tuple[str, list[str], Limits]], folder: Path) -> list[
 
 
 def check_faulty(names: tuple[str, ...], folder: Path) -> None:
-    files: list[tuple[str, list[str], Limits]] = []
+    files: list[tuple[str, list[str], TrialLimits]] = []
     for name in names:
         path = folder / f"{name.replace(' ', '_').replace('__', '')}.py"
         path.write_text(FILES[name].source, encoding="utf-8")
@@ -54,13 +54,13 @@ def check_faulty(names: tuple[str, ...], folder: Path) -> None:
         files.append((str(path), ["progress"], limits(case=0.5 if FILES[name].endless else 60.0)))
     for name, (path, *_), messages in zip(names, files, all_tried(files, folder), strict=True):
         faulty, (*before, last) = FILES[name], messages
-        verdicts = [message for message in before if isinstance(message, Verdict)]
+        verdicts = [message for message in before if isinstance(message, LawVerdict)]
         failures = [verdict.failure for verdict in verdicts if verdict.failure]
-        assert isinstance(last, Refused if faulty.code == 2 else Finished), (name, last)
+        assert isinstance(last, TrialRefused if faulty.code == 2 else Finished), (name, last)
         assert bool(failures) == (faulty.code == 1), (name, failures)
-        warnings = [text for message in before if isinstance(message, (Opened, Verdict)) for text in message.warnings]
+        warnings = [text for message in before if isinstance(message, (Opened, LawVerdict)) for text in message.warnings]
         text = "\n".join([*failures, *[f"warning {each}" for each in warnings], getattr(last, "reason", "")])
-        for part in faulty.said:
+        for part in faulty.message:
             assert part in text, (name, part, text)
         if faulty.place:
             assert f'File "{path}", line {faulty.line}, in ' in text, (name, text)
@@ -83,7 +83,7 @@ def test_all_faulty_files_end_and_say_what_is_wrong(tmp_path: Path) -> None:
 
 
 def check_holds(messages: list[object], laws: int) -> None:
-    verdicts = [message for message in messages if isinstance(message, Verdict)]
+    verdicts = [message for message in messages if isinstance(message, LawVerdict)]
     assert isinstance(messages[-1], Finished), messages[-1]
     assert not [verdict for verdict in verdicts if verdict.failure or verdict.out_of_time or verdict.warnings], messages[0]
     assert verdicts and len(verdicts) % laws == 0
@@ -103,10 +103,10 @@ def test_files_of_the_docs_hold(tmp_path: Path) -> None:
 
 @pytest.mark.stress
 def test_rules_of_this_package_hold_as_files_of_a_user(tmp_path: Path) -> None:
-    files: list[tuple[str, list[str], Limits]] = []
+    files: list[tuple[str, list[str], TrialLimits]] = []
     laws = ["progress", "functions", "outputs"]
     # With `keep`, dilated may take no row although `must` is true, which a rule of a user may not: its measure falls anyway.
-    for name in set(rules.SHELF.own()) - {"dilated"}:
+    for name in set(rules.PLUGINS.own()) - {"dilated"}:
         source = Path(ROOT, "src", "dlstep", "rules", f"{name}.py").read_text(encoding="utf-8")
         source = re.sub(r"^from \.\.(\w)", r"from dlstep.\1", source, flags=re.MULTILINE)
         source = re.sub(r"^from \.(\w)", r"from dlstep.rules.\1", source, flags=re.MULTILINE)

@@ -132,7 +132,7 @@ def test_a_second_turn_finds_the_pages_of_the_first() -> None:
     conversation = [*told(QUESTION), {"role": "assistant", "content": first.text}, *told(QUESTION)]
     second = llm.chat(conversation)[0]
     shared = 2 * len(driver.plans[asked].admissions[0].shared)
-    # Not only the question: the answer as well, but for the blocks that nothing was decoded behind.
+    # Not only the question: the answer as well, except the blocks after which nothing was decoded.
     known = len(first.prompt) + len(first.token_ids)
     assert second.prompt[:known] == (*first.prompt, *first.token_ids)
     assert len(first.prompt) + 8 < shared <= known

@@ -279,7 +279,7 @@ def test_the_answer_to_an_interrupted_rendering_is_never_read(renderer: Renderer
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(rendering, "_asked", interrupted)
+        patched.setattr(rendering, "_answer", interrupted)
         renderer.render("{{ x }}", {})
     assert process_of(renderer) is not process
 

@@ -122,7 +122,7 @@ def test_the_model_knows_most_of_the_block_at_the_cursor(name: str) -> None:
     else:
         exercise = masked_canvas(stage, samples, generator)
     with torch.no_grad():
-        logits = logits_at(model, exercise.inputs, exercise.positions, exercise.seen, exercise.wanted)
+        logits = logits_at(model, exercise.inputs, exercise.positions, exercise.seen, exercise.predicted)
     right = logits.argmax(-1) == exercise.answers
     assert len(right) > 150
     assert right.float().mean() > 0.85

@@ -35,7 +35,7 @@ def test_a_canvas_shows_what_is_fed() -> None:
     shown = cells(sequence, spec)
     assert [cell.phase for cell in shown] == ["prompt"] * 2 + ["draft"] * 3 + ["void"]
     assert tuple(cell.token for cell in shown[2:5]) == sequence.tokens(2, 5)
-    assert "undecided, fed as token" in views.sequence_html(sequence, state)
+    assert "draft, fed as token" in views.sequence_html(sequence, state)
 
 
 def test_page_cells_agree_with_the_cache(session: Session) -> None:

@@ -13,7 +13,7 @@ from dlstep.core import (
     Request,
     Samples,
     SamplingParams,
-    Sequence,
+    SequenceState,
     Spec,
     State,
     Trace,
@@ -35,19 +35,19 @@ NAMES = strategies.available()
 SPEC = Spec(mask_id=49, eos_ids=(48,), vocab_size=50, pieces=tuple(b"%c" % (32 + token) for token in range(50)))
 
 
-def tokens(sequence: Sequence) -> dict[int, int]:
-    """The decided tokens of an answer, read position by position."""
+def tokens(sequence: SequenceState) -> dict[int, int]:
+    """The unmasked tokens of an answer, read position by position."""
     blocks = [*sequence.past, *sequence.window]
-    undecided = {position for block in sequence.window for position in block.undecided}
+    masked = {position for block in sequence.window for position in block.masked}
     stop = min(max(block.end for block in blocks), sequence.limit) if blocks else 0
     answered = range(len(sequence.request.prompt), stop)
-    return {position: sequence.tokens(position, position + 1)[0] for position in answered if position not in undecided}
+    return {position: sequence.tokens(position, position + 1)[0] for position in answered if position not in masked}
 
 
-def everyone(state: State) -> dict[tuple[int, int], Sequence]:
-    """The requests of a state by arrival and id."""
+def requests(state: State) -> dict[tuple[int, int], SequenceState]:
+    """The requests of a state by sequence number and id."""
     found = (*state.running, *state.waiting, *state.finished.values())
-    return {(sequence.request.arrival, sequence.id): sequence for sequence in found}
+    return {(sequence.request.seq_id, sequence.id): sequence for sequence in found}
 
 
 def check_text(value: object) -> None:
@@ -61,19 +61,19 @@ def check_difference(old: State, new: State) -> None:
     found = diff(old, new)
     assert bool(found) == (old != new)
     check_text(found)
-    before, after = everyone(old), everyone(new)
-    told = {(each.arrival, each.id): each for each in found.requests}
-    assert {key for key, each in told.items() if each.fate == "came"} == after.keys() - before.keys()
-    assert {key for key, each in told.items() if each.fate == "gone"} == before.keys() - after.keys()
+    before, after = requests(old), requests(new)
+    diffs = {(request.seq_id, request.id): request for request in found.requests}
+    assert {key for key, request in diffs.items() if request.fate == "added"} == after.keys() - before.keys()
+    assert {key for key, request in diffs.items() if request.fate == "removed"} == before.keys() - after.keys()
     for key, sequence in after.items():
         known = tokens(before[key]) if key in before else {}
-        if key in told:
-            for change in told[key].positions:
+        if key in diffs:
+            for change in diffs[key].positions:
                 assert known.get(change.position) == change.old != change.new
                 known = {**known, change.position: change.new}
-            counts = {move.name: move.new for move in told[key].moves}
+            counts = {move.name: move.new for move in diffs[key].moves}
             assert counts.get("settled", sequence.settled) == sequence.settled
-            assert counts.get("forwards", sequence.nfe) == sequence.nfe
+            assert counts.get("forward passes", sequence.nfe) == sequence.nfe
             assert counts.get("pages", len(sequence.pages)) == len(sequence.pages)
         else:
             assert sequence == before[key]
@@ -113,11 +113,11 @@ def test_fields_that_nothing_else_shows_are_named() -> None:
     state = start()
     (sequence,) = state.waiting
     other = replace(sequence.request, params=replace(sequence.request.params, temperature=0.5))
-    waiting = state.waiting.remove([0]).push_front([sequence.asking(other)])
+    waiting = state.waiting.remove([0]).push_front([sequence.with_request(other)])
     for changed, name in (
-        (replace(state, line=5), "device history"),
+        (replace(state, cache_digest=5), "KV cache"),
         (replace(state, releases=(3,)), "releases"),
-        (replace(state, arrivals=9), "arrivals"),
+        (replace(state, next_seq_id=9), "next_seq_id"),
         (replace(state, ended=state.ended.push_front(5)), "order of endings"),
         (replace(state, cache=replace(state.cache, fresh=3)), "pages"),
         (replace(state, config=replace(state.config, spec=replace(SPEC, head_shift=1))), "spec"),
@@ -125,7 +125,7 @@ def test_fields_that_nothing_else_shows_are_named() -> None:
         assert diff(state, changed).others == (name,)
         assert str(diff(state, changed)) == f"other {name}"
     (found,) = diff(state, replace(state, waiting=waiting)).requests
-    assert (found.fate, found.others) == ("went on", ("params",))
+    assert (found.fate, found.others) == ("continued", ("params",))
     block = sequence.window[0]
     surer = replace(block, probabilities=tuple([1.0] * len(block.probabilities)))
     blocks = state.waiting.remove([0]).push_front([replace(sequence, window=(surer, *sequence.window[1:]))])
@@ -137,7 +137,7 @@ def test_fields_that_nothing_else_shows_are_named() -> None:
     assert diff(state, replace(state, strategy=options)).moves == (Move("accept_threshold", 0.9, 0.25),)
     other_rule = replace(state.strategy, rule=Quota(2))
     assert diff(state, replace(state, strategy=other_rule)).moves == (Move("rule", "Threshold", "Quota"),)
-    decoded = state.waiting.remove([0]).push_front([sequence.decoded_by(options)])
+    decoded = state.waiting.remove([0]).push_front([sequence.with_strategy(options)])
     (found,) = diff(state, replace(state, waiting=decoded)).requests
     assert (found.positions, found.moves, found.others) == ((), (), ("strategy",))
 
@@ -149,7 +149,7 @@ def start() -> State:
 
 
 def answered(state: State, plan: Plan, token: int, probability: float) -> State:
-    """The state after every wanted position was answered alike."""
+    """The state after every sampled position got the same token."""
     samples = ShadowDriver(4, 16, SPEC).run(plan)
     rows = tuple(
         replace(r, tokens=(token,) * len(r.tokens), probabilities=(probability,) * len(r.tokens)) for r in samples.rows
@@ -157,22 +157,22 @@ def answered(state: State, plan: Plan, token: int, probability: float) -> State:
     return commit(state, Samples(plan, rows))
 
 
-def test_the_words_of_a_step() -> None:
+def test_texts_of_a_step() -> None:
     state = start()
     after = answered(state, schedule(state), 33, 0.99)
     found = diff(state, after).find(0)
     assert found is not None
     assert found.positions == tuple(Position(position, None, 33) for position in range(2, 8))
-    assert [change.kind for change in found.positions] == ["decided"] * 6
-    assert str(diff(state, after)).splitlines()[-1] == "  2 to 7 decided: AAAAAA"
+    assert [change.kind for change in found.positions] == ["unmasked"] * 6
+    assert str(diff(state, after)).splitlines()[-1] == "  2 to 7 unmasked: AAAAAA"
     back = diff(after, state).find(0)
-    assert back is not None and {change.kind for change in back.positions} == {"taken back"}
+    assert back is not None and {change.kind for change in back.positions} == {"remasked"}
     other = answered(state, schedule(state), 34, 0.99)
     assert str(diff(after, other)) == "request 0: 6 changed\n  2 to 7 changed: AAAAAA -> BBBBBB"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_trace_is_parted_where_it_was_changed(name: str) -> None:
+def test_traces_differ_at_the_event_that_was_changed(name: str) -> None:
     trace, state = recorded(name, 1)
     assert not diff(trace, trace) and str(diff(trace, trace)) == f"no difference in {len(trace.events)} events"
     for place in range(0, len(trace.events), 3):
@@ -196,9 +196,9 @@ def test_a_trace_is_parted_where_it_was_changed(name: str) -> None:
 
 def test_traces_that_begin_differently_share_no_event() -> None:
     trace, _ = recorded("multi_bd", 1)
-    other = Trace(replace(trace.first, line=7))
+    other = Trace(replace(trace.first, cache_digest=7))
     found = diff(trace, other)
-    assert found and found.same == 0 and found.there.others == ("device history",)
+    assert found and found.same == 0 and found.there.others == ("KV cache",)
     assert found.place == "the first states differ"
 
 
@@ -206,7 +206,7 @@ def test_traces_that_begin_differently_share_no_event() -> None:
 def test_a_value_of_another_kind_is_refused(other: object) -> None:
     trace, state = recorded("multi_bd", 0)
     for value, kind in ((state, "State"), (trace, "Trace")):
-        with pytest.raises(ValueError, match=f"a {kind} is compared with another {kind}, got "):
+        with pytest.raises(ValueError, match=f"a {kind} can only be compared with another {kind}, got "):
             diff(value, other)
-    with pytest.raises(ValueError, match="a State is compared with another State, got "):
+    with pytest.raises(ValueError, match="a State can only be compared with another State, got "):
         diff(state, trace)

@@ -1,4 +1,4 @@
-"""Frames of a decode: folding them gives what folding the updates gives, after each forward, whatever happens in between."""
+"""Frames of a decode: after each forward pass, the folded frames equal the folded updates."""
 
 import json
 from dataclasses import dataclass, field
@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep import strategies
-from dlstep.core import Abort, Add, Adopt, Fail, Prune, Samples, Sequence, State, Trace, Update, updates
+from dlstep.core import Abort, Add, Adopt, Fail, Prune, Samples, SequenceState, State, Trace, Update, updates
 from dlstep.core.trace import apply
 from dlstep.testing.generators import Case, cases
 from dlstep.testing.harness import run_case
-from dlstep.views.frames import Feeding, Frame, Teller, Watch, folded, joined, recording
+from dlstep.views.frames import Feeding, Frame, FrameEncoder, FrameRecorder, folded, joined, recording
 
 from ...helpers.recorded import recorded
 
@@ -21,7 +21,7 @@ Shown = tuple[list[int], list[float], list[tuple[int | None, float]], int, int, 
 
 @dataclass
 class Known:
-    """An answer by the fold of its updates, and how it was after each forward and at its end."""
+    """An answer as the fold of its updates, with its stages: after each forward pass and at its end."""
 
     prompt: int
     tokens: list[int] = field(default_factory=list)
@@ -32,27 +32,27 @@ class Known:
     def take(self, update: Update) -> None:
         self.tokens += update.tokens
         self.chances += update.probabilities
-        if update.nfe == self.nfe and update.ending is None:
+        if update.nfe == self.nfe and update.finish_info is None:
             return  # it has been admitted, or has lost its pages
         self.nfe = update.nfe
         window = [(cell.token, cell.probability) for cell in update.window]
-        reason = None if update.ending is None else update.ending.reason
+        reason = None if update.finish_info is None else update.finish_info.reason
         self.stages.append(([*self.tokens], [*self.chances], window, update.steps, update.nfe, reason))
 
 
 def by_updates(trace: Trace) -> dict[int, Known]:
-    """The fold of the updates between every two states of a trace, by arrival."""
+    """The fold of the updates between every two states of a trace, by sequence number."""
     state, found = trace.first, dict[int, Known]()
     first = [sequence for sequence, _ in state.sequences()]
 
-    def opened(sequence: Sequence) -> None:
+    def opened(sequence: SequenceState) -> None:
         known = Known(len(sequence.request.prompt), nfe=sequence.nfe)
         over = sequence in first and sequence.finish is not None
-        if sequence.nfe or over:  # what was settled elsewhere is nobody's news
+        if sequence.nfe or over:  # no update reports what was settled before
             known.tokens, known.chances = [*sequence.answer], [*sequence.probabilities]
         if over:  # it ended before the trace begins
             known.take(Update(sequence, len(sequence.request.prompt) + len(sequence.answer)))
-        found[sequence.request.arrival] = known
+        found[sequence.request.seq_id] = known
 
     for sequence in first:
         opened(sequence)
@@ -64,12 +64,12 @@ def by_updates(trace: Trace) -> dict[int, Known]:
             opened(sequence)
         if not isinstance(event, Prune):
             for update in updates(before, state):
-                found[update.sequence.request.arrival].take(update)
+                found[update.sequence.request.seq_id].take(update)
     return dict(sorted(found.items()))
 
 
 def by_frames(frames: list[dict[str, Any]]) -> list[Shown]:
-    """The stages that JSON frames tell, by the simplest fold there is."""
+    """The stages of JSON frames, by the simplest possible fold."""
     tokens, chances, found = list[int](), list[float](), list[Shown]()
     for seq, frame in enumerate(frames, frames[0]["seq"]):
         assert frame["seq"] == seq
@@ -87,11 +87,11 @@ def by_frames(frames: list[dict[str, Any]]) -> list[Shown]:
 
 def check(trace: Trace) -> None:
     """The frames of a trace are its updates, and JSON holds them."""
-    told = json.loads(json.dumps(recording(trace), allow_nan=False))
-    assert told["dlstep_recording"] == 1
+    parsed = json.loads(json.dumps(recording(trace), allow_nan=False))
+    assert parsed["dlstep_recording"] == 1
     known = by_updates(trace)
-    assert [int(run["head"]["request"]) for run in told["runs"]] == [*known]
-    for run, each in zip(told["runs"], known.values(), strict=True):
+    assert [int(run["head"]["request"]) for run in parsed["runs"]] == [*known]
+    for run, each in zip(parsed["runs"], known.values(), strict=True):
         assert by_frames(run["frames"]) == each.stages
         assert run["frames"][0]["head"] == run["head"] and run["head"]["prompt_tokens"] == each.prompt
         assert run["ended"] == ("finish_reason" in run["frames"][-1])
@@ -113,22 +113,22 @@ def test_so_they_are_with_events_of_every_kind_and_from_the_middle_on(name: str)
         check(Trace(Trace(trace.first, trace.events[:half]).state, trace.events[half:]))
 
 
-def watched(trace: Trace) -> list[tuple[State, Samples, Sequence, Frame]]:
-    """Every frame of a forward, with the samples that made it and the state after it."""
-    state, watch, found = trace.first, Watch(), list[tuple[State, Samples, Sequence, Frame]]()
+def watched(trace: Trace) -> list[tuple[State, Samples, SequenceState, Frame]]:
+    """Every frame of a forward pass, with the samples that made it and the state after it."""
+    state, recorder, found = trace.first, FrameRecorder(), list[tuple[State, Samples, SequenceState, Frame]]()
     for event in trace.events:
         state = apply(state, event)
         if isinstance(event, Add | Adopt):
             sequence = state.find(event.request.id if isinstance(event, Add) else event.id)
             assert sequence is not None
-            watch.open(sequence)
-        for sequence, frame in watch.take(event, state):
+            recorder.open(sequence)
+        for sequence, frame in recorder.record(event, state):
             assert isinstance(event, Samples | Abort | Fail)
             if isinstance(event, Samples):
                 found.append((state, event, sequence, frame))
             else:
-                assert frame.fed is None and frame.ending is not None
-    assert not len(watch)
+                assert frame.fed is None and frame.finish_info is not None
+    assert not len(recorder)
     return found
 
 
@@ -139,18 +139,18 @@ def test_a_frame_tells_its_part_of_the_plan(name: str) -> None:
         gone = set[int]()
         trace, _ = recorded(name, seed)
         for state, samples, sequence, frame in watched(trace):
-            plan, fed, arrival = samples.plan, frame.fed, sequence.request.arrival
+            plan, fed, seq_id = samples.plan, frame.fed, sequence.request.seq_id
             assert fed is not None
-            (span,) = [span for span in plan.spans if span.arrival == arrival]
-            assert (fed.rows, fed.start, fed.wanted) == (len(span.tokens), span.start, span.wanted)
+            (span,) = [span for span in plan.spans if span.seq_id == seq_id]
+            assert (fed.rows, fed.start, fed.sampled) == (len(span.tokens), span.start, span.sampled)
             assert (fed.requests, fed.all_rows) == (len(plan.spans), sum(len(span.tokens) for span in plan.spans))
-            assert fed.pages >= -(-max(fed.stored, 1) // state.config.page_size) or sequence.ending is not None
-            if sequence.ending is None:
+            assert fed.pages >= -(-max(fed.stored, 1) // state.config.page_size) or sequence.finish_info is not None
+            if sequence.finish_info is None:
                 assert (fed.pages, fed.stored) == (len(sequence.pages), sequence.stored)
             gone |= {*plan.preemptions}
             lost += fed.lost
-            assert fed.lost or arrival not in gone
-            gone.discard(arrival)
+            assert fed.lost or seq_id not in gone
+            gone.discard(seq_id)
             rows = samples.rows[plan.spans.index(span)]
             assert fed.best_ids == rows.best_ids
             best += bool(fed.best_ids)
@@ -161,14 +161,14 @@ def test_a_frame_tells_its_part_of_the_plan(name: str) -> None:
 @given(data=st.data())
 def test_the_first_frame_of_a_fork_folds_as_what_it_stands_for(data: st.DataObject) -> None:
     trace = run_case(data.draw(cases(strategies.load("multi_bd")))).trace
-    state, watch, frames = trace.first, Watch(), list[Frame]()
+    state, recorder, frames = trace.first, FrameRecorder(), list[Frame]()
     for event in trace.events:
         state = apply(state, event)
         if isinstance(event, Add) and event.request.id == 0:
             sequence = state.find(0)
             assert sequence is not None
-            frames += watch.open(sequence)
-        frames += [frame for _, frame in watch.take(event, state)]
+            frames += recorder.open(sequence)
+        frames += [frame for _, frame in recorder.record(event, state)]
     cut = data.draw(st.integers(1, len(frames)))
     one = joined(frames[:cut])
     tokens, chances, last = folded(frames[:cut])
@@ -176,18 +176,18 @@ def test_the_first_frame_of_a_fork_folds_as_what_it_stands_for(data: st.DataObje
     assert folded([one, *frames[cut:]])[:2] == folded(frames)[:2]
 
 
-def test_rivals_stand_at_the_offset_that_they_were_sampled_for() -> None:
+def test_rivals_are_at_the_offset_that_they_were_sampled_for() -> None:
     fed = Feeding(4, 8, 0, 8, (10, 12), 3, False, 1, 4, best_ids=(1, 2, 3, 4), best_probabilities=(0.5, 0.25, 0.75, 0.125))
-    told = Teller(0, 10, (b"", b"a", b"b", b"\xc3", b"d")).told(Frame(1, 1, 1, 0, (), (), fed=fed))
+    told = FrameEncoder(0, 10, (b"", b"a", b"b", b"\xc3", b"d")).encode(Frame(1, 1, 1, 0, (), (), fed=fed))
     assert told["rivals"] == {"0": [[1, 0.5, "a"], [2, 0.25, "b"]], "2": [[3, 0.75, "\ufffd"], [4, 0.125, "d"]]}
     assert (told["plan"]["start"], told["plan"]["wanted"], told["plan"]["stored"]) == (-2, [0, 2], 8)
 
 
 def test_frames_in_a_wrong_order_are_refused() -> None:
     frames = [Frame(seq, seq, seq, 2 * seq, (5, 6) if seq else (), (0.5, 0.5) if seq else ()) for seq in range(3)]
-    teller = Teller(0, 3, ())
-    teller.told(frames[0])
-    with pytest.raises(ValueError, match="frame 2 tells tokens from offset 2 on, and 0 are known"):
-        teller.told(frames[2])
+    encoder = FrameEncoder(0, 3, ())
+    encoder.encode(frames[0])
+    with pytest.raises(ValueError, match="frame 2 has tokens from offset 2, but 0 tokens are known"):
+        encoder.encode(frames[2])
     with pytest.raises(ValueError, match="no frames"):
         folded([])

@@ -28,13 +28,13 @@ def decoded(options: dict[str, object]) -> Trace:
     return session.trace
 
 
-def undecided(sequence: object) -> set[int]:
-    """Positions that the window says are open."""
-    return {position for block in sequence.window for position in block.undecided}  # pyright: ignore
+def masked(sequence: object) -> set[int]:
+    """The masked positions of the window."""
+    return {position for block in sequence.window for position in block.masked}  # pyright: ignore
 
 
 @pytest.mark.parametrize("options", RULES, ids=lambda options: options.get("rule", "threshold"))
-def test_a_token_stands_in_exactly_the_states_between_its_forwards(options: dict[str, object]) -> None:
+def test_a_stay_covers_exactly_the_states_between_its_forward_passes(options: dict[str, object]) -> None:
     trace = decoded(options)
     found = stays(trace)
     seen: set[int] = set()
@@ -47,14 +47,14 @@ def test_a_token_stands_in_exactly_the_states_between_its_forwards(options: dict
         blocks = [*sequence.past, *sequence.window]
         assert all(isinstance(block, Sealed) for block in sequence.past)
         held = {p: t for block in blocks for p, t in enumerate(block.tokens, block.start) if start <= p < sequence.limit}
-        expected = {p - start: t for p, t in held.items() if p not in undecided(sequence)}
+        expected = {p - start: t for p, t in held.items() if p not in masked(sequence)}
         assert {s.offset: s.token for s in found if s.since <= step and (s.until is None or step < s.until)} == expected
     assert {stay.offset for stay in found if stay.until is None} == set(range(20))
-    revokes = options.get("rule") in ("remdm", "running_confidence")
-    assert any(stay.until for stay in found) == revokes
+    remasks = options.get("rule") in ("remdm", "running_confidence")
+    assert any(stay.until for stay in found) == remasks
 
 
-def test_a_token_that_another_one_replaces_is_told_from_one_that_was_taken_back() -> None:
+def test_a_replaced_token_differs_from_a_remasked_one() -> None:
     session = make_llm("multi_bd_edit").session()
     session.submit("a prompt", SamplingParams(max_tokens=20, ignore_eos=True))
     session.run()
@@ -62,10 +62,10 @@ def test_a_token_that_another_one_replaces_is_told_from_one_that_was_taken_back(
     by_start = {(stay.offset, stay.since): stay for stay in found}
     replaced = [stay for stay in found if stay.replaced]
     assert replaced and all(by_start[stay.offset, stay.until].token != stay.token for stay in replaced if stay.until)
-    assert filling_svg([("one", session.trace)]).count("back") == STYLED, "nothing was taken back"
+    assert filling_svg([("one", session.trace)]).count("back") == STYLED, "no token was remasked"
 
 
-def test_given_tokens_stand_from_the_beginning() -> None:
+def test_pinned_tokens_stay_from_the_beginning() -> None:
     session = make_llm().session()
     session.submit("a prompt", SamplingParams(max_tokens=20, pinned={3: 7}))
     session.run()
@@ -86,6 +86,6 @@ def test_the_picture_has_a_mark_for_everything_that_happened() -> None:
     assert sum(path.count("z") for path in paths["decided"]) == 2 * len(found) + 1
     assert sum(path.count("m") for path in paths["back"]) == 2 * sum(stay.until is not None for stay in found) + 1
     texts = [e.text for e in root.iter(f"{SVG}text")]
-    assert "<one> & more" in texts and "taken back" in texts
-    assert "taken back" not in filling_svg([("one", decoded({}))])
+    assert "<one> & more" in texts and "remasked" in texts
+    assert "remasked" not in filling_svg([("one", decoded({}))])
     assert all(line.count("url(") == line.count("http") - line.count("xmlns") == 0 for line in picture.splitlines())

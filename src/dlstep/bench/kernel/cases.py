@@ -27,13 +27,13 @@ NEAR = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}  # limit
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes of the cases: requests, their context and rows; wanted rows; vocabulary and hidden
+    """Sizes of the cases: requests, their context and rows; sampled rows; vocabulary and hidden
     size."""
 
     batch: int = 8
     context: int = 4096
     rows: int = 32
-    wanted: int = 256
+    sampled: int = 256
     vocabulary: int = 151936
     hidden: int = 4096
 
@@ -42,7 +42,7 @@ USUAL = Sizes()
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class KernelCase:
     """A kernel with inputs that `calls` use in turn; each call needs `need`.
 
     `error` returns the distance between kernel and plain torch, `limit` is what rounding explains.
@@ -62,12 +62,13 @@ def apart(found: Tensor, truth: Tensor) -> float:
 
 
 def drawn_apart(found: Drawn, truth: Drawn) -> float:
-    """Return the share of different tokens, or the distance of the probabilities if it is larger."""
+    """Return the share of different tokens, or the distance of the probabilities if it is
+    larger."""
     others = float((found.tokens != truth.tokens).float().mean())
     return max(others, apart(found.probabilities, truth.probabilities))
 
 
-def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes = USUAL) -> Iterator[Case]:
+def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes = USUAL) -> Iterator[KernelCase]:
     """Yield all cases, one at a time because their inputs take much memory."""
     small = sizes.context < 1024
     for label, heads, kv_heads, head_dim in (
@@ -82,8 +83,8 @@ def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes = USUAL) -> Ite
     yield store(device, dtype, sizes)
     for name in ("greedy", "gumbel, entropy"):
         yield sampled(device, dtype, sizes, name)
-    for wanted in (sizes.wanted, max(1, sizes.wanted // 8)):
-        yield headed(device, dtype, sizes, wanted)
+    for count in (sizes.sampled, max(1, sizes.sampled // 8)):
+        yield headed(device, dtype, sizes, count)
     yield merged(device, dtype, sizes)
     yield averaged(device, dtype, sizes)
     for rows in (130, 1040, 4160):
@@ -95,7 +96,7 @@ def _random(device: torch.device, dtype: torch.dtype, *size: int) -> Tensor:
     return torch.empty(size, dtype=dtype, device=device).normal_()
 
 
-def attention(device: torch.device, dtype: torch.dtype, sizes: Sizes, label: str, heads: tuple[int, int, int]) -> Case:
+def attention(device: torch.device, dtype: torch.dtype, sizes: Sizes, label: str, heads: tuple[int, int, int]) -> KernelCase:
     """Return a decode step's attention, in which every row attends to the whole context."""
 
     (of_queries, of_keys, head_dim), batch, rows, context = heads, sizes.batch, sizes.rows, sizes.context
@@ -116,7 +117,7 @@ def attention(device: torch.device, dtype: torch.dtype, sizes: Sizes, label: str
         exact = [each.float() for each in (queries, keys, values)]
         return apart(attended(tiles[0]), tiled_attention.twin(*exact, tiles[0], scale=scale))
 
-    return Case(
+    return KernelCase(
         "attention",
         f"{label}, batch {batch}, {rows} rows, context {context}",
         [lambda each=each: attended(each) for each in tiles],
@@ -126,8 +127,9 @@ def attention(device: torch.device, dtype: torch.dtype, sizes: Sizes, label: str
     )
 
 
-def store(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
-    """Return the case of storing keys and values, with heads before rows, as models produce them."""
+def store(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> KernelCase:
+    """Return the case of storing keys and values, with heads before rows, as models produce
+    them."""
     rows, heads, head_dim = 4 * sizes.batch * sizes.rows, 8, 128
     keys, values = (_random(device, dtype, heads, rows, head_dim).transpose(0, 1) for _ in range(2))
     pages = torch.zeros((2, SETS * rows + 1, heads, head_dim), dtype=dtype, device=device)
@@ -144,7 +146,7 @@ def store(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
         return apart(found, stored(store_kv.twin, slots[0]))
 
     calls = [lambda where=where: stored(store_kv.kernel, where) for where in slots]
-    return Case("store_kv", f"{rows} rows, {heads} heads of {head_dim}", calls, error, 0.0, Need(4 * keys.nbytes))
+    return KernelCase("store_kv", f"{rows} rows, {heads} heads of {head_dim}", calls, error, 0.0, Need(4 * keys.nbytes))
 
 
 def _settings(name: str, rows: int, device: torch.device) -> tuple[Settings, SamplerConfig]:
@@ -155,9 +157,9 @@ def _settings(name: str, rows: int, device: torch.device) -> tuple[Settings, Sam
     return Settings(temperatures=hot, noise=Noise(seeds, positions, draws)), SamplerConfig(frozenset({"entropy"}), best=1)
 
 
-def sampled(device: torch.device, dtype: torch.dtype, sizes: Sizes, name: str) -> Case:
+def sampled(device: torch.device, dtype: torch.dtype, sizes: Sizes, name: str) -> KernelCase:
     """Return the case of sampling tokens and probabilities from logits."""
-    rows, vocabulary = sizes.wanted, sizes.vocabulary
+    rows, vocabulary = sizes.sampled, sizes.vocabulary
     sets = [_random(device, dtype, rows, vocabulary) * 3 for _ in range(SETS)]
     settings, sampler = _settings(name, rows, device)
     options = {"vocab_size": vocabulary - 1, "mask_id": vocabulary - 2, "sampler": sampler}
@@ -166,22 +168,22 @@ def sampled(device: torch.device, dtype: torch.dtype, sizes: Sizes, name: str) -
         return drawn_apart(sample.kernel(sets[0], settings, **options), sample.twin(sets[0], settings, **options))
 
     calls = [lambda logits=logits: sample.kernel(logits, settings, **options) for logits in sets]
-    return Case("sample", f"{name}, {rows} rows of {vocabulary}", calls, error, NEAR[torch.float32], Need(sets[0].nbytes))
+    return KernelCase("sample", f"{name}, {rows} rows of {vocabulary}", calls, error, NEAR[torch.float32], Need(sets[0].nbytes))
 
 
-def headed(device: torch.device, dtype: torch.dtype, sizes: Sizes, wanted: int) -> Case:
+def headed(device: torch.device, dtype: torch.dtype, sizes: Sizes, count: int) -> KernelCase:
     """Return the case of greedy sampling from hidden states and the head's weight."""
     weight = _random(device, dtype, sizes.vocabulary, sizes.hidden) * 0.05
-    sets = [_random(device, dtype, wanted, sizes.hidden) for _ in range(SETS)]
+    sets = [_random(device, dtype, count, sizes.hidden) for _ in range(SETS)]
     options = {"vocab_size": sizes.vocabulary - 1, "mask_id": sizes.vocabulary - 2}
 
     def run(function: Callable[..., Drawn], hidden: Tensor) -> Drawn:
         return function(hidden, weight, Settings(), **options)
 
-    need = Need(weight.nbytes + sets[0].nbytes, 2.0 * wanted * weight.numel())
-    return Case(
+    need = Need(weight.nbytes + sets[0].nbytes, 2.0 * count * weight.numel())
+    return KernelCase(
         "head_and_sample",
-        f"{wanted} rows of {sizes.hidden}, {sizes.vocabulary} ids",
+        f"{count} rows of {sizes.hidden}, {sizes.vocabulary} ids",
         [lambda hidden=hidden: run(head_and_sample.kernel, hidden) for hidden in sets],
         lambda: drawn_apart(run(head_and_sample.kernel, sets[0]), run(head_and_sample.twin, sets[0])),
         NEAR[torch.float32],
@@ -189,7 +191,7 @@ def headed(device: torch.device, dtype: torch.dtype, sizes: Sizes, wanted: int) 
     )
 
 
-def merged(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
+def merged(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> KernelCase:
     """Return a case in which half of the rows are blends of a token with the mask."""
     rows, width = sizes.batch * sizes.rows, sizes.hidden // 2
     table, embedded = _random(device, dtype, sizes.vocabulary, width), _random(device, dtype, rows, width)
@@ -199,7 +201,7 @@ def merged(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
     sets = [SoftRows(soft, each, shares, 1.0 - shares[:, 0]) for each in ids]
     calls = [lambda each=each: merge_embeddings.kernel(embedded, table, 0, each) for each in sets]
     need = Need(2.0 * embedded.nbytes + len(soft) * width * dtype.itemsize)
-    return Case(
+    return KernelCase(
         "merge_embeddings",
         f"{len(soft)} of {rows} rows of {width}",
         calls,
@@ -209,14 +211,14 @@ def merged(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
     )
 
 
-def averaged(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
+def averaged(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> KernelCase:
     """Return the case of a canvas's mean embeddings."""
-    rows, vocabulary, width = sizes.wanted, sizes.vocabulary, max(16, sizes.hidden * 11 // 16)
+    rows, vocabulary, width = sizes.sampled, sizes.vocabulary, max(16, sizes.hidden * 11 // 16)
     table = _random(device, dtype, vocabulary, width)
     sets = [_random(device, torch.float32, rows, vocabulary) for _ in range(SETS)]
     hot = torch.full((rows,), 0.6, device=device)
     calls = [lambda logits=logits: mean_embeddings.kernel(logits, hot, table) for logits in sets]
-    return Case(
+    return KernelCase(
         "mean_embeddings",
         f"{rows} rows of {vocabulary} to {width}",
         calls,
@@ -226,7 +228,7 @@ def averaged(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
     )
 
 
-def mixed(device: torch.device, dtype: torch.dtype, rows: int, experts: int, hidden: int, inner: int, count: int) -> Case:
+def mixed(device: torch.device, dtype: torch.dtype, rows: int, experts: int, hidden: int, inner: int, count: int) -> KernelCase:
     """Return the case of a layer's experts; each row uses `count` of them, evenly distributed."""
     gate_up = _random(device, dtype, experts, 2 * inner, hidden) * hidden**-0.5
     down = _random(device, dtype, experts, hidden, inner) * inner**-0.5
@@ -238,7 +240,7 @@ def mixed(device: torch.device, dtype: torch.dtype, rows: int, experts: int, hid
         return function(states, each, weights, gate_up, down, activation="silu")
 
     touched = sum(len(each.unique()) for each in chosen) / SETS / experts
-    return Case(
+    return KernelCase(
         "mix_experts",
         f"{rows} rows of {hidden}, {count} of {experts} experts of {inner}",
         [lambda each=each: run(mix_experts.kernel, each) for each in chosen],
@@ -248,7 +250,7 @@ def mixed(device: torch.device, dtype: torch.dtype, rows: int, experts: int, hid
     )
 
 
-def routed(device: torch.device, dtype: torch.dtype, rows: int, experts: int, hidden: int) -> Case:
+def routed(device: torch.device, dtype: torch.dtype, rows: int, experts: int, hidden: int) -> KernelCase:
     """Return the case of expert routing, compared by the scores of the chosen experts and their
     weights."""
     weight, bias = _random(device, dtype, experts, hidden) * hidden**-0.5, torch.zeros(experts, device=device)
@@ -263,7 +265,7 @@ def routed(device: torch.device, dtype: torch.dtype, rows: int, experts: int, hi
         scores = (sets[0].float() @ weight.float().T).sigmoid()
         return max(apart(scores.gather(1, found), scores.gather(1, truth)), apart(weights, others))
 
-    return Case(
+    return KernelCase(
         "choose_experts",
         f"{rows} rows of {hidden}, {count} of {experts} experts",
         [lambda states=states: choose_experts.kernel(states, weight, bias, **options) for states in sets],

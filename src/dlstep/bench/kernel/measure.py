@@ -8,11 +8,11 @@ import torch
 from dlstep_kernels import has_kernels
 
 from ..ceilings import Ceilings, measure_ceilings, timed_us
-from .cases import USUAL, Case, Sizes, cases
+from .cases import USUAL, KernelCase, Sizes, cases
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class KernelRow:
     """A row of the table. `error` is the distance to plain torch, `limit` the largest due to
     rounding.
 
@@ -43,8 +43,9 @@ def kernel_device() -> torch.device:
     return device
 
 
-def measure_kernels(sizes: Sizes = USUAL, ceilings: Ceilings | None = None) -> Iterator[Measured]:
-    """Yield a row for each case, in bfloat16. Wrong results are timed too and have `equal` false."""
+def measure_kernels(sizes: Sizes = USUAL, ceilings: Ceilings | None = None) -> Iterator[KernelRow]:
+    """Yield a row for each case, in bfloat16. Wrong results are timed too and have `equal`
+    false."""
     device, dtype = kernel_device(), torch.bfloat16
     torch.manual_seed(0)
     ceilings = ceilings or measure_ceilings(device, dtype)
@@ -52,12 +53,12 @@ def measure_kernels(sizes: Sizes = USUAL, ceilings: Ceilings | None = None) -> I
         yield measured(case, device, ceilings)
 
 
-def measured(case: Case, device: torch.device, ceilings: Ceilings) -> Measured:
+def measured(case: KernelCase, device: torch.device, ceilings: Ceilings) -> KernelRow:
     """Return the figures of one case."""
     error = case.error()
     us = timed_us(case.calls, device)
     least = ceilings.least_us(case.need.moved, case.need.flops)
-    return Measured(
+    return KernelRow(
         kernel=case.kernel,
         case=case.name,
         equal=error <= case.limit,

@@ -29,18 +29,18 @@ class Carry:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One forward pass as tensors: `n` packed rows, `w` wanted positions.
+    """One forward pass as tensors: `n` packed rows, `w` sampled positions.
 
     `slot_mapping` is where each row's keys and values go (-1: nowhere), `layouts` what rows see, by
-    view. `wanted` are the rows that predict the wanted positions, in plan order; entries from
-    `filled` on are padding. `soft` are rows with blended embeddings, `carry` is canvas state.
+    view. `sampled_rows` are the rows that predict the sampled positions, in plan order; entries
+    from `filled` on are padding. `soft` are rows with blended embeddings, `carry` is canvas state.
     """
 
     tokens: Int64[Tensor, "1 n"]
     positions: Int64[Tensor, "1 n"]
     slot_mapping: Int64[Tensor, " n"]
     layouts: Mapping[View, AttentionLayout | Tiles]
-    wanted: Int64[Tensor, " w"]
+    sampled_rows: Int64[Tensor, " w"]
     settings: Settings
     sampler: SamplerConfig
     soft: SoftRows | None = None
@@ -63,8 +63,8 @@ def batch_of(
         positions=tensors["positions"][None],
         slot_mapping=tensors["slot_mapping"],
         layouts=layouts,
-        wanted=tensors["wanted"],
-        settings=Settings.of(tensors, len(tensors["wanted"])),
+        sampled_rows=tensors["sampled_rows"],
+        settings=Settings.of(tensors, len(tensors["sampled_rows"])),
         sampler=sampler,
         soft=soft,
         carry=Carry(tensors["found"], tensors["left"], tensors["fresh"]) if "found" in tensors else None,

@@ -76,12 +76,12 @@ class CanvasNetwork(PagedNetwork):
 
     def _check(self, plan: Plan, span: Span) -> None:
         if span.mode == "encode":
-            if span.wanted or span.soft is not None:
-                raise DlstepError(f"step {plan.step}, request {span.id}: an encoded span cannot have wanted or soft rows")
-        elif not len(span.tokens) == len(span.wanted) == self.canvas_length or span.carry == "none" or span.soft is not None:
+            if span.sampled or span.soft is not None:
+                raise DlstepError(f"step {plan.step}, request {span.id}: an encoded span cannot have sampled or soft rows")
+        elif not len(span.tokens) == len(span.sampled) == self.canvas_length or span.carry == "none" or span.soft is not None:
             raise DlstepError(
                 f"step {plan.step}, request {span.id}: the network denoises whole canvases of {self.canvas_length} positions, "
-                f"carrying something over; the span feeds {len(span.tokens)}, wants {len(span.wanted)}, carry={span.carry!r}"
+                f"carrying something over; the span feeds {len(span.tokens)}, samples {len(span.sampled)}, carry={span.carry!r}"
             )
 
     def forward(self, batch: Batch, memory: Memory) -> Float32[Tensor, "w vocab"] | None:
@@ -126,7 +126,7 @@ class CanvasNetwork(PagedNetwork):
 @contextmanager
 def _signalling(module: nn.Module, signal: Float[Tensor, "1 n hidden"]) -> Iterator[None]:
     """Replace the signal in calls of `module(embeddings, signal)` while the context is open."""
-    handle = module.register_forward_pre_hook(lambda _, given: (given[0], signal))
+    handle = module.register_forward_pre_hook(lambda _, inputs: (inputs[0], signal))
     try:
         yield
     finally:

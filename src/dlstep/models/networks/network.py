@@ -38,7 +38,7 @@ class PagedNetwork(ABC):
 
     @abstractmethod
     def forward(self, batch: Batch, memory: Memory) -> Answer | None:
-        """Store keys and values; return logits or samples of wanted rows, None without any."""
+        """Store keys and values; return logits or samples of sampled rows, None without any."""
 
     def sample(self, batch: Batch, answer: Answer) -> Drawn:
         """Return tokens, probabilities and the requested statistics."""

@@ -37,7 +37,7 @@ class PlainNetwork(PagedNetwork):
         return (plan,)
 
     def forward(self, batch: Batch, memory: Memory) -> Answer | None:
-        """Store keys and values; return logits or samples of wanted rows, None without any."""
+        """Store keys and values; return logits or samples of sampled rows, None without any."""
         hidden = self._body(
             **self._inputs(batch),
             position_ids=batch.positions,
@@ -45,13 +45,13 @@ class PlainNetwork(PagedNetwork):
             use_cache=False,
             paged=self._context(batch, memory),
         ).last_hidden_state
-        if not batch.wanted.numel():
+        if not batch.sampled_rows.numel():
             return None
-        wanted = hidden[0].index_select(0, batch.wanted)
+        rows = hidden[0].index_select(0, batch.sampled_rows)
         if self._linear is None:
-            return self._head(wanted)
+            return self._head(rows)
         return head_and_sample(
-            wanted,
+            rows,
             self._linear.weight,
             batch.settings,
             **self.allowed(batch),

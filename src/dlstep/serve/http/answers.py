@@ -1,4 +1,4 @@
-"""One HTTP request: its tickets, and the response or stream built from them."""
+"""One HTTP request: its pending requests, and the response or stream built from them."""
 
 import asyncio
 import time
@@ -10,16 +10,16 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from ..router.front import Busy, Front, NotReady
 from ..router.heads import Head
-from ..router.kept import KeptRequest
+from ..router.recording_store import KeptRequest
+from ..router.router import NotReady, QueueFull, Router
 from .choices import read_choices
 from .errors import RETRY_SECONDS, ApiError, fault_of, first_fault
 from .replies import DONE, PING, chunk, event, first_chunk, piece_chunk, reply, usage_of
 from .schema import StreamOptions
-from .translate import Asked
+from .translate import TranslatedBody
 
-GONE = "the client went away"
+GONE = "the client disconnected"
 LONG = 2048  # tokens; longer answers are serialized in a thread (10 µs per token)
 TURN = 0.005  # seconds after which a stream with many chunks yields to the event loop
 
@@ -35,27 +35,35 @@ class Body(Protocol):
     def stream_options(self) -> StreamOptions | None: ...
 
 
-class Job:
+class AnswerJob:
     """The answers to one request body. Raises ApiError if the queue is full or no engine is ready.
 
     `ended` is called with the job once its response is complete or its client has disconnected.
     """
 
-    def __init__(self, front: Front, head: Head, body: Body, asked: Asked, owner: str, ended: Callable[["Job"], None]) -> None:
+    def __init__(
+        self,
+        router: Router,
+        head: Head,
+        body: Body,
+        translated: TranslatedBody,
+        owner: str,
+        ended: Callable[["AnswerJob"], None],
+    ) -> None:
         self.head, self.body, self.owner = head, body, owner
-        self._front, self._asked, self._ended = front, asked, ended
+        self._router, self._translated, self._ended = router, translated, ended
         self._changed, self._failed = asyncio.Event(), False
         try:
-            self.tickets = front.submit(asked.submits, owner, self._changed.set, whole=not body.stream)
-        except Busy as error:
+            self.pending_requests = router.submit(translated.submits, owner, self._changed.set, whole=not body.stream)
+        except QueueFull as error:
             raise ApiError(429, str(error), code="queue_full", retry_after=RETRY_SECONDS) from error
         except NotReady as error:
             raise ApiError(503, str(error), code="not_ready", retry_after=RETRY_SECONDS) from error
-        for ticket, (opening, frame) in zip(self.tickets, asked.openings, strict=False):
-            ticket.open(opening, frame)
-        if asked.submits[0].keeps:
-            front.kept.add(KeptRequest(head, owner, tuple(self.tickets)))
-        self.choices = read_choices(self.tickets, head, front.facts)
+        for pending, (opening, frame) in zip(self.pending_requests, translated.openings, strict=False):
+            pending.open(opening, frame)
+        if translated.submits[0].keeps:
+            router.recording_store.add(KeptRequest(head, owner, tuple(self.pending_requests)))
+        self.choices = read_choices(self.pending_requests, head, router.facts)
 
     @property
     def copies(self) -> int:
@@ -64,7 +72,7 @@ class Job:
 
     def cancel(self, reason: str) -> None:
         """End the answers that have not ended."""
-        self._front.cancel(self.tickets, reason)
+        self._router.cancel(self.pending_requests, reason)
 
     async def whole(self, request: Request) -> Response:
         """Return the response once all answers have ended. A disconnect cancels them."""
@@ -74,11 +82,11 @@ class Job:
             await asyncio.wait({done, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not done.done():
                 return Response(status_code=499)  # never sent: the client is gone
-            if fault := first_fault(self.tickets):
+            if fault := first_fault(self.pending_requests):
                 raise fault
-            usage = usage_of(self.tickets, self.copies)
-            made = partial(reply, self.head, self.choices, self._asked.echoes, usage)
-            body = await asyncio.to_thread(made) if usage.completion_tokens > LONG else made()
+            usage = usage_of(self.pending_requests, self.copies)
+            build = partial(reply, self.head, self.choices, self._translated.echoes, usage)
+            body = await asyncio.to_thread(build) if usage.completion_tokens > LONG else build()
             return Response(body, media_type="application/json")
         finally:
             self._close()
@@ -94,7 +102,7 @@ class Job:
         self._ended(self)
 
     async def _until_ended(self) -> None:
-        while any(ticket.ended is None for ticket in self.tickets):
+        while any(pending.ended is None for pending in self.pending_requests):
             self._changed.clear()
             await self._changed.wait()
 
@@ -118,14 +126,14 @@ class Job:
                 yield news if open_ else news + self._end()
             while open_ and not self._changed.is_set():
                 try:
-                    async with asyncio.timeout(self._front.options.ping_seconds):
+                    async with asyncio.timeout(self._router.options.ping_seconds):
                         await self._changed.wait()
                 except TimeoutError:
                     yield PING
 
     @property
     def _echoes(self) -> tuple[str, ...]:
-        return self._asked.echoes or ("",) * len(self.choices)
+        return self._translated.echoes or ("",) * len(self.choices)
 
     @property
     def _over(self) -> bool:
@@ -137,7 +145,7 @@ class Job:
         options = self.body.stream_options
         each_has_usage = options is not None and options.include_usage and options.continuous_usage_stats
         for choice in self.choices:
-            if not choice.ended and (fault := fault_of(choice.ticket)) is not None:
+            if not choice.ended and (fault := fault_of(choice.pending)) is not None:
                 self._failed = True
                 yield event(fault.body)
                 return
@@ -147,11 +155,11 @@ class Job:
 
     def _end(self) -> bytes:
         options = self.body.stream_options
-        wanted = options is not None and options.include_usage and not self._failed
-        return (chunk(self.head, [], usage=self._usage()) if wanted else b"") + DONE
+        has_usage = options is not None and options.include_usage and not self._failed
+        return (chunk(self.head, [], usage=self._usage()) if has_usage else b"") + DONE
 
     def _usage(self) -> dict[str, object]:
-        return usage_of(self.tickets, self.copies).model_dump(mode="json", exclude_unset=True)
+        return usage_of(self.pending_requests, self.copies).model_dump(mode="json", exclude_unset=True)
 
 
 async def _gone(receive: Receive) -> None:

@@ -16,82 +16,82 @@ from ...core import State
 from .. import shapes
 from ..facts import Facts
 from ..log_lines import LineWriter
-from ..router.front import Front, NotReady
 from ..router.heads import Head
+from ..router.router import NotReady, Router
 from . import errors, page_files, recordings, translate
-from .answers import Body, Job
+from .answers import AnswerJob, Body
 from .bodies import CheckedRoute
 from .choosable import choices_of, options_answer
-from .described import ASKED, METRICS, READY, answered, streamed
+from .described import METRICS, READY, REQUEST_ERRORS, answered, streamed
 from .errors import ApiError, json_response
 from .forking import forked
 from .guards import OPEN, BodyGuard, HostGuard, KeyGuard, hosts_of
 from .request_log import RequestLog
 from .schema import ChatRequest, CompletionRequest, DetokenizeRequest, ForkRequest, TokenizeChat, TokenizeText
-from .translate import Asked, head_for
+from .translate import TranslatedBody, head_for
 from .worker import WorkerThread
 
 MOST_TEXTS = 256  # bodies that may wait to be parsed or encoded (or max_queue, if larger)
 
 
 class Api:
-    """The route handlers and their shared state: the front, running jobs, and worker threads."""
+    """The route handlers and their shared state: the router, running jobs, and worker threads."""
 
-    def __init__(self, front: Front) -> None:
-        self.front = front
-        self._jobs: dict[str, Job] = {}
+    def __init__(self, router: Router) -> None:
+        self.router = router
+        self._jobs: dict[str, AnswerJob] = {}
         self._choices: tuple[State, shapes.StrategyChoices] | None = None  # cached for the current engine
-        self.lines = LineWriter(1, front.metrics.unlogged.inc)
-        self._log = RequestLog(front.options, self.lines)
+        self.lines = LineWriter(1, router.metrics.unlogged.inc)
+        self._log = RequestLog(router.options, self.lines)
         # Long texts may take seconds to encode. Tokenizers are not thread-safe, hence one thread.
-        self.worker = WorkerThread("dlstep-texts", max(MOST_TEXTS, front.options.max_queue), front.metrics.refused)
-        self._steps = WorkerThread("dlstep-steps", MOST_TEXTS, front.metrics.refused)
+        self.worker = WorkerThread("dlstep-texts", max(MOST_TEXTS, router.options.max_queue), router.metrics.refused)
+        self._steps = WorkerThread("dlstep-steps", MOST_TEXTS, router.metrics.refused)
 
     async def completions(self, request: Request, body: CompletionRequest) -> Response:
         """Continue prompts."""
-        translate.check_model(self.front.facts, body.model)
-        asked = await self.worker.run(translate.completion, self.front.facts, body)
-        return await self._answer(request, body, asked, head_for(body, self.front.facts.model))
+        translate.check_model(self.router.facts, body.model)
+        translated = await self.worker.run(translate.completion, self.router.facts, body)
+        return await self._answer(request, body, translated, head_for(body, self.router.facts.model))
 
     async def chat_completions(self, request: Request, body: ChatRequest) -> Response:
         """Answer a conversation with the assistant's next turn."""
-        translate.check_model(self.front.facts, body.model)
-        asked = await self.worker.run(translate.chat, self.front.facts, body)
-        return await self._answer(request, body, asked, head_for(body, self.front.facts.model))
+        translate.check_model(self.router.facts, body.model)
+        translated = await self.worker.run(translate.chat, self.router.facts, body)
+        return await self._answer(request, body, translated, head_for(body, self.router.facts.model))
 
     async def fork(self, request: Request, request_id: str, body: ForkRequest) -> Response:
         """Continue from a step of a kept request with changed options."""
-        kept = recordings.kept_of(self.front, request_id, request.scope["owner"])
-        asked = await self.worker.run(forked, self.front.facts, kept, body)
-        recordings.kept_of(self.front, request_id, request.scope["owner"])  # raises if it was dropped in the meantime
+        kept = recordings.kept_of(self.router, request_id, request.scope["owner"])
+        translated = await self.worker.run(forked, self.router.facts, kept, body)
+        recordings.kept_of(self.router, request_id, request.scope["owner"])  # raises if it was dropped in the meantime
         origin = shapes.ForkOrigin(request=request_id, index=body.index, seq=body.seq)
-        head = Head(kept.head.kind, self.front.facts.model, kept.head.logprobs, kept.head.best, origin=origin)
-        return await self._answer(request, body, asked, head)
+        head = Head(kept.head.kind, self.router.facts.model, kept.head.logprobs, kept.head.best, origin=origin)
+        return await self._answer(request, body, translated, head)
 
     async def steps(self, request: Request, request_id: str, after: Annotated[int, Query(ge=-1, le=1 << 53)] = -1) -> Response:
         """Return the steps of a request so far, as a recording. Raises ApiError if not kept."""
-        kept = recordings.kept_of(self.front, request_id, request.scope["owner"])
-        return await self._steps.run(lambda: json_response(recordings.recording(self.front.facts, kept, after)))
+        kept = recordings.kept_of(self.router, request_id, request.scope["owner"])
+        return await self._steps.run(lambda: json_response(recordings.recording(self.router.facts, kept, after)))
 
     async def requests(self, request: Request) -> Response:
         """Return the requests of this API key that are running or whose steps are kept."""
         owner = request.scope["owner"]
-        under_way = [job for job in self._jobs.values() if job.owner == owner]
-        return json_response(recordings.listed(self.front, owner, under_way))
+        running = [job for job in self._jobs.values() if job.owner == owner]
+        return json_response(recordings.listed(self.router, owner, running))
 
     async def options(self) -> Response:
         """Return the options that a request may set (strategy, rules), and example prompts."""
-        facts = self.front.facts
+        facts = self.router.facts
         if self._choices is None or self._choices[0] is not facts.first:
             self._choices = facts.first, await self.worker.run(choices_of, facts.first)
         return json_response(options_answer(facts, self._choices[1]))
 
-    async def _answer(self, request: Request, body: Body, asked: Asked, head: Head) -> Response:
-        job = Job(self.front, head, body, asked, request.scope["owner"], self._ended)
+    async def _answer(self, request: Request, body: Body, translated: TranslatedBody, head: Head) -> Response:
+        job = AnswerJob(self.router, head, body, translated, request.scope["owner"], self._ended)
         self._jobs[head.id] = job
         return job.stream() if body.stream else await job.whole(request)
 
-    def _ended(self, job: Job) -> None:
+    def _ended(self, job: AnswerJob) -> None:
         del self._jobs[job.head.id]
         self._log.write(job)
 
@@ -104,13 +104,13 @@ class Api:
         return json_response(shapes.Cancelled(id=request_id, cancelled=True))
 
     async def model(self, model: str) -> Response:
-        """Return the card of one model. Raises ApiError for an unknown name."""
-        translate.check_model(self.front.facts, model)
+        """Return the served model. Raises ApiError for an unknown name."""
+        translate.check_model(self.router.facts, model)
         return json_response(self._model())
 
     def _model(self) -> shapes.ModelCard:
-        facts = self.front.facts
-        limit = facts.card.config.max_model_len
+        facts = self.router.facts
+        limit = facts.info.config.max_model_len
         return shapes.ModelCard(id=facts.model, object="model", created=0, owned_by="dlstep", max_model_len=limit)
 
     async def models(self) -> Response:
@@ -119,13 +119,13 @@ class Api:
 
     async def tokenize(self, body: TokenizeText | TokenizeChat) -> Response:
         """Return the token ids of a prompt or a conversation."""
-        translate.check_model(self.front.facts, body.model)
-        return await self.worker.run(_tokenized, self.front.facts, body)
+        translate.check_model(self.router.facts, body.model)
+        return await self.worker.run(_tokenized, self.router.facts, body)
 
     async def detokenize(self, body: DetokenizeRequest) -> Response:
         """Return the text of token ids, special tokens included."""
-        translate.check_model(self.front.facts, body.model)
-        return await self.worker.run(_detokenized, self.front.facts, body)
+        translate.check_model(self.router.facts, body.model)
+        return await self.worker.run(_detokenized, self.router.facts, body)
 
     async def health(self) -> Response:
         """Return status 200: the server process is responding."""
@@ -133,18 +133,18 @@ class Api:
 
     async def ready(self) -> Response:
         """Return 200 if requests can be answered, else 503 and the reason."""
-        why, front = self.front.why_not_ready(), self.front
+        reason, router = self.router.not_ready_reason(), self.router
         replicas = [
             shapes.ReplicaState(
-                replica=each.number,
-                status=each.phase,
-                deaths=each.deaths,
-                last_death=each.last_death.told if each.last_death else None,
+                replica=replica.number,
+                status=replica.phase,
+                deaths=replica.deaths,
+                last_death=replica.last_death.public_reason if replica.last_death else None,
             )
-            for each in front.replicas
+            for replica in router.replicas
         ]
-        body = shapes.Readiness(status=front.phase, engine_deaths=front.deaths, reason=why or None, replicas=replicas)
-        return json_response(body, 503 if why else 200)
+        body = shapes.Readiness(status=router.phase, engine_deaths=router.deaths, reason=reason, replicas=replicas)
+        return json_response(body, 503 if reason else 200)
 
     async def version(self) -> Response:
         """Return the version of dlstep."""
@@ -156,7 +156,7 @@ class Api:
 
     async def metrics(self) -> Response:
         """Return the metrics in Prometheus' text format."""
-        return Response(self.front.metrics.text(), media_type="text/plain; version=0.0.4")
+        return Response(self.router.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
 def _tokenized(facts: Facts, body: TokenizeText | TokenizeChat) -> Response:
@@ -165,9 +165,9 @@ def _tokenized(facts: Facts, body: TokenizeText | TokenizeChat) -> Response:
         ids = translate.text_prompt(facts, body.prompt)
     else:
         ids = translate.conversation(facts, body.messages)
-    named = translate.tokens_of(facts.texts.tokenizer, ids) if body.return_token_strs else None
-    limit = facts.card.config.max_model_len
-    return json_response(shapes.Tokenized(count=len(ids), max_model_len=limit, tokens=list(ids), token_strs=named))
+    strings = translate.tokens_of(facts.texts.tokenizer, ids) if body.return_token_strs else None
+    limit = facts.info.config.max_model_len
+    return json_response(shapes.Tokenized(count=len(ids), max_model_len=limit, tokens=list(ids), token_strs=strings))
 
 
 def _detokenized(facts: Facts, body: DetokenizeRequest) -> Response:
@@ -181,32 +181,32 @@ def of_not_ready(request: Request, error: Exception) -> Response:
     return ApiError(503, str(error), code="not_ready", retry_after=1).response
 
 
-def create_app(front: Front, keys: tuple[str, ...] = ()) -> FastAPI:
-    """Build the application. The caller enters `front`. Without `keys`, no API key is required."""
+def create_app(router: Router, keys: tuple[str, ...] = ()) -> FastAPI:
+    """Build the application. The caller enters `router`. Without `keys`, no API key is required."""
     app = FastAPI(
         title="dlstep", version=__version__, openapi_url=None, docs_url=None, redoc_url=None, strict_content_type=False
     )
-    api = Api(front)
+    api = Api(router)
     app.router.route_class, app.state.worker = CheckedRoute, api.worker
     app.state.log = api.lines
-    asked_for_key = [Security(HTTPBearer(auto_error=False))] if keys else []  # for the schema; the guard checks keys
+    security = [Security(HTTPBearer(auto_error=False))] if keys else []  # for the schema; the guard checks keys
     for method, path, function, responses in (
         ("POST", "/v1/completions", api.completions, streamed(Completion)),
         ("POST", "/v1/chat/completions", api.chat_completions, streamed(ChatCompletion)),
         ("POST", "/v1/requests/{request_id}/cancel", api.cancel, answered(shapes.Cancelled, 401, 404, 422)),
         ("POST", "/v1/requests/{request_id}/fork", api.fork, streamed(Completion, ChatCompletion)),
-        ("GET", "/v1/requests/{request_id}/steps", api.steps, answered(shapes.Recording, *ASKED)),
+        ("GET", "/v1/requests/{request_id}/steps", api.steps, answered(shapes.Recording, *REQUEST_ERRORS)),
         ("GET", "/v1/requests", api.requests, answered(shapes.RequestList, 401)),
         ("GET", "/v1/options", api.options, answered(shapes.Choices, 401, 503)),
         ("GET", "/v1/models", api.models, answered(shapes.ModelList, 401, 503)),
         ("GET", "/v1/models/{model:path}", api.model, answered(shapes.ModelCard, 401, 404, 422, 503)),
-        ("POST", "/tokenize", api.tokenize, answered(shapes.Tokenized, *ASKED)),
-        ("POST", "/detokenize", api.detokenize, answered(shapes.Detokenized, *ASKED)),
+        ("POST", "/tokenize", api.tokenize, answered(shapes.Tokenized, *REQUEST_ERRORS)),
+        ("POST", "/detokenize", api.detokenize, answered(shapes.Detokenized, *REQUEST_ERRORS)),
         ("GET", "/health", api.health, answered(shapes.Health)),
         ("GET", "/ready", api.ready, READY),
         ("GET", "/version", api.version, answered(shapes.Version)),
     ):
-        needs = [] if path in OPEN else asked_for_key
+        needs = [] if path in OPEN else security
         app.add_api_route(path, function, methods=[method], responses=responses, response_model=None, dependencies=needs)
         if method == "GET":  # uvicorn sends no body
             app.add_api_route(path, function, methods=["HEAD"], response_model=None, include_in_schema=False)
@@ -219,7 +219,7 @@ def create_app(front: Front, keys: tuple[str, ...] = ()) -> FastAPI:
     app.add_exception_handler(RequestValidationError, errors.of_validation)
     app.add_exception_handler(HTTPException, errors.of_http)
     app.add_exception_handler(500, errors.of_fault)
-    options = front.options
+    options = router.options
     app.add_middleware(BodyGuard, most=options.max_body_bytes, seconds=options.body_timeout)
     app.add_middleware(KeyGuard, keys=keys)
     if names := hosts_of(options):

@@ -15,11 +15,11 @@ from .worker import WorkerThread
 LARGE = 1 << 14  # bytes; for smaller bodies, a thread costs more than it saves
 
 LONGEST = 120  # characters of a type or of a parser's message
-HALF = "it holds half of a surrogate pair (send the character as a whole)"
+HALF = "it contains half of a surrogate pair: send the whole character"
 # Messages of pydantic's parser, and their meaning.
 REASONS = {
     "recursion limit exceeded": "it nests lists or objects too deeply",
-    "number out of range": "it holds an integer with more than 4300 digits",
+    "number out of range": "it contains an integer with more than 4300 digits",
     "unexpected end of hex escape": HALF,
     "lone leading surrogate in hex escape": HALF,
 }
@@ -48,11 +48,11 @@ class CheckedRoute(APIRoute):
         async def checked(request: Request) -> Response:
             _check_type(request)
             worker: WorkerThread = request.app.state.worker
-            given = CheckedRequest(request.scope, request.receive)
-            content = await given.body()
+            parsed = CheckedRequest(request.scope, request.receive)
+            content = await parsed.body()
             large = len(content) > LARGE
-            given.fields = await worker.run(fields_of, content, adapter) if large else fields_of(content, adapter)
-            return await handler(given)
+            parsed.fields = await worker.run(fields_of, content, adapter) if large else fields_of(content, adapter)
+            return await handler(parsed)
 
         return checked
 
@@ -77,8 +77,8 @@ def _unreadable(content: bytes, message: str) -> str:
     if not content:
         return "the body is empty: send a JSON object"
     reason = message.removeprefix("Invalid JSON: ")
-    for words, plain in REASONS.items():
-        reason = reason.replace(words, plain)
+    for text, plain in REASONS.items():
+        reason = reason.replace(text, plain)
     return f"the body is not valid JSON: {reason[:LONGEST]}"
 
 
@@ -94,5 +94,5 @@ def _check_type(request: Request) -> None:
         return
     if not kind and "origin" not in request.headers:
         return
-    given = f"the Content-Type is {kind[:LONGEST]}" if kind else "there is no Content-Type"
-    raise ApiError(400, f"{given}: send the body with Content-Type: application/json", code="invalid_content_type")
+    problem = f"the Content-Type is {kind[:LONGEST]}" if kind else "there is no Content-Type"
+    raise ApiError(400, f"{problem}: send the body with Content-Type: application/json", code="invalid_content_type")

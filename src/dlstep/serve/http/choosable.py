@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from ... import rules, tiny
 from ...core import Options, Request, SamplingParams, State, Strategy, options_of, with_options
-from ...core.lifecycle import misfit
+from ...core.lifecycle import incompatibility
 from ...engine.option_help import OptionRow, option_rows, paragraphs, parts_of
 from ...rules import HOLDERS
 from ...views.frames import name_of
@@ -23,16 +23,16 @@ PLAIN_EXAMPLES = (
 
 def options_answer(facts: Facts, choices: StrategyChoices) -> Choices:
     """Return the body of `/v1/options`."""
-    card, texts = facts.card, facts.texts
+    info, texts = facts.info, facts.texts
     tokenizer = texts.tokenizer
     chats = texts.chat_template is not None or (tokenizer is not None and bool(tokenizer.chat_template))
-    embedded = card.folder is not None and card.folder.resolve() in [tiny.path(name).resolve() for name in tiny.names()]
+    embedded = info.folder is not None and info.folder.resolve() in [tiny.path(name).resolve() for name in tiny.names()]
     return Choices(
         model=facts.model,
         chat=chats,
-        max_model_len=card.config.max_model_len,
-        mask=card.config.spec.mask_id,
-        eos=list(card.config.spec.eos_ids),
+        max_model_len=info.config.max_model_len,
+        mask=info.config.spec.mask_id,
+        eos=list(info.config.spec.eos_ids),
         **choices,
         strategies=[],  # a request can change options and rules, but not the strategy
         examples=examples(embedded=embedded, chats=chats),
@@ -55,7 +55,7 @@ def choices_of(first: State) -> StrategyChoices:
     own = [row for row in option_rows(strategy) if row.name not in HOLDERS]
     known = options_of(strategy)
     held = known.get("rule")
-    listed = [] if held is None else [found for name in rules.own() if (found := _rule(first, name)) is not None]
+    listed = [] if held is None else [card for name in rules.own() if (card := _rule(first, name)) is not None]
     return StrategyChoices(
         strategy=_part(first, strategy, strategy, own),
         rule=name_of(held) if isinstance(held, Options) else None,
@@ -65,19 +65,19 @@ def choices_of(first: State) -> StrategyChoices:
 
 def _rule(first: State, name: str) -> RuleCard | None:
     """Return the card of a rule; None if the strategy does not accept it."""
-    strategy, rule = first.strategy, rules.SHELF.value(name)
+    strategy, rule = first.strategy, rules.PLUGINS.value(name)
     held = options_of(strategy)["rule"]
     try:
         value = strategy if type(held) is type(rule) else with_options(strategy, {"rule": rule})
     except ValueError:
         return None
-    if value.unfit(first.config.spec):
+    if value.incompatibility(first.config.spec):
         return None
-    why = _misfit(first, value)
+    reason = _incompatibility(first, value)
     rows = [
         row for part in parts_of(held if value is strategy else rule) for row in option_rows(part) if row.name not in HOLDERS
     ]
-    return RuleCard(**_part(first, value, rule, rows), per_request=not why, why=why)
+    return RuleCard(**_part(first, value, rule, rows), per_request=not reason, why=reason or "")
 
 
 def _part(first: State, value: Strategy, part: Options, rows: list[OptionRow]) -> StrategyCard:
@@ -92,7 +92,7 @@ def _option(first: State, value: Strategy, row: OptionRow, now: Any) -> OptionCa
     """Return the card of an option: its kind, range and current value."""
     optional = NoneType in get_args(row.hint)
     hint = next(part for part in get_args(row.hint) if part is not NoneType) if optional else row.hint
-    limits = {words: limit for words, limit in row.limits if abs(limit) < float("inf")}
+    limits = {bound: limit for bound, limit in row.limits if abs(limit) < float("inf")}
     choices: list[str] = []
     if get_origin(hint) is Literal:
         kind, choices = "choice", list(get_args(hint))
@@ -117,16 +117,16 @@ def _option(first: State, value: Strategy, row: OptionRow, now: Any) -> OptionCa
 
 def _changeable(first: State, value: Strategy, card: OptionCard) -> bool:
     """Return whether a request may change an option: whether the core accepts another value."""
-    refused = False
+    rejected = False
     for other in _others(card):
         try:
             changed = with_options(value, {card["name"]: other})
         except ValueError:  # excluded by the other options: inconclusive
             continue
-        if not _misfit(first, changed):
+        if not _incompatibility(first, changed):
             return True
-        refused = True
-    return not refused
+        rejected = True
+    return not rejected
 
 
 def _others(card: OptionCard) -> list[object]:
@@ -135,23 +135,23 @@ def _others(card: OptionCard) -> list[object]:
     now = tuple(default) if isinstance(default, list) else default
     match card["kind"]:
         case "boolean":
-            found: list[object] = [not now]
+            values: list[object] = [not now]
         case "choice":
-            found = [*card["choices"]]
+            values = [*card["choices"]]
         case "integer":
             low = 1 if least is None else int(least)
-            found = [low, low + 1, low + 2, *([now + 1, 2 * now] if isinstance(now, int) else [])]
+            values = [low, low + 1, low + 2, *([now + 1, 2 * now] if isinstance(now, int) else [])]
         case "number":
             low, high = 0.0 if least is None else least, 1.0 if most is None else most
-            found = [low + (high - low) * share for share in (0.25, 0.5, 0.75)]
+            values = [low + (high - low) * share for share in (0.25, 0.5, 0.75)]
         case "integers":
-            found = [(0, 1), (1,)]
+            values = [(0, 1), (1,)]
         case _:
-            found = []
-    return [other for other in found if other != now]
+            values = []
+    return [value for value in values if value != now]
 
 
-def _misfit(first: State, value: Strategy) -> str:
-    """Return why a request cannot be decoded with strategy `value`; empty if it can."""
+def _incompatibility(first: State, value: Strategy) -> str | None:
+    """Return why a request cannot be decoded with strategy `value`; None if it can."""
     longest = Request(0, (0,), SamplingParams(max_tokens=first.config.max_model_len - 1))
-    return misfit(first.config, first.strategy, value, longest)
+    return incompatibility(first.config, first.strategy, value, longest)

@@ -77,11 +77,11 @@ class Connection(H11Protocol):
         self._read_at_once(READ)
         self._since, self._unread, self._half_closed = self.loop.time(), 0, False
         if len(self.connections) > self.config.max_connections:
-            others: list[Connection] = [each for each in self.connections if isinstance(each, Connection)]
-            silent = [each for each in others if not each.busy or each.transport.get_write_buffer_size()]
-            victim = min(silent, key=lambda each: each._since, default=self)
-            self.connections.discard(victim)
-            victim.transport.abort()
+            others = [other for other in self.connections if isinstance(other, Connection)]
+            idle = [other for other in others if not other.busy or other.transport.get_write_buffer_size()]
+            oldest = min(idle, key=lambda other: other._since, default=self)
+            self.connections.discard(oldest)
+            oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Process received bytes, and set how many may be read in the next turn."""

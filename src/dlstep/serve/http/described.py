@@ -19,7 +19,7 @@ REFUSALS = {
     503: "The model is loading, the engine is restarting, or the server is shutting down.",
 }
 BODY = (403, 408, 413)  # errors of the guards, possible for any request
-ASKED = (400, 401, 404, 422, 503)
+REQUEST_ERRORS = (400, 401, 404, 422, 503)
 
 
 # An event of a stream is a chunk of an answer or an error; the last event is [DONE].
@@ -45,13 +45,13 @@ def answered(model: type, *refusals: int) -> Described:
 
 def streamed(*models: type) -> Described:
     """Return the responses of a route that returns one of these models or a stream."""
-    found = answered(models[0], *ASKED, 429, 500)
-    found[200] |= {
+    responses = answered(models[0], *REQUEST_ERRORS, 429, 500)
+    responses[200] |= {
         "model": Union[models],  # noqa: UP007 - a union of a variable number of types
         "description": "The answers; with `stream`, server-sent events.",
         "content": {"text/event-stream": {"itemSchema": EVENT}},
     }
-    return found
+    return responses
 
 
 READY = answered(Readiness) | {503: {"description": REFUSALS[503], "model": Readiness}}

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence as Items
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fastapi import Request
@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from ..router.tickets import Ticket
+from ..router.pending_requests import PendingRequest
 from ..shapes import ErrorBody, ErrorDetail
 
 LONGEST_NAME = 40  # characters of an option's name: messages shorten longer ones
@@ -20,7 +20,7 @@ TYPES = {400: "invalid_request_error", 401: "authentication_error", 404: "not_fo
 
 # Messages for fields with several types: pydantic would report one error per type.
 EXPECTED = {
-    "prompt": "must be a text, a list of token ids, or a list of texts or of such lists; none may be empty",
+    "prompt": "must be a text, a list of token ids, a list of texts, or a list of lists of token ids; none may be empty",
     "stop": "must be a text or a list of at most 64 texts, of 1 to 1024 characters each",
     "content": "must be a text or a list of parts of type text",
 }
@@ -51,22 +51,22 @@ class ApiError(Exception):
         return json_response(self.body, self.status, headers)
 
 
-def first_fault(tickets: Iterable[Ticket]) -> ApiError | None:
-    """Return the error of the first ticket that failed; None if there is none."""
-    return next((found for ticket in tickets if (found := fault_of(ticket)) is not None), None)
+def first_fault(pending_requests: Iterable[PendingRequest]) -> ApiError | None:
+    """Return the error of the first request that failed; None if none did."""
+    return next((fault for pending in pending_requests if (fault := fault_of(pending)) is not None), None)
 
 
-def fault_of(ticket: Ticket) -> ApiError | None:
-    """Return the error that a ticket failed with; None if its answer is usable."""
-    match ticket.fault:
+def fault_of(pending: PendingRequest) -> ApiError | None:
+    """Return the error that a request failed with; None if its answer is usable."""
+    match pending.fault:
         case "":
             return None
         case "queue_timeout":
-            return ApiError(429, ticket.error, code="queue_timeout", retry_after=RETRY_SECONDS)
+            return ApiError(429, pending.error, code="queue_timeout", retry_after=RETRY_SECONDS)
         case "engine_died" | "engine_timeout":
-            return ApiError(503, ticket.error, code=ticket.fault, retry_after=RETRY_SECONDS)
+            return ApiError(503, pending.error, code=pending.fault, retry_after=RETRY_SECONDS)
         case "engine_error":
-            return ApiError(500, ticket.error, code="engine_error")
+            return ApiError(500, pending.error, code="engine_error")
 
 
 def json_response(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -81,9 +81,9 @@ def of_validation(request: Request, error: Exception) -> Response:
     return invalid(error.errors()).response
 
 
-def invalid(found: Items[Mapping[str, Any]]) -> ApiError:
+def invalid(errors: Sequence[Mapping[str, Any]]) -> ApiError:
     """Return the first of the errors that pydantic found in a body, as an ApiError."""
-    first = found[0]
+    first = errors[0]
     # Drop the names of models that pydantic tried: field names do not start with a capital letter.
     place = [str(part) for part in first["loc"] if part != "body" and not str(part)[:1].isupper()]
     # Drop the names of union alternatives that pydantic tried, such as `list[str]`.
@@ -100,10 +100,11 @@ def invalid(found: Items[Mapping[str, Any]]) -> ApiError:
 def of_http(request: Request, error: Exception) -> Response:
     """Return the error for requests that the framework rejects: unknown paths and methods."""
     assert isinstance(error, HTTPException)
-    named = {404: f"there is nothing at {request.url.path}", 405: f"{request.url.path} does not take {request.method}"}
-    found = ApiError(error.status_code, named.get(error.status_code, str(error.detail))).response
-    found.headers.update(error.headers or {})
-    return found
+    path, method = request.url.path, request.method
+    messages = {404: f"there is nothing at {path}", 405: f"{path} does not accept {method}"}
+    response = ApiError(error.status_code, messages.get(error.status_code, str(error.detail))).response
+    response.headers.update(error.headers or {})
+    return response
 
 
 def of_fault(request: Request, error: Exception) -> Response:
@@ -119,6 +120,6 @@ def of_api(request: Request, error: Exception) -> Response:
     return error.response
 
 
-def mentions(said: str, name: str) -> bool:
+def mentions(message: str, name: str) -> bool:
     """Return whether a message contains `name`. Long names would fill the pattern cache of `re`."""
-    return 0 < len(name) <= LONGEST_NAME and re.search(rf"\b{re.escape(name)}\b", said) is not None
+    return 0 < len(name) <= LONGEST_NAME and re.search(rf"\b{re.escape(name)}\b", message) is not None

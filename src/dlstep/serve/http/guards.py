@@ -35,8 +35,8 @@ class HostGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
         if scope["type"] == "http" and not self._allows(name := _host_of(Headers(scope=scope).get("host", ""))):
-            said = f"the Host {name[:LONGEST_HOST]!r} is not allowed: add it to --allowed_hosts"
-            await ApiError(403, said, code="host_not_allowed").response(scope, receive, send)
+            message = f"the Host {name[:LONGEST_HOST]!r} is not allowed: add it to --allowed_hosts"
+            await ApiError(403, message, code="host_not_allowed").response(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
@@ -44,7 +44,7 @@ class HostGuard:
         """Return whether a Host is allowed. Only HTTP/1.0, which no browser sends, lacks it."""
         if not name or _is_address(name):
             return True
-        return any(name == each or (each.startswith("*.") and name.endswith(each[1:])) for each in self._names)
+        return any(name == known or (known.startswith("*.") and name.endswith(known[1:])) for known in self._names)
 
 
 def _host_of(header: str) -> str:
@@ -90,9 +90,9 @@ class KeyGuard:
 
     def _owner(self, header: str) -> str | None:
         """Return the owner of a key. Compares with every key in constant time (timing attacks)."""
-        scheme, _, given = header.partition(" ")
-        sent = given.strip().encode("latin-1")  # raw bytes: Starlette decodes headers as Latin-1
-        equal = [compare_digest(key, sent) for key in self._keys]
+        scheme, _, key = header.partition(" ")
+        sent = key.strip().encode("latin-1")  # raw bytes: Starlette decodes headers as Latin-1
+        equal = [compare_digest(known, sent) for known in self._keys]
         return f"key-{equal.index(True)}" if any(equal) and scheme.lower() == "bearer" else None
 
 

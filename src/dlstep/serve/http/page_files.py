@@ -41,10 +41,10 @@ async def index() -> Response:
 
 async def file(name: str) -> Response:
     """Return a file of the page. Raises ApiError for any other name, such as a path."""
-    found = files().get(name)
-    if found is None:
+    path = files().get(name)
+    if path is None:
         raise ApiError(404, "the page has no such file")
-    return Response(found.read_bytes(), headers=HEADERS, media_type=TYPES[found.suffix])
+    return Response(path.read_bytes(), headers=HEADERS, media_type=TYPES[path.suffix])
 
 
 def add_routes(app: FastAPI) -> None:

@@ -3,67 +3,69 @@
 from collections.abc import Iterable
 
 from ...text.detokenize import cut, decode
-from ...views.frames import VERSION, Teller
+from ...views.frames import VERSION, FrameEncoder
 from ..facts import Facts
-from ..router.front import Front
 from ..router.heads import Head
-from ..router.kept import KeptRequest
-from ..router.tickets import Ticket
+from ..router.pending_requests import PendingRequest
+from ..router.recording_store import KeptRequest
+from ..router.router import Router
 from ..shapes import Recording, RequestList, RequestRow, RunOfRecording
-from .answers import Job
-from .choices import answer_head, told_frame
+from .answers import AnswerJob
+from .choices import answer_head, encoded_frame
 from .errors import ApiError
 
 
-def kept_of(front: Front, request_id: str, owner: str) -> KeptRequest:
+def kept_of(router: Router, request_id: str, owner: str) -> KeptRequest:
     """Return a kept request. Raises the same ApiError if it does not exist or has another owner."""
-    found = front.kept.find(request_id, owner)
-    if found is None:
-        said = f"the server keeps the steps of the newest {front.kept.most} answers that asked for steps"
-        deaths = f"; its engine has died {front.deaths} times and lost its kept steps" if front.deaths else ""
-        message = f"no steps of such a request are kept: {said}{deaths}"
+    kept = router.recording_store.find(request_id, owner)
+    if kept is None:
+        limit = f"the server keeps the steps of the newest {router.recording_store.most} answers with `stream: steps`"
+        deaths = f"; its engine has died {router.deaths} times and lost its kept steps" if router.deaths else ""
+        message = f"no steps are kept for this id: {limit}{deaths}"
         raise ApiError(404, message, param="request_id", code="request_not_found")
-    return found
+    return kept
 
 
 def recording(facts: Facts, kept: KeptRequest, after: int = -1) -> Recording:
     """Return the recording of a kept request, with the frames whose `seq` is above `after`."""
-    runs = [_run(facts, kept.head, index, ticket, after) for index, ticket in enumerate(kept.tickets)]
+    runs = [_run(facts, kept.head, index, pending, after) for index, pending in enumerate(kept.pending_requests)]
     return Recording(dlstep_recording=VERSION, runs=runs)
 
 
-def _run(facts: Facts, head: Head, index: int, ticket: Ticket, after: int) -> RunOfRecording:
-    spec = facts.card.config.spec
-    teller = Teller(index, len(ticket.submit.prompt), spec.pieces)
+def _run(facts: Facts, head: Head, index: int, pending: PendingRequest, after: int) -> RunOfRecording:
+    spec = facts.info.config.spec
+    encoder = FrameEncoder(index, len(pending.submit.prompt), spec.pieces)
     # The event loop appends concurrently, to `times` last: the first `count` frames are complete.
-    count = len(ticket.times)
-    last, begin = ticket.frames[count - 1], min(count, max(0, after + 1 - ticket.frames[0].seq))
+    count = len(pending.times)
+    last, begin = pending.frames[count - 1], min(count, max(0, after + 1 - pending.frames[0].seq))
     if begin:
-        teller.skip(ticket.frames[:begin])
-    told = [told_frame(teller, ticket, number, head, spec) for number in range(begin, count)]
-    text = cut(decode(facts.texts.tokenizer, ticket.tokens[: last.settled]), ticket.submit.params.stop)
-    ended = last.ending is not None
-    return RunOfRecording(index=index, head=answer_head(ticket, head, spec), frames=told, text=text, ended=ended)
+        encoder.skip(pending.frames[:begin])
+    frames = [encoded_frame(encoder, pending, number, head, spec) for number in range(begin, count)]
+    text = cut(decode(facts.texts.tokenizer, pending.tokens[: last.settled]), pending.submit.params.stop)
+    ended = last.finish_info is not None
+    return RunOfRecording(index=index, head=answer_head(pending, head, spec), frames=frames, text=text, ended=ended)
 
 
-def listed(front: Front, owner: str, under_way: Iterable[Job]) -> RequestList:
+def listed(router: Router, owner: str, running: Iterable[AnswerJob]) -> RequestList:
     """Return the requests of an API key, newest first."""
-    kept = {request.head.id: (request.head, request.tickets) for request in front.kept.of(owner)}
-    both = kept | {job.head.id: (job.head, tuple(job.tickets)) for job in under_way}
-    ordered = sorted(both.values(), key=lambda each: each[0].created)
-    return RequestList(object="list", data=[_row(head, tickets, head.id in kept) for head, tickets in reversed(ordered)])
+    kept = {request.head.id: (request.head, request.pending_requests) for request in router.recording_store.of(owner)}
+    both = kept | {job.head.id: (job.head, tuple(job.pending_requests)) for job in running}
+    ordered = sorted(both.values(), key=lambda item: item[0].created)
+    return RequestList(
+        object="list", data=[_row(head, pending_requests, head.id in kept) for head, pending_requests in reversed(ordered)]
+    )
 
 
-def _row(head: Head, tickets: tuple[Ticket, ...], kept: bool) -> RequestRow:
-    running = any(ticket.ended is None for ticket in tickets)
+def _row(head: Head, pending_requests: tuple[PendingRequest, ...], kept: bool) -> RequestRow:
+    running = any(pending.ended is None for pending in pending_requests)
     return RequestRow(
         id=head.id,
         status="running" if running else "ended",
-        answers=len(tickets),
+        answers=len(pending_requests),
         steps=kept,
         created=head.created,
-        prompt_tokens=sum(len(ticket.submit.prompt) for ticket in tickets),
-        tokens=sum(len(ticket.tokens) for ticket in tickets),
-        nfe=sum(ticket.nfe for ticket in tickets),
+        prompt_tokens=sum(len(pending.submit.prompt) for pending in pending_requests),
+        tokens=sum(len(pending.tokens) for pending in pending_requests),
+        nfe=sum(pending.nfe for pending in pending_requests),
         forked_from=head.origin,
     )

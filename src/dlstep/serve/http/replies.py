@@ -1,7 +1,7 @@
 """Responses in OpenAI's format: whole ones as openai types, chunks as dictionaries."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence as Items
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from openai.types import Completion, CompletionChoice, CompletionUsage
@@ -12,42 +12,46 @@ from openai.types.completion_choice import Logprobs
 from openai.types.completion_usage import PromptTokensDetails
 
 from ..router.heads import Head
-from ..router.tickets import Ticket
-from .choices import Choice, Piece, TokenLog
+from ..router.pending_requests import PendingRequest
+from .choices import ChoiceReader, Piece, TokenLog
 
 COMPACT = (",", ":")
 
 
-def usage_of(tickets: Items[Ticket], copies: int) -> CompletionUsage:
+def usage_of(pending_requests: Sequence[PendingRequest], copies: int) -> CompletionUsage:
     """Return the token counts. Like OpenAI, count a prompt with several answers once."""
-    prompts = tickets[::copies]
-    given, emitted = sum(len(each.submit.prompt) for each in prompts), sum(len(each.tokens) for each in tickets)
-    cached = PromptTokensDetails(cached_tokens=sum(each.cached for each in prompts))
+    prompts = pending_requests[::copies]
+    prompt_tokens = sum(len(pending.submit.prompt) for pending in prompts)
+    emitted = sum(len(pending.tokens) for pending in pending_requests)
+    cached = PromptTokensDetails(cached_tokens=sum(pending.cached for pending in prompts))
     return CompletionUsage(
-        prompt_tokens=given, completion_tokens=emitted, total_tokens=given + emitted, prompt_tokens_details=cached
+        prompt_tokens=prompt_tokens,
+        completion_tokens=emitted,
+        total_tokens=prompt_tokens + emitted,
+        prompt_tokens_details=cached,
     )
 
 
-def reply(head: Head, choices: Items[Choice], echoes: Items[str], usage: CompletionUsage) -> str:
+def reply(head: Head, choices: Sequence[ChoiceReader], echoes: Sequence[str], usage: CompletionUsage) -> str:
     """Return the JSON of a whole response."""
     return json.dumps(reply_body(head, choices, echoes, usage), separators=COMPACT)
 
 
-def reply_body(head: Head, choices: Items[Choice], echoes: Items[str], usage: CompletionUsage) -> dict[str, Any]:
+def reply_body(head: Head, choices: Sequence[ChoiceReader], echoes: Sequence[str], usage: CompletionUsage) -> dict[str, Any]:
     """Return a whole response as a dictionary."""
-    completes = head.kind == "completion"
-    made = (Completion if completes else ChatCompletion).model_construct(
+    is_completion = head.kind == "completion"
+    completion = (Completion if is_completion else ChatCompletion).model_construct(
         id=head.id,
-        object="text_completion" if completes else "chat.completion",
+        object="text_completion" if is_completion else "chat.completion",
         created=head.created,
         model=head.model,
         choices=[_whole(head, choice, echoes[choice.index] if echoes else "") for choice in choices],
         usage=usage,
     )
-    return made.model_dump(mode="json", exclude_unset=True)
+    return completion.model_dump(mode="json", exclude_unset=True)
 
 
-def _whole(head: Head, choice: Choice, echo: str) -> CompletionChoice | ChatChoice:
+def _whole(head: Head, choice: ChoiceReader, echo: str) -> CompletionChoice | ChatChoice:
     """Return a choice of a whole response."""
     common = {"index": choice.index, "logprobs": _logs(head, choice.logs()), "finish_reason": choice.finish}
     common["dlstep"] = choice.summary()
@@ -103,17 +107,20 @@ def first_chunk(head: Head, index: int, echo: str) -> bytes | None:
     return chunk(head, [{"index": index, "text": echo, "logprobs": None, "finish_reason": None}]) if echo else None
 
 
-def piece_chunk(head: Head, choice: Choice, piece: Piece, **more: Any) -> bytes:
+def piece_chunk(head: Head, choice: ChoiceReader, piece: Piece, **more: Any) -> bytes:
     """Return a piece of an answer as a chunk. Without new text, `choices` is empty."""
     if piece.dlstep:
         more["dlstep"] = piece.dlstep
     if not piece.text and not piece.ended and not piece.logs:
         return chunk(head, [], **more)
     finish = choice.finish if piece.ended else None
-    made = _logs(head, piece.logs)
-    logs = None if made is None else made.model_dump(mode="json")
-    said = {"text": piece.text} if head.kind == "completion" else {"delta": {"content": piece.text} if piece.text else {}}
-    return chunk(head, [{"index": choice.index, **said, "logprobs": logs, "finish_reason": finish}], **more)
+    logs = _logs(head, piece.logs)
+    text = {"text": piece.text} if head.kind == "completion" else {"delta": {"content": piece.text} if piece.text else {}}
+    return chunk(
+        head,
+        [{"index": choice.index, **text, "logprobs": logs and logs.model_dump(mode="json"), "finish_reason": finish}],
+        **more,
+    )
 
 
 DONE = b"data: [DONE]\n\n"

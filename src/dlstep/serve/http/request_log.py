@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 
 from ..log_lines import LineWriter
-from ..router.tickets import Ticket
+from ..router.pending_requests import PendingRequest
 from ..settings import ServeOptions
-from .answers import Job
+from .answers import AnswerJob
 
 
 class RequestLog:
@@ -17,38 +17,38 @@ class RequestLog:
     def __init__(self, options: ServeOptions, lines: LineWriter) -> None:
         self._options, self._lines = options, lines
 
-    def write(self, job: Job) -> None:
-        """Write the line of a request whose tickets have ended or were just cancelled."""
+    def write(self, job: AnswerJob) -> None:
+        """Write the line of a request whose answers have ended or were just cancelled."""
         if not self._options.log_requests:
             return
         row = _row(job, asyncio.get_running_loop().time())
         if self._options.log_prompts:
-            row["prompts"] = [ticket.submit.prompt for ticket in job.tickets]
+            row["prompts"] = [pending.submit.prompt for pending in job.pending_requests]
             row["texts"] = [choice.text for choice in job.choices]
         self._lines.write(json.dumps(row))
 
 
-def _row(job: Job, now: float) -> dict[str, object]:
-    """Return the log line of a request as a dictionary. Running tickets count as ended `now`."""
-    tickets = job.tickets
-    errors = sorted({ticket.error for ticket in tickets if ticket.error})
+def _row(job: AnswerJob, now: float) -> dict[str, object]:
+    """Return the log line of a request as a dictionary. Running answers count as ended `now`."""
+    pending_requests = job.pending_requests
+    errors = sorted({pending.error for pending in pending_requests if pending.error})
     return {
         "time": round(time.time(), 3),
         "id": job.head.id,
         "owner": job.owner,
-        "answers": len(tickets),
-        "prompt_tokens": sum(len(ticket.submit.prompt) for ticket in tickets),
-        "tokens": sum(len(ticket.tokens) for ticket in tickets),
-        "forwards": sum(ticket.nfe for ticket in tickets),
-        "finish_reasons": [ticket.ending.reason if ticket.ending else "abort" for ticket in tickets],
-        "queued_s": _longest(tickets, lambda ticket: ticket.sent),
-        "first_token_s": _longest(tickets, lambda ticket: ticket.first),
-        "seconds": _longest(tickets, lambda ticket: now if ticket.ended is None else ticket.ended),
+        "answers": len(pending_requests),
+        "prompt_tokens": sum(len(pending.submit.prompt) for pending in pending_requests),
+        "tokens": sum(len(pending.tokens) for pending in pending_requests),
+        "forwards": sum(pending.nfe for pending in pending_requests),
+        "finish_reasons": [pending.finish_info.reason if pending.finish_info else "abort" for pending in pending_requests],
+        "queued_s": _longest(pending_requests, lambda pending: pending.sent),
+        "first_token_s": _longest(pending_requests, lambda pending: pending.first),
+        "seconds": _longest(pending_requests, lambda pending: now if pending.ended is None else pending.ended),
         **({"errors": errors} if errors else {}),
     }
 
 
-def _longest(tickets: list[Ticket], time_of: Callable[[Ticket], float | None]) -> float | None:
-    """Return the longest time in seconds from a ticket's arrival to `time_of`, or None."""
-    seconds = [end - ticket.arrived for ticket in tickets if (end := time_of(ticket)) is not None]
+def _longest(pending_requests: list[PendingRequest], time_of: Callable[[PendingRequest], float | None]) -> float | None:
+    """Return the longest time in seconds from the arrival of a request to `time_of`, or None."""
+    seconds = [end - pending.arrived for pending in pending_requests if (end := time_of(pending)) is not None]
     return round(max(seconds), 4) if seconds else None

@@ -36,19 +36,19 @@ BOUNDS = {"at least": "ge", "more than": "gt", "at most": "le", "less than": "lt
 
 def sampled(name: str, **more: Any) -> Any:
     """Return a field with the range and help of a `SamplingParams` field. Its default is None."""
-    bounds = {BOUNDS[words]: limit for words, limit in limits_of(HINTS[name])}
+    bounds = {BOUNDS[bound]: limit for bound, limit in limits_of(HINTS[name])}
     return Field(**({"default": None} if "default_factory" not in more else {}), description=HELP[name], **(bounds | more))
 
 
-def _by_parts(given: Any, check: ValidatorFunctionWrapHandler) -> Any:
+def _by_parts(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
     """Validate a dictionary `PART` entries at a time, so that pydantic reports at most `PART` errors."""
-    if not isinstance(given, dict):
-        return check(given)
-    entries: Iterator[tuple[Any, Any]] = iter(cast("dict[Any, Any]", given).items())
-    found = check({})
+    if not isinstance(value, dict):
+        return check(value)
+    entries: Iterator[tuple[Any, Any]] = iter(cast("dict[Any, Any]", value).items())
+    checked = check({})
     while part := dict(islice(entries, PART)):
-        found |= check(part)
-    return found
+        checked |= check(part)
+    return checked
 
 
 FailFast = WrapValidator(_by_parts)  # `Field(fail_fast=True)` for dictionaries
@@ -61,11 +61,11 @@ class Strict(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _one_unknown(cls, given: Any) -> Any:
+    def _one_unknown(cls, value: Any) -> Any:
         """Drop all unknown fields but one, because the error names only one."""
-        if not isinstance(given, dict) or len(cast("Mapping[str, Any]", given)) <= len(cls.model_fields):
-            return given
-        fields = cast("Mapping[str, Any]", given)
+        if not isinstance(value, dict) or len(cast("Mapping[str, Any]", value)) <= len(cls.model_fields):
+            return value
+        fields = cast("Mapping[str, Any]", value)
         unknown = islice((name for name in fields if name not in cls.model_fields), 1)
         return {name: fields[name] for name in (*cls.model_fields, *unknown) if name in fields}
 
@@ -73,10 +73,10 @@ class Strict(BaseModel):
 def _neutral(*values: Any) -> tuple[Any, ...]:
     """Return the annotations of a field that accepts only values without effect."""
 
-    def check(given: Any) -> Any:
-        if given not in values:
+    def check(value: Any) -> Any:
+        if value not in values:
             raise ValueError(f"dlstep does not support this: leave it out or set it to {' or '.join(map(json.dumps, values))}")
-        return given
+        return value
 
     return AfterValidator(check), Field(json_schema_extra={"enum": [*values, None]})
 

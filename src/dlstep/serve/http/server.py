@@ -19,7 +19,7 @@ import uvicorn
 from ...engine.config import EngineConfig
 from ..engine_process import ProcessHost
 from ..log_lines import STDERR, LineHandler, LineWriter
-from ..router.front import Front
+from ..router.router import Router
 from ..settings import ServeOptions
 from .app import create_app
 from .connections import Connection, ConnectionConfig
@@ -32,13 +32,13 @@ LINES = 1.0  # seconds to write the last log lines when the server exits
 class Server(uvicorn.Server):
     """A server that drains at the first SIGINT or SIGTERM, and exits immediately at the second."""
 
-    def __init__(self, front: Front, keys: tuple[str, ...], ready: Callable[[], None] = lambda: None) -> None:
-        app = create_app(front, keys)
-        super().__init__(ConnectionConfig(app, front.options))
+    def __init__(self, router: Router, keys: tuple[str, ...], ready: Callable[[], None] = lambda: None) -> None:
+        app = create_app(router, keys)
+        super().__init__(ConnectionConfig(app, router.options))
         self._log: LineWriter = app.state.log
-        self._told = LineWriter(2)
+        self._stderr = LineWriter(2)
         self._signals = 0
-        self._front, self._ready = front, ready
+        self._router, self._ready = router, ready
         self._drained: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -50,8 +50,8 @@ class Server(uvicorn.Server):
 
     async def _until_ended(self, sockets: list[socket.socket] | None) -> None:
         assert self._loop is not None, "it serves"
-        async with self._front:
-            watches = [asyncio.create_task(each) for each in (self._until_failed(), self._until_ready())]
+        async with self._router:
+            watches = [asyncio.create_task(wait) for wait in (self._until_failed(), self._until_ready())]
             if hasattr(signal, "SIGHUP") and current_thread() is main_thread():
                 self._loop.add_signal_handler(signal.SIGHUP, self._renew)
             await super().serve(sockets)
@@ -80,8 +80,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start accepting connections."""
         await super().startup(sockets)
-        for each in sockets or ():
-            each.listen(BACKLOG)  # uvicorn's `backlog` also limits accepts per turn, so it is small
+        for listener in sockets or ():
+            listener.listen(BACKLOG)  # uvicorn's `backlog` also limits accepts per turn, so it is small
 
     async def on_tick(self, counter: int) -> bool:
         """Check the connections once a second. uvicorn calls this method ten times a second."""
@@ -93,10 +93,10 @@ class Server(uvicorn.Server):
 
     def _close_logs(self) -> None:
         self._log.close(LINES)
-        self._told.close(LINES)
+        self._stderr.close(LINES)
 
-    def _tell(self, words: str) -> None:
-        self._told.write(f"dlstep: {words}")
+    def _log_message(self, message: str) -> None:
+        self._stderr.write(f"dlstep: {message}")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain at the first signal, exit at the second. Engines end with this process."""
@@ -117,25 +117,26 @@ class Server(uvicorn.Server):
         self._loop.call_soon_threadsafe(self._renew)
 
     def _renew(self) -> None:
-        begun = self._front.replicas.renew()
-        said = "restarting the engines, one by one" if begun else "the engines are already restarting, or shutting down"
-        self._tell(said)
+        if self._router.replicas.renew():
+            self._log_message("restarting the engines, one by one")
+        else:
+            self._log_message("the engines are already restarting, or shutting down")
 
     def _drain(self) -> None:
         if self._drained is None:
             self._drained = asyncio.create_task(self._end())
 
     async def _end(self) -> None:
-        self._tell(f"shutting down; running requests: {self._front.live}")
-        await self._front.drain()
+        self._log_message(f"shutting down; running requests: {self._router.live}")
+        await self._router.drain()
         self.should_exit = True
 
     async def _until_ready(self) -> None:
-        await self._front.until(lambda: self._front.phase == "ready")
+        await self._router.until(lambda: self._router.phase == "ready")
         Thread(target=self._ready, daemon=True).start()  # opening a browser may take long
 
     async def _until_failed(self) -> None:
-        await self._front.until(lambda: self._front.phase == "failed")
+        await self._router.until(lambda: self._router.phase == "failed")
         self.should_exit = True
 
 
@@ -178,18 +179,18 @@ def serve(config: EngineConfig, options: ServeOptions, *, opens: bool = False) -
             f"rank_timeout={config.rank_timeout:g} must be less than engine_timeout={options.engine_timeout:g}: otherwise the "
             "server kills an engine before it can report which rank is lost"
         )
-    keys, front = options.api_keys(), Front([ProcessHost(config, number) for number in range(options.replicas)], options)
+    keys, router = options.api_keys(), Router([ProcessHost(config, number) for number in range(options.replicas)], options)
     with listen(options.host, options.port) as listener:
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        place = f"http://{LOCAL.get(host, shown)}:{port}/"
-        server = Server(front, keys, partial(_once_ready, place if opens else None))
-        print(f"dlstep: listening on http://{shown}:{port}; /ready says when the model is loaded", file=sys.stderr, flush=True)
+        page = f"http://{LOCAL.get(host, shown)}:{port}/"
+        server = Server(router, keys, partial(_once_ready, page if opens else None))
+        print(f"dlstep: listening on http://{shown}:{port}; /ready shows when the model is loaded", file=sys.stderr, flush=True)
         logging.getLogger().addHandler(LineHandler(STDERR))
         asyncio.run(server.serve([listener]))
-    if not front.failure:
+    if not router.failure:
         return 0
-    if front.refused:
-        raise ValueError(front.failure)
-    print(f"dlstep: error: {front.failure}", file=sys.stderr)
+    if router.refused:
+        raise ValueError(router.failure)
+    print(f"dlstep: error: {router.failure}", file=sys.stderr)
     return 1

@@ -1,19 +1,19 @@
 """Translation of request bodies to submissions. It finds every error before the response begins."""
 
 import re
-from collections.abc import Mapping, Sequence as Items
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ... import rules
-from ...core import Request, RequestFault, SamplingParams, Sequence, add, refusal
+from ...core import Request, RequestFault, SamplingParams, SequenceState, add, refusal
 from ...engine.watchdog import limited
 from ...text.chat import chat_prompt
 from ...text.detokenize import Tokenizer, decode
 from ...text.prompts import encode, encode_pins, numbered
 from ...views.frames import Frame, first_frame
-from ..facts import Facts, Texts
-from ..messages import Card, Submit
+from ..facts import Facts, ModelTexts
+from ..messages import ModelInfo, Submit
 from ..router.heads import Head
 from .errors import ApiError, mentions
 from .schema import ChatRequest, CompletionRequest, DlstepOptions, Message, Sampling
@@ -22,13 +22,13 @@ LONGEST_TOKEN = 64  # upper bound of the average number of characters per token 
 SEEDS = 1 << 64
 PARAMS = tuple(field.name for field in fields(SamplingParams))
 OWN = tuple(DlstepOptions.model_fields)  # fields of `dlstep` that are not strategy options
-# Start of a refusal's message, and the field that it is about.
+# The start of a refusal's message, and the field that it is about.
 SUBJECTS = (("the prompt", "prompt"), ("stop_token_ids", "stop_token_ids"), ("stop=", "stop"), ("pinned", "dlstep.pinned"),
             ("canvas", "dlstep.canvas"))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TranslatedBody:
     """A translated body: one submission per answer, and the prompts that echoed answers start with.
 
     If steps were requested, `openings` holds each answer's initial sequence and first frame.
@@ -37,7 +37,7 @@ class Asked:
     submits: tuple[Submit, ...]
     echoes: tuple[str, ...]
     stops: tuple[str, ...]
-    openings: tuple[tuple[Sequence, Frame], ...] = ()
+    openings: tuple[tuple[SequenceState, Frame], ...] = ()
 
     @property
     def prompt_tokens(self) -> tuple[int, ...]:
@@ -45,29 +45,29 @@ class Asked:
         return tuple(len(submit.prompt) for submit in self.submits)
 
 
-def check_model(facts: Facts, given: str | None) -> None:
-    """Raise ApiError unless `given` is the served model or empty."""
-    if given not in (None, "", facts.model):
-        said = f"the model {given!r} does not exist: this server has {facts.model!r}"
-        raise ApiError(404, said, param="model", code="model_not_found")
+def check_model(facts: Facts, name: str | None) -> None:
+    """Raise ApiError unless `name` is the served model or empty."""
+    if name not in (None, "", facts.model):
+        message = f"the model {name!r} does not exist: this server has {facts.model!r}"
+        raise ApiError(404, message, param="model", code="model_not_found")
 
 
-def completion(facts: Facts, body: CompletionRequest) -> Asked:
+def completion(facts: Facts, body: CompletionRequest) -> TranslatedBody:
     """Translate the body of `/v1/completions`."""
     if body.echo and body.logprobs is not None:
-        said = "echo and logprobs cannot be combined: prompt tokens are not predicted, so they have no probability"
-        raise ApiError(400, said, param="echo")
-    given: Any = body.prompt
-    prompts = [given] if isinstance(given, str) or isinstance(given[0], int) else given
+        message = "echo and logprobs cannot be combined: prompt tokens are not predicted, so they have no probability"
+        raise ApiError(400, message, param="echo")
+    prompt: Any = body.prompt
+    prompts = [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else prompt
     _check_count(facts, len(prompts), body.n or 1)
-    texts, limit = facts.texts, facts.card.config.max_model_len
+    texts, limit = facts.texts, facts.info.config.max_model_len
     encoded = [_encoded(texts, prompt, limit, "prompt") for prompt in prompts]
     echoes = [_echoed(texts, prompt, tokens) for prompt, tokens in zip(prompts, encoded, strict=True)] if body.echo else []
     params = params_of(facts, body, body.max_tokens)
-    return _asked(facts, body, encoded, params, echoes=echoes, probabilities=body.logprobs is not None)
+    return _translated(facts, body, encoded, params, echoes=echoes, probabilities=body.logprobs is not None)
 
 
-def chat(facts: Facts, body: ChatRequest) -> Asked:
+def chat(facts: Facts, body: ChatRequest) -> TranslatedBody:
     """Translate the body of `/v1/chat/completions`."""
     if body.top_logprobs and not body.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs to be true", param="top_logprobs")
@@ -77,12 +77,12 @@ def chat(facts: Facts, body: ChatRequest) -> Asked:
     _check_count(facts, 1, body.n or 1)
     prompt = conversation(facts, body.messages)
     params = params_of(facts, body, body.max_tokens if most is None else most)
-    return _asked(facts, body, [prompt], params, echoes=[], probabilities=bool(body.logprobs))
+    return _translated(facts, body, [prompt], params, echoes=[], probabilities=bool(body.logprobs))
 
 
-def conversation(facts: Facts, messages: Items[Message]) -> tuple[int, ...]:
+def conversation(facts: Facts, messages: Sequence[Message]) -> tuple[int, ...]:
     """Return the prompt of a conversation, whose answer is its next turn. Raises ApiError."""
-    _check_length(sum(len(message.text) for message in messages), facts.card.config.max_model_len, "messages")
+    _check_length(sum(len(message.text) for message in messages), facts.info.config.max_model_len, "messages")
     texts = facts.texts
     turns = [{"role": message.role, "content": message.text} for message in messages]
     try:
@@ -93,7 +93,7 @@ def conversation(facts: Facts, messages: Items[Message]) -> tuple[int, ...]:
 
 def text_prompt(facts: Facts, prompt: str) -> tuple[int, ...]:
     """Return the tokens of a text prompt, including the model's `prompt_end`."""
-    return _encoded(facts.texts, prompt, facts.card.config.max_model_len, "prompt")
+    return _encoded(facts.texts, prompt, facts.info.config.max_model_len, "prompt")
 
 
 def params_of(facts: Facts, body: Sampling, max_tokens: int | None) -> SamplingParams:
@@ -104,53 +104,53 @@ def params_of(facts: Facts, body: Sampling, max_tokens: int | None) -> SamplingP
         known["top_k"] = 0
     if isinstance(body.stop, str):
         known["stop"] = [body.stop]
-    given: dict[str, Any] = {name: known[name] for name in PARAMS if known.get(name) is not None}
-    given |= {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
+    params: dict[str, Any] = {name: known[name] for name in PARAMS if known.get(name) is not None}
+    params |= {name: tuple(value) for name, value in params.items() if isinstance(value, list)}
     try:
-        given["pinned"] = _pins(facts, own)
-        return SamplingParams(**given)
+        params["pinned"] = _pins(facts, own)
+        return SamplingParams(**params)
     except ValueError as error:
-        said = str(error).replace("SamplingParams.", "")
-        found = re.match(r"(\w+)", said)
-        name = found[1] if found else None
-        wrong = f"dlstep.{name}" if name in OWN or name == "pins" else name
-        raise ApiError(400, said, param=wrong) from error
+        message = str(error).replace("SamplingParams.", "")
+        first_word = re.match(r"(\w+)", message)
+        name = first_word[1] if first_word else None
+        param = f"dlstep.{name}" if name in OWN or name == "pins" else name
+        raise ApiError(400, message, param=param) from error
 
 
 def _pins(facts: Facts, own: DlstepOptions) -> dict[int, int]:
     """Return pinned ids by offset. Raises ValueError for more positions than an answer can have."""
-    most = facts.card.config.max_model_len
+    most = facts.info.config.max_model_len
     if len(own.pinned) > most:
         raise ValueError(f"pinned has {len(own.pinned)} positions, more than max_model_len={most}")
-    return encode_pins(facts.texts, {int(offset): what for offset, what in own.pinned.items()})
+    return encode_pins(facts.texts, {int(offset): token for offset, token in own.pinned.items()})
 
 
-def strategy_options(given: Mapping[str, Any]) -> dict[str, Any]:
+def strategy_options(extra: Mapping[str, Any]) -> dict[str, Any]:
     """Return the strategy options of a request. Rules must be known names, not files."""
-    options = {name: value for name, value in given.items() if value is not None}
+    options = {name: value for name, value in extra.items() if value is not None}
     for name in rules.HOLDERS:
         rule = options.get(name)
         if rule is not None and not (isinstance(rule, str) and rules.is_known(rule)):
-            said = f"dlstep.{name} must be the name of a rule, one of {', '.join(rules.available())}"
-            raise ApiError(400, said, param=f"dlstep.{name}")
+            message = f"dlstep.{name} must be the name of a rule, one of {', '.join(rules.available())}"
+            raise ApiError(400, message, param=f"dlstep.{name}")
     return rules.with_values(options)
 
 
 def _check_count(facts: Facts, prompts: int, copies: int) -> None:
     """Raise ApiError if a request asks for too many answers, before encoding any prompt."""
     if prompts * copies > facts.most_answers:
-        said = f"the request asks for {prompts * copies} answers; at most {facts.most_answers} are allowed"
-        raise ApiError(400, said, param="n" if copies > 1 else "prompt")
+        message = f"the request asks for {prompts * copies} answers; at most {facts.most_answers} are allowed"
+        raise ApiError(400, message, param="n" if copies > 1 else "prompt")
 
 
 def _check_length(characters: int, max_model_len: int, param: str) -> None:
     """Raise ApiError for a text that is certainly too long, before encoding it."""
     if characters > LONGEST_TOKEN * max_model_len:
-        said = f"{param} has {characters} characters; max_model_len={max_model_len} tokens leave no room for an answer"
-        raise ApiError(400, said, param=param, code="context_length_exceeded")
+        message = f"{param} has {characters} characters; max_model_len={max_model_len} tokens leave no room for an answer"
+        raise ApiError(400, message, param=param, code="context_length_exceeded")
 
 
-def _encoded(texts: Texts, prompt: str | list[int], max_model_len: int, param: str) -> tuple[int, ...]:
+def _encoded(texts: ModelTexts, prompt: str | list[int], max_model_len: int, param: str) -> tuple[int, ...]:
     """Return the tokens of a prompt. Raises ApiError that names `param`."""
     if isinstance(prompt, str):
         _check_length(len(prompt), max_model_len, param)
@@ -160,14 +160,14 @@ def _encoded(texts: Texts, prompt: str | list[int], max_model_len: int, param: s
         raise ApiError(400, str(error), param=param) from error
 
 
-def _echoed(texts: Texts, prompt: str | list[int], tokens: tuple[int, ...]) -> str:
+def _echoed(texts: ModelTexts, prompt: str | list[int], tokens: tuple[int, ...]) -> str:
     """Return the text of a prompt: the given text with `prompt_end`, or the decoded tokens."""
     if isinstance(prompt, str):
         return prompt if prompt.endswith(texts.prompt_end) or not prompt else prompt + texts.prompt_end
     return decode(texts.tokenizer, tokens)
 
 
-def _asked(
+def _translated(
     facts: Facts,
     body: Sampling,
     prompts: list[tuple[int, ...]],
@@ -175,8 +175,8 @@ def _asked(
     *,
     echoes: list[str],
     probabilities: bool,
-) -> Asked:
-    """Return one submission per answer, checked like in the engine. Their seeds differ."""
+) -> TranslatedBody:
+    """Return one submission per answer, checked as the engine would. Their seeds differ."""
     requests = _requests(facts, body, prompts, params)
     stream = body.dlstep.stream
     drafts, steps = bool(body.stream) and stream == "drafts", stream == "steps"
@@ -185,7 +185,9 @@ def _asked(
         Submit(0, request.prompt, request.params, request.index, drafts, probabilities, steps, keeps) for request in requests
     ]
     openings = [_opened(facts, request) for request in requests] if steps else []
-    return Asked(tuple(submits), tuple(echo for echo in echoes for _ in range(body.n or 1)), params.stop, tuple(openings))
+    return TranslatedBody(
+        tuple(submits), tuple(echo for echo in echoes for _ in range(body.n or 1)), params.stop, tuple(openings)
+    )
 
 
 def _requests(facts: Facts, body: Sampling, prompts: list[tuple[int, ...]], params: SamplingParams) -> list[Request]:
@@ -194,21 +196,21 @@ def _requests(facts: Facts, body: Sampling, prompts: list[tuple[int, ...]], para
     if not all(prompts):
         param = "messages" if isinstance(body, ChatRequest) else "prompt"
         raise ApiError(400, "a prompt is empty: give at least one token", param=param)
-    each = [_seeded(params, number) for number in range(copies)]
-    requests = numbered([prompt for prompt in prompts for _ in range(copies)], each * len(prompts))
+    seeded = [_seeded(params, number) for number in range(copies)]
+    requests = numbered([prompt for prompt in prompts for _ in range(copies)], seeded * len(prompts))
     for request in requests[:: 1 if params.seed is not None else copies]:
-        _check(facts.card, request, body)
+        _check(facts.info, request, body)
     return requests
 
 
-def _opened(facts: Facts, request: Request) -> tuple[Sequence, Frame]:
+def _opened(facts: Facts, request: Request) -> tuple[SequenceState, Frame]:
     """Return the sequence that the engine will create for a request, and its first frame."""
     try:
-        state = limited(facts.card.user_code_timeout, lambda: add(facts.first, request))
+        state = limited(facts.info.user_code_timeout, lambda: add(facts.first, request))
     except RequestFault as fault:
         state = add(facts.first, request, str(fault))
     sequence = state.find(request.id)
-    assert sequence is not None, "it has just come in"
+    assert sequence is not None, "it was just added"
     return sequence, first_frame(sequence)
 
 
@@ -220,32 +222,32 @@ def _seeded(params: SamplingParams, number: int) -> SamplingParams:
     return replace(params, seed=seed if seed < SEEDS else seed - SEEDS)
 
 
-def _check(card: Card, request: Request, body: Sampling) -> None:
+def _check(info: ModelInfo, request: Request, body: Sampling) -> None:
     """Raise ApiError for a request that the engine would reject."""
     try:
-        why = limited(card.user_code_timeout, lambda: refusal(card.config, card.strategy, request))
+        reason = limited(info.user_code_timeout, lambda: refusal(info.config, info.strategy, request))
     except RequestFault as fault:  # a user hook timed out; it would block the thread that checks all requests
-        why = str(fault)
-    if not why:
+        reason = str(fault)
+    if not reason:
         return
-    options = [name for name in body.dlstep.model_extra or {} if mentions(why, name)]
+    options = [name for name in body.dlstep.model_extra or {} if mentions(reason, name)]
     if options:
-        raise ApiError(400, why, param=f"dlstep.{options[0]}")
-    param = next((param for words, param in SUBJECTS if why.startswith(words)), None)
+        raise ApiError(400, reason, param=f"dlstep.{options[0]}")
+    param = next((param for start, param in SUBJECTS if reason.startswith(start)), None)
     if param == "prompt" and isinstance(body, ChatRequest):
         param = "messages"
-    code = "context_length_exceeded" if "no room" in why else None
-    raise ApiError(400, why, param=param, code=code)
+    code = "context_length_exceeded" if "no room" in reason else None
+    raise ApiError(400, reason, param=param, code=code)
 
 
-def tokens_of(tokenizer: Tokenizer | None, ids: Items[int]) -> list[str]:
+def tokens_of(tokenizer: Tokenizer | None, ids: Sequence[int]) -> list[str]:
     """Return the strings of token ids; empty without a tokenizer."""
     return [] if tokenizer is None else [str(tokenizer.convert_ids_to_tokens(index)) for index in ids]
 
 
 def detokenized(facts: Facts, ids: list[int]) -> str:
     """Return the text of token ids, including special tokens. Raises ApiError."""
-    size, tokenizer = facts.card.config.spec.vocab_size, facts.texts.tokenizer
+    size, tokenizer = facts.info.config.spec.vocab_size, facts.texts.tokenizer
     wrong = [index for index in ids if index >= size]
     if wrong:
         raise ApiError(400, f"tokens contains {wrong[0]}; ids must be below {size}", param="tokens")

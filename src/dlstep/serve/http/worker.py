@@ -9,8 +9,8 @@ from prometheus_client import Counter
 
 from .errors import RETRY_SECONDS, ApiError
 
-Given = ParamSpec("Given")
-Found = TypeVar("Found")
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
 
 
 class WorkerThread:
@@ -27,12 +27,12 @@ class WorkerThread:
         self._name, self._most, self._refused = name, most, refused
         self._tasks = 0
 
-    async def run(self, function: Callable[Given, Found], *args: Given.args, **kwargs: Given.kwargs) -> Found:
+    async def run(self, function: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs) -> Result:
         """Run a function in the thread, return its result. Raises ApiError if the queue is full."""
         if self._tasks >= self._most:
             self._refused.inc()
-            said = f"{self._tasks} requests are waiting to be read or encoded: try again later"
-            raise ApiError(429, said, code="queue_full", retry_after=RETRY_SECONDS)
+            message = f"{self._tasks} requests are waiting to be read or encoded: try again later"
+            raise ApiError(429, message, code="queue_full", retry_after=RETRY_SECONDS)
         self._tasks += 1
         task = self._thread.submit(function, *args, **kwargs)
         task.add_done_callback(self._done)

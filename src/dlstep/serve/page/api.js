@@ -1,15 +1,15 @@
-/** The server: its options, streams of frames, forks. The API key lives in this module's memory, and nowhere else. */
+/** Requests to the server: options, streams of frames, forks. Only the memory of this module holds the API key. */
 
 import { parsed, written } from "./json.js";
 
 let key = "";
 
 /** Use this API key from now on. */
-export function useKey(given) {
-  key = given;
+export function useKey(next) {
+  key = next;
 }
 
-/** An answer of the server that is no answer. */
+/** An error response, or a failure to reach the server (status 0). */
 export class ServerError extends Error {
   constructor(status, message) {
     super(message);
@@ -21,62 +21,62 @@ function headers() {
   return { "content-type": "application/json", ...(key ? { authorization: `Bearer ${key}` } : {}) };
 }
 
-async function asked(path, given = {}) {
+async function send(path, settings = {}) {
   let response;
   try {
-    response = await fetch(path, { headers: headers(), cache: "no-store", ...given });
+    response = await fetch(path, { headers: headers(), cache: "no-store", ...settings });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ServerError(0, "The server does not answer. Is it still running?");
+    throw new ServerError(0, "The server does not respond. Is it still running?");
   }
   if (response.ok) return response;
-  let told = "";
+  let message = "";
   try {
-    told = (await response.json()).error?.message ?? "";
+    message = (await response.json()).error?.message ?? "";
   } catch {
-    told = response.statusText;
+    message = response.statusText;
   }
-  throw new ServerError(response.status, told || `the server answered ${response.status}`);
+  throw new ServerError(response.status, message || `the server returned status ${response.status}`);
 }
 
-/** Options of the strategy and its rules, examples, and what the model is called. */
+/** Return the options of the strategy and its rules, example prompts, and the name of the model. */
 export async function options() {
-  return (await asked("v1/options")).json();
+  return (await send("v1/options")).json();
 }
 
-/** The recording of a request that the server still keeps. */
+/** Return the recording of a request that the server still keeps. */
 export async function kept(id) {
-  return parsed(await (await asked(`v1/requests/${encodeURIComponent(id)}/steps`)).text());
+  return parsed(await (await send(`v1/requests/${encodeURIComponent(id)}/steps`)).text());
 }
 
-/** Ask the server to end a request with what is settled of it. */
+/** Ask the server to end a request with its settled tokens. */
 export async function cancel(id) {
-  await asked(`v1/requests/${encodeURIComponent(id)}/cancel`, { method: "POST", body: "{}" });
+  await send(`v1/requests/${encodeURIComponent(id)}/cancel`, { method: "POST", body: "{}" });
 }
 
-/** Answer a prompt or a conversation; `take(frame, text)` is called for every frame. Resolves when the answer has ended. */
+/** Answer a prompt or a conversation. Calls `take(frame, text)` for each frame; resolves when the answer has ended. */
 export function generate(body, take, signal) {
   const path = body.messages ? "v1/chat/completions" : "v1/completions";
-  const wanted = { ...body, stream: true, dlstep: { ...body.dlstep, stream: "steps" } };
-  return follow(path, wanted, take, signal);
+  const request = { ...body, stream: true, dlstep: { ...body.dlstep, stream: "steps" } };
+  return follow(path, request, take, signal);
 }
 
-/** Take a kept request again from the frame `seq` on, in another way. */
+/** Continue a kept request from the frame `body.seq` with other options. */
 export function fork(id, body, take, signal) {
   return follow(`v1/requests/${encodeURIComponent(id)}/fork`, { stream: true, ...body }, take, signal);
 }
 
 async function follow(path, body, take, signal) {
-  const response = await asked(path, { method: "POST", body: written(body), signal });
+  const response = await send(path, { method: "POST", body: written(body), signal });
   for await (const event of events(response.body)) {
-    if (event.error) throw new ServerError(500, event.error.message ?? "the answer broke off");
+    if (event.error) throw new ServerError(500, event.error.message ?? "the stream failed");
     const [choice] = event.choices ?? [];
     const text = choice?.text ?? choice?.delta?.content ?? "";
     if (event.dlstep) take(event.dlstep, text, event.id);
   }
 }
 
-/** The events of a body in the form of server-sent events, as values. */
+/** Yield the server-sent events of a body, parsed. */
 export async function* events(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";

@@ -1,4 +1,4 @@
-/** The page: puts the parts together, and draws once for each frame of the screen. */
+/** The page: connects its parts, and draws at most once per frame of the screen. */
 import * as api from "./api.js";
 import { Ask } from "./ask.js";
 import { drawCell, drawHead, drawPlan } from "./details.js";
@@ -65,18 +65,18 @@ class App {
   shortcuts(turn) {
     return {
       ArrowLeft: ["one frame back", () => this.time.by(-1)],
-      ArrowRight: ["one frame on", () => this.time.by(1)],
+      ArrowRight: ["one frame forward", () => this.time.by(1)],
       Home: ["to the first frame", () => this.time.move(0)],
       End: ["to the last frame", () => this.time.end()],
       " ": ["play or pause", () => this.time.toggle()],
-      f: ["fork the run in focus here", () => this.forkHere()],
-      n: ["next run in focus", () => this.nextRun()],
-      p: ["write a prompt", () => the("prompt").focus()],
-      s: ["save the runs that are shown", () => this.save()],
+      f: ["fork the focused run at this frame", () => this.forkHere()],
+      n: ["focus the next run", () => this.nextRun()],
+      p: ["go to the prompt", () => the("prompt").focus()],
+      s: ["save the displayed runs", () => this.save()],
       o: ["open a recording", () => the("file").click()],
       l: ["copy a link", () => this.link()],
-      t: ["light or dark", turn],
-      "?": ["this list", () => the("help").showModal()],
+      t: ["switch the theme", turn],
+      "?": ["show this list", () => the("help").showModal()],
     };
   }
 
@@ -114,7 +114,7 @@ class App {
     });
   }
 
-  /** Draw with the next frame of the screen, once, however much has changed. */
+  /** Draw with the next frame of the screen, once for all changes until then. */
   soon() {
     if (this.due) return;
     this.due = true;
@@ -135,16 +135,16 @@ class App {
     drawPlan(the("plan"), entry?.run.moments[index]);
     if (!the("alone").hidden) drawHead(the("head"), entry?.run ?? null);
     say(the("side-run"), entry && store.shown.length > 1 ? `of run ${entry.name}` : "");
-    const why = hindrance(store, entry, index, this.known !== null);
-    mark(the("fork-here"), "aria-disabled", why ? "true" : null);
-    mark(the("fork-here"), "title", why || `Take run ${entry.name} again from frame ${index} on, in another way`);
+    const reason = hindrance(store, entry, index, this.known !== null);
+    mark(the("fork-here"), "aria-disabled", reason ? "true" : null);
+    mark(the("fork-here"), "title", reason ?? `Continue run ${entry.name} from frame ${index} with other options`);
     this.live.follow();
   }
 
   async start() {
     const found = embedded();
     if (found) {
-      this.ask.refuse("This page holds a recording: it needs no server.");
+      this.ask.refuse("This page contains a recording and works without a server.");
       this.adopt(runsOf(found));
       for (const id of ["link", "key-open"]) the(id).hidden = true;
       say(the("model"), shown(found.runs[0]?.head.model));
@@ -183,14 +183,14 @@ class App {
   }
 
   /** Show why the server cannot answer yet, and wait before the next check. */
-  async waits(why, begin) {
+  async waits(reason, begin) {
     the("loading").hidden = false;
-    say(the("loading-why"), `${why[0].toUpperCase()}${why.slice(1)}`);
+    say(the("loading-why"), `${reason[0].toUpperCase()}${reason.slice(1)}`);
     say(the("loading-time"), `${Math.round((Date.now() - begin) / 1000)} s`);
     await new Promise((done) => setTimeout(done, RETRY));
   }
 
-  /** Runs of a link that the server still keeps. */
+  /** Open the runs of a link that the server still keeps. */
   async recall(ids) {
     if (!Array.isArray(ids) || !ids.length) return;
     const runs = [];
@@ -224,7 +224,7 @@ class App {
     entry.live = new AbortController();
     try {
       await ask((frame, text) => this.store.take(entry.key, frame, text), entry.live.signal);
-      if (!entry.run.finish) this.store.fail(entry.key, "the stream ended before the answer did");
+      if (!entry.run.finish) this.store.fail(entry.key, "the stream ended before the answer was complete");
     } catch (error) {
       if (error.name !== "AbortError") {
         this.store.fail(entry.key, error.message);
@@ -238,7 +238,7 @@ class App {
     this.soon();
   }
 
-  /** The address names what is shown, so that a reload finds it again while the server keeps it. */
+  /** Write the displayed runs into the address, so that a reload opens them while the server keeps them. */
   address() {
     const kept = [...new Set(this.store.shown.flatMap((key) => this.store.lineage(key)))].map((entry) => entry.run.head?.request).filter(Boolean);
     history.replaceState(null, "", fragment({ ...this.ask.link, kept }));
@@ -257,8 +257,8 @@ class App {
   forkHere() {
     const { store } = this, entry = store.focused;
     const index = entry ? store.momentOf(entry) : 0;
-    const why = hindrance(store, entry, index, this.known !== null);
-    if (why) return notice(`No fork here: ${why}.`);
+    const reason = hindrance(store, entry, index, this.known !== null);
+    if (reason) return notice(`Cannot fork here: ${reason}.`);
     this.time.stop();
     return this.fork.open(ownerOf(store, entry, index), index, this.known);
   }
@@ -268,7 +268,7 @@ class App {
     if (shown.length) this.store.select(this.store.selected, shown[(shown.indexOf(focus) + 1) % shown.length]);
   }
 
-  /** Save the runs that are shown, and those that they came from. */
+  /** Save the displayed runs and their parents. */
   save() {
     const entries = [...new Set(this.store.shown.flatMap((key) => this.store.lineage(key)))].filter((entry) => entry.run.head);
     if (!entries.length) return notice("There is nothing to save yet.");
@@ -286,33 +286,32 @@ class App {
     }
   }
 
-  /** Put runs of a recording into the page and look at them. */
+  /** Add the runs of a recording to the page and display them. */
   adopt(runs) {
-    const made = [];
+    const added = [];
     for (const { run } of runs) this.store.forget(run.head.request);
     for (const { run, parent, index, label } of runs) {
       const entry = this.store.open({ run, label });
-      if (parent >= 0) Object.assign(entry, { parent: made[parent].key, index });
-      made.push(entry);
+      if (parent >= 0) Object.assign(entry, { parent: added[parent].key, index });
+      added.push(entry);
     }
     this.store.at = 0;
-    this.store.show(made.map((entry) => entry.key), made.at(-1)?.key);
+    this.store.show(added.map((entry) => entry.key), added.at(-1)?.key);
     this.store.go(this.store.last, true);
     this.stageInSight();
   }
 
   async link() {
     this.address();
-    const told = location.href;
     try {
-      await navigator.clipboard.writeText(told);
-      notice("The link is copied: it holds the prompt and the options, and the runs while the server keeps them.");
+      await navigator.clipboard.writeText(location.href);
+      notice("The link was copied. It contains the prompt and the options, and opens the runs while the server keeps them.");
     } catch {
-      notice("The link is in the address bar: it holds the prompt and the options.");
+      notice("The link is in the address bar. It contains the prompt and the options.");
     }
   }
 
-  /** On a narrow screen the answer is below the form. */
+  /** Scroll to the answer on narrow screens, where it is below the form. */
   stageInSight() {
     if (matchMedia("(max-width: 62rem)").matches) the("stage").scrollIntoView({ block: "start" });
   }
@@ -320,7 +319,7 @@ class App {
 
 const app = new App();
 window.addEventListener("resize", () => {
-  app.colours = null; // letters may have another size
+  app.colours = null; // the font size may have changed
   app.soon();
 });
 app.start().catch((error) => notice(error.message, true));

@@ -1,4 +1,4 @@
-/** The form: prompt or conversation, options of one to four runs, examples. More than one run is a race. */
+/** The form: prompt or conversation, sampling, and one to four variants of the options, each of which becomes a run. */
 import { Settings } from "./settings.js";
 import { Controls } from "./controls.js";
 import { fill, make, mark, say, the } from "./dom.js";
@@ -6,18 +6,18 @@ import { MOST_SHOWN, nameOf } from "./store.js";
 import { short, shown } from "./shown.js";
 
 const SAMPLING = [
-  { name: "max_tokens", kind: "integer", default: 128, least: 1, most: 4096, doc: "The answer is at most so long." },
-  { name: "temperature", kind: "number", default: 0, least: 0, most: 2, doc: "0 takes the most probable token." },
-  { name: "seed", kind: "integer", optional: true, default: null, least: 0, most: Number.MAX_SAFE_INTEGER, doc: "Equal seeds sample equal answers; may stay empty." },
+  { name: "max_tokens", kind: "integer", default: 128, least: 1, most: 4096, doc: "Maximum number of tokens in the answer." },
+  { name: "temperature", kind: "number", default: 0, least: 0, most: 2, doc: "0 always selects the most probable token." },
+  { name: "seed", kind: "integer", optional: true, default: null, least: 0, most: Number.MAX_SAFE_INTEGER, doc: "Optional. Equal seeds give equal answers." },
 ];
 
 export class Ask {
-  /** `start(requests)` is called with one request for each run: { body, label }. */
+  /** `start(requests)` is called with one request per variant: { body, label }. */
   constructor(start) {
     this.start = start;
     this.known = null;
-    this.lanes = []; // Settings
-    this.turns = []; // of the conversation so far
+    this.lanes = []; // the Settings of each variant
+    this.turns = []; // the turns of the conversation so far
     this.chosen = 0;
     this.prompt = the("prompt");
     the("ask").addEventListener("submit", (event) => {
@@ -32,7 +32,7 @@ export class Ask {
     the("restart").addEventListener("click", () => this.forget());
   }
 
-  /** Make the controls, once the server has told its options. */
+  /** Create the controls from the options of the server. */
   learn(known) {
     this.known = known;
     this.lanes = [new Settings(known, {}, () => this.names())];
@@ -67,14 +67,14 @@ export class Ask {
     this.talk();
   }
 
-  /** The answer that a conversation goes on from. */
+  /** Append an answer to the conversation. */
   answered(text) {
     if (!the("chat").checked || this.turns.at(-1)?.role !== "user") return;
     this.turns.push({ role: "assistant", content: text });
     this.talk();
   }
 
-  /** One more run for the race, with the next rule there is. */
+  /** Add a variant with the next rule. */
   add() {
     if (this.lanes.length >= MOST_SHOWN) return;
     const settings = new Settings(this.known, {}, () => this.names());
@@ -94,13 +94,13 @@ export class Ask {
   }
 
   tabs() {
-    const racing = this.lanes.length > 1;
-    fill(the("tabs"), ...(racing ? this.lanes.map((_, place) => this.tab(place)) : []));
-    the("tabs").hidden = !racing;
+    const several = this.lanes.length > 1;
+    fill(the("tabs"), ...(several ? this.lanes.map((_, place) => this.tab(place)) : []));
+    the("tabs").hidden = !several;
     const panels = this.lanes.map((lane, place) => {
-      const gone = racing && make("button", { type: "button", class: "quiet", text: `Take rival ${nameOf(place + 1)} out`, on: { click: () => this.remove(place) } });
-      const given = racing ? { role: "tabpanel", id: `panel-${place}`, "aria-labelledby": `tab-${place}` } : {};
-      return make("div", { ...given, hidden: place !== this.chosen }, lane.element, gone || null);
+      const removal = several && make("button", { type: "button", class: "quiet", text: `Remove variant ${nameOf(place + 1)}`, on: { click: () => this.remove(place) } });
+      const attributes = several ? { role: "tabpanel", id: `panel-${place}`, "aria-labelledby": `tab-${place}` } : {};
+      return make("div", { ...attributes, hidden: place !== this.chosen }, lane.element, removal || null);
     });
     fill(the("options"), ...panels);
     this.names();
@@ -121,14 +121,14 @@ export class Ask {
       event.stopPropagation();
       pick(place + by);
     };
-    const given = { type: "button", role: "tab", id: `tab-${place}`, "aria-controls": `panel-${place}`, tabindex: chosen ? "0" : "-1" };
-    return make("button", { ...given, "aria-selected": String(chosen), on: { click: () => pick(place), keydown: keys } });
+    const attributes = { type: "button", role: "tab", id: `tab-${place}`, "aria-controls": `panel-${place}`, tabindex: chosen ? "0" : "-1" };
+    return make("button", { ...attributes, "aria-selected": String(chosen), on: { click: () => pick(place), keydown: keys } });
   }
 
   names() {
-    const racing = this.lanes.length > 1;
-    say(the("go"), racing ? `Race ${this.lanes.length}` : "Generate");
-    if (!racing) return;
+    const several = this.lanes.length > 1;
+    say(the("go"), several ? `Generate ${this.lanes.length}` : "Generate");
+    if (!several) return;
     this.lanes.forEach((lane, place) => {
       const tab = the(`tab-${place}`);
       if (tab) say(tab, short(lane.words || nameOf(place + 1), 26));
@@ -145,8 +145,8 @@ export class Ask {
     const sampling = this.sampled();
     const talks = the("chat").checked && this.known.chat;
     if (talks) this.turns.push({ role: "user", content: text });
-    const asked = talks ? { messages: this.turns.map((turn) => ({ ...turn })) } : { prompt: text };
-    this.start(this.lanes.map((lane) => ({ body: { ...asked, ...sampling, dlstep: lane.values() }, label: lane.words })));
+    const input = talks ? { messages: this.turns.map((turn) => ({ ...turn })) } : { prompt: text };
+    this.start(this.lanes.map((lane) => ({ body: { ...input, ...sampling, dlstep: lane.values() }, label: lane.words })));
     this.talk();
   }
 
@@ -155,17 +155,17 @@ export class Ask {
     return { max_tokens, temperature, ...(seed === null ? {} : { seed }) };
   }
 
-  /** What a link holds. */
+  /** The contents of a link. */
   get link() {
     return { prompt: this.prompt.value, sampling: this.sampling?.values() ?? {}, runs: this.lanes.map((lane) => lane.values()) };
   }
 
-  /** Take a link's contents over. */
+  /** Fill the form from the contents of a link. */
   fill({ prompt, sampling, runs }) {
     if (typeof prompt === "string") this.prompt.value = prompt;
     this.sampling.set(sampling ?? {});
-    const wanted = Array.isArray(runs) ? runs.slice(0, MOST_SHOWN) : [];
-    this.lanes = (wanted.length ? wanted : [{}]).map((values) => {
+    const variants = Array.isArray(runs) ? runs.slice(0, MOST_SHOWN) : [];
+    this.lanes = (variants.length ? variants : [{}]).map((values) => {
       const settings = new Settings(this.known, {}, () => this.names());
       settings.set(values ?? {});
       return settings;
@@ -174,10 +174,9 @@ export class Ask {
     this.tabs();
   }
 
-  /** Say that nothing can be asked here, and why. */
-  refuse(why) {
-    say(the("asked"), why);
-    say(the("ask-title"), "Asked");
+  /** Hide the form, and show the reason. */
+  refuse(reason) {
+    say(the("asked"), reason);
     mark(the("ask"), "aria-disabled", "true");
     the("ask").hidden = true;
     the("alone").hidden = false;

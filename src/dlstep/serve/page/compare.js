@@ -1,14 +1,14 @@
-/** Where two runs part. Pure. */
+/** Comparison of two runs. Pure functions. */
 import { cellAt, clamped, extent, secondsAt } from "./state.js";
 
 const same = (one, two) => (one?.[1] ?? null) === (two?.[1] ?? null);
 
-/** Last moments of two runs, both at most `index`. */
+/** The last moment of each of two runs up to `index`. */
 function ends(one, two, index) {
   return [clamped(one, index), clamped(two, index)];
 }
 
-/** Positions whose tokens differ at a moment; a run that is over stands still. */
+/** Positions whose tokens differ at a moment. A run that has ended stays at its last moment. */
 export function differing(one, two, index = Infinity) {
   const [first, second] = ends(one, two, index);
   const found = new Set();
@@ -19,23 +19,23 @@ export function differing(one, two, index = Infinity) {
   return found;
 }
 
-/** The first position at which the ends of two runs differ, with both cells and the first moment that shows it; null if none does. */
+/** The first position at which the ends of two runs differ, with both cells and the moment from which they differ; null if none does. */
 export function firstDifference(one, two) {
   const [position] = differing(one, two);
   if (position === undefined) return null;
   const [last, other] = ends(one, two, Infinity);
-  return { position, one: cellAt(one, last, position), two: cellAt(two, other, position), index: partingAt(one, two, position) };
+  return { position, one: cellAt(one, last, position), two: cellAt(two, other, position), index: differsFrom(one, two, position) };
 }
 
-/** The first moment from which on the two runs show different tokens at a position. */
-function partingAt(one, two, position) {
+/** The first moment after which the two runs always have different tokens at a position. */
+function differsFrom(one, two, position) {
   let index = Math.max(one.moments.length, two.moments.length) - 1;
   const differs = (k) => !same(cellAt(one, clamped(one, k), position), cellAt(two, clamped(two, k), position));
   while (index > 0 && differs(index - 1)) index -= 1;
   return index;
 }
 
-/** Whether both runs are over with the same settled tokens; null while one is not over. */
+/** Whether both runs ended with the same settled tokens; null until both have ended. */
 export function sameAnswer(one, two) {
   if (!one.finish || !two.finish) return null;
   return one.tokens.length === two.tokens.length && one.tokens.every((token, place) => same(token, two.tokens[place]));

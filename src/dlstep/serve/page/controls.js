@@ -1,15 +1,15 @@
-/** Controls made from what the server says of its options: sliders, switches, lists. */
+/** Controls for the options that the server describes: sliders, switches, lists. */
 import { make } from "./dom.js";
 import { short } from "./shown.js";
 
 let made = 0;
 
-/** What a control shows of a value: a number has no more digits than it needs. */
+/** The text of a value in a control: a number without trailing zeros. */
 function shownValue(option, value) {
   return value === null || value === undefined ? "" : option.kind === "number" ? String(Number(Number(value).toFixed(4))) : String(value);
 }
 
-/** A group of controls. `values()` has only what differs from `start`; `changed` is called after every change. */
+/** A group of controls. `values()` returns only values that differ from `start`; `changed` is called after every change. */
 export class Controls {
   constructor(options, start = {}, changed = () => {}) {
     this.options = options;
@@ -22,11 +22,11 @@ export class Controls {
 
   /** The options that were changed, by name. */
   values() {
-    const told = this.options.filter(({ name, optional }) => this.current[name] !== this.start[name] && (optional || this.current[name] !== null));
-    return Object.fromEntries(told.map(({ name }) => [name, this.current[name]]));
+    const changed = this.options.filter(({ name, optional }) => this.current[name] !== this.start[name] && (optional || this.current[name] !== null));
+    return Object.fromEntries(changed.map(({ name }) => [name, this.current[name]]));
   }
 
-  /** Take values over; names that are not here are left alone. */
+  /** Set values; unknown names are ignored. */
   set(values) {
     for (const part of this.parts) {
       if (!Object.hasOwn(values, part.option.name)) continue;
@@ -75,7 +75,7 @@ function typed(option, id, value, put) {
   return { parts: [field], show: (next) => { field.value = shownValue(option, next); } };
 }
 
-/** The bounds of an option's slider, or null where one end is open. */
+/** The bounds of an option's slider; null if one end is unbounded or the range is too large. */
 export function slide(option) {
   const { least, most } = option;
   if (least === null || least === undefined || most === null || most === undefined || most - least > 1e6) return null;

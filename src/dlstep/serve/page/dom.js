@@ -1,4 +1,4 @@
-/** Making elements. Texts become text nodes: nothing here, or anywhere in the page, parses markup. */
+/** Creation of elements. Texts become text nodes: no code of the page parses markup. */
 
 /** An element with attributes, `on` handlers and children; `text` is its text. */
 export function make(tag, given = {}, ...children) {
@@ -21,22 +21,22 @@ function dressed(element, given, children) {
   return element;
 }
 
-/** The element with an id, which the page has. */
+/** The element with an id that the page contains. */
 export function the(id) {
   return document.getElementById(id);
 }
 
-/** Put children in the place of those that an element has. */
+/** Replace the children of an element. */
 export function fill(element, ...children) {
   element.replaceChildren(...children.filter((child) => child !== null && child !== undefined));
 }
 
-/** Set a text only where it differs, so that screen readers and layout are left in peace. */
+/** Set a text only if it differs, so that screen readers do not repeat it and the layout stays. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Set or remove an attribute only where it differs. */
+/** Set or remove an attribute only if it differs. */
 export function mark(element, name, value) {
   if (value === null || value === false) element.removeAttribute(name);
   else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);

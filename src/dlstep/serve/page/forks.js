@@ -1,4 +1,4 @@
-/** Forks: the tree of runs, and the dialog that takes a run again from a frame on. */
+/** Forks: the tree of runs, and the dialog that forks a run at a frame. */
 import { Settings } from "./settings.js";
 import { Controls } from "./controls.js";
 import { badgeOf, titleOf } from "./stage.js";
@@ -11,18 +11,18 @@ export class Tree {
     this.store = store;
     this.act = act;
     this.root = the("tree");
-    this.told = "";
+    this.drawn = ""; // what the tree shows
   }
 
   draw() {
     const { store } = this;
-    const told = JSON.stringify([...store.entries.values()].map((entry) => [entry.key, titleOf(entry, store), this.status(entry)]).concat([store.shown, store.focus]));
-    if (told === this.told) return;
-    this.told = told;
-    const held = document.activeElement?.dataset?.tree;
+    const state = JSON.stringify([...store.entries.values()].map((entry) => [entry.key, titleOf(entry, store), this.status(entry)]).concat([store.shown, store.focus]));
+    if (state === this.drawn) return;
+    this.drawn = state;
+    const focused = document.activeElement?.dataset?.tree;
     const roots = [...store.entries.values()].filter((entry) => !store.entries.has(entry.parent));
     fill(this.root, ...roots.map((entry) => this.branch(entry)));
-    if (held) this.root.querySelector(`[data-tree="${held}"]`)?.focus();
+    if (focused) this.root.querySelector(`[data-tree="${focused}"]`)?.focus();
     the("runs").hidden = !roots.length;
   }
 
@@ -30,7 +30,7 @@ export class Tree {
     const { store } = this;
     const forks = [...store.entries.values()].filter((each) => each.parent === entry.key);
     const shown = store.shown.includes(entry.key);
-    const box = make("input", { type: "checkbox", "aria-label": `Show run ${entry.name} beside the others`, "data-tree": `box-${entry.key}` });
+    const box = make("input", { type: "checkbox", "aria-label": `Show run ${entry.name} next to the others`, "data-tree": `box-${entry.key}` });
     box.checked = shown;
     box.addEventListener("change", () => this.act.beside(entry.key, box.checked));
     const badge = make("span", { class: `badge ${badgeOf(entry)}`, text: entry.name });
@@ -41,27 +41,27 @@ export class Tree {
 
   status(entry) {
     const nfe = entry.run.moments.at(-1)?.nfe ?? 0;
-    return entry.run.error ? "failed" : `${counted(nfe, "forward")}${entry.run.finish ? "" : entry.live ? ", running" : ", unfinished"}`;
+    return entry.run.error ? "failed" : `${counted(nfe, "forward pass")}${entry.run.finish ? "" : entry.live ? ", running" : ", unfinished"}`;
   }
 }
 
-/** The entry that has the moment `index` as its own: forks share the beginning of their parents. */
+/** The entry that decoded the moment `index`: forks share the beginning of their parents. */
 export function ownerOf(store, entry, index) {
   let owner = entry;
   while (owner.parent && store.entries.has(owner.parent) && index < owner.run.first) owner = store.entries.get(owner.parent);
   return owner;
 }
 
-/** Why an entry cannot be forked at a moment; empty if it can. */
+/** Why an entry cannot be forked at a moment; null if it can. */
 export function hindrance(store, entry, index, served) {
   if (!entry || !entry.run.moments.length) return "there is no run yet";
-  if (!served) return "a fork needs the server that made the run";
-  if (entry.run.head?.kind === "trace") return "this run comes from a trace: the server does not have it";
-  if (entry.run.finish && index >= entry.run.moments.length - 1) return "the answer has ended here: go back to fork it";
-  return "";
+  if (!served) return "a fork needs the server that decoded the run";
+  if (entry.run.head?.kind === "trace") return "this run comes from a trace, which the server does not have";
+  if (entry.run.finish && index >= entry.run.moments.length - 1) return "the answer ends here: fork it at an earlier frame";
+  return null;
 }
 
-/** The dialog. `start(entry, index, body)` takes the run again. */
+/** The dialog. `start(entry, index, body)` starts the fork. */
 export class ForkDialog {
   constructor(start) {
     this.start = start;
@@ -76,8 +76,8 @@ export class ForkDialog {
     this.index = index;
     this.settings = new Settings(known, head.options ?? {});
     const sampling = [
-      { name: "seed", kind: "integer", optional: true, default: null, least: 0, most: Number.MAX_SAFE_INTEGER, doc: "All noise from here on follows from it. Empty: the seed of the run." },
-      { name: "temperature", kind: "number", default: head.temperature ?? 0, least: 0, most: 2, doc: "0 takes the most probable token." },
+      { name: "seed", kind: "integer", optional: true, default: null, least: 0, most: Number.MAX_SAFE_INTEGER, doc: "Seed of all random draws after the fork. Empty: the seed of the run." },
+      { name: "temperature", kind: "number", default: head.temperature ?? 0, least: 0, most: 2, doc: "0 always selects the most probable token." },
     ];
     this.sampling = new Controls(sampling);
     say(the("fork-title"), `Fork run ${entry.name} at frame ${index}`);

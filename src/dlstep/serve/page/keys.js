@@ -1,14 +1,14 @@
-/** Keys for everything that is done often. They rest while something is typed, and can be turned off. */
+/** Keyboard shortcuts. They are inactive while the user types, and can be turned off. */
 import { make, the, fill } from "./dom.js";
 
 const TYPED = "input:not([type=checkbox]):not([type=range]), textarea, select";
 
-/** `acts` maps a key to [what it does in words, function]. */
+/** `acts` maps a key to [description, function]. */
 export class Keys {
   constructor(acts) {
     this.acts = acts;
     const rows = Object.entries(acts).map(([key, [words]]) => make("div", {}, make("dt", {}, make("kbd", { text: nameOf(key) })), make("dd", { text: words })));
-    const more = [["Ctrl Enter", "generate, in the prompt"], ["← → ↑ ↓", "in an answer: walk through positions, and through frames"], ["Esc", "close what is open"]];
+    const more = [["Ctrl Enter", "in the prompt: generate"], ["← → ↑ ↓", "in an answer: move through positions (← →) and frames (↑ ↓)"], ["Esc", "close the dialog"]];
     rows.push(...more.map(([key, words]) => make("div", {}, make("dt", {}, make("kbd", { text: key })), make("dd", { text: words }))));
     fill(the("shortcuts"), ...rows);
     document.addEventListener("keydown", (event) => this.pressed(event));

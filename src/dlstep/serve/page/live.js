@@ -1,4 +1,4 @@
-/** What a screen reader is told: settled text, a piece at a time, and notices. */
+/** Texts for screen readers: settled text, in pieces, and notices. */
 import { say, the } from "./dom.js";
 import { shown } from "./shown.js";
 import { answerOf } from "./state.js";
@@ -6,26 +6,26 @@ import { answerOf } from "./state.js";
 const PAUSE = 1200; // milliseconds between two pieces
 
 export class Live {
-  /** `focused()` is the entry that is looked at. */
+  /** `focused()` returns the focused entry. */
   constructor(focused) {
     this.focused = focused;
     this.key = null;
-    this.told = 0; // characters
+    this.read = 0; // characters of the answer that were announced
     this.timer = null;
   }
 
-  /** Tell what has settled of a running entry since the last time; one that was opened is read by its reader. */
+  /** Announce the newly settled text of a running entry. The text of an opened recording is not announced. */
   follow() {
     const entry = this.focused();
     if (!entry || this.timer !== null) return;
     if (entry.key !== this.key) {
       this.key = entry.key;
-      this.told = entry.live ? 0 : Infinity;
+      this.read = entry.live ? 0 : Infinity;
     }
     const text = answerOf(entry.run);
-    if (text.length <= this.told) return;
-    say(the("live"), shown(text.slice(this.told)));
-    this.told = entry.run.finish ? Infinity : text.length;
+    if (text.length <= this.read) return;
+    say(the("live"), shown(text.slice(this.read)));
+    this.read = entry.run.finish ? Infinity : text.length;
     this.timer = setTimeout(() => {
       this.timer = null;
       this.follow();
@@ -35,7 +35,7 @@ export class Live {
 
 let hiding = null;
 
-/** A sentence at the foot of the page, for a while; a fault stays longer. */
+/** Show a message at the bottom of the page for a few seconds; errors stay longer. */
 export function notice(text, fault = false) {
   const element = the("notice");
   element.classList.toggle("fault", fault);

@@ -1,18 +1,18 @@
 /**
- * The map of a run: a column for each position, a row for each frame. Every frame is painted once, one pixel a cell, into a
- * bitmap that is kept; what is on the screen is that bitmap, scaled, with a few lines above it.
+ * The map of a run: a column per position, a row per frame. Each frame is painted once into a bitmap, one pixel per cell. The
+ * canvas shows this bitmap scaled, with lines and texts on top.
  */
 import { cellAt } from "./state.js";
 import { shade } from "./scale.js";
 import { short, shown } from "./shown.js";
 
-// In units of the page, a sixteenth of its letters' size each.
-const WIDEST = 58, HIGHEST = 24; // of a cell
-const TALL = 400; // of a map
-const LEGIBLE = 20; // that a cell must be wide for its text
+// In sixteenths of the font size of the page.
+const WIDEST = 58, HIGHEST = 24; // size of a cell
+const TALL = 400; // height of a map
+const LEGIBLE = 20; // minimum width of a cell with text
 
 export class StepMap {
-  /** A map on a canvas; `pick(index, position)` is called when a cell is clicked, `point` when one is pointed at. */
+  /** A map on a canvas; `pick(index, position)` is called when a cell is clicked, `point` when the pointer is on one. */
   constructor(canvas, pick, point) {
     this.canvas = canvas;
     this.context = canvas.getContext("2d");
@@ -34,7 +34,7 @@ export class StepMap {
     call(inside ? index : null, inside ? position : null);
   }
 
-  /** Draw a run. `extent` has the columns and rows that maps beside it have, too; `palette` the colours. */
+  /** Draw a run. `extent` is the number of columns and rows of all maps that are shown; `palette` has the colours. */
   draw(run, { index, selected, first, extent, palette, room }) {
     this.run = run;
     this.paint(run, palette);
@@ -56,18 +56,18 @@ export class StepMap {
     this.marks(index, selected, first, palette);
   }
 
-  /** Size of the canvas in CSS pixels, and in those of the screen. */
+  /** Set the size of the canvas in CSS pixels and in screen pixels. */
   fit(width, height) {
     const ratio = window.devicePixelRatio || 1;
-    const wanted = [Math.max(1, Math.round(width * ratio)), Math.max(1, Math.round(height * ratio))];
-    if (this.canvas.width !== wanted[0]) this.canvas.width = wanted[0];
-    if (this.canvas.height !== wanted[1]) this.canvas.height = wanted[1];
+    const size = [Math.max(1, Math.round(width * ratio)), Math.max(1, Math.round(height * ratio))];
+    if (this.canvas.width !== size[0]) this.canvas.width = size[0];
+    if (this.canvas.height !== size[1]) this.canvas.height = size[1];
     this.canvas.style.width = `${Math.round(width)}px`;
     this.canvas.style.height = `${Math.round(height)}px`;
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
   }
 
-  /** Bring the bitmap up to the run: only rows of moments that are not in it are painted. */
+  /** Update the bitmap: paint only the rows of moments that it does not contain. */
   paint(run, palette) {
     if (palette !== this.palette) this.painted = [];
     this.palette = palette;
@@ -102,7 +102,7 @@ export class StepMap {
     context.stroke();
   }
 
-  /** The tokens themselves, where there is room for them. */
+  /** Draw the texts of the tokens into the cells. */
   words(palette) {
     const { width, height } = this.cell, { context, run } = this;
     const size = 11.5 * palette.unit, most = Math.max(1, Math.floor((width - 4) / (size * 0.6)));
@@ -120,7 +120,7 @@ export class StepMap {
     });
   }
 
-  /** The line between what is settled and what is not. */
+  /** Draw the line between settled tokens and the window. */
   border(palette) {
     const { width, height } = this.cell, { context, run } = this;
     context.strokeStyle = palette.text.accent;
@@ -135,7 +135,7 @@ export class StepMap {
     context.stroke();
   }
 
-  /** The moment that is shown, what lies behind it, the chosen position, and the first difference. */
+  /** Mark the current moment, the selected position and the first difference; fade later moments. */
   marks(index, selected, first, palette) {
     const { width, height } = this.cell, { context, run } = this;
     const across = run.width * width, down = run.moments.length * height;
@@ -157,7 +157,7 @@ export class StepMap {
   }
 }
 
-/** A token in a cell; blanks at its ends would only shift it. */
+/** The text of a token in a cell, without spaces at its ends. */
 function textOf(text) {
   return text ? shown(text).replaceAll("\n", "↵").trim() || "␣" : "∎";
 }

@@ -1,9 +1,9 @@
-/** The answers of an evaluation: filtered, opened one by one, and their steps in a live page. Texts become text nodes only. */
+/** The answers of an evaluation: filters, details, and their steps in a live page. Texts only become text nodes. */
 import { fill, make, say, the } from "./dom.js";
 import { parsed, written } from "./json.js";
 import { chance, counted, figure, shown } from "./shown.js";
 
-const PAGE = 50; // answers that are added at once
+const PAGE = 50; // answers that one click adds
 const data = parsed(the("data").textContent);
 let most = PAGE;
 
@@ -12,7 +12,7 @@ function line(text) {
   return shown(text).replaceAll("\n", "↵");
 }
 
-/** A part of an answer that has a name. */
+/** A titled part of an answer. */
 function titled(name, ...parts) {
   return [make("h3", { text: name }), ...parts];
 }
@@ -21,7 +21,7 @@ function fact(name, value) {
   return value === "" || value === null ? null : make("div", {}, make("dt", { text: name }), make("dd", { text: line(value) }));
 }
 
-/** A box for each token with the number of the step that decided it, from early blue to late red. */
+/** A box per token with the step that unmasked it, from blue (early) to red (late). */
 function strip(answer) {
   const boxes = answer.decided.map((step, place) => {
     const hint = `token ${place + 1}, step ${step}, probability ${chance(answer.probabilities[place] ?? 0)}`;
@@ -29,10 +29,10 @@ function strip(answer) {
     box.style.background = `hsl(${Math.round(220 * (1 - step / Math.max(1, answer.steps)))} 80% 80%)`;
     return box;
   });
-  return make("ol", { class: "strip", tabindex: "0", "aria-label": "The step that decided each token" }, ...boxes);
+  return make("ol", { class: "strip", tabindex: "0", "aria-label": "The step that unmasked each token" }, ...boxes);
 }
 
-/** How to see the steps: a button where they are in this page, else the command that decodes the answer again. */
+/** A button that shows the steps if this page contains them, else the command that decodes the answer again. */
 function steps(answer) {
   if (data.recordings[answer.name] === undefined) return make("pre", { text: shown(answer.command) });
   return make("p", {}, make("button", { type: "button", class: "main", text: "Show step by step", on: { click: () => play(answer) } }));
@@ -41,7 +41,7 @@ function steps(answer) {
 function play(answer) {
   const dialog = the("steps");
   say(the("steps-title"), `${line(answer.name)}, step by step`);
-  // Only the data differs, so the policy of this page, which the frame obeys, names the script and the style in it.
+  // The policy of this page also applies to the frame. It lists the script and style of `data.live`; only the data differs.
   the("steps-frame").srcdoc = data.live.join(written(data.recordings[answer.name]).replaceAll("<", "\\u003c"));
   dialog.showModal();
 }
@@ -59,27 +59,27 @@ function opened(answer) {
     ...titled("Steps", steps(answer)),
     ...titled("Answer", make("pre", { text: shown(answer.answer) || "(empty)" })),
     ...titled("Prompt", make("pre", { text: shown(data.prompts[answer.prompt]) })),
-    ...(answer.decided.length ? titled("Step that decided each token", strip(answer)) : []),
+    ...(answer.decided.length ? titled("Step that unmasked each token", strip(answer)) : []),
   );
 }
 
 function item(answer) {
   const right = answer.score >= 1;
-  const why = right ? `found ${answer.found}` : answer.error || answer.note || `found ${answer.found || "nothing"}, expected ${answer.gold}`;
+  const reason = right ? `found ${answer.found}` : answer.error || answer.note || `found ${answer.found || "nothing"}, expected ${answer.gold}`;
   const cost = `${answer.forwards} forward ${answer.forwards === 1 ? "pass" : "passes"}, ${figure(answer.seconds)} s`;
   const set = data.sets.length > 1 ? ` · ${line(data.sets[answer.set])}` : "";
   const summary = make(
     "summary", {},
     make("span", { class: right ? "verdict right" : "verdict", text: right ? "right" : "wrong" }),
     make("span", { class: "text", text: `${answer.task} ${answer.document}${set}` }),
-    make("span", { class: "why text", text: line(why) }), make("span", { class: "cost", text: cost }),
+    make("span", { class: "why text", text: line(reason) }), make("span", { class: "cost", text: cost }),
   );
   const details = make("details", {}, summary);
   details.addEventListener("toggle", () => details.open && details.childElementCount === 1 && details.append(opened(answer)));
   return make("li", {}, details);
 }
 
-/** What the form asks for, in order. */
+/** The answers that the form selects, in its order. */
 function chosen() {
   const value = (name) => the(name).value, words = value("search").trim().toLowerCase();
   const fits = (answer) =>
@@ -92,7 +92,7 @@ function chosen() {
 
 function draw() {
   const found = chosen();
-  say(the("count"), `${counted(found.length, "answer")} of ${data.answers.length}${found.length > most ? `, the first ${most} are listed` : ""}`);
+  say(the("count"), `${counted(found.length, "answer")} of ${data.answers.length}${found.length > most ? `, showing the first ${most}` : ""}`);
   fill(the("answers"), ...found.slice(0, most).map(item));
   the("more").hidden = found.length <= most;
 }

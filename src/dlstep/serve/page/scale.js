@@ -3,12 +3,12 @@ import { make } from "./dom.js";
 
 export const SHADES = 10;
 
-/** The shade of a probability: 0 for the least, 9 for the most. */
+/** The shade of a probability: 0 for the lowest, 9 for the highest. */
 export function shade(probability) {
   return Math.max(0, Math.min(SHADES - 1, Math.floor(probability * SHADES)));
 }
 
-/** Colours as [red, green, blue] for pixels and as text for strokes, read from the theme that is in force. */
+/** Colours as [red, green, blue] for pixels and as text for strokes, read from the current theme. */
 export function palette() {
   const style = getComputedStyle(document.documentElement);
   const read = (name) => style.getPropertyValue(name).trim();
@@ -39,13 +39,13 @@ function luminance(colour) {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
-/** The legend: all shades, and what other marks mean. */
+/** The legend: all shades, and the meaning of the other marks. */
 export function legend() {
   const swatches = Array.from({ length: SHADES }, (_, place) => make("i", { class: `swatch p${place}` }));
   const item = (kind, text) => make("span", { class: "item" }, make("i", { class: `swatch ${kind}` }), text);
   return make(
     "div", { class: "legend", role: "group", "aria-label": "Legend" },
-    make("span", { class: "item" }, "decided, probability 0", make("span", { class: "swatches", "aria-hidden": "true" }, ...swatches), "1"),
-    item("open", "undecided"), item("settled", "settled: left of the line, can no longer change"), item("differs", "differs"),
+    make("span", { class: "item" }, "unmasked, probability 0", make("span", { class: "swatches", "aria-hidden": "true" }, ...swatches), "1"),
+    item("open", "masked"), item("settled", "settled: left of the line, can no longer change"), item("differs", "differs"),
   );
 }

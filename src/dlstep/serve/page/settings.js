@@ -1,4 +1,4 @@
-/** The options of one request: those of the strategy, the rule, and those of the rule. */
+/** The options of one request: the options of the strategy, the rule, and its options. */
 import { Controls } from "./controls.js";
 import { fill, make } from "./dom.js";
 
@@ -7,7 +7,7 @@ let made = 0;
 const plain = (name) => String(name ?? "").replaceAll("_", "").toLowerCase();
 
 export class Settings {
-  /** `known` is what the server says of its options; `start` are options in force, where they are not the server's own. */
+  /** `known` is the answer of `/v1/options`; `start` has the current options if they are not the server's defaults. */
   constructor(known, start = {}, changed = () => {}) {
     this.known = known;
     this.start = start;
@@ -36,7 +36,7 @@ export class Settings {
     return list;
   }
 
-  /** A rule by its name or by that of its class. */
+  /** A rule by its name or the name of its class. */
   ruleNamed(name) {
     return this.known.rules.find((rule) => plain(rule.name) === plain(name)) ?? null;
   }
@@ -51,7 +51,7 @@ export class Settings {
     fill(this.place, this.rule.element);
   }
 
-  /** What was changed, as a request says it. */
+  /** The changed options, as in a request. */
   values() {
     const rule = this.chosen && this.chosen !== this.first ? { rule: this.chosen } : {};
     return { ...this.strategy.values(), ...rule, ...this.rule.values() };
@@ -63,10 +63,10 @@ export class Settings {
     this.rule.set(values);
   }
 
-  /** In few words, for a title. */
+  /** A short title: the rule and the changed options. */
   get words() {
     const { rule, ...rest } = this.values();
-    const said = Object.entries(rest).map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`);
-    return [...(rule || this.chosen ? [(rule ?? this.chosen).replaceAll("_", " ")] : []), ...said].join(", ");
+    const options = Object.entries(rest).map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`);
+    return [...(rule || this.chosen ? [(rule ?? this.chosen).replaceAll("_", " ")] : []), ...options].join(", ");
   }
 }

@@ -1,16 +1,17 @@
-/** The middle of the page: the runs that are looked at, side by side, with one moment for all of them. */
+/** The middle of the page: the displayed runs side by side, all at the same moment. */
 import { Answer } from "./text.js";
 import { StepMap } from "./map.js";
 import { changedOptions, differing, figures, firstDifference, sameAnswer } from "./compare.js";
 import { cellAt } from "./state.js";
-import { chance, figure, short, shown, word } from "./shown.js";
+import { chance, counted, figure, short, shown, word } from "./shown.js";
 import { fill, make, mark, say, the } from "./dom.js";
 
-// Laying out a long text takes longer than a frame of the screen: it is then drawn less often than the map.
+// The layout of a long text takes longer than a frame of the screen, so it is drawn less often than the map.
 const LONG = 300; // positions
 const PAUSE = 120; // milliseconds
 
-const FIGURES = ["forwards", "tokens", "per forward", "seconds"];
+// Labels and their long forms.
+const FIGURES = [["passes", "forward passes"], ["tokens", "settled tokens"], ["per pass", "tokens per forward pass"], ["seconds", "seconds"]];
 
 /** One run: name, figures, text, map. */
 class Lane {
@@ -18,7 +19,7 @@ class Lane {
     this.answer = new Answer(entry.name, (position) => act.select(position, entry.key), act.step);
     this.canvas = make("canvas", { class: "map", role: "img" });
     this.map = new StepMap(this.canvas, (index, position) => index !== null && act.pick(entry.key, index, position), (index, position) => this.point(index, position));
-    this.numbers = FIGURES.map((name) => make("dd", { title: name }));
+    this.numbers = FIGURES.map(([, title]) => make("dd", { title }));
     this.readout = make("p", { class: "readout soft" });
     this.title = make("h3", {});
     this.state = make("span", { class: "state" });
@@ -26,10 +27,10 @@ class Lane {
     this.close = make("button", { type: "button", class: "quiet", "aria-label": `Hide run ${entry.name}`, text: "✕", on: { click: () => act.hide(entry.key) } });
     const badge = make("span", { class: `badge ${badgeOf(entry)}`, text: entry.name });
     const head = make("header", {}, badge, this.title, this.state, this.stop, this.close);
-    const numbers = make("dl", { class: "figures" }, ...FIGURES.map((name, place) => make("div", {}, make("dt", { text: name }), this.numbers[place])));
+    const numbers = make("dl", { class: "figures" }, ...FIGURES.map(([name], place) => make("div", {}, make("dt", { text: name }), this.numbers[place])));
     this.element = make("article", { class: "lane", "aria-label": `Run ${entry.name}` }, head, numbers, this.answer.list, make("div", { class: "canvas" }, this.canvas), this.readout);
     this.later = act.later;
-    this.told = -Infinity; // when the text was drawn
+    this.drawnAt = -Infinity; // time of the last drawing of the text
     this.waits = null;
     this.element.addEventListener("focusin", () => act.focus(entry.key));
   }
@@ -37,13 +38,13 @@ class Lane {
   point(index, position) {
     const cell = index === null ? null : cellAt(this.run, index, position);
     if (index === null) return say(this.readout, "\u00a0");
-    const told = cell ? `${short(word(cell[1] === null ? null : cell[3]), 60)}${cell[1] === null ? "" : `, probability ${chance(cell[2])}`}` : "not open";
-    return say(this.readout, `frame ${index}, position ${position}: ${told}`);
+    const token = cell ? `${short(word(cell[1] === null ? null : cell[3]), 60)}${cell[1] === null ? "" : `, probability ${chance(cell[2])}`}` : "outside the window";
+    return say(this.readout, `frame ${index}, position ${position}: ${token}`);
   }
 
   /** Draw the text, a long one after a pause. */
   text(run, index, marks) {
-    const wait = run.width > LONG ? PAUSE - (performance.now() - this.told) : 0;
+    const wait = run.width > LONG ? PAUSE - (performance.now() - this.drawnAt) : 0;
     if (wait > 0) {
       this.waits ??= setTimeout(() => {
         this.waits = null;
@@ -51,7 +52,7 @@ class Lane {
       }, wait);
       return;
     }
-    this.told = performance.now();
+    this.drawnAt = performance.now();
     this.answer.draw(run, index, marks);
   }
 
@@ -64,14 +65,14 @@ class Lane {
     this.close.hidden = store.shown.length < 2;
     this.element.classList.toggle("focus", store.focus === entry.key && store.shown.length > 1);
     this.element.classList.toggle("failed", run.finish === "error" || run.finish === "rejected");
-    const told = figures(run, index);
-    const values = [told.forwards, told.tokens, figure(told.rate), told.seconds === null ? "–" : figure(told.seconds, 2)];
+    const counts = figures(run, index);
+    const values = [counts.forwards, counts.tokens, figure(counts.rate), counts.seconds === null ? "–" : figure(counts.seconds, 2)];
     this.numbers.forEach((element, place) => say(element, String(values[place])));
-    const { differs, first } = shared.parting(entry);
-    const selected = store.selected, room = this.element.clientWidth - 32; // asked before anything is changed
+    const { differs, first } = shared.differences(entry);
+    const selected = store.selected, room = this.element.clientWidth - 32; // read before any change, which would force a layout
     this.text(run, index, { selected, differs, first });
     this.map.draw(run, { index, selected: selected !== null && selected < run.width ? selected : null, first, extent: shared.extent, palette: shared.palette, room });
-    mark(this.canvas, "aria-label", `Map of run ${entry.name}: ${run.width} positions, ${run.moments.length} frames; ${told.tokens} settled at frame ${index}`);
+    mark(this.canvas, "aria-label", `Map of run ${entry.name}: ${run.width} positions, ${run.moments.length} frames; ${counts.tokens} settled at frame ${index}`);
   }
 }
 
@@ -80,14 +81,14 @@ export function badgeOf(entry) {
   return `badge-${(entry.key.split("-")[1] - 1) % 6}`;
 }
 
-/** What sets a run apart: its changed options, or those of its parent's it does not share. */
+/** The title of a run: its label, or for a fork the options that differ from its parent. */
 export function titleOf(entry, store) {
   const { head } = entry.run;
   const parent = entry.parent ? store.entries.get(entry.parent) : null;
   if (!head) return entry.label || "starting…";
   if (!parent) return short(shown(entry.label || head.strategy || "run"), 200);
   const changed = changedOptions(head, parent.run.head).map(([name, value]) => `${name} ${value}`);
-  return `${parent.name} from frame ${entry.index}: ${short(shown(changed.join(", ")) || "as before", 200)}`;
+  return `${parent.name} from frame ${entry.index}: ${short(shown(changed.join(", ")) || "unchanged", 200)}`;
 }
 
 function stateOf(entry) {
@@ -109,19 +110,19 @@ export class Stage {
     for (const key of this.lanes.keys()) if (!store.shown.includes(key)) this.lanes.delete(key);
     const entries = store.lanes;
     for (const entry of entries) if (!this.lanes.has(entry.key)) this.lanes.set(entry.key, new Lane(entry, this.act));
-    const wanted = entries.map((entry) => this.lanes.get(entry.key).element);
-    if (wanted.length !== this.root.children.length || wanted.some((element, place) => this.root.children[place] !== element)) fill(this.root, ...wanted);
+    const elements = entries.map((entry) => this.lanes.get(entry.key).element);
+    if (elements.length !== this.root.children.length || elements.some((element, place) => this.root.children[place] !== element)) fill(this.root, ...elements);
     mark(this.root, "data-count", entries.length);
     the("welcome").hidden = entries.length > 0;
     the("watch").hidden = entries.length === 0;
     const extent = { columns: Math.max(1, ...entries.map((entry) => entry.run.width)), rows: Math.max(1, ...entries.map((entry) => entry.run.moments.length)) };
-    const shared = { palette, extent, parting: (entry) => this.parting(entry) };
+    const shared = { palette, extent, differences: (entry) => this.differences(entry) };
     for (const entry of entries) this.lanes.get(entry.key).draw(entry, store, shared);
     this.verdict(entries);
   }
 
-  /** Positions where an entry differs now from the first one shown, and the first one of all. */
-  parting(entry) {
+  /** Positions at which an entry now differs from the first displayed one, and the first difference at the end. */
+  differences(entry) {
     const [base] = this.store.lanes;
     if (!base || base === entry) {
       const other = this.store.lanes[1];
@@ -136,9 +137,9 @@ export class Stage {
     const lines = entries.length < 2 ? [] : entries.slice(1).map((entry) => this.compared(entries[0], entry));
     const root = the("verdict");
     root.hidden = !lines.length;
-    const told = JSON.stringify(lines);
-    if (this.told === told) return;
-    this.told = told;
+    const drawn = JSON.stringify(lines);
+    if (this.drawn === drawn) return;
+    this.drawn = drawn;
     fill(root, ...lines.map(({ text, index, key }) => make("p", {}, text, " ", index === null ? null : make("button", { type: "button", class: "quiet", text: "Show it", on: { click: () => this.act.jump(index, key) } }))));
   }
 
@@ -147,10 +148,10 @@ export class Stage {
     if (broken) return { text: `${broken.name} failed: ${short(shown(broken.run.error), 200)}`, index: null, key: broken.key };
     const difference = firstDifference(one.run, two.run), same = sameAnswer(one.run, two.run);
     const [first, second] = [figures(one.run, Infinity), figures(two.run, Infinity)];
-    const cost = `${one.name} took ${first.forwards} forwards, ${two.name} ${second.forwards}`;
+    const cost = `${one.name} took ${counted(first.forwards, "forward pass")}, ${two.name} ${second.forwards}`;
     if (!difference) return { text: `${same ? `${one.name} and ${two.name} give the same answer` : `${one.name} and ${two.name} do not differ so far`}; ${cost}.`, index: null, key: two.key };
-    const told = [difference.one, difference.two].map((cell) => (cell ? `“${short(word(cell[1] === null ? null : cell[3]), 24)}”` : "nothing"));
+    const tokens = [difference.one, difference.two].map((cell) => (cell ? `“${short(word(cell[1] === null ? null : cell[3]), 24)}”` : "no token"));
     const words = same === null ? "differ so far" : same ? "give the same answer" : "give different answers";
-    return { text: `${one.name} and ${two.name} ${words}, first at position ${difference.position}: ${told[0]} and ${told[1]}, parted at frame ${difference.index}; ${cost}.`, index: difference.index, key: two.key, position: difference.position };
+    return { text: `${one.name} and ${two.name} ${words}, first at position ${difference.position}: ${tokens[0]} and ${tokens[1]}, different from frame ${difference.index} on; ${cost}.`, index: difference.index, key: two.key, position: difference.position };
   }
 }

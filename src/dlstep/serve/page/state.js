@@ -1,19 +1,19 @@
 /**
- * A run as a value, and the one function that makes the next value of it: `reduce(run, frame)`. Pure; knows no DOM, no clock.
+ * A run as a value, and the function that returns its next value: `reduce(run, frame)`. Pure: no DOM, no clock.
  *
- * A run is one answer. Its `tokens` are the settled ones, in order: [position, id, probability, text]. A moment is what one
- * frame showed: how many tokens were settled then, and the cells of the window behind them. So a run at any moment is a
- * prefix of its tokens and the cells of that moment, and going back in time costs nothing. A request may have several answers:
- * `answer` is the number of this one.
+ * A run is one answer. Its `tokens` are the settled ones, in order: [position, id, probability, text]. A moment is the state
+ * after one frame: the number of settled tokens, and the cells of the window after them. A run at any moment is therefore a
+ * prefix of its tokens and the cells of that moment, so going back in time costs nothing. `answer` is the index of the answer
+ * in its request.
  */
 
-/** A run of which nothing is known yet. */
+/** A run without frames. */
 export const EMPTY = Object.freeze({
   id: "", head: null, tokens: Object.freeze([]), moments: Object.freeze([]), width: 0, text: "",
   finish: null, error: null, parent: null, first: 0, earlier: 0, answer: 0,
 });
 
-/** The run after one more frame; `text` is the text that came with it. */
+/** The run after one more frame, which came with `text`. */
 export function reduce(run, frame, text = "") {
   const before = run.moments.at(-1);
   const next = { ...run, text: run.text + text };
@@ -38,14 +38,14 @@ export function reduce(run, frame, text = "") {
   return next;
 }
 
-/** Index among the moments that the frame `seq` has, or would have. */
+/** The index of the frame `seq` among the moments, or the index at which it belongs. */
 function placeOf(run, seq) {
   let place = run.moments.length;
   while (place > run.first && run.moments[place - 1].seq >= seq) place -= 1;
   return place;
 }
 
-/** The cells, those that are as they were before being the same objects: long runs then cost little memory. */
+/** The cells, with unchanged cells as the same objects as before, so that long runs need little memory. */
 function shared(before, cells) {
   if (!before || !before.cells.length || !cells.length) return cells;
   const shift = cells[0][0] - before.cells[0][0];
@@ -56,28 +56,28 @@ function shared(before, cells) {
   });
 }
 
-/** The beginning of a fork: `parent` up to and with its moment `index`, which the first frame of the fork takes the place of. */
+/** The beginning of a fork: `parent` up to and including its moment `index`, which the first frame of the fork replaces. */
 export function branch(parent, index) {
   const moments = parent.moments.slice(0, index + 1);
   const settled = moments.length ? moments.at(-1).settled : 0;
   const width = moments.reduce((most, each) => Math.max(most, each.settled + each.cells.length), 0);
   const earlier = secondsAt(parent, moments.length - 1) ?? 0;
-  const told = { id: parent.id, seq: moments.length ? moments.at(-1).seq : 0 };
-  return { ...EMPTY, moments, tokens: parent.tokens.slice(0, settled), width, parent: told, first: index, earlier };
+  const origin = { id: parent.id, seq: moments.length ? moments.at(-1).seq : 0 };
+  return { ...EMPTY, moments, tokens: parent.tokens.slice(0, settled), width, parent: origin, first: index, earlier };
 }
 
-/** Seconds that a run took up to a moment, including its parents before the forks; null if they were not measured. */
+/** Seconds of a run up to a moment, including its parents before the fork; null if they were not measured. */
 export function secondsAt(run, index) {
   const seconds = run.moments[index]?.seconds ?? null;
   return seconds === null ? null : seconds + (index >= run.first ? run.earlier : 0);
 }
 
-/** A run that failed, for a reason in words. */
-export function failed(run, why) {
-  return { ...run, finish: run.finish ?? "error", error: why };
+/** A run that failed, with a readable reason. */
+export function failed(run, reason) {
+  return { ...run, finish: run.finish ?? "error", error: reason };
 }
 
-/** A position at a moment: [position, id or null, probability, text or null], or null where nothing is. */
+/** A position at a moment: [position, id or null, probability, text or null], or null outside the window. */
 export function cellAt(run, index, position) {
   const moment = run.moments[index];
   if (!moment) return null;
@@ -85,18 +85,18 @@ export function cellAt(run, index, position) {
   return moment.cells[position - moment.settled] ?? null;
 }
 
-/** How many positions are shown at a moment. */
+/** The number of positions at a moment. */
 export function extent(run, index) {
   const moment = run.moments[index];
   return moment ? moment.settled + moment.cells.length : 0;
 }
 
-/** The last moment of a run that is not behind `index`; -1 if it has none. */
+/** The index of the last moment of a run up to `index`; -1 if the run has none. */
 export function clamped(run, index) {
   return Math.min(index, run.moments.length - 1);
 }
 
-/** The frames of a run without those of its parent; the first one has the head. */
+/** The frames of a run without the frames of its parent; the first one has the head. */
 export function framesOf(run) {
   return run.moments.slice(run.first).map((moment, offset) => {
     const place = run.first + offset;
@@ -112,12 +112,12 @@ export function framesOf(run) {
   });
 }
 
-/** The whole run from a list of frames; `start` is EMPTY, or what `branch` made. */
+/** The run after a list of frames; `start` is EMPTY or a result of `branch`. */
 export function fold(frames, start = EMPTY) {
   return frames.reduce((run, frame) => reduce(run, frame), start);
 }
 
-/** The tokens' texts joined: the answer as far as it is settled at a moment. */
+/** The settled text of the answer at a moment. */
 export function answerOf(run, index = run.moments.length - 1) {
   const moment = run.moments[index];
   return run.tokens.slice(0, moment ? moment.settled : 0).map((token) => token[3] ?? "").join("");

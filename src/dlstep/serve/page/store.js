@@ -1,4 +1,4 @@
-/** The runs of the page, and which of them are looked at, where. No DOM: `changed` is called after every change. */
+/** The runs of the page, which of them are displayed, and the current moment. No DOM: `changed` is called after every change. */
 import { EMPTY, branch, clamped, failed, reduce } from "./state.js";
 
 const MOST_RUNS = 64; // as many as the server keeps by default
@@ -26,7 +26,7 @@ export class Store {
     return entry;
   }
 
-  /** Forget the oldest roots, with their forks, when there are too many. */
+  /** Remove the oldest roots, with their forks, if there are too many. */
   drop() {
     for (const [key, entry] of this.entries) {
       if (this.entries.size <= MOST_RUNS) return;
@@ -43,7 +43,7 @@ export class Store {
     this.changed();
   }
 
-  /** Take in a frame of an entry. */
+  /** Add a frame to an entry. */
   take(key, frame, text) {
     const entry = this.entries.get(key);
     if (!entry) return;
@@ -52,14 +52,14 @@ export class Store {
     this.changed();
   }
 
-  fail(key, why) {
+  fail(key, reason) {
     const entry = this.entries.get(key);
     if (!entry) return;
-    entry.run = failed(entry.run, why);
+    entry.run = failed(entry.run, reason);
     this.changed();
   }
 
-  /** Look at these entries, side by side; the last one is in focus unless another is named. */
+  /** Display these entries side by side; the last one gets the focus unless `focus` is given. */
   show(keys, focus = keys.at(-1)) {
     this.shown = keys.filter((key) => this.entries.has(key)).slice(-MOST_SHOWN);
     this.focus = this.shown.includes(focus) ? focus : (this.shown.at(-1) ?? null);
@@ -79,7 +79,7 @@ export class Store {
     this.changed();
   }
 
-  /** Entries that are looked at. */
+  /** The displayed entries. */
   get lanes() {
     return this.shown.map((key) => this.entries.get(key));
   }
@@ -88,23 +88,23 @@ export class Store {
     return this.entries.get(this.focus) ?? null;
   }
 
-  /** Index of the last moment of all that is looked at. */
+  /** The index of the last moment of all displayed entries. */
   get last() {
     return Math.max(0, ...this.lanes.map((entry) => entry.run.moments.length - 1));
   }
 
-  /** Index of the moment of an entry that is looked at. */
+  /** The index of the current moment of an entry. */
   momentOf(entry) {
     return clamped(entry.run, this.at);
   }
 
-  /** Those that an entry came from, the oldest first, and the entry itself. */
+  /** The ancestors of an entry, the oldest first, and the entry itself. */
   lineage(key) {
     const entry = this.entries.get(key);
     return entry ? [...(entry.parent ? this.lineage(entry.parent) : []), entry] : [];
   }
 
-  /** Take out all answers of a request, with their forks. */
+  /** Remove all answers of a request, with their forks. */
   forget(request) {
     for (const entry of [...this.entries.values()]) if (entry.run.head?.request === request) this.remove(entry.key);
   }

@@ -1,17 +1,17 @@
-/** The text of a run at a moment: settled tokens solid, decided ones shaded by probability, undecided ones as cells. */
+/** The text of a run at a moment: settled tokens, unmasked tokens shaded by probability, and masked positions as cells. */
 import { cellAt, extent } from "./state.js";
 import { shade } from "./scale.js";
 import { chance, shown, word } from "./shown.js";
 import { make, mark } from "./dom.js";
 
 export class Answer {
-  /** A list box of positions; `pick(position)` is called when one is chosen, `step(by)` for arrow keys up and down. */
+  /** A list box of positions. `pick(position)` is called when one is selected, `step(by)` for the up and down keys. */
   constructor(name, pick, step) {
     this.pick = pick;
     this.step = step;
     this.name = name;
     this.cells = []; // elements, by position
-    this.drawn = []; // what each shows
+    this.drawn = []; // what each element shows
     this.chosen = null;
     this.list = make("div", { class: "answer", role: "listbox", tabindex: "0", "aria-label": `Answer of run ${name}, position by position` });
     this.list.addEventListener("click", (event) => this.clicked(event));
@@ -32,11 +32,11 @@ export class Answer {
     event.stopPropagation();
     if (by !== undefined) return this.step(by);
     if (end < 0) return undefined;
-    this.choose(Math.max(0, Math.min(end, to))); // before the next drawing: keys may come faster
+    this.choose(Math.max(0, Math.min(end, to))); // not at the next drawing: keys may repeat faster
     return this.pick(this.chosen);
   }
 
-  /** Show a run at a moment. Only positions that changed are touched. */
+  /** Show a run at a moment. Only changed positions are updated. */
   draw(run, index, { selected, differs, first }) {
     const count = extent(run, index), settled = run.moments[index]?.settled ?? 0;
     while (this.cells.length > count) {
@@ -89,7 +89,7 @@ function textOf(cell, text, kind) {
 }
 
 function labelOf(position, cell, kind) {
-  if (!cell || cell[1] === null) return `position ${position}, undecided`;
+  if (!cell || cell[1] === null) return `position ${position}, masked`;
   const differs = kind.includes("differs") ? ", differs" : "";
-  return `position ${position}, ${word(cell[3])}, ${kind.startsWith("settled") ? "settled" : "decided"}, probability ${chance(cell[2])}${differs}`;
+  return `position ${position}, ${word(cell[3])}, ${kind.startsWith("settled") ? "settled" : "unmasked"}, probability ${chance(cell[2])}${differs}`;
 }

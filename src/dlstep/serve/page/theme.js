@@ -1,10 +1,10 @@
-/** Light and dark: that of the system, unless the switch says otherwise. Nothing is stored. */
+/** Light and dark themes: the theme of the system, unless the button selects another. The choice is not stored. */
 import { say, the } from "./dom.js";
 
 const CHOICES = ["auto", "light", "dark"];
 const NAMES = { auto: "◐ Auto", light: "☀ Light", dark: "☾ Dark" };
 
-/** `changed` is called whenever colours change. */
+/** Set up the theme button. Calls `changed` whenever colours change; returns the function that switches the theme. */
 export function themes(changed) {
   const root = document.documentElement, button = the("theme");
   const system = matchMedia("(prefers-color-scheme: dark)");

@@ -1,9 +1,9 @@
-/** Going through the moments of the runs that are shown: a slider, buttons, and playing. */
+/** Navigation through the moments of the displayed runs: a slider, buttons, and playback. */
 import { make, mark, say, the } from "./dom.js";
 import { counted } from "./shown.js";
 
 export class Time {
-  /** `go(index, following)` moves; the last moment is followed while a run is under way. */
+  /** `go(index, following)` changes the moment; with `following`, the page follows running runs to their newest moment. */
   constructor(go) {
     this.go = go;
     this.at = 0;
@@ -17,7 +17,7 @@ export class Time {
 
   move(index, playing = false) {
     if (!playing) this.stop();
-    this.at = Math.max(0, Math.min(this.last, index)); // before the next drawing: keys may come faster
+    this.at = Math.max(0, Math.min(this.last, index)); // not at the next drawing: keys may repeat faster
     this.go(this.at, index >= this.last);
   }
 
@@ -53,23 +53,23 @@ export class Time {
     say(the("play"), playing ? "❚❚" : "▶");
   }
 
-  /** Show where we are: `moment` is that of the run in focus. */
+  /** Show the current moment; `moment` belongs to the focused run. */
   draw(at, last, moment) {
     this.at = at;
     this.last = last;
     this.range.max = last;
     this.range.value = at;
     this.range.disabled = last <= 0;
-    const told = moment ? `frame ${at} of ${last} · ${counted(moment.nfe, "forward")} · ${moment.settled} settled` : "nothing yet";
-    say(the("where"), told);
-    mark(this.range, "aria-valuetext", told);
+    const text = moment ? `frame ${at} of ${last} · ${counted(moment.nfe, "forward pass")} · ${moment.settled} settled` : "no frames yet";
+    say(the("where"), text);
+    mark(this.range, "aria-valuetext", text);
     for (const id of ["first", "back"]) the(id).disabled = at <= 0;
     for (const id of ["forth", "last"]) the(id).disabled = at >= last;
     the("play").disabled = last <= 0;
   }
 }
 
-/** The choices of a pace, in frames a second. */
+/** The choices of the playback speed, in frames per second. */
 export function paces() {
   return [1, 2, 4, 8, 16].map((pace) => make("option", { value: pace, text: `${pace} / s` }));
 }

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 from ...processes import Heartbeat, Silence, disconnect
 from ..engine_process import Death, Host
-from ..messages import Card, Command, Failed, Message, Report
+from ..messages import Command, EngineFailed, Message, ModelInfo, StepReport
 from ..settings import ServeOptions
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0  # seconds before a restart; doubled each time
@@ -31,24 +31,27 @@ class Owner(Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether the engine has a request that it has not ended."""
+        """Whether the engine has an unfinished request."""
         ...
 
-    def hear(self, message: Message) -> None:
+    def handle(self, message: Message) -> None:
         """Handle a message."""
         ...
 
-    def notice(self, *, silent: bool) -> None:
-        """Handle whether heartbeats are overdue. Called at every check of the deadlines."""
+    def set_silent(self, *, silent: bool) -> None:
+        """Receive whether heartbeats are overdue. Called at every check of the deadlines."""
         ...
 
-    def bury(self, death: Death, deadline: Deadline | None) -> None:
+    def record_death(self, death: Death, deadline: Deadline | None) -> None:
         """Record a death before the restart. `deadline` is the missed one, if any."""
         ...
 
 
 class Link:
-    """Keeps an engine running and carries messages to and from it. All methods are called in the event loop."""
+    """Keeps an engine running and carries messages to and from it.
+
+    All methods are called in the event loop.
+    """
 
     def __init__(self, host: Host, options: ServeOptions, owner: Owner) -> None:
         self._host, self._options, self._owner = host, options, owner
@@ -60,7 +63,7 @@ class Link:
         # paused and reads no messages, the pause must not count against the engine.
         self._age, self._silence = 0.0, Silence()
         self._missed: Deadline | None = None
-        self.failure = ""  # why the last engine could not be started
+        self.failure = ""  # why the last engine could not be created; empty if it could
 
     @property
     def silent(self) -> bool:
@@ -86,7 +89,7 @@ class Link:
         loop, deaths, pause = asyncio.get_running_loop(), 0, FIRST_PAUSE
         self.failure = ""
         while not self._closing.is_set():
-            if await self._life():
+            if await self._run_once():
                 deaths, pause = 0, FIRST_PAUSE
                 continue
             if self._ready_since is not None and loop.time() - self._ready_since > HEALTHY:
@@ -99,7 +102,7 @@ class Link:
                     await asyncio.wait_for(self._closing.wait(), pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _life(self) -> bool:
+    async def _run_once(self) -> bool:
         """Run one engine until it ends. Return whether `renew` ended it."""
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         self._commands, self._ready_since, self._missed = asyncio.Queue(), None, None
@@ -110,7 +113,7 @@ class Link:
         def read() -> None:
             try:
                 while True:
-                    loop.call_soon_threadsafe(self._hear, pipe.recv())
+                    loop.call_soon_threadsafe(self._receive, pipe.recv())
             except (EOFError, OSError):
                 loop.call_soon_threadsafe(ended.set)
 
@@ -123,11 +126,11 @@ class Link:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         renewed = self._renewing.is_set()
         if self._closing.is_set() or renewed:
-            deaf = self.silent or self._ready_since is None  # an engine reads no commands while it loads
-            await asyncio.to_thread(self._host.end, 0.0 if deaf else PATIENCE)
+            unresponsive = self.silent or self._ready_since is None  # an engine reads no commands while it loads
+            await asyncio.to_thread(self._host.end, 0.0 if unresponsive else PATIENCE)
         else:
-            self._owner.notice(silent=True)
-            self._owner.bury(await asyncio.to_thread(self._host.end, LINGER), self._missed)
+            self._owner.set_silent(silent=True)
+            self._owner.record_death(await asyncio.to_thread(self._host.end, LINGER), self._missed)
         with suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), LINGER)
         disconnect(pipe)  # a process that the engine forked may still hold the other end
@@ -139,18 +142,18 @@ class Link:
         pipe.close()
         return renewed
 
-    def _hear(self, message: Message | Heartbeat) -> None:
+    def _receive(self, message: Message | Heartbeat) -> None:
         self._silence.hear(message)
         if isinstance(message, Heartbeat):
             return
         match message:
-            case Failed():
+            case EngineFailed():
                 self.failure = message.error
-            case Card():
+            case ModelInfo():
                 self._ready_since = asyncio.get_running_loop().time()
-            case Report():
+            case StepReport():
                 self._silence.standstill = 0.0
-        self._owner.hear(message)
+        self._owner.handle(message)
 
     async def _watch(self) -> None:
         """Check the deadlines, and kill the engine when it misses one."""
@@ -160,7 +163,7 @@ class Link:
             self._silence.wait(TICK)
             if not self._owner.busy:
                 self._silence.standstill = 0.0
-            self._owner.notice(silent=self.silent)
+            self._owner.set_silent(silent=self.silent)
         self._missed, reason = overdue
         self._host.kill(f"{reason} and was killed")
 

@@ -3,8 +3,8 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from ...core.usage import Work
-from ..messages import Load, Report
-from .tickets import Ticket
+from ..messages import EngineLoad, StepReport
+from .pending_requests import PendingRequest
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0)
 SECONDS_PER_TOKEN = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -75,14 +75,14 @@ class Metrics:
             return Counter(f"dlstep_replica_{name}", help_, ("replica",), registry=self.registry)
 
         self._up = gauge("up", "Whether a replica's engine is loaded.")
-        self._busy = gauge("requests", "Requests of a replica by state.", "state")
-        self._held = gauge("pages", "Pages of a replica by use.", "use")
-        self._died = gauge("deaths", "Number of deaths of a replica's engine.")
+        self._replica_requests = gauge("requests", "Requests of a replica by state.", "state")
+        self._replica_pages = gauge("pages", "Pages of a replica by use.", "use")
+        self._replica_deaths = gauge("deaths", "Number of deaths of a replica's engine.")
         self._rows = counter("positions_computed", "Positions that a replica computed.")
-        self._looked = counter("prompt_tokens", "Prompt tokens of a replica's requests.")
-        self._found = counter("cached_tokens", "Prompt tokens found in a replica's pages.")
+        self._replica_prompt = counter("prompt_tokens", "Prompt tokens of a replica's requests.")
+        self._replica_cached = counter("cached_tokens", "Prompt tokens found in a replica's pages.")
         for number in range(replicas):
-            self.replica(number, Load(), 0, 0, up=False)
+            self.replica(number, EngineLoad(), 0, 0, up=False)
             self._count(number, Work())
 
     def text(self) -> bytes:
@@ -91,19 +91,19 @@ class Metrics:
 
     def _count(self, number: int, work: Work) -> None:
         self._rows.labels(number).inc(work.rows)
-        self._looked.labels(number).inc(work.prompt_tokens)
-        self._found.labels(number).inc(work.cached_tokens)
+        self._replica_prompt.labels(number).inc(work.prompt_tokens)
+        self._replica_cached.labels(number).inc(work.cached_tokens)
 
-    def replica(self, number: int, load: Load, waiting: int, deaths: int, *, up: bool) -> None:
+    def replica(self, number: int, load: EngineLoad, waiting: int, deaths: int, *, up: bool) -> None:
         """Set the gauges of a replica. `waiting` of its requests are not running."""
         self._up.labels(number).set(up)
-        self._died.labels(number).set(deaths)
+        self._replica_deaths.labels(number).set(deaths)
         for state, requests in (("running", load.running), ("waiting", waiting)):
-            self._busy.labels(number, state).set(requests)
+            self._replica_requests.labels(number, state).set(requests)
         for use, pages in (("owned", load.pages_owned), ("cached", load.pages_cached), ("free", load.pages_free)):
-            self._held.labels(number, use).set(pages)
+            self._replica_pages.labels(number, use).set(pages)
 
-    def work(self, number: int, report: Report) -> None:
+    def work(self, number: int, report: StepReport) -> None:
         """Count the work of a replica's engine."""
         work = report.work
         self._count(number, work)
@@ -118,7 +118,7 @@ class Metrics:
         self._spent.inc(report.cpu_seconds)
         self._passed.inc(report.busy_seconds)
 
-    def load(self, load: Load, waiting: int) -> None:
+    def load(self, load: EngineLoad, waiting: int) -> None:
         """Set the gauges of all requests and pages."""
         self._running.set(load.running)
         self._waiting.set(waiting)
@@ -127,17 +127,17 @@ class Metrics:
             self._pages.labels(use).set(number)
         self._used.set(load.pages_owned / (sum(pages.values()) or 1))
 
-    def ended(self, ticket: Ticket) -> None:
+    def ended(self, pending: PendingRequest) -> None:
         """Count an answer that has ended."""
-        assert ticket.ending is not None and ticket.ended is not None
-        self._ended.labels(ticket.fault or ticket.ending.reason).inc()
-        self._generated.inc(len(ticket.tokens))
-        self._whole.observe(ticket.ended - ticket.arrived)
-        if ticket.sent is not None:
-            self._queued.observe(ticket.sent - ticket.arrived)
-            if ticket.tokens:
-                self._per_token.observe((ticket.ended - ticket.sent) / len(ticket.tokens))
-        if ticket.first is not None:
-            self._first.observe(ticket.first - ticket.arrived)
-        if ticket.nfe:
-            self._per_forward.observe(ticket.tokens_per_forward)
+        assert pending.finish_info is not None and pending.ended is not None
+        self._ended.labels(pending.fault or pending.finish_info.reason).inc()
+        self._generated.inc(len(pending.tokens))
+        self._whole.observe(pending.ended - pending.arrived)
+        if pending.sent is not None:
+            self._queued.observe(pending.sent - pending.arrived)
+            if pending.tokens:
+                self._per_token.observe((pending.ended - pending.sent) / len(pending.tokens))
+        if pending.first is not None:
+            self._first.observe(pending.first - pending.arrived)
+        if pending.nfe:
+            self._per_forward.observe(pending.tokens_per_forward)

@@ -1,7 +1,7 @@
 """Placement of requests: the replica with the longest cached prefix, unless it is overloaded."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence as Items
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import ceil
@@ -15,7 +15,7 @@ MOST_PAGES = 256  # pages of a prompt that are considered
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Candidate:
     """A replica with room: its number of requests, and its number of leading prompt pages."""
 
     number: int
@@ -23,14 +23,17 @@ class Standing:
     known: int
 
 
-def choose(standings: Items[Standing], most: int) -> int:
-    """Return the number of the replica for a request. One must have fewer than `most` requests.
+def choose(candidates: Sequence[Candidate], most: int) -> int:
+    """Return the number of the replica for a request.
 
-    Among those, prefer the one with most prompt pages, then with the fewest requests, then the first.
-    So equal prompts stay together until their replica is full, then spread to more replicas.
+    At least one candidate must have fewer than `most` requests.
+
+    Among the candidates with fewer, prefer the one with the most prompt pages, then the one with the
+    fewest requests, then the first. So equal prompts stay together until their replica is full, then
+    spread to more replicas.
     """
-    within = [standing for standing in standings if standing.requests < most]
-    return min(within, key=lambda standing: (-standing.known, standing.requests, standing.number)).number
+    allowed = [candidate for candidate in candidates if candidate.requests < most]
+    return min(allowed, key=lambda candidate: (-candidate.known, candidate.requests, candidate.number)).number
 
 
 def bound(requests: int, replicas: int) -> int:
@@ -70,7 +73,7 @@ class Pages:
             count += 1
         return count
 
-    def learn(self, keys: Items[bytes]) -> None:
+    def learn(self, keys: Sequence[bytes]) -> None:
         """Add keys, and forget the oldest ones above the limit."""
         for key in reversed(keys):  # so the first page is forgotten last
             self._keys[key] = None

@@ -1,4 +1,4 @@
-"""The front's view of one engine: its phase, the requests sent to it, and its expected pages."""
+"""The router's view of one engine: its phase, the requests sent to it, and its expected pages."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,11 +6,11 @@ from typing import Literal
 
 from ..engine_process import Death, Host
 from ..log_lines import STDERR
-from ..messages import Card, Load, Message
+from ..messages import EngineLoad, Message, ModelInfo
 from ..settings import ServeOptions
 from .link import Deadline, Link
-from .placement import Pages, Standing
-from .tickets import Ticket
+from .pending_requests import PendingRequest
+from .placement import Candidate, Pages
 
 AHEAD = 8  # requests sent to an engine beyond the number that it decodes concurrently
 Phase = Literal["loading", "ready", "silent", "restarting", "resting", "failed"]
@@ -26,9 +26,9 @@ class Replica:
         number: Index among the replicas.
         host: Runs the engine.
         options: Limits on restarts, and the deadlines.
-        heard: Called with each message.
-        turned: Called when the engine becomes silent, or ready again.
-        died: Called for each death before the restart, with the deadline that was missed, or None.
+        on_message: Called with each message.
+        on_silence: Called when the engine becomes silent, or ready again.
+        on_death: Called for each death before the restart, with the missed deadline, or None.
     """
 
     def __init__(
@@ -36,21 +36,21 @@ class Replica:
         number: int,
         host: Host,
         options: ServeOptions,
-        heard: Callable[["Replica", Message], None],
-        turned: Callable[[], None],
-        died: Callable[["Replica", Deadline | None], None],
+        on_message: Callable[["Replica", Message], None],
+        on_silence: Callable[[], None],
+        on_death: Callable[["Replica", Deadline | None], None],
     ) -> None:
         self.number = number
         self.phase: Phase = "loading"
         self.deaths = 0
         self.last_death: Death | None = None
-        self.load = Load()
-        self.card: Card | None = None
-        self.sent: dict[int, Ticket] = {}
-        self.abandoned: set[int] = set()  # ids of tickets that ended in the front only
-        self.meeting: asyncio.Task[None] | None = None  # prepares the front for the model
+        self.load = EngineLoad()
+        self.info: ModelInfo | None = None
+        self.sent: dict[int, PendingRequest] = {}
+        self.abandoned: set[int] = set()  # ids of requests that only the router ended
+        self.preparation: asyncio.Task[None] | None = None  # the router's preparation for the model
         self.link = Link(host, options, self)
-        self._heard, self._turned, self._died = heard, turned, died
+        self._on_message, self._on_silence, self._on_death = on_message, on_silence, on_death
         self._pages = Pages(0)
         self._changed = asyncio.Event()
 
@@ -64,58 +64,58 @@ class Replica:
         """Whether the engine has unfinished requests."""
         return bool(self.sent or self.abandoned)
 
-    def hear(self, message: Message) -> None:
-        """Pass a message to the front."""
-        self._heard(self, message)
+    def handle(self, message: Message) -> None:
+        """Pass a message to the router."""
+        self._on_message(self, message)
 
-    def notice(self, *, silent: bool) -> None:
+    def set_silent(self, *, silent: bool) -> None:
         """Switch between ready and silent as heartbeats become overdue or resume."""
         if self.phase == ("ready" if silent else "silent"):
             self.set_phase("silent" if silent else "ready")
-            self._turned()
+            self._on_silence()
 
-    def bury(self, death: Death, deadline: Deadline | None) -> None:
+    def record_death(self, death: Death, deadline: Deadline | None) -> None:
         """Record the death of the engine, and log the reason."""
         STDERR.write(f"dlstep: {death.reason}")
         self.deaths += 1
         self.last_death = death
         self.set_phase("restarting")
-        self._died(self, deadline)
+        self._on_death(self, deadline)
 
-    def meet(self, card: Card) -> None:
-        """Store the card of the loaded engine, and become ready."""
-        self.card, self._pages = card, Pages(card.config.num_pages)
+    def set_loaded(self, info: ModelInfo) -> None:
+        """Store the facts of the loaded engine, and become ready."""
+        self.info, self._pages = info, Pages(info.config.num_pages)
         self.set_phase("ready")
 
-    def give(self, ticket: Ticket, now: float) -> None:
-        """Send a ticket to the engine."""
-        ticket.sent, ticket.replica = now, self.number
-        ticket.keeper = self.number if ticket.submit.keeps else None
-        self.sent[ticket.id] = ticket
-        self._pages.learn(ticket.keys)
-        self.link.send(ticket.submit)
+    def send(self, pending: PendingRequest, now: float) -> None:
+        """Send a request to the engine."""
+        pending.sent, pending.replica = now, self.number
+        pending.keeper = self.number if pending.submit.keeps else None
+        self.sent[pending.id] = pending
+        self._pages.learn(pending.keys)
+        self.link.send(pending.submit)
 
-    def take_back(self, ticket: Ticket) -> None:
-        """Remove a ticket from those that were sent to the engine, and notify waiters."""
-        del self.sent[ticket.id]
+    def remove(self, pending: PendingRequest) -> None:
+        """Remove a request from those that were sent to the engine, and notify waiters."""
+        del self.sent[pending.id]
         self._changed.set()
 
-    def abandon(self, ticket: Ticket) -> None:
-        """Stop waiting for the engine to end a ticket. The ticket still counts toward the engine's load."""
-        self.take_back(ticket)
-        self.abandoned.add(ticket.id)
+    def abandon(self, pending: PendingRequest) -> None:
+        """Stop waiting for the engine to end a request, which still counts toward its load."""
+        self.remove(pending)
+        self.abandoned.add(pending.id)
 
-    def lose(self) -> None:
-        """Forget the load, the pages and the abandoned tickets of an engine that is gone."""
-        if self.meeting is not None:
-            self.meeting.cancel()
-            self.meeting = None
-        self.load = Load()
+    def reset(self) -> None:
+        """Forget the load, the pages and the abandoned requests of an engine that has ended."""
+        if self.preparation is not None:
+            self.preparation.cancel()
+            self.preparation = None
+        self.load = EngineLoad()
         self.abandoned.clear()
         self._pages = Pages(0)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until `holds()` is true. It is called again when the phase changes or a ticket is removed."""
+        """Wait until `holds()` is true, calling it when the phase changes or a request is removed."""
         while not holds():
             self._changed.clear()
             await self._changed.wait()
@@ -123,18 +123,18 @@ class Replica:
     @property
     def has_room(self) -> bool:
         """Whether the engine can be sent one more request."""
-        return self.card is not None and len(self.sent) + len(self.abandoned) < self.card.config.max_num_reqs + AHEAD
+        return self.info is not None and len(self.sent) + len(self.abandoned) < self.info.config.max_num_reqs + AHEAD
 
     @property
-    def takes(self) -> bool:
+    def accepts_requests(self) -> bool:
         """Whether the replica accepts requests now."""
         return self.phase == "ready" and self.has_room
 
     @property
-    def takes_forks(self) -> bool:
+    def accepts_forks(self) -> bool:
         """Whether the replica accepts forks of its kept requests. A resting engine still does."""
         return self.phase in ("ready", "resting") and self.has_room
 
-    def standing(self, keys: tuple[bytes, ...]) -> Standing:
-        """Return its numbers of requests and of leading prompt pages (`keys`) it should have."""
-        return Standing(self.number, len(self.sent), self._pages.known(keys))
+    def candidate(self, keys: tuple[bytes, ...]) -> Candidate:
+        """Return its number of requests, and how many leading pages of `keys` it should have."""
+        return Candidate(self.number, len(self.sent), self._pages.known(keys))

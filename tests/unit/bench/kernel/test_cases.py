@@ -11,7 +11,7 @@ from dlstep.bench.kernel.cases import Sizes, cases
 from ....helpers.triton_interpreter import needs_interpreter
 
 pytestmark = needs_interpreter
-SMALL = Sizes(batch=2, context=70, rows=4, wanted=3, vocabulary=97, hidden=32)
+SMALL = Sizes(batch=2, context=70, rows=4, sampled=3, vocabulary=97, hidden=32)
 
 
 def test_every_case_equals_its_twin() -> None:

@@ -21,7 +21,7 @@ def _settings(rows: int, raced: bool) -> Settings:
 
 def _with_named(settings: Settings, count: int) -> Settings:
     rows = settings.noise.seeds.shape[0] if settings.noise else 0
-    return replace(settings, named=torch.zeros(rows, count, dtype=torch.int64)) if count else settings
+    return replace(settings, scored_ids=torch.zeros(rows, count, dtype=torch.int64)) if count else settings
 
 
 def _sample(rows: int, dtype: torch.dtype, sampler: SamplerConfig, raced: bool, named: int = 0) -> None:

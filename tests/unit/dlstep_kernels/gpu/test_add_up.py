@@ -32,7 +32,7 @@ def commons_in(folder: Path, ranks: Ranks) -> commons.Commons:
     size, pad = ranks.size, commons.pad_bytes(ranks.size)
     whole = pad + commons.room_bytes(size)
     every = [torch.from_file(str(folder / f"{rank}"), shared=True, size=whole, dtype=torch.uint8) for rank in range(size)]
-    ranks.told(None)
+    ranks.gather_objects(None)
     signals = 8 * prod(commons.pad_shape(size))
     pads = tuple([one[:signals].view(torch.int64).view(commons.pad_shape(size)) for one in every])
     counts, gone = torch.zeros(commons.MOST + 1, dtype=torch.int64), torch.zeros(1, dtype=torch.int32)
@@ -61,7 +61,7 @@ def sums(ranks: Ranks, folder: Path) -> list[bytes]:
             time.sleep(0.02)
         found.append(bits(add_up(given, common)))
     assert set(common.counts[:-1].tolist()) == {len(found)}, "every program has counted every sum"
-    ranks.told(None)
+    ranks.gather_objects(None)
     return found
 
 
@@ -89,7 +89,7 @@ def alone(ranks: Ranks, folder: Path) -> tuple[float, list[Any]]:
         for count in (96, 768, 96):
             add_up(numbers(0, 0, count, FP32), common)
             pads.append(common.pads[1].tolist())
-    ranks.told(None)
+    ranks.gather_objects(None)
     return time.monotonic() - start, pads
 
 

@@ -1,4 +1,4 @@
-"""Streams: what drafts promise, slow readers, silence, and what stands at the end."""
+"""Streams: the contract of drafts, slow readers, pings, and usage."""
 
 import json
 import socket
@@ -34,23 +34,23 @@ def whole(server: Served, **body: Any) -> Event:
         return http.post("/v1/completions", json={"max_tokens": TOKENS, **body}).json()["choices"][0]
 
 
-def check_contract(told: list[Event], plain: Event) -> None:
+def check_contract(stream: list[Event], plain: Event) -> None:
     """The contract of a stream with drafts of one choice, against the plain answer."""
-    drafts = [event["dlstep"] for event in told]
+    drafts = [event["dlstep"] for event in stream]
     assert [draft["seq"] for draft in drafts] == list(range(len(drafts)))
     settled = [draft["settled"] for draft in drafts]
     assert settled == sorted(settled)
-    assert "".join(choice["text"] for event in told for choice in event["choices"]) == plain["text"]
+    assert "".join(choice["text"] for event in stream for choice in event["choices"]) == plain["text"]
     last = {name: drafts[-1][name] for name in ("step", "nfe", "finish_reason", "tokens_per_forward")}
     assert last == plain["dlstep"] and drafts[-1]["cells"] == []
     for draft in drafts:
         assert [cell[0] for cell in draft["cells"]] == [*range(draft["settled"], draft["settled"] + len(draft["cells"]))]
-    ends = [choice["finish_reason"] for event in told for choice in event["choices"]]
+    ends = [choice["finish_reason"] for event in stream for choice in event["choices"]]
     assert ends[-1] == plain["finish_reason"] and set(ends[:-1]) <= {None}
 
 
 def of_session(prompt: str) -> dict[int, tuple[int, int, list[list[Any]]]]:
-    """The state of a session stepped by hand after each forward, by the number of forwards."""
+    """The state of a manually stepped session after each forward pass, by their number."""
     session, found = tiny_llm().session(), {}
     session.submit(prompt)
     before, settled = session.state, 0

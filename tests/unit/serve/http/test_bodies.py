@@ -48,7 +48,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read() -> None:
         assert http.post(COMPLETIONS, json=GOOD).status_code == 200
 
 
-def test_slow_senders_hold_nobody_up() -> None:
+def test_slow_senders_delay_no_other() -> None:
     with served(shadow_engine(), body_timeout=0.5) as server, server.http() as http:
         host, port = server.url.removeprefix("http://").split(":")
         slow = [socket.create_connection((host, int(port))) for _ in range(60)]

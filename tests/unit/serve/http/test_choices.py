@@ -5,12 +5,12 @@ from itertools import pairwise
 from hypothesis import given, strategies as st
 
 from dlstep.core import Cell, Request, SamplingParams, add
-from dlstep.core.ledger import Ending
-from dlstep.serve.facts import Texts
-from dlstep.serve.http.choices import Choice
+from dlstep.core.accounting import FinishInfo
+from dlstep.serve.facts import ModelTexts
+from dlstep.serve.http.choices import ChoiceReader
 from dlstep.serve.messages import News, Origin, Submit
 from dlstep.serve.router.heads import Head
-from dlstep.serve.router.tickets import Ticket
+from dlstep.serve.router.pending_requests import PendingRequest
 from dlstep.stream import window_texts
 from dlstep.text.detokenize import TextStream
 from dlstep.views.frames import Frame
@@ -21,27 +21,29 @@ from ....helpers.serving import shadow_engine
 @given(cuts=st.lists(st.integers(0, 3), max_size=12), stops=st.sampled_from([(), ("a",), ("xy", "b")]), data=st.data())
 def test_a_slow_reader_loses_no_frame(cuts: list[int], stops: tuple[str, ...], data: st.DataObject) -> None:
     engine = shadow_engine()
-    spec, texts = engine.first.config.spec, Texts(engine.tokenizer, "", None)
+    spec, texts = engine.first.config.spec, ModelTexts(engine.tokenizer, "", None)
     session_like = data.draw(st.lists(st.lists(st.integers(3, 60), max_size=4), min_size=1, max_size=12))
-    ticket = Ticket(Submit(0, (5,), SamplingParams(stop=stops), steps=True, origin=Origin(1, 0)), "key-0", 0.0, lambda: None)
+    pending = PendingRequest(
+        Submit(0, (5,), SamplingParams(stop=stops), steps=True, origin=Origin(1, 0)), "key-0", 0.0, lambda: None
+    )
     sequence = add(engine.first, Request(0, (5,))).find(0)
     assert sequence is not None
     settled, frames = 0, list[Frame]()
     for seq, tokens in enumerate(session_like):
         settled += len(tokens)
         frames.append(Frame(seq, seq, seq, settled, tuple(tokens), (0.5,) * len(tokens)))
-    ticket.open(sequence, frames[0])
-    choice, pieces, left = Choice(0, ticket, Head("completion", "m", False, False), texts, spec), [], frames[1:]
+    pending.open(sequence, frames[0])
+    choice, pieces, left = ChoiceReader(0, pending, Head("completion", "m", False, False), texts, spec), [], frames[1:]
     for cut in [*cuts, len(left)]:
         for frame in left[:cut]:
-            ticket.show(frame, 1.0)
+            pending.append_frame(frame, 1.0)
         left = left[cut:]
         while (piece := choice.piece()) is not None:
             pieces.append(piece)
-    ticket.end(Ending("length", 1 + settled), 2.0)
+    pending.end(FinishInfo("length", 1 + settled), 2.0)
     while (piece := choice.piece()) is not None:
         pieces.append(piece)
-    assert [piece.dlstep["seq"] for piece in pieces] == [*range(len(frames) + 1)], "the last one is the ending"
+    assert [piece.dlstep["seq"] for piece in pieces] == [*range(len(frames) + 1)], "the last frame has the finish reason"
     assert [piece.ended for piece in pieces] == [False] * len(frames) + [True]
     assert "".join(piece.text for piece in pieces) == choice.text
     assert "head" in pieces[0].dlstep and pieces[-1].dlstep["finish_reason"] == "length"
@@ -57,7 +59,7 @@ def reports(draw: st.DrawFn) -> list[list[News]]:
         tokens = tuple(draw(st.lists(ids, min_size=size, max_size=size)))
         last = nfe == len(sizes)
         cells = () if last else tuple((draw(st.none() | ids), 0.5) for _ in range(draw(st.integers(0, 3))))
-        found.append(News(0, tokens, (0.5,) * size, cells, nfe, nfe, 0, Ending("length", 0) if last else None))
+        found.append(News(0, tokens, (0.5,) * size, cells, nfe, nfe, 0, FinishInfo("length", 0) if last else None))
     cuts = sorted({0, len(found), *draw(st.lists(st.integers(0, len(found))))})
     return [found[start:stop] for start, stop in pairwise(cuts)]
 
@@ -67,12 +69,12 @@ def test_however_a_reader_is_delayed_it_loses_drafts_and_never_text(
     groups: list[list[News]], drafts: bool, stops: tuple[str, ...]
 ) -> None:
     engine = shadow_engine()
-    spec, texts = engine.first.config.spec, Texts(engine.tokenizer, "", None)
-    ticket = Ticket(Submit(0, (5,), SamplingParams(stop=stops), drafts=drafts), "key-0", 0.0, lambda: None)
-    choice, pieces = Choice(0, ticket, Head("completion", "shadow", False, False), texts, spec), []
+    spec, texts = engine.first.config.spec, ModelTexts(engine.tokenizer, "", None)
+    pending = PendingRequest(Submit(0, (5,), SamplingParams(stop=stops), drafts=drafts), "key-0", 0.0, lambda: None)
+    choice, pieces = ChoiceReader(0, pending, Head("completion", "shadow", False, False), texts, spec), []
     for group in groups:
         for news in group:
-            ticket.take(news, 0.0)
+            pending.apply(news, 0.0)
         if (piece := choice.piece()) is not None:
             pieces.append(piece)
     plain, every = TextStream(engine.tokenizer, stops), [token for group in groups for news in group for token in news.tokens]

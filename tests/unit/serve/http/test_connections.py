@@ -1,4 +1,4 @@
-"""Connections that ask for nothing, never finish or never read: they are bounded and closed in time, and delay nobody."""
+"""Connections that ask for nothing, never finish or never read: they are bounded and closed in time, and delay no other."""
 
 import json
 import os
@@ -71,7 +71,7 @@ def test_too_many_connections_take_the_place_of_the_oldest_silent_ones() -> None
     with served(engine, max_connections=8) as server, ExitStack() as stack:
         engine.driver.gate.clear()
         working = [stack.enter_context(raw(server, request(GOOD))) for _ in range(4)]
-        server.until(lambda: server.front.live == 4)
+        server.until(lambda: server.router.live == 4)
         for _ in range(5):
             _idle = [stack.enter_context(raw(server)) for _ in range(20)]
             with raw(server, request(path="/health")) as healthy:
@@ -93,7 +93,7 @@ def test_few_file_descriptors_bound_the_connections(monkeypatch: pytest.MonkeyPa
             assert b"200 OK" in healthy.recv(4096)
 
 
-def test_readers_that_never_read_are_cut_off_and_delay_nobody() -> None:
+def test_readers_that_never_read_are_closed_and_delay_no_other() -> None:
     asked = request(path="/openapi.json") * 200
     stream = request({**GOOD, "max_tokens": 100, "ignore_eos": True, "stream": True, "dlstep": {"stream": "steps"}})
     with (
@@ -153,14 +153,14 @@ def test_half_closed_clients_get_their_answer_and_gone_ones_are_noticed(stream: 
         engine.driver.gate.clear()
         with raw(server, request({**GOOD, "stream": stream})) as connection:
             connection.shutdown(socket.SHUT_WR)
-            server.until(lambda: server.front.live == 1)
+            server.until(lambda: server.router.live == 1)
             time.sleep(1.0)  # it is asked twice whether it reads
             engine.driver.gate.set()
             told = rest_of(connection)
             assert b"200 OK" in told and (b"data: [DONE]" if stream else b'"text"') in told
         engine.driver.seconds = 0.05
         gone = raw(server, request({**GOOD, "stream": stream, "max_tokens": 900, "ignore_eos": True}))
-        server.until(lambda: server.front.live == 1)
+        server.until(lambda: server.router.live == 1)
         gone.close()
         begun = engine.driver.runs
         server.until_idle()

@@ -1,4 +1,4 @@
-"""Steps over HTTP: a chunk for each forward, recordings, forks, and who may see them for how long."""
+"""Steps over HTTP: a chunk for each forward pass, recordings, forks, access and retention."""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ Event = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def shadow(template: Any) -> Iterator[Served]:
-    """A server without a network behind it, which keeps four answers."""
+    """A server without a network that keeps four answers."""
     with served(shadow_engine(), chat_template=str(template), kept_requests=4) as server:
         yield server
 
@@ -38,13 +38,13 @@ def http(shadow: Served) -> Iterator[httpx2.Client]:
         yield client
 
 
-def frames_of(told: list[Event], index: int = 0) -> list[Event]:
+def frames_of(stream: list[Event], index: int = 0) -> list[Event]:
     """The frames of an answer."""
-    return [event["dlstep"] for event in told if event["dlstep"]["index"] == index]
+    return [event["dlstep"] for event in stream if event["dlstep"]["index"] == index]
 
 
-def texts_of(told: list[Event]) -> str:
-    return "".join(choice["text"] for event in told for choice in event["choices"])
+def texts_of(stream: list[Event]) -> str:
+    return "".join(choice["text"] for event in stream for choice in event["choices"])
 
 
 def without_times(frames: list[Event]) -> list[Event]:
@@ -74,7 +74,7 @@ def test_a_stream_of_steps_is_the_trace_of_a_session(tiny: Served) -> None:
         session.run()
         (run,) = recording(Trace(session.trace.first, session.trace.events))["runs"]
         frames = frames_of(told)
-        # Pages and what lies in them depend on what the engine did before.
+        # Pages and their contents depend on earlier requests of the engine.
         for frame, expected in zip(frames, run["frames"], strict=True):
             if frame["plan"]:
                 assert frame["plan"]["wanted"] == expected["plan"]["wanted"]
@@ -197,13 +197,13 @@ def test_only_the_newest_are_kept_and_a_sentence_says_so(http: httpx2.Client) ->
 
 
 def test_steps_are_rendered_beside_the_event_loop_and_only_those_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    rendered, told_frame = list[str](), recordings.told_frame
+    rendered, encoded_frame = list[str](), recordings.encoded_frame
 
     def noted(*given: Any) -> Event:
         rendered.append(current_thread().name)
-        return told_frame(*given)
+        return encoded_frame(*given)
 
-    monkeypatch.setattr(recordings, "told_frame", noted)
+    monkeypatch.setattr(recordings, "encoded_frame", noted)
     with served(shadow_engine()) as server, server.http() as http:
         request_id = answered(http, max_tokens=100, ignore_eos=True)
         numbers = [frame["seq"] for frame in kept(http, request_id)[0]["frames"]]
@@ -264,10 +264,10 @@ def test_what_the_engine_kept_dies_with_it() -> None:
         server.until(lambda: len(http.get("/v1/requests").json()["data"]) == 10)
         old = http.get("/v1/requests").json()["data"][-1]["id"]
         fork = threads.submit(http.post, f"/v1/requests/{old}/fork", json={"seq": 0})
-        server.until(lambda: server.front.live == 11)
+        server.until(lambda: server.router.live == 11)
         host.die()
         assert {each.result().status_code for each in begun} == {503}
-        assert fork.result().json()["error"]["message"] == "the engine died, and with it the step to fork at"
+        assert fork.result().json()["error"]["message"] == "the engine died, and the step to fork from is lost"
         response = http.get(f"/v1/requests/{old}/steps")
         assert response.status_code == 404 and "its engine has died 1 times and lost its kept steps" in response.text
         assert kept(http, waiting.result())[0]["ended"], "the next engine had what waited"
@@ -281,7 +281,7 @@ def test_kept_steps_are_bounded_in_positions_and_dropped_in_the_engine_too() -> 
         assert states == sorted(states, reverse=True) and {*states} == {200, 404}, "the oldest ones are gone"
         assert answered(http, prompt="x", max_tokens=100, ignore_eos=True), "one that is too large is answered"
         assert {http.get(f"/v1/requests/{each}/steps").status_code for each in ids} == {404}
-        assert not len(server.front.kept) and not server.front.kept._sizes.total()
+        assert not len(server.router.recording_store) and not server.router.recording_store._sizes.total()
     with served(shadow_engine(), kept_requests=0) as server, server.http() as http:
         request_id = answered(http)
         assert http.get(f"/v1/requests/{request_id}/steps").status_code == 404

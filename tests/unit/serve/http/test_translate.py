@@ -54,7 +54,7 @@ def test_texts_do_not_pile_up_before_they_are_encoded(monkeypatch: pytest.Monkey
         server.until(lambda: sum(each.done() for each in under_way) == 4)
         gate.set()
         assert sum((each.result() for each in under_way), Counter[int]()) == {200: 4, 429: 4}
-        assert "dlstep_requests_refused_total 4.0" in server.front.metrics.text().decode()
+        assert "dlstep_requests_refused_total 4.0" in server.router.metrics.text().decode()
 
 
 @pytest.mark.parametrize("name", ["acept_threshold", "accept-threshold", "a.b", "é", "a b"])

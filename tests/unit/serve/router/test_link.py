@@ -50,14 +50,14 @@ def ask(server: Served, number: int, **more: object) -> tuple[int, str]:
 
 def counts(server: Served, name: str) -> Counter[str]:
     """The values of a metric by its labels."""
-    told = server.front.metrics.text().decode()
+    told = server.router.metrics.text().decode()
     found = re.findall(rf"^{re.escape(name)}(\{{.*\}})? (\S+)$", told, re.MULTILINE)
     return Counter({labels: int(float(value)) for labels, value in found})
 
 
 def until_states(server: Served, *states: str) -> None:
     """Wait until the replicas are in these phases."""
-    server.until(lambda: tuple(replica.phase for replica in server.front.replicas) == states)
+    server.until(lambda: tuple(replica.phase for replica in server.router.replicas) == states)
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def all_sent(server: Served, threads: ThreadPoolExecutor, hangs: Path) -> list[F
     """Requests that the engines have begun and cannot end before the file is gone, however slow the machine is."""
     hangs.touch()
     under_way = [threads.submit(ask, server, number) for number in range(REQUESTS)]
-    server.until(lambda: sum(len(replica.sent) for replica in server.front.replicas) == REQUESTS)
-    server.until(lambda: server.front.load.running > 0)
+    server.until(lambda: sum(len(replica.sent) for replica in server.router.replicas) == REQUESTS)
+    server.until(lambda: server.router.load.running > 0)
     return under_way
 
 
@@ -89,7 +89,7 @@ def test_requests_of_the_only_engine_end_with_an_error_and_the_server_is_ready_a
         # On a slow machine a request may reach `request_timeout` before its engine is killed.
         assert {each.result() for each in under_way} <= {(503, "engine_died"), (503, "engine_timeout")}
         assert time.monotonic() - begin < LATE
-        server.until(lambda: server.front.deaths == 1)
+        server.until(lambda: server.router.deaths == 1)
         hangs.unlink()
         with server.http() as http:
             told = http.get("/ready").json()
@@ -103,7 +103,7 @@ def test_requests_of_the_only_engine_end_with_an_error_and_the_server_is_ready_a
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_another_engine_answers_what_was_not_told_once(fault: signal.Signals, hangs: Path) -> None:
+def test_another_engine_answers_unsent_requests_once(fault: signal.Signals, hangs: Path) -> None:
     hosts = hosts_of(2, hangs=hangs)
     with served(shadow_engine(), hosts=hosts, **SOON) as server, ThreadPoolExecutor(REQUESTS) as threads:
         until_states(server, "ready", "ready")
@@ -118,31 +118,31 @@ def test_another_engine_answers_what_was_not_told_once(fault: signal.Signals, ha
         server.until_idle()
         ended = counts(server, "vllm:request_success_total") - before
         assert ended == Counter({'{finished_reason="length"}': REQUESTS})
-        assert [replica.deaths for replica in server.front.replicas] == [1, 0]
+        assert [replica.deaths for replica in server.router.replicas] == [1, 0]
 
 
 def test_an_engine_that_goes_on_is_ready_again_and_late_reports_are_ignored(hangs: Path) -> None:
     (host,) = hosts_of(1, hangs=hangs)
     options: dict[str, Any] = {"request_timeout": 4.0}
     with served(shadow_engine(), hosts=[host], **options) as server, ThreadPoolExecutor(REQUESTS + 1) as threads:
-        (replica,) = server.front.replicas
+        (replica,) = server.router.replicas
         under_way = all_sent(server, threads, hangs)
         os.kill(host.pid, signal.SIGSTOP)
         found = {each.result() for each in under_way}
         assert {status for status, _ in found} <= {200, 503}, found
-        assert not server.front.live and len(replica.abandoned) == REQUESTS
+        assert not server.router.live and len(replica.abandoned) == REQUESTS
         until_states(server, "silent")
         with server.http() as http:
             assert http.get("/ready").status_code == 503
         waits = threads.submit(ask, server, 1, max_tokens=4)
-        server.until(lambda: server.front.live == 1)
+        server.until(lambda: server.router.live == 1)
         hangs.unlink()
         os.kill(host.pid, signal.SIGCONT)
         until_states(server, "ready")
         waits.result()
         server.until(lambda: not replica.abandoned)
         assert ask(server, 2, max_tokens=4)[0] == 200
-        assert not server.front.deaths and host.starts == 1
+        assert not server.router.deaths and host.starts == 1
         assert counts(server, "vllm:request_success_total").total() == REQUESTS + 2
         server.until_idle()
 
@@ -150,7 +150,7 @@ def test_an_engine_that_goes_on_is_ready_again_and_late_reports_are_ignored(hang
 @pytest.mark.parametrize("fault", FAULTS)
 def until_begun(server: Served, number: int) -> None:
     """Wait until an engine has sent its first heartbeat: it has imported what it needs, and loads."""
-    server.until(lambda: server.front.replicas[number].link._silence._progress >= 0)
+    server.until(lambda: server.router.replicas[number].link._silence._progress >= 0)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -165,7 +165,7 @@ def test_an_engine_that_stops_while_it_loads_is_started_again(
         monkeypatch.setattr(link, "LOADING", 3.0)
         os.kill(second.pid, fault)
         assert ask(server, 1)[0] == 200
-        server.until(lambda: server.front.deaths == 1)
+        server.until(lambda: server.router.deaths == 1)
         monkeypatch.undo()
         loads.unlink()
         until_states(server, "ready", "ready")
@@ -184,7 +184,7 @@ def test_an_engine_loads_for_longer_than_heartbeats_may_stay_away(tmp_path: Path
         loads.unlink()
         until_states(server, "ready")
         assert ask(server, 1)[0] == 200
-        assert host.starts == 1 and not server.front.deaths
+        assert host.starts == 1 and not server.router.deaths
 
 
 def test_an_engine_that_loads_for_too_long_is_started_again(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_an_engine_that_loads_for_too_long_is_started_again(tmp_path: Path) -> N
     other, slow = hosts_of(1)[0], hosts_of(1, loads=loads)[0]
     with served(shadow_engine(), hosts=[other, slow], start_timeout=3600.0) as server:
         assert ask(server, 1)[0] == 200
-        server.front.replicas[1].link._age += 3600.0  # as if so much time had passed
+        server.router.replicas[1].link._age += 3600.0  # as if so much time had passed
         server.until(lambda: slow.starts == 2)
         loads.unlink()
         until_states(server, "ready", "ready")
@@ -210,7 +210,7 @@ def test_a_forward_pass_that_hangs_ends_its_requests_and_the_engine(hangs: Path)
                 return http.post("/v1/completions", json=LONG | {"stream": True}).text
 
         answer = threads.submit(text)
-        server.until(lambda: server.front.deaths == 1)
+        server.until(lambda: server.router.deaths == 1)
         hangs.unlink()
         assert "finished no forward pass for 2 seconds and was killed" in answer.result()
         until_states(server, "ready")
@@ -226,9 +226,9 @@ def test_request_timeout_holds_while_a_forward_pass_hangs(hangs: Path, stream: b
         begin = time.monotonic()
         response = http.post("/v1/completions", json=LONG | {"stream": stream})
         assert "took longer than 1 seconds" in response.text and time.monotonic() - begin < LATE
-        assert not server.front.live and len(server.front.replicas[0].abandoned) == 1
+        assert not server.router.live and len(server.router.replicas[0].abandoned) == 1
         hangs.unlink()
-        server.until(lambda: not server.front.replicas[0].abandoned)
+        server.until(lambda: not server.router.replicas[0].abandoned)
         assert ask(server, 1, max_tokens=4)[0] == 200
         server.until_idle()
 
@@ -271,7 +271,7 @@ def test_a_pause_of_the_server_is_not_the_engines() -> None:
         loop.call_soon_threadsafe(time.sleep, 5.0)
         assert ask(server, 1)[0] == 200
         time.sleep(1.0)
-        assert not server.front.deaths and server.front.phase == "ready"
+        assert not server.router.deaths and server.router.phase == "ready"
 
 
 def streamed(server: Served, number: int) -> tuple[int, str]:
@@ -326,7 +326,7 @@ def random_faults(seconds: float, clients: int, report: Callable[[str], None]) -
         # An answer may also end early by `request_timeout` with what is settled; no other text is ever an answer.
         wrong = {answer for answer in found if answer[0] == 200 and answer[1] != "right" and not early(answer[1], expected)}
         assert not wrong and {status for status, _ in found} <= {200, 429, 503}, found
-        refused = found[503, "not_ready"] + found[429, "queue_full"]  # these were never taken in
+        refused = found[503, "not_ready"] + found[429, "queue_full"]  # these were never accepted
         assert counts(server, "vllm:request_success_total").total() == clients + 1 + found.total() - refused
         report(
             f"{seconds:g} s of {dict(faults)} on two engines, {clients} clients: {found[200, 'right']} answers whole, "

@@ -9,8 +9,8 @@ from hypothesis import given, strategies as st
 
 from dlstep import Request, SamplingParams
 from dlstep.engine.decode import Decode
-from dlstep.engine.loader import Engine
-from dlstep.serve.router.placement import Pages, Standing, bound, choose, page_keys
+from dlstep.engine.loader import LoadedEngine
+from dlstep.serve.router.placement import Candidate, Pages, bound, choose, page_keys
 
 from ....helpers.serving import shadow_engine
 
@@ -18,48 +18,48 @@ Loads = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 5)), min_size=1, m
 Keys = st.lists(st.binary(min_size=1, max_size=1), max_size=5, unique=True).map(tuple)
 
 
-def standings_of(loads: list[tuple[int, int]]) -> list[Standing]:
+def candidates_of(loads: list[tuple[int, int]]) -> list[Candidate]:
     """Replicas with these requests and known pages; their numbers have gaps, where one does not live."""
-    return [Standing(2 * number, requests, known) for number, (requests, known) in enumerate(loads)]
+    return [Candidate(2 * number, requests, known) for number, (requests, known) in enumerate(loads)]
 
 
-def chosen_of(standings: list[Standing]) -> int:
+def chosen_of(candidates: list[Candidate]) -> int:
     """The replica for one more request."""
-    return choose(standings, bound(sum(standing.requests for standing in standings), len(standings)))
+    return choose(candidates, bound(sum(candidate.requests for candidate in candidates), len(candidates)))
 
 
 @given(Loads, st.randoms())
 def test_the_choice_is_the_longest_known_prefix_within_the_bound(loads: list[tuple[int, int]], random: Random) -> None:
-    standings, fair = standings_of(loads), 1.5 * (sum(requests for requests, _ in loads) + 1) / len(loads)
-    number = chosen_of(standings)
-    chosen = next(standing for standing in standings if standing.number == number)
+    candidates, fair = candidates_of(loads), 1.5 * (sum(requests for requests, _ in loads) + 1) / len(loads)
+    number = chosen_of(candidates)
+    chosen = next(candidate for candidate in candidates if candidate.number == number)
     assert chosen.requests < fair
-    for other in standings:
+    for other in candidates:
         assert other.known <= chosen.known or other.requests >= fair
         equal = other.known == chosen.known
         assert not equal or (chosen.requests, chosen.number) <= (other.requests, other.number)
-    random.shuffle(standings)
-    assert chosen_of(standings) == number
+    random.shuffle(candidates)
+    assert chosen_of(candidates) == number
 
 
 @given(st.integers(1, 4), st.lists(st.tuples(Keys, st.integers(0, 3)), max_size=80))
 def test_equal_prompts_stay_together_until_their_replica_has_too_much(
     count: int, coming: list[tuple[tuple[bytes, ...], int]]
 ) -> None:
-    """Requests come and end at random; no replica ever gets one beyond the bound, and nobody leaves the pages within it."""
+    """Requests come and end at random; no replica exceeds the bound, and within it requests stay with their pages."""
     pages, load = [Pages(1000) for _ in range(count)], Counter[int](dict.fromkeys(range(count), 0))
     homes: dict[tuple[bytes, ...], int] = {}
-    for keys, ending in coming:
-        standings = [Standing(number, load[number], pages[number].known(keys)) for number in range(count)]
-        chosen, fair = chosen_of(standings), 1.5 * (sum(load.values()) + 1) / count
+    for keys, ended in coming:
+        candidates = [Candidate(number, load[number], pages[number].known(keys)) for number in range(count)]
+        chosen, fair = chosen_of(candidates), 1.5 * (sum(load.values()) + 1) / count
         assert load[chosen] < fair
         if keys in homes and keys and load[homes[keys]] < fair:
-            assert standings[chosen].known == len(keys), "one of those that have it all"
+            assert candidates[chosen].known == len(keys), "one of those that have it all"
         homes[keys] = chosen
         pages[chosen].learn(keys)
         load[chosen] += 1
         for number in range(count):
-            load[number] = max(0, load[number] - ending)
+            load[number] = max(0, load[number] - ended)
 
 
 @given(st.integers(1, 50), st.integers(1, 6))
@@ -67,8 +67,8 @@ def test_a_beginning_that_all_share_leaves_few_replicas_idle(count: int, times: 
     """All requests have the same pages. When there are as many of them as replicas, half of these work; then most do."""
     pages, load = [Pages(1) for _ in range(count)], [0] * count
     for number in range(times * count):
-        standings = [Standing(each, load[each], pages[each].known((b"a",))) for each in range(count)]
-        chosen = chosen_of(standings)
+        candidates = [Candidate(each, load[each], pages[each].known((b"a",))) for each in range(count)]
+        chosen = chosen_of(candidates)
         pages[chosen].learn((b"a",))
         load[chosen] += 1
         assert max(load) < 1.5 * (number + 1) / count + 1
@@ -88,7 +88,7 @@ def test_pages_know_the_newest_keys(learnt: list[tuple[bytes, ...]], most: int, 
 
 
 @cache
-def engine(strategy: str) -> Engine:
+def engine(strategy: str) -> LoadedEngine:
     """An engine without a network."""
     return shadow_engine(strategy=strategy)
 

@@ -1,4 +1,4 @@
-"""Engines that die: who is told, who may wait, and when the server gives up."""
+"""Engines that die: which requests fail, which wait, and when the server gives up."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -7,9 +7,9 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from dlstep.engine.loader import Engine
+from dlstep.engine.loader import LoadedEngine
 from dlstep.processes import Heartbeat
-from dlstep.serve.engine_loop import card_of
+from dlstep.serve.engine_loop import info_of
 from dlstep.serve.engine_process import ThreadHost
 from dlstep.serve.router.replica import AHEAD
 
@@ -19,9 +19,9 @@ from ....helpers.serving import served, shadow_engine
 class Mortal(ThreadHost):
     """A host whose first engines take requests, answer none, and die or fall silent when told to; later ones work."""
 
-    def __init__(self, engine: Engine, lives: int) -> None:
+    def __init__(self, engine: LoadedEngine, lives: int) -> None:
         super().__init__(engine)
-        self.card, self.lives = card_of(engine), lives
+        self.info, self.lives = info_of(engine), lives
         self.deaf: Connection | None = None
         self.silent = threading.Event()
 
@@ -31,7 +31,7 @@ class Mortal(ThreadHost):
             return super().start()
         self.lives -= 1
         ours, self.deaf = Pipe()
-        self.deaf.send(self.card)
+        self.deaf.send(self.info)
         self.silent.clear()
         threading.Thread(target=self._beat, args=(self.deaf,), daemon=True).start()
         return ours
@@ -57,7 +57,7 @@ class Mortal(ThreadHost):
 
 
 @pytest.mark.parametrize("dies", [True, False], ids=["dies", "falls silent"])
-def test_those_that_the_engine_had_are_told_and_those_that_waited_are_answered(dies: bool) -> None:
+def test_sent_requests_fail_and_waiting_ones_are_answered(dies: bool) -> None:
     engine = shadow_engine(max_num_reqs=1)
     host, sent = Mortal(engine, lives=1), 1 + AHEAD
     with served(engine, host=host, heartbeat_timeout=3.0) as server, server.http() as http, ThreadPoolExecutor(16) as threads:
@@ -67,11 +67,11 @@ def test_those_that_the_engine_had_are_told_and_those_that_waited_are_answered(d
             return response.status_code, response.json().get("error", {}).get("code")
 
         under_way = [threads.submit(answer, number) for number in range(sent + 4)]
-        server.until(lambda: server.front.live == sent + 4)
+        server.until(lambda: server.router.live == sent + 4)
         host.die() if dies else host.silent.set()
         found = sorted(each.result() for each in under_way)
         assert found == [(200, None)] * 4 + [(503, "engine_died")] * sent
-        assert server.front.deaths == 1 and server.front.phase == "ready"
+        assert server.router.deaths == 1 and server.router.phase == "ready"
         server.until_idle()
 
 
@@ -80,11 +80,10 @@ def test_the_server_gives_up_after_so_many_restarts() -> None:
     host = Mortal(engine, lives=2)
     with served(engine, host=host, max_restarts=1) as server, server.http() as http:
         host.die()
-        server.until(lambda: server.front.deaths == 1 and server.front.phase == "ready")
-        told = http.get("/metrics").text
-        assert "dlstep_engine_deaths 1.0" in told
+        server.until(lambda: server.router.deaths == 1 and server.router.phase == "ready")
+        assert "dlstep_engine_deaths 1.0" in http.get("/metrics").text
         host.die()
         server.thread.join(60)
         assert not server.thread.is_alive()
-        assert server.front.failure == "the engine died 2 times; last reason: the engine's thread ended"
-        assert not server.front.refused
+        assert server.router.failure == "the engine died 2 times; last reason: the engine's thread ended"
+        assert not server.router.refused

@@ -8,19 +8,19 @@ from typing import Any, Literal, NamedTuple
 from pydantic import ValidationError
 
 from ..core import DlstepError
-from ..engine.loader import Engine
+from ..engine.loader import LoadedEngine
 from ..evaluate.versions import about as facts_of
-from ..serve.engine_loop import MOST_FAILURES, EngineLoop, card_of
+from ..serve.engine_loop import MOST_FAILURES, EngineLoop, info_of
 from ..serve.facts import known_facts
 from ..serve.http import translate
 from ..serve.http.choices import read_choices
 from ..serve.http.errors import ApiError, first_fault, invalid
 from ..serve.http.replies import reply_body, usage_of
 from ..serve.http.schema import ChatRequest, CompletionRequest, Strict
-from ..serve.http.translate import Asked, head_for
+from ..serve.http.translate import TranslatedBody, head_for
 from ..serve.messages import Submit
 from ..serve.router.heads import Head, id_of
-from ..serve.router.tickets import Ticket
+from ..serve.router.pending_requests import PendingRequest
 from ..serve.settings import ServeOptions
 from .lines import Json, created_of
 
@@ -29,7 +29,7 @@ MEASURED = ("nfe", "tokens_per_forward")  # fields of a choice that depend on th
 ROUND = 6  # decimals of measured seconds
 
 
-class RequestLine(Strict):
+class BatchRequest(Strict):
     """A request without its `custom_id`."""
 
     method: Literal["POST"]
@@ -37,14 +37,14 @@ class RequestLine(Strict):
     body: dict[str, Any]
 
 
-class About(NamedTuple):
+class BatchEngineInfo(NamedTuple):
     """The facts that an engine's answers depend on, and its number of concurrent requests."""
 
     facts: dict[str, Any]
     seats: int
 
 
-class Answered(NamedTuple):
+class AnsweredRequest(NamedTuple):
     """The answer to the request at `place`. `beside`: values that depend on other requests."""
 
     place: int
@@ -54,54 +54,54 @@ class Answered(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RunningRequest:
     """A running request."""
 
     place: int
     head: Head
-    asked: Asked
+    translated: TranslatedBody
     copies: int
     begin: float
-    tickets: list[Ticket]
+    pending_requests: list[PendingRequest]
 
 
-class Desk:
+class BatchEngine:
     """An engine with a synchronous interface: `add` requests, then `step` for one forward pass."""
 
-    def __init__(self, engine: Engine, name: str | None = None, template: str | None = None) -> None:
-        card = card_of(engine)
-        self._facts = known_facts(card, engine.tokenizer, name, template, ServeOptions().max_queue)
+    def __init__(self, engine: LoadedEngine, name: str | None = None, template: str | None = None) -> None:
+        info = info_of(engine)
+        self._facts = known_facts(info, engine.tokenizer, name, template, ServeOptions().max_queue)
         self._loop = EngineLoop(engine)
         known = {"served_model_name": self._facts.model, "chat_template": template}
-        self.about = About(facts_of(engine).facts | known, card.config.max_num_reqs)
+        self.about = BatchEngineInfo(facts_of(engine).facts | known, info.config.max_num_reqs)
         self._ids = count()
-        self._tickets: dict[int, Ticket] = {}
-        self._jobs: dict[int, Job] = {}  # ticket id -> job
-        self._refused: list[Answered] = []
+        self._pending: dict[int, PendingRequest] = {}
+        self._running: dict[int, RunningRequest] = {}  # by the id of each pending request
+        self._refused: list[AnsweredRequest] = []
 
     @property
     def live(self) -> bool:
         """Whether any request is unanswered."""
-        return bool(self._jobs or self._refused)
+        return bool(self._running or self._refused)
 
     def add(self, place: int, key: str, content: Json) -> None:
         """Queue a request. The answer to an invalid request is its error."""
         begin = perf_counter()
         try:
             body = _body(content)
-            job = self._job(place, key, body, begin)
+            running = self._translated(place, key, body, begin)
         except ApiError as error:
-            self._refused.append(Answered(place, error.status, error.body, {"seconds": 0.0}))
+            self._refused.append(AnsweredRequest(place, error.status, error.body, {"seconds": 0.0}))
             return
-        for ticket in job.tickets:
-            self._tickets[ticket.id] = ticket
-            self._jobs[ticket.id] = job
-        self._loop.take([ticket.submit for ticket in job.tickets])
+        for pending in running.pending_requests:
+            self._pending[pending.id] = pending
+            self._running[pending.id] = running
+        self._loop.execute([pending.submit for pending in running.pending_requests])
 
-    def step(self) -> list[Answered]:
+    def step(self) -> list[AnsweredRequest]:
         """Run one forward pass. Return ended answers. Raises DlstepError on repeated failure."""
         ended, self._refused = self._refused, []
-        if not self._jobs:
+        if not self._running:
             return ended
         try:
             report = self._loop.step()
@@ -109,37 +109,37 @@ class Desk:
             raise DlstepError(f"{MOST_FAILURES + 1} consecutive forward passes failed: {error}") from error
         now = perf_counter()
         for news in report.news:
-            ticket = self._tickets[news.id]
-            ticket.take(news, now)
-            if ticket.ended is not None:
-                job = self._jobs.pop(ticket.id)
-                del self._tickets[ticket.id]
-                if all(each.ended is not None for each in job.tickets):
-                    ended.append(self._answered(job, now))
+            pending = self._pending[news.id]
+            pending.apply(news, now)
+            if pending.ended is not None:
+                running = self._running.pop(pending.id)
+                del self._pending[pending.id]
+                if all(pending.ended is not None for pending in running.pending_requests):
+                    ended.append(self._answered(running, now))
         return ended
 
-    def _job(self, place: int, key: str, body: CompletionRequest | ChatRequest, begin: float) -> Job:
+    def _translated(self, place: int, key: str, body: CompletionRequest | ChatRequest, begin: float) -> RunningRequest:
         facts = self._facts
         translate.check_model(facts, body.model)
-        asked = translate.completion(facts, body) if isinstance(body, CompletionRequest) else translate.chat(facts, body)
+        translated = translate.completion(facts, body) if isinstance(body, CompletionRequest) else translate.chat(facts, body)
         head = head_for(body, facts.model)
         head = replace(head, id=id_of(head.kind, key), created=created_of(key))
-        tickets = [self._ticket(submit, begin) for submit in asked.submits]
-        return Job(place, head, asked, body.n or 1, begin, tickets)
+        pending_requests = [self._new_pending(submit, begin) for submit in translated.submits]
+        return RunningRequest(place, head, translated, body.n or 1, begin, pending_requests)
 
-    def _ticket(self, submit: Submit, begin: float) -> Ticket:
-        return Ticket(submit._replace(id=next(self._ids)), "", begin, _nobody_waits)
+    def _new_pending(self, submit: Submit, begin: float) -> PendingRequest:
+        return PendingRequest(submit._replace(id=next(self._ids)), "", begin, _on_change)
 
-    def _answered(self, job: Job, now: float) -> Answered:
-        beside: dict[str, Any] = {"seconds": round(now - job.begin, ROUND)}
-        if (fault := first_fault(job.tickets)) is not None:
-            return Answered(job.place, fault.status, fault.body, beside)
-        choices = read_choices(job.tickets, job.head, self._facts)
-        body = reply_body(job.head, choices, job.asked.echoes, usage_of(job.tickets, job.copies))
+    def _answered(self, running: RunningRequest, now: float) -> AnsweredRequest:
+        beside: dict[str, Any] = {"seconds": round(now - running.begin, ROUND)}
+        if (fault := first_fault(running.pending_requests)) is not None:
+            return AnsweredRequest(running.place, fault.status, fault.body, beside)
+        choices = read_choices(running.pending_requests, running.head, self._facts)
+        body = reply_body(running.head, choices, running.translated.echoes, usage_of(running.pending_requests, running.copies))
         beside["cached_tokens"] = body["usage"].pop("prompt_tokens_details")["cached_tokens"]
         for name in MEASURED:
             beside[name] = [choice["dlstep"].pop(name) for choice in body["choices"]]
-        return Answered(job.place, 200, body, beside)
+        return AnsweredRequest(running.place, 200, body, beside)
 
 
 def _body(content: Json) -> CompletionRequest | ChatRequest:
@@ -147,17 +147,17 @@ def _body(content: Json) -> CompletionRequest | ChatRequest:
     try:
         if not isinstance(content.get("body"), dict):
             raise ApiError(400, "body must be an object, as for the server", param="body")
-        line = RequestLine.model_validate(content)
-        body = MODELS[line.url].model_validate(line.body)
+        request = BatchRequest.model_validate(content)
+        body = MODELS[request.url].model_validate(request.body)
     except ValidationError as error:
         raise invalid(error.errors(include_url=False)) from error
     if body.stream:
         raise ApiError(400, "stream must be false or left out: a batch does not stream", param="stream")
     if body.dlstep.stream != "settled":
-        said = f"dlstep.stream must be settled or left out, got {body.dlstep.stream}: a batch does not stream or keep steps"
-        raise ApiError(400, said, param="dlstep.stream")
+        message = f"dlstep.stream must be settled or left out, got {body.dlstep.stream}: a batch does not stream or keep steps"
+        raise ApiError(400, message, param="dlstep.stream")
     return body
 
 
-def _nobody_waits() -> None:
-    """Do nothing: `Desk.step` reads the tickets itself."""
+def _on_change() -> None:
+    """Do nothing: `BatchEngine.step` reads the pending requests itself."""

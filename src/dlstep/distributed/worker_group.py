@@ -3,7 +3,7 @@
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence as Items
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,8 +16,8 @@ from typing import Any
 from ..core import DlstepError
 from ..processes import HEARTBEAT_SECONDS, Clock, Heart, Pulse, Worker, last_words
 from . import RankLost
+from .control_channel import AGAIN, silent
 from .ranks import TIMEOUT, Ranks, break_off, join_ranks, leave_ranks
-from .wire import AGAIN, silent
 
 START = 600.0  # seconds for all ranks to import their modules and read the checkpoint's description
 GRACE = 2.0  # seconds to wait for the reason why an exchange with a rank failed
@@ -25,25 +25,25 @@ ARRIVED, REFUSED = "arrived", "refused"  # messages of ranks; `REFUSED` means th
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A process's place in a group: rank, `size` of the group, rendezvous file (None: torchrun).
+class RankInfo:
+    """The rank of a process, the `size` of its group, and the rendezvous file (None: torchrun).
 
-    `tell` notifies rank 0 that this rank is about to join.
+    `notify` informs rank 0 that this rank is about to join.
     """
 
     rank: int
     size: int
     meeting: Path | None
-    tell: Callable[[], None] = lambda: None
+    notify: Callable[[], None] = lambda: None
 
     def join(self, timeout: float) -> Ranks:
         """Notify rank 0, then join the other ranks with `join_ranks`."""
-        self.tell()
+        self.notify()
         return join_ranks(self.rank, self.size, self.meeting, timeout)
 
 
-def place_in_torchrun(size: int) -> Place | None:
-    """Return the place that torchrun gave this process; None if torchrun did not start it.
+def torchrun_rank_info(size: int) -> RankInfo | None:
+    """Return the rank that torchrun gave this process; None if torchrun did not start it.
 
     Raises ValueError if torchrun started a number of processes other than `size`.
     """
@@ -52,15 +52,15 @@ def place_in_torchrun(size: int) -> Place | None:
     world = int(os.environ["WORLD_SIZE"])
     if world != size:
         raise ValueError(f"tensor_parallel_size={size}, but torchrun started {world} processes: give the same number")
-    return Place(int(os.environ["RANK"]), size, None)
+    return RankInfo(int(os.environ["RANK"]), size, None)
 
 
 class Member(Pulse):
     """Rank 0's record of another rank: its process and the messages that it sent."""
 
-    def __init__(self, rank: int, size: int, meeting: Path, target: Callable[..., None], given: tuple[Any, ...]) -> None:
-        super().__init__(Worker(_run, rank, size, meeting, target, given, name=f"rank {rank} of {size}"))
-        self.heard: set[str] = set()
+    def __init__(self, rank: int, size: int, meeting: Path, target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        super().__init__(Worker(_run, rank, size, meeting, target, arguments, name=f"rank {rank} of {size}"))
+        self.messages: set[str] = set()
 
     def fault(self, passed: float, timeout: float) -> DlstepError | None:
         """Return an error if the rank ended or was silent for `timeout` seconds, else None.
@@ -68,17 +68,17 @@ class Member(Pulse):
         `passed` is the time in seconds since the last call.
         """
         alive = self.worker.alive  # read before the messages, so that its last ones are not missed
-        self.heard.update(self.take(passed))
+        self.messages.update(self.take(passed))
         if not alive:
-            kind = DlstepError if REFUSED in self.heard else RankLost
+            kind = DlstepError if REFUSED in self.messages else RankLost
             return kind(f"{self.worker.reason}; {AGAIN}")
         return silent(self.worker.name, self.silence.seconds) if self.silence.longer(timeout) else None
 
 
-class Crew:
+class WorkerGroup:
     """Rank 0's view of the ranks. `lost` is the reason why the group has ended, or None."""
 
-    def __init__(self, ranks: Ranks, members: Items[Member] = (), folder: Path | None = None) -> None:
+    def __init__(self, ranks: Ranks, members: Sequence[Member] = (), folder: Path | None = None) -> None:
         self.ranks = ranks
         self.lost: str | None = None
         self._error: DlstepError | None = None
@@ -102,7 +102,7 @@ class Crew:
         with self._changed:
             self._changed.wait_for(lambda: self.lost is not None or self._complete, START)
         if self.lost is None and not self._complete:
-            late = next(member for member in self._members if ARRIVED not in member.heard)
+            late = next(member for member in self._members if ARRIVED not in member.messages)
             self._lose(RankLost(f"{late.worker.name} was not ready to join after {START:g} seconds; {AGAIN}"))
         self.check()
         assert self._folder is not None, "ranks that were started meet in a file"
@@ -110,7 +110,7 @@ class Crew:
 
     @property
     def _complete(self) -> bool:
-        return all(ARRIVED in member.heard for member in self._members)
+        return all(ARRIVED in member.messages for member in self._members)
 
     def check(self) -> None:
         """Raise DlstepError if the group has ended."""
@@ -140,14 +140,14 @@ class Crew:
     def ended_by(self, error: BaseException) -> DlstepError:
         """End the group after `error` on rank 0; return the error that explains why it ended."""
         if isinstance(error, DlstepError):
-            said = error
+            cause = error
         else:  # wait: a lost rank may be the cause
             self._await_end()
             own = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
-            said = self._error or DlstepError(f"a forward pass failed on rank 0: {own}")
-        self._lose(said)
+            cause = self._error or DlstepError(f"a forward pass failed on rank 0: {own}")
+        self._lose(cause)
         self.end()
-        return said
+        return cause
 
     def when_lost(self, call: Callable[[str], None]) -> None:
         """Call `call` with the reason when the group fails; immediately if it already has."""
@@ -222,8 +222,8 @@ class Crew:
             call(self.lost)
 
 
-def gather_crew(size: int, target: Callable[..., None], *given: Any, timeout: float = TIMEOUT) -> Crew:
-    """Start ranks 1 to `size` - 1 as processes that run `target(place, *given)`, and join them.
+def start_worker_group(size: int, target: Callable[..., None], *arguments: Any, timeout: float = TIMEOUT) -> WorkerGroup:
+    """Start ranks 1 to `size` - 1 as processes that run `target(rank_info, *arguments)`; join them.
 
     Raises DlstepError if a rank ends or stops answering before it joins.
     """
@@ -232,29 +232,29 @@ def gather_crew(size: int, target: Callable[..., None], *given: Any, timeout: fl
     with ExitStack() as undone:
         undone.callback(rmtree, folder, ignore_errors=True)
         for rank in range(1, size):
-            members.append(Member(rank, size, folder / "meeting", target, given))
+            members.append(Member(rank, size, folder / "meeting", target, arguments))
             undone.callback(members[-1].worker.kill)
         undone.pop_all()
-    crew = Crew(Ranks(0, size, timeout=timeout), members, folder)
+    group = WorkerGroup(Ranks(0, size, timeout=timeout), members, folder)
     try:
-        with crew.starting():
-            crew.meet()
+        with group.starting():
+            group.meet()
     except BaseException:
-        crew.end()
+        group.end()
         raise
-    return crew
+    return group
 
 
 def _run(
-    connection: Connection, rank: int, size: int, meeting: Path, target: Callable[..., None], given: tuple[Any, ...]
+    connection: Connection, rank: int, size: int, meeting: Path, target: Callable[..., None], arguments: tuple[Any, ...]
 ) -> None:
     """Run `target` as the process of a non-zero rank."""
     heart = Heart(connection)
     try:
-        target(Place(rank, size, meeting, partial(heart.send, ARRIVED)), *given)
+        target(RankInfo(rank, size, meeting, partial(heart.send, ARRIVED)), *arguments)
     except (ValueError, OSError, DlstepError) as error:
-        said = " ".join(str(error).split())
-        last_words(said)
-        print(f"dlstep: rank {rank} of {size} failed: {said}", file=sys.stderr, flush=True)
+        reason = " ".join(str(error).split())
+        last_words(reason)
+        print(f"dlstep: rank {rank} of {size} failed: {reason}", file=sys.stderr, flush=True)
         heart.send(REFUSED)
         sys.exit(1)

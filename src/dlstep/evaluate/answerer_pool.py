@@ -1,5 +1,4 @@
-"""Crews that decode: the engine of this process, or several worker processes. All give the same
-answers."""
+"""Pools of engines that answer items: the engine of this process, or several worker processes."""
 
 import sys
 from collections.abc import Mapping
@@ -16,19 +15,19 @@ from ..core.usage import RequestUsage, Usage
 from ..driver import TorchDriver
 from ..engine.config import EngineConfig
 from ..engine.devices import device_of
-from ..engine.loader import Engine, load_engine
+from ..engine.loader import LoadedEngine, load_engine
 from ..processes import Clock, Heart, Pulse, Worker, WorkerDied
 from ..text.detokenize import cut, decode
 from .items import Item
-from .metrics import Work
-from .versions import About, about
+from .metrics import ForwardSums
+from .versions import EvaluatorInfo, about
 
 ROUND = 6  # decimals of measured values
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """The answer to the item at `place` of a run: `row` holds values that only depend on the request, `beside` all others."""
+class AnsweredItem:
+    """The answer to the item at `place`: `row` depends only on the request, unlike `beside`."""
 
     place: int
     row: Mapping[str, Any]
@@ -40,52 +39,48 @@ class Live:
 
     def __init__(self, place: int, item: Item) -> None:
         self.place, self.item, self.begin = place, item, perf_counter()
-        self._decided: dict[int, tuple[int, int]] = {}  # offset in the answer: token, step
+        self._unmasked: dict[int, tuple[int, int]] = {}  # offset in the answer: token, step
 
     def fold(self, update: Update) -> None:
         """Record the step at which each position got its current token."""
-        decided, first = self._decided, update.start - len(update.sequence.request.prompt)
+        unmasked, first = self._unmasked, update.start - len(update.sequence.request.prompt)
         for offset, token in enumerate([*update.tokens, *(cell.token for cell in update.window)], first):
             if token is None:
-                decided.pop(offset, None)
-            elif offset not in decided or decided[offset][0] != token:
-                decided[offset] = token, update.steps
+                unmasked.pop(offset, None)
+            elif offset not in unmasked or unmasked[offset][0] != token:
+                unmasked[offset] = token, update.steps
 
-    def answered(self, update: Update, engine: Engine, usage: RequestUsage) -> Answered:
+    def answered(self, update: Update, engine: LoadedEngine, usage: RequestUsage) -> AnsweredItem:
         """Return the answer, from the update that ended it and the request's usage."""
         sequence, item = update.sequence, self.item
         tokens = sequence.answer
         key = {"task": item.task, "document": item.document.number, "options": dict(item.options)}
+        text = cut(decode(engine.tokenizer, tokens), item.params.stop)
         row = key | {
-            "prompt": item.prompt,
-            "answer": cut(decode(engine.tokenizer, tokens), item.params.stop),
-            "tokens": list(tokens),
-            "steps": sequence.steps,
-            "finish": sequence.finish,
-            "error": sequence.error,
-            "seed": sequence.request.seed,
-        }
+            "prompt": item.prompt, "answer": text, "tokens": list(tokens), "steps": sequence.steps,
+            "finish": sequence.finish, "error": sequence.error, "seed": sequence.request.seed,
+        }  # fmt: skip
         beside = key | {
             "forwards": sequence.nfe,
             "computed": usage.rows,
             "wasted": usage.wasted(sequence.finish or "error"),
             "seconds": round(perf_counter() - self.begin, ROUND),
-            "decided_at": [self._decided[offset][1] for offset in range(len(tokens))],
+            "decided_at": [self._unmasked[offset][1] for offset in range(len(tokens))],
             "probabilities": [round(probability, ROUND) for probability in sequence.probabilities],
         }
-        return Answered(self.place, row, beside)
+        return AnsweredItem(self.place, row, beside)
 
 
 class Answering:
-    """An engine that accepts items at any time: the crew of this process."""
+    """An engine that accepts items at any time: the pool of this process."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: LoadedEngine) -> None:
         self.about = about(engine)
         self._engine = engine
         self._decode = engine.decode(record=self._count)
         self._live: dict[int, Live] = {}
         self._usage = Usage()
-        self._work = Work()  # work of the current step
+        self._work = ForwardSums()  # work of the current step
 
     @property
     def live(self) -> int:
@@ -96,31 +91,31 @@ class Answering:
         """Queue an item. Raises ValueError for a prompt that cannot be encoded."""
         self._decode.add(Request(place, item.ids(self._engine), item.params, index=item.index))
         self._live[place] = Live(place, item)
-        if (arrival := self._decode.state.live.get(place)) is not None:
-            self._usage.open(arrival, 0)
+        if (seq_id := self._decode.state.live.get(place)) is not None:
+            self._usage.open(seq_id, 0)
 
-    def step(self) -> tuple[list[Answered], Work]:
+    def step(self) -> tuple[list[AnsweredItem], ForwardSums]:
         """Run one forward pass, and return its work and the answers that it completed."""
-        begin, padding, self._work = perf_counter(), self._padding, Work()
-        ended: list[Answered] = []
+        begin, padding, self._work = perf_counter(), self._padding, ForwardSums()
+        ended: list[AnsweredItem] = []
         for update in self._decode.step():
             live = self._live[update.id]
             live.fold(update)
-            if update.ending is not None:
-                arrival = update.sequence.request.arrival
-                ended.append(live.answered(update, self._engine, self._usage.of(arrival)))
-                self._usage.close(arrival)
+            if update.finish_info is not None:
+                seq_id = update.sequence.request.seq_id
+                ended.append(live.answered(update, self._engine, self._usage.of(seq_id)))
+                self._usage.close(seq_id)
                 del self._live[update.id]
         took = perf_counter() - begin
-        timed = Work(padding=self._padding - padding, seconds=took, decode_seconds=took if self._work.sampling else 0.0)
+        timed = ForwardSums(padding=self._padding - padding, seconds=took, decode_seconds=took if self._work.sampling else 0.0)
         return ended, self._work + timed
 
     def close(self) -> None:
-        """Do nothing: this crew has no resources to release."""
+        """Do nothing: there are no resources to release."""
 
     @property
     def _padding(self) -> int:
-        """The number of padding rows so far; only drivers of devices that capture forward passes pad them."""
+        """The number of padding rows so far; only captured forward passes have some."""
         driver = self._engine.driver
         return driver.padding if isinstance(driver, TorchDriver) else 0
 
@@ -128,42 +123,38 @@ class Answering:
         """Count a forward pass, for each request and in total."""
         if isinstance(event, Samples):
             done = self._usage.take(event.plan, self._decode.state.config.page_size)
-            self._work += Work(1, done.sampling_forwards, done.spans, done.rows, preemptions=done.preemptions)
+            self._work += ForwardSums(1, done.sampling_forwards, done.spans, done.rows, preemptions=done.preemptions)
 
 
 START = 1800.0  # minimum seconds allowed for a worker to load
 
 
-class Crew(Protocol):
-    """A decoder that accepts items at any time: `Answering` or `Processes`."""
+class AnswererPool(Protocol):
+    """A decoder that accepts items at any time: `Answering` or `Processes`.
+
+    `about` has the facts of its engines, `live` is the number of requests without an answer. `step`
+    returns the next answers, possibly none, and the work since the last ones.
+    """
 
     @property
-    def about(self) -> About:
-        """The facts of the engine, and how many requests the crew decodes at once."""
-        ...
+    def about(self) -> EvaluatorInfo: ...
 
     @property
-    def live(self) -> int:
-        """The number of requests without an answer."""
-        ...
+    def live(self) -> int: ...
 
-    def add(self, place: int, item: Item) -> None:
-        """Queue an item."""
+    def add(self, place: int, item: Item) -> None: ...
 
-    def step(self) -> tuple[list[Answered], Work]:
-        """Return the next answers, possibly none, and the work since the last answers."""
-        ...
+    def step(self) -> tuple[list[AnsweredItem], ForwardSums]: ...
 
-    def close(self) -> None:
-        """Drop the requests without an answer, and release all resources."""
+    def close(self) -> None: ...
 
 
 class Processes:
-    """A crew of engines in worker processes, all with the same configuration; the least busy one gets the next item.
+    """A pool of equal engines in worker processes; the least busy one gets the next item.
 
-    The crew kills a worker that sends no heartbeat for `seconds` or whose forward pass takes longer. The items of a worker that
-    died or was killed move to the others. Raises ValueError if no engine can be made from the configuration, and DlstepError,
-    with the reasons, once no worker is left.
+    The pool kills a worker that sends no heartbeat for `seconds` or whose forward pass takes
+    longer, and moves the items of a lost worker to the others. Raises ValueError if no engine can
+    be made from the configuration, and DlstepError, with the reasons, once no worker is left.
     """
 
     def __init__(self, config: EngineConfig, count: int, seconds: float = 300.0) -> None:
@@ -174,8 +165,8 @@ class Processes:
             )
         self._seconds, self._clock = seconds, Clock()
         self._lost: list[str] = []  # the reasons of lost workers
-        self._live: dict[Pulse, dict[int, Item]] = {}  # the unanswered items of each worker, by place
-        self._ready: dict[Pulse, About] = {}
+        self._live: dict[Pulse, dict[int, Item]] = {}  # unanswered items of each worker, by place
+        self._ready: dict[Pulse, EvaluatorInfo] = {}
         try:
             for number in range(count):
                 self._live[Pulse(Worker(work, config, number, name=f"worker {number} of {count}"))] = {}
@@ -184,8 +175,8 @@ class Processes:
         except BaseException:
             self.close()
             raise
-        each = list(self._ready.values())
-        self.about = each[0]._replace(seats=sum(one.seats for one in each))
+        infos = list(self._ready.values())
+        self.about = infos[0]._replace(seats=sum(info.seats for info in infos))
 
     @property
     def live(self) -> int:
@@ -201,17 +192,17 @@ class Processes:
         with suppress(WorkerDied):  # the next step notices the death
             pulse.worker.send((place, item), self._seconds)
 
-    def step(self) -> tuple[list[Answered], Work]:
-        """Wait for answers or a heartbeat of any worker. Raises the error of a worker, and DlstepError if all have died."""
-        answers, done = list[Answered](), Work()
+    def step(self) -> tuple[list[AnsweredItem], ForwardSums]:
+        """Wait for answers or a heartbeat. Raises a worker's error, and DlstepError if all died."""
+        answers, done = list[AnsweredItem](), ForwardSums()
         passed = self._clock.wait([pulse.worker for pulse in self._live])
         for pulse in list(self._live):
-            alive = pulse.worker.alive  # read before the messages, so that the last messages of a dead worker are not missed
+            alive = pulse.worker.alive  # read first, so that a dead worker's last messages count
             for message in pulse.take(passed):
                 match message:
                     case ValueError():
                         raise message
-                    case About():
+                    case EvaluatorInfo():
                         self._ready[pulse] = message
                     case ended, worked:
                         for answered in ended:
@@ -242,7 +233,7 @@ class Processes:
         return True
 
     def _lose(self, pulse: Pulse) -> None:
-        """Move the items of a lost worker to the other workers. Raises DlstepError if none is left."""
+        """Move the items of a lost worker to the others. Raises DlstepError if none is left."""
         pulse.worker.end(0)
         self._lost.append(pulse.worker.reason)
         items = self._live.pop(pulse)
@@ -259,7 +250,7 @@ def work(connection: Connection, config: EngineConfig, number: int) -> None:
     heart = Heart(connection)
     try:
         with searched(Path.cwd()):
-            answering, done = Answering(load_engine(replace(config, device=device_of(config.device, number)))), Work()
+            answering, done = Answering(load_engine(replace(config, device=device_of(config.device, number)))), ForwardSums()
         heart.send(answering.about)
         while True:
             while connection.poll() or not answering.live:
@@ -269,7 +260,8 @@ def work(connection: Connection, config: EngineConfig, number: int) -> None:
             heart.progress += 1
             if ended:
                 heart.send((ended, done))
-                done = Work()
+                done = ForwardSums()
     except (ValueError, OSError, DlstepError, EOFError) as error:
-        if not isinstance(error, EOFError | BrokenPipeError | ConnectionResetError):  # these mean that the parent has ended
+        # The other errors mean that the parent has ended.
+        if not isinstance(error, EOFError | BrokenPipeError | ConnectionResetError):
             heart.send(ValueError(" ".join(str(error).split())))

@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from dlstep import LLM, SamplingParams
-from dlstep.core import DlstepError, LineMismatch, Plan, Samples
-from dlstep.distributed import crew
-from dlstep.distributed.conductor import follow
+from dlstep.core import CacheMismatch, DlstepError, Plan, Samples
+from dlstep.distributed import worker_group
+from dlstep.distributed.rank_zero import follow_rank_zero
 from dlstep.distributed.ranks import Ranks
 from dlstep.engine import loader
 from dlstep.processes import heartbeat, worker
@@ -34,7 +34,7 @@ QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max 
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks are forked from a process that has imported torch, which takes longest."""
     monkeypatch.setattr(worker, "get_context", lambda _: prepared())
-    monkeypatch.setattr(crew, "START", SOON)
+    monkeypatch.setattr(worker_group, "START", SOON)
     monkeypatch.setattr(heartbeat, "IMPORT_SECONDS", LIMIT)
 
 
@@ -42,13 +42,13 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The processes of ranks that a test starts; none may be left at its end."""
     pids: list[int] = []
-    start = crew.Member.__init__
+    start = worker_group.Member.__init__
 
-    def noted(self: Any, *given: Any) -> None:
-        start(self, *given)
+    def noted(self: Any, *args: Any) -> None:
+        start(self, *args)
         pids.append(self.worker.pid)
 
-    monkeypatch.setattr(crew.Member, "__init__", noted)
+    monkeypatch.setattr(worker_group.Member, "__init__", noted)
     yield pids
     assert pids
     gone = time.monotonic() + SOON
@@ -92,8 +92,8 @@ FEW = [
     ("calling", "kill"),
     ("calling", "stop"),
     ("message", "stop"),
-    ("line", "exit"),
-    ("line", "stop"),
+    ("digest", "exit"),
+    ("digest", "stop"),
     ("forward", "bug"),
     ("forward", "kill"),
     ("forward", "stop"),
@@ -122,20 +122,20 @@ def test_any_fault_of_a_rank_at_any_moment_ends_the_call_with_its_reason(
 @pytest.mark.parametrize("fault", ["kill", "stop"])
 def test_a_fault_of_an_idle_rank_is_noticed_before_the_next_call(fault: str, started: list[int]):
     llm = LLM(tensor_parallel_size=2, num_threads=1, rank_timeout=LIMIT)
-    heard: list[str] = []
-    conductor: Any = llm.engine.driver
-    conductor.when_lost(heard.append)
+    reasons: list[str] = []
+    rank_zero: Any = llm.engine.driver
+    rank_zero.when_lost(reasons.append)
     os.kill(started[0], getattr(signal, f"SIG{fault.upper()}"))
     until = time.monotonic() + SOON
-    while not heard and time.monotonic() < until:
+    while not reasons and time.monotonic() < until:
         time.sleep(0.05)
-    assert heard and FAULTS[fault][1] in heard[0]
-    with pytest.raises(DlstepError, match=re.escape(heard[0])):
+    assert reasons and FAULTS[fault][1] in reasons[0]
+    with pytest.raises(DlstepError, match=re.escape(reasons[0])):
         llm.generate(QUESTION, progress=False)
 
 
 class Broken:
-    """A driver of rank 0 that fails in its second forward, after the lines were compared or before."""
+    """A driver of rank 0 that fails in its second forward pass, after the digests were compared or before."""
 
     def __init__(self, driver: Any, error: BaseException, *, compared: bool) -> None:
         self.driver, self.error, self.compared, self.forwards = driver, error, compared, 0
@@ -157,11 +157,11 @@ class Broken:
     ("error", "compared"),
     [(KeyError("page 7"), True), (ValueError("a shape"), False), (MemoryError("1 TiB"), True), (SystemExit(1), True)],
 )
-def test_any_exception_of_rank_0_within_a_forward_ends_the_group(error: BaseException, compared: bool):
+def test_any_exception_of_rank_0_within_a_forward_pass_ends_the_group(error: BaseException, compared: bool):
     """Otherwise the other ranks would wait for sums, and the next call with them."""
     llm = LLM(tensor_parallel_size=2, num_threads=1, rank_timeout=LIMIT)
-    conductor: Any = llm.engine.driver
-    conductor._driver = Broken(conductor._driver, error, compared=compared)
+    rank_zero: Any = llm.engine.driver
+    rank_zero._driver = Broken(rank_zero._driver, error, compared=compared)
     name = type(error).__name__
     with pytest.raises(SystemExit if name == "SystemExit" else DlstepError, match="1" if name == "SystemExit" else name):
         llm.generate(QUESTION, progress=False)
@@ -170,7 +170,7 @@ def test_any_exception_of_rank_0_within_a_forward_ends_the_group(error: BaseExce
 
 
 class Forgetful:
-    """A driver that has lost its history in one forward, and knows it before or finds it out."""
+    """A driver that has lost its KV cache in one forward pass, and knows it before or finds it out."""
 
     def __init__(self, driver: Any, step: int, *, knows: bool) -> None:
         self.driver, self.step, self.knows = driver, step, knows
@@ -181,7 +181,7 @@ class Forgetful:
     def run(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
         if plan.step == self.step:
             meanwhile()
-            raise LineMismatch("nothing is held")
+            raise CacheMismatch("nothing is held")
         return self.driver.run(plan, meanwhile)
 
     def __getattr__(self, name: str) -> Any:
@@ -189,17 +189,17 @@ class Forgetful:
 
 
 def forgetting(ranks: Ranks, who: int, knows: bool) -> str:
-    """The error on each rank when one has lost its history."""
-    group = crew.Crew(ranks)
-    made = loader.load_with(Case("multi_bd").config, lambda: group)
-    driver: Any = made.driver
+    """The error on each rank when one has lost its KV cache."""
+    group = worker_group.WorkerGroup(ranks)
+    engine = loader.build_engine(Case("multi_bd").config, lambda: group)
+    driver: Any = engine.driver
     try:
         if ranks.rank == 0:
             if who == 0:
                 driver._driver = Forgetful(driver._driver, 3, knows=knows)
-            crowd(made, 8)
+            crowd(engine, 8)
         else:
-            follow(Forgetful(driver, 3, knows=knows) if who == ranks.rank else driver, ranks)
+            follow_rank_zero(Forgetful(driver, 3, knows=knows) if who == ranks.rank else driver, ranks)
     except (DlstepError, RuntimeError) as error:
         return f"{type(error).__name__}: {error}"
     return "nobody noticed"
@@ -207,14 +207,14 @@ def forgetting(ranks: Ranks, who: int, knows: bool) -> str:
 
 @pytest.mark.parametrize("knows", [False, True])
 @pytest.mark.parametrize("who", [0, 1])
-def test_a_history_that_one_rank_alone_has_lost_ends_the_group(who: int, knows: bool):
-    """On one rank only, a mismatch of lines would leave the others in a forward that it takes no part in."""
-    said = run_ranks(2, forgetting, who, knows)
+def test_a_cache_that_one_rank_alone_has_lost_ends_the_group(who: int, knows: bool):
+    """On one rank only, a mismatch of digests would leave the others in a forward pass that it takes no part in."""
+    errors = run_ranks(2, forgetting, who, knows)
     if knows:
-        assert all(each.startswith("RanksDisagree: step 3: ranks disagree, rank 0 has ") for each in said), said
+        assert all(each.startswith("RanksDisagree: step 3: ranks disagree, rank 0 has ") for each in errors), errors
     else:
-        assert f"RanksDisagree: step 3: rank {who} alone lost its history" in said[who]
-        assert "nobody noticed" not in said
+        assert f"RanksDisagree: step 3: rank {who} alone lost its KV cache" in errors[who]
+        assert "nobody noticed" not in errors
 
 
 SCRIPT = f"""
@@ -222,7 +222,7 @@ import os, sys
 from dlstep import LLM
 if __name__ == "__main__":
     llm = LLM(tensor_parallel_size=2, num_threads=1, rank_timeout=600)
-    print(llm.engine.driver._crew.pids[0], flush=True)
+    print(llm.engine.driver._group.pids[0], flush=True)
     if sys.argv[1] == "idle":
         sys.stdin.readline()
         sys.exit(0)

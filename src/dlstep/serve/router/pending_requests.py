@@ -1,12 +1,12 @@
-"""Tickets: the state of one answer in the HTTP process, from arrival to end."""
+"""Pending requests: the state of each answer in the HTTP process, from arrival to end."""
 
 from asyncio import TimerHandle
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Optional
 
-from ...core import Sequence
-from ...core.ledger import Ending
+from ...core import SequenceState
+from ...core.accounting import FinishInfo
 from ...views.frames import Frame
 from ..messages import News, Submit
 
@@ -14,7 +14,7 @@ Fault = Literal["", "queue_timeout", "engine_died", "engine_timeout", "engine_er
 
 
 @dataclass(eq=False, slots=True)
-class Ticket:
+class PendingRequest:
     """One answer. `changed` is called after every change.
 
     `arrived`, `sent`, `first` (token) and `ended` are times of the event loop in seconds. `fault` is
@@ -34,16 +34,16 @@ class Ticket:
     sent: float | None = None
     first: float | None = None
     ended: float | None = None
-    ending: Ending | None = None
+    finish_info: FinishInfo | None = None
     fault: Fault = ""
     # With steps: the initial sequence, its frames, and the arrival time of each frame.
-    opening: Sequence | None = None
+    opening: SequenceState | None = None
     frames: list[Frame] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     size: int = 0  # positions in all frames
     whole: bool = False  # the client gets nothing before the end
     replica: int | None = None  # the replica that it was last sent to
-    begun_again: bool = False
+    restarted: bool = False
     cancelled: str = ""  # the reason to end early; empty if not cancelled
     # Until it ends: the keys of its prompt's pages, and the timers that end it.
     keys: tuple[bytes, ...] = ()
@@ -52,7 +52,7 @@ class Ticket:
     # For forks: the replica whose engine keeps the steps of this answer, the answer that this one
     # forks (while it waits), and the number of waiting forks of this answer.
     keeper: int | None = None
-    parent: Optional["Ticket"] = None
+    parent: Optional["PendingRequest"] = None
     forks: int = 0
 
     @property
@@ -63,42 +63,42 @@ class Ticket:
     @property
     def error(self) -> str:
         """Why the answer failed or was aborted; empty otherwise."""
-        return self.ending.error if self.ending else ""
+        return self.finish_info.error if self.finish_info else ""
 
     @property
     def tokens_per_forward(self) -> float:
         """Emitted tokens per forward pass; 0 before the first."""
         return len(self.tokens) / self.nfe if self.nfe else 0.0
 
-    def take(self, news: News, now: float) -> None:
+    def apply(self, news: News, now: float) -> None:
         """Apply the changes of a step."""
         self.tokens += news.tokens
         self.probabilities += news.probabilities
         for frame in news.frames:
-            self.show(frame, now)
+            self.append_frame(frame, now)
         self.cells, self.steps, self.nfe, self.cached = news.cells, news.steps, news.nfe, news.cached
         if news.tokens and self.first is None:
             self.first = now
-        if news.ending is not None:
-            self.end(news.ending, now, "engine_error" if news.ending.reason in ("error", "rejected") else "")
+        if news.finish_info is not None:
+            self.end(news.finish_info, now, "engine_error" if news.finish_info.reason in ("error", "rejected") else "")
             return
         self.changed()
 
     @property
-    def can_begin_again(self) -> bool:
-        """Whether another engine may restart it: its client has received nothing.
+    def can_restart(self) -> bool:
+        """Whether another engine may restart the request: its client has received nothing.
 
-        Only once, because the request itself may have killed the engine.
+        It is restarted only once, because the request itself may have killed the engine.
         """
-        told = bool(self.nfe) and not self.whole
-        return not (told or self.begun_again or self.submit.steps or self.submit.origin is not None)
+        has_sent = bool(self.nfe) and not self.whole
+        return not (has_sent or self.restarted or self.submit.steps or self.submit.origin is not None)
 
-    def begin_again(self) -> None:
+    def restart(self) -> None:
         """Discard the partial answer of a dead engine, to restart on another one."""
         self.tokens.clear()
         self.probabilities.clear()
         self.cells, self.steps, self.nfe, self.cached = (), 0, 0, 0
-        self.sent, self.begun_again = None, True
+        self.sent, self.restarted = None, True
 
     def release(self) -> None:
         """Cancel the timers and release what only a running answer needs."""
@@ -106,12 +106,12 @@ class Ticket:
             timer.cancel()
         self.keys, self.queue_timer, self.timers, self.parent = (), None, [], None
 
-    def open(self, opening: Sequence, frame: Frame) -> None:
+    def open(self, opening: SequenceState, frame: Frame) -> None:
         """Begin recording steps, with the frame before the first forward pass."""
         self.opening = opening
-        self.show(frame, self.arrived)
+        self.append_frame(frame, self.arrived)
 
-    def show(self, frame: Frame, now: float) -> None:
+    def append_frame(self, frame: Frame, now: float) -> None:
         """Append a frame."""
         self.tokens += frame.tokens
         self.probabilities += frame.probabilities
@@ -119,11 +119,19 @@ class Ticket:
         self.size += frame.size
         self.times.append(now - self.arrived)
 
-    def end(self, ending: Ending, now: float, fault: Fault = "") -> None:
+    def end(self, finish_info: FinishInfo, now: float, fault: Fault = "") -> None:
         """End the answer. No changes may follow."""
-        self.ending, self.ended, self.fault, self.cells = ending, now, fault, ()
-        if self.frames and self.frames[-1].ending is None:  # not ended by the engine
+        self.finish_info, self.ended, self.fault, self.cells = finish_info, now, fault, ()
+        if self.frames and self.frames[-1].finish_info is None:  # not ended by the engine
             last = self.frames[-1]
-            self.show(last._replace(seq=last.seq + 1, tokens=(), probabilities=(), packed_cells=b"", packed_chances=b"",
-                                    fed=None, ending=ending), now)  # fmt: skip
+            frame = last._replace(
+                seq=last.seq + 1,
+                tokens=(),
+                probabilities=(),
+                packed_cells=b"",
+                packed_chances=b"",
+                fed=None,
+                finish_info=finish_info,
+            )
+            self.append_frame(frame, now)
         self.changed()

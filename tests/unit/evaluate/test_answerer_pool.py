@@ -17,8 +17,8 @@ import pytest
 
 from dlstep.core import DlstepError
 from dlstep.engine.config import EngineConfig
-from dlstep.evaluate import crews
-from dlstep.evaluate.crews import Answering, Processes, work
+from dlstep.evaluate import answerer_pool
+from dlstep.evaluate.answerer_pool import Answering, Processes, work
 from dlstep.evaluate.options import EvalOptions
 from dlstep.processes import heartbeat, worker
 
@@ -42,7 +42,7 @@ FAULTS: dict[str, tuple[Callable[[], object], str]] = {
     "stop": (lambda: os.kill(os.getpid(), signal.SIGSTOP), "sent no heartbeat for [4-9] seconds and was killed"),
     "hang": (hang, "finished no forward pass for [4-9] seconds and was killed"),
     "exit": (lambda: sys.exit(3), "ended with exit code 3"),
-    "error": (fail, r"failed: KeyError: 'no such layer' \(test_crews.py:\d+\)"),
+    "error": (fail, r"failed: KeyError: 'no such layer' \(test_answerer_pool.py:\d+\)"),
 }
 
 
@@ -52,7 +52,7 @@ def faulty(moment: str, fault: str, who: tuple[int, ...], connection: Any, confi
     if number in who and moment == "start":
         strike()
     elif number in who and moment == "loading":
-        crews.load_engine = lambda *_: strike()  # pyright: ignore[reportAttributeAccessIssue]
+        answerer_pool.load_engine = lambda *_: strike()  # pyright: ignore[reportAttributeAccessIssue]
     elif number in who:
         step, steps = Answering.step, []
 
@@ -82,7 +82,7 @@ def unbroken(options: EvalOptions) -> bytes:
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers are forked from a process that has imported torch, which takes longest."""
     context: Any = get_context("forkserver")
-    context.set_forkserver_preload(["dlstep.engine.loader", "dlstep.models", "dlstep.driver", "dlstep.evaluate.crews"])
+    context.set_forkserver_preload(["dlstep.engine.loader", "dlstep.models", "dlstep.driver", "dlstep.evaluate.answerer_pool"])
     monkeypatch.setattr(worker, "get_context", lambda _: context)
     monkeypatch.setattr(heartbeat, "IMPORT_SECONDS", LIMIT)
 
@@ -105,13 +105,13 @@ def test_other_workers_answer_what_a_lost_one_had(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
-    monkeypatch.setattr(crews, "work", partial(faulty, moment, fault, (0,)))
+    monkeypatch.setattr(answerer_pool, "work", partial(faulty, moment, fault, (0,)))
     broken = replace(options, out=str(tmp_path / "run"), workers=2)
-    with closing(Processes(CONFIG, 2, LIMIT)) as crew:
-        assert answers(run(broken, crew)) == unbroken
-        assert crew.live == 0
-    said = capsys.readouterr().err
-    assert re.search(f"worker 0 of 2 {FAULTS[fault][1]}; the other workers answer", said), said
+    with closing(Processes(CONFIG, 2, LIMIT)) as pool:
+        assert answers(run(broken, pool)) == unbroken
+        assert pool.live == 0
+    message = capsys.readouterr().err
+    assert re.search(f"worker 0 of 2 {FAULTS[fault][1]}; the other workers answer", message), message
 
 
 @pytest.mark.stress
@@ -119,10 +119,10 @@ def test_other_workers_answer_what_a_lost_one_had(
 def test_other_workers_answer_for_one_that_hangs_at_its_start(
     options: EvalOptions, unbroken: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(crews, "work", partial(faulty, "loading", "hang", (0,)))
-    monkeypatch.setattr(crews, "START", 20.0)
-    with closing(Processes(CONFIG, 2, LIMIT)) as crew:
-        assert answers(run(replace(options, out=str(tmp_path / "run"), workers=2), crew)) == unbroken
+    monkeypatch.setattr(answerer_pool, "work", partial(faulty, "loading", "hang", (0,)))
+    monkeypatch.setattr(answerer_pool, "START", 20.0)
+    with closing(Processes(CONFIG, 2, LIMIT)) as pool:
+        assert answers(run(replace(options, out=str(tmp_path / "run"), workers=2), pool)) == unbroken
     assert re.search(r"worker 0 of 2 was not ready for 2\d seconds and was killed; the other", capsys.readouterr().err)
 
 
@@ -130,11 +130,11 @@ def test_other_workers_answer_for_one_that_hangs_at_its_start(
 def test_run_ends_with_the_reasons_once_all_workers_are_lost(
     options: EvalOptions, unbroken: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(crews, "work", partial(faulty, "step", "kill", (0, 1)))
+    monkeypatch.setattr(answerer_pool, "work", partial(faulty, "step", "kill", (0, 1)))
     broken = replace(options, out=str(tmp_path / "run"), workers=2)
-    said = r"worker \d of 2 was killed by SIGKILL.*; worker \d of 2 was killed by SIGKILL.*: the answers so far are kept"
-    with closing(Processes(CONFIG, 2, LIMIT)) as crew, pytest.raises(DlstepError, match=said):
-        run(broken, crew)
+    message = r"worker \d of 2 was killed by SIGKILL.*; worker \d of 2 was killed by SIGKILL.*: the answers so far are kept"
+    with closing(Processes(CONFIG, 2, LIMIT)) as pool, pytest.raises(DlstepError, match=message):
+        run(broken, pool)
     assert answers(run(broken)) == unbroken
 
 

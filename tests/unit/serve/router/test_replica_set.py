@@ -1,4 +1,4 @@
-"""Several engines behind one front: shared prefixes are found, engines that die or are started again lose nothing."""
+"""Several engines behind one router: shared prefixes are found, dead or restarted engines lose no request."""
 
 import random
 import re
@@ -10,10 +10,10 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from dlstep.engine.loader import Engine
-from dlstep.serve.engine_loop import card_of
+from dlstep.engine.loader import LoadedEngine
+from dlstep.serve.engine_loop import info_of
 from dlstep.serve.engine_process import Death, Host, ThreadHost
-from dlstep.serve.messages import Failed
+from dlstep.serve.messages import EngineFailed
 from dlstep.serve.router.replica import Phase, Replica
 
 from ....helpers.serving import Served, served, shadow_engine
@@ -22,19 +22,19 @@ GROUPS, IN_GROUP, PREFIX = 24, 10, 64
 
 
 def hosts_of(count: int, **options: int) -> list[Host]:
-    """As many engines without a network, each in a thread of its own."""
+    """Engines without a network, each in a separate thread."""
     return [ThreadHost(shadow_engine(seconds=0.002, num_pages=800, **options)) for _ in range(count)]
 
 
 def metric(server: Served, name: str) -> float:
     """The sum of a metric over its labels."""
-    told = server.front.metrics.text().decode()
+    told = server.router.metrics.text().decode()
     return sum(float(value) for value in re.findall(rf"^{re.escape(name)}(?:{{.*}})? (\S+)$", told, re.MULTILINE))
 
 
 def renewed(server: Served) -> bool:
     """Whether all engines have been started again, or that has ended."""
-    renewal = server.front.replicas._renewal
+    renewal = server.router.replicas._renewal
     return renewal is not None and renewal.done()
 
 
@@ -57,7 +57,7 @@ def hit_rate(replicas: int) -> tuple[float, list[float]]:
         assert set(threads.map(answer, shared_prompts())) == {200}
         server.until_idle()
         rate = metric(server, "vllm:prefix_cache_hits_total") / metric(server, "vllm:prefix_cache_queries_total")
-        told = server.front.metrics.text().decode()
+        told = server.router.metrics.text().decode()
         tokens = [
             float(each) for each in re.findall(r'^dlstep_replica_prompt_tokens_total{replica="."} (\S+)$', told, re.MULTILINE)
         ]
@@ -83,7 +83,7 @@ def test_started_again_one_by_one_under_load_nothing_is_lost(
 
     def watched(replica: Replica, phase: Phase) -> None:
         set_phase(replica, phase)
-        seen.add(tuple(each.phase for each in server.front.replicas))
+        seen.add(tuple(each.phase for each in server.router.replicas))
 
     with served(shadow_engine(), hosts=hosts) as server, server.http() as http, ThreadPoolExecutor(8) as threads:
         expected = {
@@ -106,7 +106,7 @@ def test_started_again_one_by_one_under_load_nothing_is_lost(
             return count
 
         asking = [threads.submit(ask, number) for number in range(8)]
-        server.until(lambda: server.front.load.running > 4)
+        server.until(lambda: server.router.load.running > 4)
         try:
             for _ in range(3):
                 before = [threads_of(host) for host in hosts]
@@ -121,7 +121,7 @@ def test_started_again_one_by_one_under_load_nothing_is_lost(
         answers = sum(each.result() for each in asking)
         monkeypatch.undo()
         assert {("resting", "ready"), ("ready", "resting")} <= seen and all("ready" in phases for phases in seen)
-        assert server.front.deaths == 0
+        assert server.router.deaths == 0
         report(f"both engines started again 3 times under load: {answers} answers, none lost")
 
 
@@ -139,9 +139,9 @@ def asked(number: int) -> dict[str, object]:
 class Deaf(ThreadHost):
     """A host whose first engine answers nothing, and dies when told to; or that cannot make another one."""
 
-    def __init__(self, engine: Engine, *, unmade: bool = False) -> None:
+    def __init__(self, engine: LoadedEngine, *, unmade: bool = False) -> None:
         super().__init__(engine)
-        self.card, self.starts, self.unmade = card_of(engine), 0, unmade
+        self.info, self.starts, self.unmade = info_of(engine), 0, unmade
         self.deaf: Connection | None = None
 
     def start(self) -> Connection:
@@ -149,7 +149,7 @@ class Deaf(ThreadHost):
         if self.starts > 1 and not self.unmade:
             return super().start()
         ours, self.deaf = Pipe()
-        self.deaf.send(self.card if self.starts == 1 else Failed("no weights there"))
+        self.deaf.send(self.info if self.starts == 1 else EngineFailed("no weights there"))
         if self.starts > 1:
             self.die()
         return ours
@@ -165,39 +165,39 @@ class Deaf(ThreadHost):
         deaf.close()
 
 
-def test_what_nobody_was_told_of_another_engine_answers() -> None:
+def test_another_engine_answers_requests_whose_clients_received_nothing() -> None:
     deaf, other = Deaf(shadow_engine()), hosts_of(1)[0]
     with served(shadow_engine(), hosts=[deaf, other]) as server, server.http() as http, ThreadPoolExecutor(16) as threads:
-        server.until(lambda: all(replica.phase == "ready" for replica in server.front.replicas))
+        server.until(lambda: all(replica.phase == "ready" for replica in server.router.replicas))
 
         def answer(number: int) -> tuple[int, bool]:
             response = http.post("/v1/completions", json=asked(number) | {"stream": bool(number % 2)})
             return response.status_code, "engine_died" in response.text
 
         steps = threads.submit(http.post, "/v1/completions", json=asked(9) | {"dlstep": {"stream": "steps"}})
-        server.until(lambda: server.front.live == 1)
+        server.until(lambda: server.router.live == 1)
         under_way = [threads.submit(answer, number) for number in range(8)]
-        server.until(lambda: len(server.front.replicas[0].sent) >= 4)
+        server.until(lambda: len(server.router.replicas[0].sent) >= 4)
         deaf.die()
         assert {each.result() for each in under_way} == {(200, False)}
-        assert steps.result().status_code == 503, "its frames were told"
+        assert steps.result().status_code == 503, "its frames were sent"
         told = http.get("/ready").json()
         assert told["status"] == "ready" and [each["deaths"] for each in told["replicas"]] == [1, 0]
         assert 'dlstep_replica_deaths{replica="0"} 1.0' in http.get("/metrics").text
-        server.until(lambda: server.front.replicas[0].phase == "ready")
+        server.until(lambda: server.router.replicas[0].phase == "ready")
         server.until_idle()
 
 
-def test_a_request_is_begun_again_once_only() -> None:
-    """It may be what kills them."""
+def test_a_request_is_restarted_only_once() -> None:
+    """The request itself may kill engines."""
     first, second = Deaf(shadow_engine()), Deaf(shadow_engine())
     with served(shadow_engine(), hosts=[first, second]) as server, server.http() as http, ThreadPoolExecutor(2) as threads:
-        server.until(lambda: all(replica.phase == "ready" for replica in server.front.replicas))
+        server.until(lambda: all(replica.phase == "ready" for replica in server.router.replicas))
         answer = threads.submit(http.post, "/v1/completions", json=asked(1))
-        server.until(lambda: len(server.front.replicas[0].sent) == 1)
+        server.until(lambda: len(server.router.replicas[0].sent) == 1)
         first.die()
-        server.until(lambda: len(server.front.replicas[1].sent) == 1)
-        server.until(lambda: server.front.replicas[0].phase == "ready")
+        server.until(lambda: len(server.router.replicas[1].sent) == 1)
+        server.until(lambda: server.router.replicas[0].phase == "ready")
         second.die()
         assert answer.result().status_code == 503
 
@@ -205,27 +205,29 @@ def test_a_request_is_begun_again_once_only() -> None:
 def test_an_engine_that_cannot_be_made_again_ends_the_renewal_and_the_others_go_on() -> None:
     broken, other = Deaf(shadow_engine(), unmade=True), hosts_of(1)[0]
     with served(shadow_engine(), hosts=[broken, other]) as server, server.http() as http:
-        server.until(lambda: all(replica.phase == "ready" for replica in server.front.replicas))
+        server.until(lambda: all(replica.phase == "ready" for replica in server.router.replicas))
         server.server.ask_to_renew()
-        server.until(lambda: server.front.replicas[0].phase == "failed")
+        server.until(lambda: server.router.replicas[0].phase == "failed")
         server.until(lambda: renewed(server))
-        assert server.front.replicas[1].phase == "ready" and not server.front.failure
+        assert server.router.replicas[1].phase == "ready" and not server.router.failure
         assert http.post("/v1/completions", json=asked(1)).status_code == 200
         assert [each["status"] for each in http.get("/ready").json()["replicas"]] == ["failed", "ready"]
         broken.unmade = False
         server.server.ask_to_renew()
-        server.until(lambda: renewed(server) and server.front.replicas[0].phase == "ready")
+        server.until(lambda: renewed(server) and server.router.replicas[0].phase == "ready")
 
 
 @pytest.mark.parametrize("replica", [0, 1])
 def test_a_fork_stays_with_the_engine_that_has_its_steps(replica: int) -> None:
     with served(shadow_engine(), hosts=hosts_of(2)) as server, server.http() as http:
-        server.until(lambda: all(each.phase == "ready" for each in server.front.replicas))
-        server.front.replicas[1 - replica].phase = "resting"
+        server.until(lambda: all(each.phase == "ready" for each in server.router.replicas))
+        server.router.replicas[1 - replica].phase = "resting"
         made = http.post("/v1/completions", json=asked(2) | {"dlstep": {"stream": "steps"}}).json()
-        server.front.replicas[1 - replica].phase, server.front.replicas[replica].phase = "ready", "resting"
+        server.router.replicas[1 - replica].phase, server.router.replicas[replica].phase = "ready", "resting"
         fork = http.post(f"/v1/requests/{made['id']}/fork", json={"seq": 2})
         assert fork.status_code == 200 and fork.json()["choices"][0]["text"] == made["choices"][0]["text"]
-        server.front.replicas[replica].phase = "ready"
-        keepers = [ticket.keeper for request in server.front.kept.of("key-0") for ticket in request.tickets]
+        server.router.replicas[replica].phase = "ready"
+        keepers = [
+            pending.keeper for request in server.router.recording_store.of("key-0") for pending in request.pending_requests
+        ]
         assert keepers == [replica, replica]

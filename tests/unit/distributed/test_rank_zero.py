@@ -1,4 +1,4 @@
-"""Groups of ranks, each of which runs the core: answers as of one process, and what happens when ranks part or die."""
+"""Groups of ranks, each of which runs the core: answers as of one process, and what happens when ranks disagree or die."""
 
 import os
 import signal
@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from dlstep import LLM, SamplingParams, tiny
-from dlstep.core import DlstepError, Plan, Rows, Samples
-from dlstep.distributed.conductor import Conductor, follow
-from dlstep.distributed.crew import Crew
+from dlstep.core import DlstepError, Plan, Samples, SpanSamples
+from dlstep.distributed.control_channel import RanksDisagree
+from dlstep.distributed.rank_zero import RankZeroDriver, follow_rank_zero
 from dlstep.distributed.ranks import ALONE, Ranks
-from dlstep.distributed.wire import RanksDisagree
+from dlstep.distributed.worker_group import WorkerGroup
 from dlstep.driver.buckets import Bucket
-from dlstep.driver.rehearsal import buckets_for
+from dlstep.driver.warmup_buckets import buckets_for
 from dlstep.engine.config import EngineConfig
-from dlstep.engine.loader import load_with
-from dlstep.evaluate.crews import Processes
+from dlstep.engine.loader import build_engine
+from dlstep.evaluate.answerer_pool import Processes
 from dlstep.strategies import own
 
 from ...helpers.crowds import Case, Lent, crowd, crowds, flips
@@ -41,8 +41,8 @@ def compare(size: int, cases: list[Case], count: int, report: Callable[[str], No
     for case, whole, found in zip(cases, crowds(ALONE, cases, count), run_ranks(size, crowds, cases, count)[0], strict=True):
         told = flips(case.name, whole, found, exact=case.exact)
         fed = any(span.soft is not None for asked in whole.asked for span, _ in asked)
-        if not told and not fed:  # what is fed back rounds otherwise than in one process, and so do lines
-            assert found.lines == whole.lines, case.name
+        if not told and not fed:  # what is fed back rounds otherwise than in one process, so digests differ
+            assert found.cache_digests == whole.cache_digests, case.name
         preempted += whole.preempted
         report(
             "\n".join([f"{size} ranks, {case.name}: {count} requests, {whole.preempted} gave way, {len(told)} flips", *told])
@@ -54,7 +54,7 @@ EMBEDDED = [Case(strategy) for strategy in sorted(own())]
 
 
 def test_a_crowd_is_answered_as_by_one_process(report: Callable[[str], None]):
-    """Every strategy on its embedded model: texts, endings and lines are equal; some requests gave way to older ones."""
+    """Every strategy on its embedded model: texts, finish reasons and cache digests are equal; some requests are preempted."""
     assert compare(2, EMBEDDED, FEW, report)
 
 
@@ -72,7 +72,7 @@ def test_a_large_crowd_is_answered_as_by_one_process(size: int, tmp_path: Path, 
 
 
 class Lying:
-    """A driver that gives one token another number, in one forward."""
+    """A driver that gives one token another number, in one forward pass."""
 
     def __init__(self, driver: Any, step: int) -> None:
         self.driver, self.step = driver, step
@@ -82,40 +82,40 @@ class Lying:
         if plan.step != self.step:
             return samples
         first, *others = samples.rows
-        changed = Rows(((first.tokens[0] + 1) % 5 + 3, *first.tokens[1:]), first.probabilities)
+        changed = SpanSamples(((first.tokens[0] + 1) % 5 + 3, *first.tokens[1:]), first.probabilities)
         return Samples(plan, (replace(first, tokens=changed.tokens), *others))
 
     def holds(self, plan: Plan) -> bool:
         return self.driver.holds(plan)
 
-    def fork(self, line: int) -> bool:
-        return self.driver.fork(line)
+    def fork(self, cache_digest: int) -> bool:
+        return self.driver.fork(cache_digest)
 
-    def release(self, line: int) -> None:
-        self.driver.release(line)
+    def release(self, cache_digest: int) -> None:
+        self.driver.release(cache_digest)
 
     def drop_graphs(self) -> None:
         self.driver.drop_graphs()
 
 
-def parting(ranks: Ranks, step: int) -> str:
-    """The error on each rank when the last one lies about a forward."""
-    crew = Crew(ranks)
-    engine = load_with(Case("multi_bd").config, lambda: crew)
+def disagreeing(ranks: Ranks, step: int) -> str:
+    """The error on each rank when the last one lies about a forward pass."""
+    group = WorkerGroup(ranks)
+    engine = build_engine(Case("multi_bd").config, lambda: group)
     try:
         if ranks.rank == 0:
-            assert isinstance(engine.driver, Conductor)
+            assert isinstance(engine.driver, RankZeroDriver)
             crowd(engine, 20)
         else:
-            follow(Lying(engine.driver, step) if ranks.rank == ranks.size - 1 else engine.driver, ranks)
+            follow_rank_zero(Lying(engine.driver, step) if ranks.rank == ranks.size - 1 else engine.driver, ranks)
     except RanksDisagree as error:
         return str(error)
     return "nobody noticed"
 
 
 @pytest.mark.parametrize("step", [0, 5])
-def test_ranks_that_part_all_stop_and_name_the_step(step: int):
-    for said in run_ranks(2, parting, step):
+def test_ranks_that_disagree_all_stop_and_name_the_step(step: int):
+    for said in run_ranks(2, disagreeing, step):
         assert said.startswith(f"step {step + 1}: ranks disagree, rank 0 has "), said
 
 
@@ -123,16 +123,16 @@ def captured(ranks: Ranks, strategies: list[str]) -> list[list[Bucket]]:
     """The sizes that a rank would capture at the start, in their order."""
     found = []
     for strategy in strategies:
-        crew = Lent(ranks)
-        engine = load_with(Case(strategy, None, {"capture_graphs": "start"}).config, lambda crew=crew: crew)
-        driver: Any = engine.driver._driver if isinstance(engine.driver, Conductor) else engine.driver
+        group = Lent(ranks)
+        engine = build_engine(Case(strategy, None, {"capture_graphs": "start"}).config, lambda group=group: group)
+        driver: Any = engine.driver._driver if isinstance(engine.driver, RankZeroDriver) else engine.driver
         sizes = buckets_for(engine.first.config, engine.first.strategy, driver.network, driver._target)
         found.append([bucket for _, buckets in sizes for bucket in buckets])
         if ranks.rank:
-            follow(driver, ranks)
+            follow_rank_zero(driver, ranks)
         else:
             engine.driver.dismiss()
-            crew.lost = "the test is over"
+            group.lost = "the test is over"
     return found
 
 
@@ -149,7 +149,7 @@ def whole() -> LLM:
 
 
 class Interrupted:
-    """A driver that is interrupted, so many times, in the middle of its third forward."""
+    """A driver that is interrupted, so many times, in the middle of its third forward pass."""
 
     def __init__(self, driver: Any, times: int) -> None:
         self.driver, self.times, self.forwards = driver, times, 0
@@ -163,11 +163,11 @@ class Interrupted:
     def holds(self, plan: Plan) -> bool:
         return self.driver.holds(plan)
 
-    def fork(self, line: int) -> bool:
-        return self.driver.fork(line)
+    def fork(self, cache_digest: int) -> bool:
+        return self.driver.fork(cache_digest)
 
-    def release(self, line: int) -> None:
-        self.driver.release(line)
+    def release(self, cache_digest: int) -> None:
+        self.driver.release(cache_digest)
 
     def drop_graphs(self) -> None:
         self.driver.drop_graphs()
@@ -182,30 +182,30 @@ def interrupts() -> Iterator[None]:
 
 
 def interrupted(llm: LLM, prompts: list[str], params: SamplingParams, expected: list[Any]) -> None:
-    """An interrupt waits for the end of a forward, and the LLM is as good as before."""
-    conductor: Any = llm.engine.driver
-    driver, handler = conductor._driver, signal.getsignal(signal.SIGINT)
-    conductor._driver = Interrupted(driver, 1)
+    """An interrupt waits for the end of a forward pass, and the LLM is as good as before."""
+    rank_zero: Any = llm.engine.driver
+    driver, handler = rank_zero._driver, signal.getsignal(signal.SIGINT)
+    rank_zero._driver = Interrupted(driver, 1)
     with pytest.raises(KeyboardInterrupt):
         llm.generate(prompts, params, progress=False)
     session = llm.session()
     session.submit(prompts[0], params)
-    conductor._driver = Interrupted(driver, 1)
+    rank_zero._driver = Interrupted(driver, 1)
     with pytest.raises(KeyboardInterrupt):
         session.run()
     session.run()
     assert session.output(0).token_ids == expected[0].token_ids
-    conductor._driver = driver
+    rank_zero._driver = driver
     found = llm.generate(prompts, params, progress=False)
     assert [each.token_ids for each in found] == [each.token_ids for each in expected]
     assert signal.getsignal(signal.SIGINT) is handler
 
 
 @pytest.mark.usefixtures("interrupts")
-def test_a_forward_that_is_interrupted_twice_ends_the_group():
+def test_a_forward_pass_that_is_interrupted_twice_ends_the_group():
     llm = LLM(tensor_parallel_size=2, num_threads=1)
-    conductor: Any = llm.engine.driver
-    conductor._driver = Interrupted(conductor._driver, 2)
+    rank_zero: Any = llm.engine.driver
+    rank_zero._driver = Interrupted(rank_zero._driver, 2)
     with pytest.raises(KeyboardInterrupt):
         llm.generate(QUESTION, progress=False)
     with pytest.raises(DlstepError, match="interrupted twice: create the LLM again"):
@@ -229,8 +229,8 @@ def test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it(whole: LLM)
     for each in (session, branch):
         each.run()
         assert each.output(0).token_ids == expected[0].token_ids
-    conductor: Any = llm.engine.driver
-    pid, killed = conductor._crew.pids[0], []
+    rank_zero: Any = llm.engine.driver
+    pid, killed = rank_zero._group.pids[0], []
 
     def kill() -> None:
         os.kill(pid, signal.SIGKILL)

@@ -1,14 +1,14 @@
 """Replicas in virtual time: real schedulers with scripted samples, and the server's placement."""
 
 from collections import defaultdict, deque
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
-from ..core import Config, Plan, Rows, Samples, Span, State, Strategy, add, commit, init, prune, schedule
-from ..serve.router.placement import Pages, Standing, bound, choose, page_keys
+from ..core import Config, Plan, Samples, Span, SpanSamples, State, Strategy, add, commit, init, prune, schedule
+from ..serve.router.placement import Candidate, Pages, bound, choose, page_keys
 from .costs import Size, StepCost, size_of
-from .work import Job, Script
+from .work import SamplesScript, SimulatedRequest
 
 AHEAD = 8  # requests that a replica holds beyond those that it decodes, as in `dlstep serve`
 
@@ -39,7 +39,7 @@ class Course:
 
 
 class Chooser:
-    """`serve.placement.choose` over all replicas with room, without scanning all of them.
+    """`serve.router.placement.choose` over all replicas with room, without scanning all of them.
 
     Of the replicas without any page of a prompt, only the first with the fewest requests can be
     chosen. Replicas that may have a page are indexed by the key of the first page.
@@ -51,10 +51,10 @@ class Chooser:
         self._pages = [Pages(pages) for _ in range(replicas)]
         self._heap = [(0, number) for number in range(replicas)]
         heapify(self._heap)
-        self._knowing: dict[bytes, set[int]] = defaultdict(set)
+        self._holders: dict[bytes, set[int]] = defaultdict(set)
         self._able, self._requests = replicas, 0  # replicas with room, and their requests
 
-    def taker(self, keys: tuple[bytes, ...]) -> int | None:
+    def chosen(self, keys: tuple[bytes, ...]) -> int | None:
         """Return the replica for a prompt with these pages, or None if none has room."""
         heap, sent = self._heap, self._sent
         while sent[heap[0][1]] != heap[0][0]:
@@ -62,26 +62,26 @@ class Chooser:
         least, number = heap[0]
         if least >= self._room:
             return None
-        standings = [Standing(number, least, self._pages[number].known(keys))]
-        knowing = self._knowing.get(keys[0], set[int]()) if keys else set[int]()
-        forgot: list[int] = []
-        for other in knowing:
+        candidates = [Candidate(number, least, self._pages[number].known(keys))]
+        holders = self._holders.get(keys[0], set[int]()) if keys else set[int]()
+        stale: list[int] = []
+        for other in holders:
             if other != number and sent[other] < self._room:
                 known = self._pages[other].known(keys)
-                standings.append(Standing(other, sent[other], known))
+                candidates.append(Candidate(other, sent[other], known))
                 if not known:
-                    forgot.append(other)
-        knowing.difference_update(forgot)
-        return choose(standings, bound(self._requests, self._able))
+                    stale.append(other)
+        holders.difference_update(stale)
+        return choose(candidates, bound(self._requests, self._able))
 
-    def give(self, number: int, keys: tuple[bytes, ...]) -> None:
+    def assign(self, number: int, keys: tuple[bytes, ...]) -> None:
         """Record that a replica gets a request."""
         self._pages[number].learn(keys)
         if keys:
-            self._knowing[keys[0]].add(number)
+            self._holders[keys[0]].add(number)
         self._change(number, 1)
 
-    def take_back(self, number: int) -> None:
+    def release(self, number: int) -> None:
         """Record that a request of a replica has ended."""
         self._change(number, -1)
 
@@ -102,43 +102,44 @@ class _Replica:
 
     def __init__(self, first: State) -> None:
         self.state = first
-        self.inbox: list[tuple[int, Job]] = []
+        self.inbox: list[tuple[int, SimulatedRequest]] = []
         self.samples: Samples | None = None
-        self.scripts: dict[int, Script] = {}
+        self.scripts: dict[int, SamplesScript] = {}
         self.began: dict[int, float] = {}
         self.found: dict[int, int] = {}
 
     def plan(self, now: float) -> Plan:
-        """Add new requests and return the next plan, which has no spans if there is nothing to do."""
+        """Add new requests and return the next plan, which has no spans if there is nothing to
+        do."""
         for number, job in self.inbox:
             self.state = add(self.state, job.request(number))
-            self.scripts[number] = Script(job, number)
+            self.scripts[number] = SamplesScript(job, number)
         self.inbox.clear()
         plan = schedule(self.state)
         self.samples = Samples(plan, tuple([self._rows(span, now) for span in plan.spans])) if plan.spans else None
         if plan.admissions:
             page_size = self.state.config.page_size
-            numbers = {span.arrival: span.id for span in plan.spans}
+            numbers = {span.seq_id: span.id for span in plan.spans}
             for admission in plan.admissions:
-                self.found.setdefault(numbers[admission.arrival], len(admission.shared) * page_size)
+                self.found.setdefault(numbers[admission.seq_id], len(admission.shared) * page_size)
         return plan
 
-    def _rows(self, span: Span, now: float) -> Rows:
+    def _rows(self, span: Span, now: float) -> SpanSamples:
         self.began.setdefault(span.id, now)
         return self.scripts[span.id].rows(span)
 
 
 class Simulation:
-    """A fleet of equal replicas behind one queue. `delay` seconds are added to every request."""
+    """Equal replicas that share one queue. `delay` seconds are added to every request."""
 
     def __init__(self, config: Config, strategy: Strategy, cost: StepCost, replicas: int, delay: float = 0.0) -> None:
         if replicas < 1:
-            raise ValueError(f"a fleet has at least 1 replica, got {replicas}")
+            raise ValueError(f"at least 1 replica is needed, got {replicas}")
         first = init(config, strategy)
         self._first, self._cost, self._delay = first, cost, delay
         self._replicas = [_Replica(first) for _ in range(replicas)]
         self._chooser = Chooser(replicas, config.max_num_reqs + AHEAD, config.num_pages)
-        self._queue: deque[tuple[int, Job, tuple[bytes, ...]]] = deque()
+        self._queue: deque[tuple[int, SimulatedRequest, tuple[bytes, ...]]] = deque()
         self._ends: list[tuple[float, int, int]] = []  # of running passes: end time, global number, replica
         self._forwards = 0
         self._came: dict[int, float] = {}
@@ -146,7 +147,7 @@ class Simulation:
         self._sums = [0.0, 0.0, 0.0, 0.0]
         self.course = Course(busy=[0.0] * replicas)
 
-    def run(self, jobs: Items[Job]) -> Course:
+    def run(self, jobs: Sequence[SimulatedRequest]) -> Course:
         """Answer all requests, reusing pages of earlier runs. The returned course covers only this
         run."""
         self.course, self._sums = Course(busy=[0.0] * len(self._replicas)), [0.0, 0.0, 0.0, 0.0]
@@ -165,15 +166,15 @@ class Simulation:
         """Send queued requests to replicas with room, in order."""
         while self._queue:
             number, job, keys = self._queue[0]
-            taker = self._chooser.taker(keys)
-            if taker is None:
+            chosen = self._chooser.chosen(keys)
+            if chosen is None:
                 return
             self._queue.popleft()
-            self._chooser.give(taker, keys)
-            replica = self._replicas[taker]
+            self._chooser.assign(chosen, keys)
+            replica = self._replicas[chosen]
             replica.inbox.append((number, job))
             if replica.samples is None:
-                self._begin(taker, now)
+                self._begin(chosen, now)
 
     def _begin(self, number: int, now: float) -> None:
         """Start a replica's next forward pass, if there is one."""
@@ -192,20 +193,22 @@ class Simulation:
         """Commit the forward pass that ends next, and continue."""
         now, _, number = heappop(self._ends)
         replica = self._replicas[number]
-        assert replica.samples is not None, "a forward that ends has samples"
+        assert replica.samples is not None, "a forward pass that ends has samples"
         state = commit(replica.state, replica.samples)
         replica.samples = None
         for request_id in state.ended:
-            self._tell(number, request_id, state, now)
+            self._record_end(number, request_id, state, now)
         replica.state = prune(state) if len(state.finished) else state
         self._begin(number, now)
         self._drain(now)
 
-    def _tell(self, number: int, request_id: int, state: State, now: float) -> None:
+    def _record_end(self, number: int, request_id: int, state: State, now: float) -> None:
         replica, sequence = self._replicas[number], state.finished[request_id]
         del replica.scripts[request_id]
         found = min(replica.found.pop(request_id), self._prompts.pop(request_id))
         came, began = self._came.pop(request_id), replica.began.pop(request_id)
         tokens = len(sequence.answer)
-        self.course.fates.append(Fate(request_id, number, came, began, now + self._delay, tokens, sequence.ledger.nfe, found))
-        self._chooser.take_back(number)
+        self.course.fates.append(
+            Fate(request_id, number, came, began, now + self._delay, tokens, sequence.accounting.nfe, found)
+        )
+        self._chooser.release(number)

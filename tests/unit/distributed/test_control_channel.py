@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 
 from dlstep import LLM, SamplingParams
-from dlstep.core import LineMismatch, Plan, Request, add, schedule
+from dlstep.core import CacheMismatch, Plan, Request, add, schedule
+from dlstep.distributed.control_channel import connect
 from dlstep.distributed.ranks import Ranks
-from dlstep.distributed.wire import connect
 from dlstep.driver import TorchDriver
 
 
 class Apart(Ranks):
     """Two ranks on two hosts."""
 
-    def told(self, value: Any) -> list[Any]:
+    def gather_objects(self, value: Any) -> list[Any]:
         return ["first-host", "other-host"]
 
 
@@ -32,11 +32,11 @@ def driver_and_plan() -> tuple[TorchDriver, Plan]:
 
 
 @pytest.mark.parametrize("replays", [False, True])
-def test_lines_are_compared_while_a_device_replays_and_else_before(
+def test_digests_are_compared_while_a_device_replays_and_else_before(
     replays: bool, driver_and_plan: tuple[TorchDriver, Plan], monkeypatch: pytest.MonkeyPatch
 ):
     driver, plan = driver_and_plan
-    executor, order = driver._histories.main.executor, list[str]()
+    executor, order = driver._caches.main.executor, list[str]()
     submit = executor.submit
 
     def launched(gathered: Any) -> Any:
@@ -49,9 +49,9 @@ def test_lines_are_compared_while_a_device_replays_and_else_before(
     assert order == (["launched", "compared"] if replays else ["compared", "launched"])
 
 
-def test_lines_are_compared_for_a_plan_that_no_history_has(driver_and_plan: tuple[TorchDriver, Plan]):
+def test_digests_are_compared_for_a_plan_that_no_cache_has(driver_and_plan: tuple[TorchDriver, Plan]):
     driver, plan = driver_and_plan
     order: list[str] = []
-    with pytest.raises(LineMismatch):
-        driver.run(replace(plan, line=12345), lambda: order.append("compared"))
+    with pytest.raises(CacheMismatch):
+        driver.run(replace(plan, cache_digest=12345), lambda: order.append("compared"))
     assert order == ["compared"]

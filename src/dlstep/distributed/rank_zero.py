@@ -1,7 +1,7 @@
 """Run one decode on several ranks: rank 0 holds the requests and sends changes of the state.
 
 Every rank runs the core on these changes, and its shard of the forward pass. Plans are never sent:
-before each forward pass the ranks compare lines (hashes of the history) to prove that they agree.
+before each forward pass the ranks compare cache digests to prove that they agree.
 """
 
 from collections import deque
@@ -13,19 +13,20 @@ from threading import Lock
 from typing import Protocol, runtime_checkable
 from weakref import finalize
 
-from ..core import DlstepError, Event, LineMismatch, Plan, RequestFault, Samples, State, commit, fail, schedule
+from ..core import CacheMismatch, DlstepError, Event, Plan, RequestFault, Samples, State, commit, fail, schedule
 from ..core.trace import apply
-from .crew import Crew
-from .interrupts import held_back
+from .control_channel import ControlChannel, RanksDisagree, connect
+from .interrupts import delayed_interrupt
 from .ranks import Ranks
-from .wire import RanksDisagree, Wire, connect
+from .worker_group import WorkerGroup
 
 
 @dataclass(frozen=True, slots=True)
 class Forward:
     """The next forward pass of decode number `decode`, after its `changes` since the last one.
 
-    A state in `changes` replaces the current one. `released` are lines, `gone` are ended decodes.
+    A state in `changes` replaces the current one. `released` are cache digests,
+    `gone` are ended decodes.
     """
 
     decode: int
@@ -36,9 +37,9 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """A command to copy the history on a line."""
+    """A command to copy the KV cache with a digest."""
 
-    line: int
+    cache_digest: int
     released: tuple[int, ...]
 
 
@@ -52,22 +53,22 @@ Message = Forward | Fork | End
 
 @runtime_checkable
 class RankDriver(Protocol):
-    """A driver of histories that lets ranks compare their lines while the device computes."""
+    """A driver of KV caches that lets ranks compare cache digests while the device computes."""
 
     def holds(self, plan: Plan) -> bool:
-        """Return whether this driver holds the history that `plan` continues, or `plan` begins a new one."""
+        """Return whether the KV cache that `plan` continues is here, or `plan` begins a new one."""
         ...
 
     def run(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
-        """Return a plan's samples. Call `meanwhile` before returning or raising LineMismatch."""
+        """Return a plan's samples. Call `meanwhile` before returning or raising CacheMismatch."""
         ...
 
-    def fork(self, line: int) -> bool:
-        """Copy the history on a line. Return False if that is impossible."""
+    def fork(self, cache_digest: int) -> bool:
+        """Copy the KV cache with this digest. Return False if that is impossible."""
         ...
 
-    def release(self, line: int) -> None:
-        """Forget the history on a line."""
+    def release(self, cache_digest: int) -> None:
+        """Forget the KV cache with this digest."""
         ...
 
     def drop_graphs(self) -> None:
@@ -75,95 +76,94 @@ class RankDriver(Protocol):
         ...
 
 
-class Conductor:
+class RankZeroDriver:
     """The driver of rank 0. An error in a forward pass ends the group: ranks cannot retry alone."""
 
-    def __init__(self, driver: RankDriver, crew: Crew) -> None:
-        self._driver, self._crew, self._lock = driver, crew, Lock()
-        self._wire = connect(crew.ranks, crew.check)
+    def __init__(self, driver: RankDriver, group: WorkerGroup) -> None:
+        self._driver, self._group, self._lock = driver, group, Lock()
+        self._channel = connect(group.ranks, group.check)
         self._released: deque[int] = deque()
         self._gone: deque[int] = deque()
         self._numbers = count()
-        crew.before_leaving(driver.drop_graphs)
-        finalize(self, _close, crew, self._wire)
+        group.before_leaving(driver.drop_graphs)
+        finalize(self, _close, group, self._channel)
 
     def run(self, plan: Plan) -> Samples:
         """Raise DlstepError: the other ranks cannot know this plan without its state."""
         raise DlstepError(f"step {plan.step}: a plan runs on several ranks through a Decode only")
 
-    def lead(self, state: State) -> "Baton":
+    def lead(self, state: State) -> "DecodeLeader":
         """Return the leader of a new decode that begins with `state`."""
         number = next(self._numbers)
-        baton = Baton(self, number, state)
-        finalize(baton, self._gone.append, number).atexit = False
-        return baton
+        leader = DecodeLeader(self, number, state)
+        finalize(leader, self._gone.append, number).atexit = False
+        return leader
 
     def when_lost(self, call: Callable[[str], None]) -> None:
         """Call `call` with the reason once a rank is lost."""
-        self._crew.when_lost(call)
+        self._group.when_lost(call)
 
-    def fork(self, line: int) -> bool:
-        """Copy a history on all ranks. Return whether that succeeded."""
-        with self._lock, held_back(), self._whole():
-            self._wire.tell(Fork(line, self._forget()))
-            forked = self._driver.fork(line)
-            self._wire.check(f"fork of line {line}", forked)()
+    def fork(self, cache_digest: int) -> bool:
+        """Copy a KV cache on all ranks. Return whether that succeeded."""
+        with self._lock, delayed_interrupt(), self._whole():
+            self._channel.send(Fork(cache_digest, self._forget()))
+            forked = self._driver.fork(cache_digest)
+            self._channel.check(f"fork of cache {cache_digest}", forked)()
             return forked
 
-    def release(self, line: int) -> None:
-        """Release a history before the next forward pass."""
-        self._released.append(line)
+    def release(self, cache_digest: int) -> None:
+        """Release a KV cache before the next forward pass."""
+        self._released.append(cache_digest)
 
     def forward(self, number: int, changes: tuple[Event | State, ...], plan: Plan) -> Samples:
         """Run a forward pass of decode `number` on all ranks."""
-        with self._lock, held_back(), self._whole():
+        with self._lock, delayed_interrupt(), self._whole():
             gone = tuple([self._gone.popleft() for _ in range(len(self._gone))])
-            self._wire.tell(Forward(number, changes, self._forget(), gone))
-            return _run(self._driver, plan, self._wire)
+            self._channel.send(Forward(number, changes, self._forget(), gone))
+            return _run(self._driver, plan, self._channel)
 
     def dismiss(self) -> None:
         """Send End to the other ranks."""
-        self._wire.tell(End())
+        self._channel.send(End())
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
         """End the group if the block fails midway. Raises DlstepError if it has already ended."""
-        self._crew.check()
+        self._group.check()
         try:
-            with self._crew.working():
+            with self._group.working():
                 yield
-        except LineMismatch:  # every rank lost its history: the next plan begins a new one
+        except CacheMismatch:  # every rank lost its KV cache: the next plan begins a new one
             raise
         except Exception as error:
-            raise self._crew.ended_by(error) from error
+            raise self._group.ended_by(error) from error
         except BaseException as error:
             how = "interrupted twice" if isinstance(error, KeyboardInterrupt) else f"ended by {type(error).__name__}"
-            self._crew.ended_by(DlstepError(f"a forward pass of several ranks was {how}: create the LLM again"))
+            self._group.ended_by(DlstepError(f"a forward pass of several ranks was {how}: create the LLM again"))
             raise
 
     def _forget(self) -> tuple[int, ...]:
-        lines = tuple([self._released.popleft() for _ in range(len(self._released))])
-        for line in lines:
-            self._driver.release(line)
-        return lines
+        digests = tuple([self._released.popleft() for _ in range(len(self._released))])
+        _forget(self._driver, digests)
+        return digests
 
 
-def _close(crew: Crew, wire: Wire) -> None:
+def _close(group: WorkerGroup, channel: ControlChannel) -> None:
     """End a group that is no longer used. Ranks started by torchrun exit on receiving End."""
-    if crew.lost is None and not crew.pids:
+    if group.lost is None and not group.pids:
         with suppress(RuntimeError, DlstepError):  # a lost rank has already ended
-            wire.tell(End())
-    crew.end()
+            channel.send(End())
+    group.end()
 
 
-class Baton:
+class DecodeLeader:
     """The leader of one decode. It collects changes until the next forward pass."""
 
-    def __init__(self, conductor: Conductor, number: int, state: State) -> None:
-        self._conductor, self._number = conductor, number
+    def __init__(self, driver: RankZeroDriver, number: int, state: State) -> None:
+        self._driver, self._number = driver, number
         self._changes: list[Event | State] = [state]
 
-    def hear(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         """Collect an event, except samples, which all ranks compute."""
         if not isinstance(event, Samples):
             self._changes.append(event)
@@ -175,15 +175,15 @@ class Baton:
     def run(self, plan: Plan) -> Samples:
         """Return the samples of a plan of this decode."""
         changes, self._changes = tuple(self._changes), []
-        return self._conductor.forward(self._number, changes, plan)
+        return self._driver.forward(self._number, changes, plan)
 
-    def fork(self, line: int) -> bool:
-        """Copy a history on all ranks."""
-        return self._conductor.fork(line)
+    def fork(self, cache_digest: int) -> bool:
+        """Copy a KV cache on all ranks."""
+        return self._driver.fork(cache_digest)
 
-    def release(self, line: int) -> None:
-        """Release a history before the next forward pass."""
-        self._conductor.release(line)
+    def release(self, cache_digest: int) -> None:
+        """Release a KV cache before the next forward pass."""
+        self._driver.release(cache_digest)
 
 
 def _committed(state: State, samples: Samples) -> State:
@@ -198,47 +198,48 @@ def _committed(state: State, samples: Samples) -> State:
             state = fail(state, fault.request_id, str(fault))
 
 
-def follow(driver: RankDriver, ranks: Ranks) -> None:
+def follow_rank_zero(driver: RankDriver, ranks: Ranks) -> None:
     """Execute rank 0's commands until End. Raises RanksDisagree, or RuntimeError if one is lost."""
     states: dict[int, State] = {}
-    wire = connect(ranks)
+    channel = connect(ranks)
     while True:
-        message: Message = wire.hear()
+        message: Message = channel.receive()
         match message:
             case End():
                 return
-            case Fork(line, released):
+            case Fork(cache_digest, released):
                 _forget(driver, released)
-                wire.check(f"fork of line {line}", driver.fork(line))()
+                channel.check(f"fork of cache {cache_digest}", driver.fork(cache_digest))()
             case Forward(number, changes, released, gone):
                 _forget(driver, released)
-                for each in gone:
-                    states.pop(each, None)
+                for ended in gone:
+                    states.pop(ended, None)
                 for change in changes:
                     states[number] = change if isinstance(change, State) else apply(states[number], change)
                 plan = schedule(states[number])
                 try:
-                    samples = _run(driver, plan, wire)
-                except LineMismatch:
+                    samples = _run(driver, plan, channel)
+                except CacheMismatch:
                     continue  # rank 0 gets the same error
                 states[number] = _committed(states[number], samples)
 
 
-def _run(driver: RankDriver, plan: Plan, wire: Wire) -> Samples:
+def _run(driver: RankDriver, plan: Plan, channel: ControlChannel) -> Samples:
     """Run this rank's share of a forward pass.
 
-    Raises LineMismatch if no rank has the history, and RanksDisagree if only some ranks have it.
+    Raises CacheMismatch if no rank has the KV cache, and RanksDisagree if only some ranks have it.
     """
     held = driver.holds(plan)
-    check = wire.check(f"step {plan.step}", plan.line if held else f"no history on line {plan.line}")
+    digest = plan.cache_digest if held else f"no KV cache with digest {plan.cache_digest}"
+    check = channel.check(f"step {plan.step}", digest)
     try:
         return driver.run(plan, check)
-    except LineMismatch as error:
-        if held:  # the other ranks hold the history and continue
-            raise RanksDisagree(f"step {plan.step}: rank {wire.ranks.rank} alone lost its history: {error}") from error
+    except CacheMismatch as error:
+        if held:  # the other ranks hold the KV cache and continue
+            raise RanksDisagree(f"step {plan.step}: rank {channel.ranks.rank} alone lost its KV cache: {error}") from error
         raise
 
 
-def _forget(driver: RankDriver, lines: tuple[int, ...]) -> None:
-    for line in lines:
-        driver.release(line)
+def _forget(driver: RankDriver, digests: tuple[int, ...]) -> None:
+    for cache_digest in digests:
+        driver.release(cache_digest)

@@ -26,21 +26,21 @@ class Storage:
     prefix_key: bytes = b""
     slot: int | None = None
 
-    def reaching(self, stored: int) -> "Storage":
+    def with_stored(self, stored: int) -> "Storage":
         """Return the storage with positions `[0, stored)` stored."""
         return Storage(stored, self.table, self.published, self.prefix_key, self.slot)
 
-    def growing(self, table: "List[int]") -> "Storage":
+    def with_table(self, table: "List[int]") -> "Storage":
         """Return the storage with more pages."""
         return Storage(self.stored, table, self.published, self.prefix_key, self.slot)
 
-    def publishing(self, published: int, prefix_key: bytes) -> "Storage":
+    def with_published(self, published: int, prefix_key: bytes) -> "Storage":
         """Return the storage with more pages that have a prefix key."""
         return Storage(self.stored, self.table, published, prefix_key, self.slot)
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class StopState:
     """Settled tokens that finish rules still need; kept only if the request sets such a rule.
 
     `run` counts equal tokens at the end; `tail` are the last bytes, which may begin a stop string.
@@ -51,7 +51,7 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class FinishInfo:
     """Why an answer ended and before which position; `error` explains a failure."""
 
     reason: FinishReason
@@ -60,7 +60,7 @@ class Ending:
 
 
 @value
-class Ledger:
+class Accounting:
     """The fields of a sequence that the core owns.
 
     `steps` counts the passes that sampled a position of the request, `nfe` all with a span of it.
@@ -69,9 +69,9 @@ class Ledger:
     storage: Storage = Storage()
     steps: int = 0
     nfe: int = 0
-    watch: Watch = Watch()
-    ending: Ending | None = None
+    stop_state: StopState = StopState()
+    finish_info: FinishInfo | None = None
 
 
 NOTHING_STORED = Storage()
-NEW_LEDGER = Ledger()
+NEW_ACCOUNTING = Accounting()

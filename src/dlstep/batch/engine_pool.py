@@ -1,16 +1,16 @@
-"""Crews, which answer requests: an engine in this process, or Ray actors (`actors.py`)."""
+"""Pools of engines that answer requests: an engine in this process, or Ray actors."""
 
 from typing import Protocol
 
-from .desk import About, Answered, Desk
+from .engine import AnsweredRequest, BatchEngine, BatchEngineInfo
 from .lines import Json
 
 
-class Crew(Protocol):
-    """An engine, or several, that accept requests at any time. All crews give identical answers."""
+class BatchEnginePool(Protocol):
+    """One or more engines that accept requests at any time. All pools give identical answers."""
 
     @property
-    def about(self) -> About:
+    def about(self) -> BatchEngineInfo:
         """The facts of the engines, and the number of requests that they decode concurrently."""
         ...
 
@@ -23,7 +23,7 @@ class Crew(Protocol):
         """Queue a request."""
         ...
 
-    def step(self) -> list[Answered]:
+    def step(self) -> list[AnsweredRequest]:
         """Return new answers, possibly none."""
         ...
 
@@ -32,25 +32,25 @@ class Crew(Protocol):
         ...
 
 
-class Alone:
+class LocalBatchEngine:
     """An engine in this process."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk, self.live = desk, 0
+    def __init__(self, engine: BatchEngine) -> None:
+        self._engine, self.live = engine, 0
 
     @property
-    def about(self) -> About:
+    def about(self) -> BatchEngineInfo:
         """The facts of the engine."""
-        return self._desk.about
+        return self._engine.about
 
     def add(self, place: int, key: str, content: Json) -> None:
         """Queue a request."""
-        self._desk.add(place, key, content)
+        self._engine.add(place, key, content)
         self.live += 1
 
-    def step(self) -> list[Answered]:
+    def step(self) -> list[AnsweredRequest]:
         """Run one forward pass. Return the answers that it completed."""
-        ended = self._desk.step()
+        ended = self._engine.step()
         self.live -= len(ended)
         return ended
 

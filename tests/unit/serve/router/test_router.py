@@ -15,8 +15,8 @@ import pytest
 from dlstep import SamplingParams
 from dlstep.serve.engine_loop import EngineLoop
 from dlstep.serve.messages import Cancel, News, Submit
+from dlstep.serve.router.pending_requests import PendingRequest
 from dlstep.serve.router.replica import AHEAD, Replica
-from dlstep.serve.router.tickets import Ticket
 
 from ....helpers.serving import Paced, served, shadow_engine, stalls_of_loop
 from ..http.test_translate import statuses
@@ -27,10 +27,10 @@ LONG = {"max_tokens": 100, "ignore_eos": True}
 
 @pytest.mark.parametrize("strategy", ["multi_bd", "d2f"])
 def test_random_requests_and_aborts_in_few_pages_leave_nothing_behind(strategy: str) -> None:
-    """The engine's side alone: every request ends exactly once, aborted or not, and nobody owns a page."""
+    """The engine loop alone: every request ends exactly once, aborted or not, and no page stays owned."""
     draws = random.Random(3)
     engine = shadow_engine(strategy=strategy)
-    loop, ends, told = EngineLoop(engine), Counter[int](), dict[int, list[int]]()
+    loop, ends, tokens = EngineLoop(engine), Counter[int](), dict[int, list[int]]()
     waiting = [
         Submit(
             number,
@@ -43,13 +43,13 @@ def test_random_requests_and_aborts_in_few_pages_leave_nothing_behind(strategy: 
     live: list[int] = []
     aborted = set[int]()
 
-    def take(news: News) -> None:
-        told.setdefault(news.id, []).extend(news.tokens)
-        if news.ending is not None:
+    def apply(news: News) -> None:
+        tokens.setdefault(news.id, []).extend(news.tokens)
+        if news.finish_info is not None:
             ends[news.id] += 1
             live.remove(news.id)
-            assert (news.ending.reason == "abort") <= (news.id in aborted)
-            assert news.ending.reason != "length" or len(told[news.id]) == asked[news.id].params.max_tokens
+            assert (news.finish_info.reason == "abort") <= (news.id in aborted)
+            assert news.finish_info.reason != "length" or len(tokens[news.id]) == asked[news.id].params.max_tokens
 
     asked = {submit.id: submit for submit in waiting}
     while waiting or not loop.idle:
@@ -57,10 +57,10 @@ def test_random_requests_and_aborts_in_few_pages_leave_nothing_behind(strategy: 
         live += [submit.id for submit in coming]
         leaving = [number for number in live if draws.random() < 0.08]
         aborted.update(leaving)
-        loop.take([*coming, *map(Cancel, leaving)])
+        loop.execute([*coming, *map(Cancel, leaving)])
         report = loop.step()
         for news in report.news:
-            take(news)
+            apply(news)
     assert ends == Counter(range(REQUESTS)) and len(aborted) > 100
     assert report.load[:3] == (0, 0, 0) and sum(report.load[2:]) == 220
 
@@ -74,15 +74,15 @@ def test_dropped_clients_free_their_pages_at_once(stream: bool, capfd: pytest.Ca
             async with httpx2.AsyncClient(base_url=server.url, timeout=30) as client:
                 bodies = [{"prompt": f"{n}", "stream": stream, "max_tokens": 1000, "ignore_eos": True} for n in range(32)]
                 tasks = [asyncio.create_task(client.post("/v1/completions", json=body)) for body in bodies]
-                while server.front.load.running < 16 or server.front.live < 32:
+                while server.router.load.running < 16 or server.router.live < 32:
                     await asyncio.sleep(0.01)
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
         asyncio.run(drop())
-        server.until(lambda: not server.front.live and server.front.load[:3] == (0, 0, 0))
-        assert 'finished_reason="abort"} 32.0' in server.front.metrics.text().decode()
+        server.until(lambda: not server.router.live and server.router.load[:3] == (0, 0, 0))
+        assert 'finished_reason="abort"} 32.0' in server.router.metrics.text().decode()
         with server.http() as http:
             assert http.post("/v1/completions", json={"prompt": "next", "max_tokens": 4}).status_code == 200
     rows = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
@@ -103,7 +103,7 @@ def test_overload_is_refused_with_429_and_is_over_when_it_is_over(seconds: float
         server.until_idle()
         assert statuses(server, 8, 2, max_tokens=8) == {200: 8}
         server.until_idle()
-        refused = server.front.metrics.text().decode()
+        refused = server.router.metrics.text().decode()
         assert f"dlstep_requests_refused_total {found[429]}.0" in refused
     grown = (sizes[-1] - sizes[len(sizes) // 2]) / 2**20
     report(f"overload for {seconds} s: {found[200]} answered, {found[429]} refused, {grown:.1f} MiB more in the second half")
@@ -122,14 +122,14 @@ def test_a_body_asks_for_all_of_its_answers_or_none() -> None:
 def test_owners_of_keys_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """One owner's many requests do not delay another one's few."""
     engine = shadow_engine(max_num_reqs=1)
-    driver, order, give = engine.driver, list[str](), Replica.give
+    driver, order, send = engine.driver, list[str](), Replica.send
     assert isinstance(driver, Paced)
 
-    def watched(replica: Replica, ticket: Ticket, now: float) -> None:
-        order.append(ticket.owner)
-        give(replica, ticket, now)
+    def watched(replica: Replica, pending: PendingRequest, now: float) -> None:
+        order.append(pending.owner)
+        send(replica, pending, now)
 
-    monkeypatch.setattr(Replica, "give", watched)
+    monkeypatch.setattr(Replica, "send", watched)
     with served(engine, keys=("first", "second"), max_queue=100) as server, server.http() as http:
 
         def answer(key: str) -> None:
@@ -140,9 +140,9 @@ def test_owners_of_keys_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
         with ThreadPoolExecutor(40) as threads:
             driver.gate.clear()
             many = [threads.submit(answer, "first") for _ in range(30)]
-            server.until(lambda: server.front.live == 30)
+            server.until(lambda: server.router.live == 30)
             few = [threads.submit(answer, "second") for _ in range(3)]
-            server.until(lambda: server.front.live == 33)
+            server.until(lambda: server.router.live == 33)
             driver.gate.set()
             for each in (*many, *few):
                 each.result()

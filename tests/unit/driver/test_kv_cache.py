@@ -1,4 +1,4 @@
-"""Histories of one device: each keeps what it stored; too many make the one that rested longest go."""
+"""KV caches of one device: each keeps what it stored; beyond the limit the least recently used one is evicted."""
 
 from weakref import ref
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from dlstep.core import Config, LineMismatch, Request, SamplingParams, State, add, commit, init, schedule
+from dlstep.core import CacheMismatch, Config, Request, SamplingParams, State, add, commit, init, schedule
 from dlstep.driver import TorchDriver
 from dlstep.engine.decode import Decode
 from dlstep.models import Checkpoint
@@ -23,14 +23,14 @@ PAGES = 14
 
 
 def state_of(checkpoint: Checkpoint, seed: int, *, num_pages: int = PAGES, length: int = 20) -> State:
-    """A state with one request, whose prompt is fed in several forwards."""
+    """A state with one request, whose prompt is fed in several forward passes."""
     prompt = tuple(3 + (seed * 7 + place * (seed + 1)) % (WORDS - 3) for place in range(length))
     config = Config(checkpoint.spec, num_pages=num_pages, **ROOM)
     return add(init(config, STRATEGY), Request(0, prompt, SamplingParams(max_tokens=16, ignore_eos=True)))
 
 
-def driver_of(checkpoint: Checkpoint, places: int) -> TorchDriver:
-    return TorchDriver(checkpoint, Config(checkpoint.spec, num_pages=40, **ROOM), max_histories=places)
+def driver_of(checkpoint: Checkpoint, most: int) -> TorchDriver:
+    return TorchDriver(checkpoint, Config(checkpoint.spec, num_pages=40, **ROOM), max_caches=most)
 
 
 def answer(state: State) -> tuple[int, ...]:
@@ -64,13 +64,13 @@ def test_states_that_take_turns_answer_as_alone(checkpoints, turns, places, size
         assert answer(decode.state) == answer(alone.state)
 
 
-def test_a_history_that_is_held_goes_on_and_one_that_went_does_not(checkpoints) -> None:
+def test_a_cache_that_is_held_continues_and_an_evicted_one_does_not(checkpoints) -> None:
     checkpoint = checkpoints["plain"]
     driver = driver_of(checkpoint, 2)
     first, second, third = (step(state_of(checkpoint, number), driver) for number in range(3))
     step(second, driver)
     step(third, driver)
-    with pytest.raises(LineMismatch, match="which the device does not hold"):
+    with pytest.raises(CacheMismatch, match="which no KV cache of the device has"):
         driver.run(schedule(first))
 
 
@@ -78,11 +78,11 @@ def test_what_is_released_makes_room(checkpoints) -> None:
     checkpoint = checkpoints["plain"]
     driver = driver_of(checkpoint, 2)
     first, second = (step(state_of(checkpoint, number), driver) for number in range(2))
-    driver.release(second.line)
+    driver.release(second.cache_digest)
     third = step(state_of(checkpoint, 2), driver)
     step(step(first, driver), driver)
     step(third, driver)
-    driver.release(12345)  # nobody's
+    driver.release(12345)  # the digest of no cache
 
 
 def test_a_fork_goes_on_where_its_origin_was(checkpoints) -> None:
@@ -91,7 +91,7 @@ def test_a_fork_goes_on_where_its_origin_was(checkpoints) -> None:
     state = state_of(checkpoint, 1)
     while not state.running or not state.running[0].steps:
         state = step(state, driver)
-    assert driver.fork(state.line) and not driver.fork(state.line), "there are two places"
+    assert driver.fork(state.cache_digest) and not driver.fork(state.cache_digest), "there are two places"
     origin = branch = state
     while not origin.done:
         origin = step(origin, driver)
@@ -106,51 +106,51 @@ def test_a_fork_goes_on_where_its_origin_was(checkpoints) -> None:
     assert not driver.fork(99)
 
 
-def test_the_main_history_is_kept_beside_the_others(checkpoints) -> None:
+def test_the_main_cache_is_kept_in_addition_to_the_others(checkpoints) -> None:
     checkpoint = checkpoints["plain"]
     driver = driver_of(checkpoint, 1)
     main = step(state_of(checkpoint, 0, num_pages=40), driver)
     for number in range(3):
         step(state_of(checkpoint, number), driver)
     main = step(main, driver)
-    driver.release(main.line)
-    with pytest.raises(LineMismatch):
+    driver.release(main.cache_digest)
+    with pytest.raises(CacheMismatch):
         driver.run(schedule(main))
 
 
 class SmallDevice:
-    """Memory for the main history and `room` pages beside it."""
+    """Memory for the main KV cache and `room` further pages."""
 
     def __init__(self, driver: TorchDriver, room: int) -> None:
         self.make, self.room = driver.network.memory, room
-        self.given: list[tuple[ref[torch.Tensor], int]] = []
+        self.allocated: list[tuple[ref[torch.Tensor], int]] = []
         driver.network.memory = self  # pyright: ignore[reportAttributeAccessIssue]
 
     def __call__(self, num_pages: int, page_size: int, slots: int) -> Memory:
-        taken = sum(pages for tensor, pages in self.given if tensor() is not None)
-        if taken + num_pages > self.room:
-            raise torch.OutOfMemoryError(f"{num_pages} pages, and {taken} of {self.room} are taken")
+        used = sum(pages for tensor, pages in self.allocated if tensor() is not None)
+        if used + num_pages > self.room:
+            raise torch.OutOfMemoryError(f"{num_pages} pages, and {used} of {self.room} are used")
         memory = self.make(num_pages, page_size, slots)
-        self.given.append((ref(memory.key_pages[0]), num_pages))
+        self.allocated.append((ref(memory.key_pages[0]), num_pages))
         return memory
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(turns=st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=2, max_size=12), places=st.integers(1, 3))
-def test_histories_that_went_leave_their_memory_to_new_ones(checkpoints, turns, places) -> None:
-    """The device has room for the largest one alone; forwards that fail leave free histories behind."""
+def test_evicted_caches_leave_their_memory_to_new_ones(checkpoints, turns, places) -> None:
+    """The device has room for the largest one alone; forward passes that fail leave free caches."""
     checkpoint = checkpoints["plain"]
     driver = driver_of(checkpoint, places)
     SmallDevice(driver, 16)
     decodes = [Decode(state_of(checkpoint, n, num_pages=12 + 2 * n), driver, prunes=False) for n in range(3)]
     for turn, fails in turns:
         if fails:
-            with pytest.MonkeyPatch.context() as patched, pytest.raises(RuntimeError, match="a forward failed"):
+            with pytest.MonkeyPatch.context() as patched, pytest.raises(RuntimeError, match="a forward pass failed"):
                 patched.setattr(driver, "submit", failing)
                 decodes[turn].step()
         else:
             decodes[turn].step()
 
 
-def failing(*given: object) -> None:
-    raise RuntimeError("a forward failed")
+def failing(*args: object) -> None:
+    raise RuntimeError("a forward pass failed")

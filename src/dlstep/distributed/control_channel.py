@@ -19,14 +19,14 @@ from . import RankLost
 from .ranks import Ranks
 
 AGAIN = "create the LLM again, or let the server restart it"
-GLANCE = 0.2  # seconds between checks that the group still exists
+CHECK_SECONDS = 0.2  # seconds between checks that the group still exists
 
 
 class RanksDisagree(DlstepError):
-    """An error on all ranks: their histories differ."""
+    """An error on all ranks: their KV caches differ."""
 
 
-class Wire:
+class ControlChannel:
     """The connections of one rank: rank 0 has one to each other rank, which have one to rank 0.
 
     Methods raise RuntimeError if the other rank is gone, and RankLost if rank 0 waits longer than
@@ -36,7 +36,7 @@ class Wire:
     def __init__(self, ranks: Ranks, connections: list[Connection]) -> None:
         self.ranks, self._connections = ranks, connections
 
-    def tell(self, message: object) -> None:
+    def send(self, message: object) -> None:
         """Send a message from rank 0 to all other ranks."""
         packed = ForkingPickler.dumps(message)
         for number, connection in enumerate(self._connections, start=1):
@@ -45,7 +45,7 @@ class Wire:
             except OSError as error:
                 raise self._fault(number, error) from error
 
-    def hear(self) -> Any:
+    def receive(self) -> Any:
         """Return the next message from rank 0."""
         return self._received(self._connections[0], 0)
 
@@ -77,26 +77,26 @@ class Wire:
 class Check:
     """A comparison that raises RanksDisagree on all ranks unless values are equal; runs once."""
 
-    def __init__(self, wire: Wire, what: str, value: int | str) -> None:
-        self._wire, self._what, self._value, self._done = wire, what, value, False
+    def __init__(self, channel: ControlChannel, what: str, value: int | str) -> None:
+        self._channel, self._what, self._value, self._done = channel, what, value, False
 
     def __call__(self) -> None:
         if self._done:
             return
         self._done = True
-        if self._wire.ranks.rank:
-            verdict = self._wire.hear()
+        if self._channel.ranks.rank:
+            verdict = self._channel.receive()
         else:
-            verdict = self._verdict([self._value, *self._wire.values()])
-            self._wire.tell(verdict)
+            verdict = self._verdict([self._value, *self._channel.values()])
+            self._channel.send(verdict)
         if verdict is not None:
             raise RanksDisagree(verdict)
 
     def _verdict(self, values: list[int | str]) -> str | None:
         if len(set(values)) == 1:
             return None
-        said = ", ".join(f"rank {rank} has {each}" for rank, each in enumerate(values))
-        return f"{self._what}: ranks disagree, {said}; their answers would differ from here on, so all of them stop"
+        listed = ", ".join(f"rank {rank} has {value}" for rank, value in enumerate(values))
+        return f"{self._what}: ranks disagree, {listed}; their answers would differ from here on, so all of them stop"
 
 
 def silent(rank: str, seconds: float) -> RankLost:
@@ -104,53 +104,53 @@ def silent(rank: str, seconds: float) -> RankLost:
     return RankLost(f"{rank} did not answer for {seconds:g} seconds (rank_timeout); {AGAIN}")
 
 
-def connect(ranks: Ranks, check: Callable[[], None] = lambda: None) -> Wire:
+def connect(ranks: Ranks, check: Callable[[], None] = lambda: None) -> ControlChannel:
     """Connect all ranks of a group; every rank calls this. Rank 0 calls `check` while it waits.
 
     Raises ValueError for several hosts, RankLost after `ranks.timeout`, and what `check` raises.
     """
-    hosts = sorted(set(ranks.told(node())))
+    hosts = sorted(set(ranks.gather_objects(node())))
     if len(hosts) > 1:
         raise ValueError(
             f"tensor_parallel_size={ranks.size}: ranks are on the hosts {', '.join(hosts)}: start all of them on one host"
         )
     if ranks.rank:
-        return Wire(ranks, [call(ranks.told("")[0], ranks.rank)])
-    met = dict[int, Connection]()
+        return ControlChannel(ranks, [call(ranks.gather_objects("")[0], ranks.rank)])
+    connections = dict[int, Connection]()
     # Only this user can enter the folder.
-    with TemporaryDirectory(prefix="dlstep-wire-") as folder, socket.socket(socket.AF_UNIX) as door:
-        address = str(Path(folder, "wire"))
-        door.bind(address)
-        door.listen(ranks.size)
-        ranks.told(address)
+    with TemporaryDirectory(prefix="dlstep-ranks-") as folder, socket.socket(socket.AF_UNIX) as listener:
+        address = str(Path(folder, "control"))
+        listener.bind(address)
+        listener.listen(ranks.size)
+        ranks.gather_objects(address)
         end = monotonic() + ranks.timeout
-        while len(met) < ranks.size - 1:
-            if wait([door], GLANCE):
-                number, connection = _answered(door, ranks.timeout)
-                met[number] = connection
+        while len(connections) < ranks.size - 1:
+            if wait([listener], CHECK_SECONDS):
+                number, connection = _accept(listener, ranks.timeout)
+                connections[number] = connection
             check()
             if monotonic() > end:
-                missing = next(number for number in range(1, ranks.size) if number not in met)
+                missing = next(number for number in range(1, ranks.size) if number not in connections)
                 raise silent(f"rank {missing} of {ranks.size}", ranks.timeout)
-    return Wire(ranks, [met[number] for number in range(1, ranks.size)])
+    return ControlChannel(ranks, [connections[number] for number in range(1, ranks.size)])
 
 
 def call(address: str, rank: int) -> Connection:
     """Return a connection of a non-zero rank to rank 0."""
-    line = socket.socket(socket.AF_UNIX)
-    line.connect(address)
-    connection = Connection(line.detach())
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(address)
+    connection = Connection(client.detach())
     connection.send(rank)
     return connection
 
 
-def _answered(door: socket.socket, seconds: float) -> tuple[int, Connection]:
+def _accept(listener: socket.socket, seconds: float) -> tuple[int, Connection]:
     """Accept a connection with timeouts of `seconds`; return the rank and the connection."""
-    line, _ = door.accept()
-    span = pack("ll", int(seconds), int(seconds % 1 * 1e6))
-    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, span)
-    line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, span)
-    connection = Connection(line.detach())
+    accepted, _ = listener.accept()
+    timeout = pack("ll", int(seconds), int(seconds % 1 * 1e6))
+    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
+    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
+    connection = Connection(accepted.detach())
     try:
         return connection.recv(), connection
     except (EOFError, OSError) as error:

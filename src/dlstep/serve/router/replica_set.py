@@ -1,11 +1,11 @@
 """All replicas of a server: their life cycles, rolling restarts, and the placement of requests."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence as Items
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from ..engine_process import Host
-from ..messages import Load, Message
+from ..messages import EngineLoad, Message
 from ..settings import ServeOptions
 from .link import Deadline
 from .placement import bound, choose
@@ -14,32 +14,35 @@ from .replica import Replica
 Phase = Literal["loading", "ready", "silent", "restarting", "failed"]
 
 
-class Fleet:
+class ReplicaSet:
     """One engine on each of `hosts`.
 
     Callbacks:
 
-    - `heard` handles each message.
-    - `lost` is called when an engine has ended. If it was not asked to end, `died` is called first,
-      with the deadline that the engine missed, or None for another reason.
-    - `turned` is called when an engine becomes silent, or ready again.
-    - `tell` wakes tasks that wait for a phase change.
+    - `on_message` handles each message.
+    - `on_end` is called when an engine has ended. If it was not asked to end, `on_death` is called
+      first, with the deadline that the engine missed, or None for another reason.
+    - `on_silence` is called when an engine becomes silent, or ready again.
+    - `notify` wakes tasks that wait for a phase change.
     """
 
     def __init__(
         self,
-        hosts: Items[Host],
+        hosts: Sequence[Host],
         options: ServeOptions,
         *,
-        heard: Callable[[Replica, Message], None],
-        lost: Callable[[Replica], None],
-        died: Callable[[Deadline | None], None],
-        turned: Callable[[], None],
-        tell: Callable[[], None],
+        on_message: Callable[[Replica, Message], None],
+        on_end: Callable[[Replica], None],
+        on_death: Callable[[Deadline | None], None],
+        on_silence: Callable[[], None],
+        notify: Callable[[], None],
     ) -> None:
-        self._max_restarts, self._lost, self._told_of_death, self._tell = options.max_restarts, lost, died, tell
-        self._replicas = [Replica(number, host, options, heard, turned, self._died) for number, host in enumerate(hosts)]
-        self._lives: set[asyncio.Task[None]] = set()
+        self._max_restarts = options.max_restarts
+        self._on_end, self._on_death, self._notify = on_end, on_death, notify
+        self._replicas = [
+            Replica(number, host, options, on_message, on_silence, self._handle_death) for number, host in enumerate(hosts)
+        ]
+        self._tasks: set[asyncio.Task[None]] = set()
         self._renewal: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -54,14 +57,14 @@ class Fleet:
 
     @property
     def phase(self) -> Phase:
-        """The phase of the fleet: ready while one replica is, failed once all have failed."""
+        """The phase of the replica set: ready while one replica is, failed once all have failed."""
         phases = {replica.phase for replica in self}
         for phase in ("ready", "silent"):
             if phase in phases:
                 return phase
         if phases == {"failed"}:
             return "failed"
-        return "loading" if all(replica.card is None for replica in self) else "restarting"
+        return "loading" if all(replica.info is None for replica in self) else "restarting"
 
     @property
     def deaths(self) -> int:
@@ -69,9 +72,9 @@ class Fleet:
         return sum(replica.deaths for replica in self)
 
     @property
-    def load(self) -> Load:
+    def load(self) -> EngineLoad:
         """The total requests and pages of all engines."""
-        return Load(*[sum(values) for values in zip(*[replica.load for replica in self], strict=True)])
+        return EngineLoad(*[sum(values) for values in zip(*[replica.load for replica in self], strict=True)])
 
     @property
     def requests(self) -> int:
@@ -79,21 +82,22 @@ class Fleet:
         return sum(len(replica.sent) for replica in self)
 
     @property
-    def why_unmade(self) -> str:
-        """Why an engine could not be created; empty if all could."""
-        return next((replica.link.failure for replica in self if replica.link.failure), "")
+    def not_made_reason(self) -> str | None:
+        """Why an engine could not be created; None if all could."""
+        return next((replica.link.failure for replica in self if replica.link.failure), None)
 
     @property
-    def why_restarting(self) -> str:
+    def restart_reason(self) -> str:
         """Why no engine is ready."""
         if any(replica.phase == "resting" for replica in self):
             return "the engine is being restarted, as was requested"
-        last = next((replica.last_death.told for replica in self if replica.phase == "restarting" and replica.last_death), "")
-        return f"{last or 'the engine died'}; it is restarting (deaths: {self.deaths}, --max_restarts {self._max_restarts})"
+        deaths = (replica.last_death for replica in self if replica.phase == "restarting")
+        reason = next((death.public_reason for death in deaths if death), "the engine died")
+        return f"{reason}; it is restarting (deaths: {self.deaths}, --max_restarts {self._max_restarts})"
 
     def start(self) -> None:
         """Start all engines."""
-        self._lives = {asyncio.create_task(self._life(replica)) for replica in self}
+        self._tasks = {asyncio.create_task(self._run_replica(replica)) for replica in self}
 
     def close(self) -> None:
         """Ask all engines to end."""
@@ -105,21 +109,21 @@ class Fleet:
 
     async def run(self) -> None:
         """Wait until all engines have ended."""
-        while self._lives:
-            done, _ = await asyncio.wait(self._lives, return_when=asyncio.FIRST_COMPLETED)
-            self._lives -= done
+        while self._tasks:
+            done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            self._tasks -= done
             for task in done:
                 task.result()
 
-    def taker(self, keys: tuple[bytes, ...]) -> Replica | None:
+    def replica_for(self, keys: tuple[bytes, ...]) -> Replica | None:
         """Return the replica for a request whose prompt pages have these keys, or None."""
-        standings = [replica.standing(keys) for replica in self if replica.takes]
-        if not standings:
+        candidates = [replica.candidate(keys) for replica in self if replica.accepts_requests]
+        if not candidates:
             return None
-        return self[choose(standings, bound(sum(standing.requests for standing in standings), len(standings)))]
+        return self[choose(candidates, bound(sum(candidate.requests for candidate in candidates), len(candidates)))]
 
     def renew(self) -> bool:
-        """Begin a rolling restart. Return False if one is running or the fleet has ended."""
+        """Begin a rolling restart. Return False if one is running or all replicas have ended."""
         if self._closed or self.phase == "failed" or (self._renewal is not None and not self._renewal.done()):
             return False
         self._renewal = asyncio.create_task(self._renew())
@@ -131,30 +135,30 @@ class Fleet:
             await replica.until(lambda replica=replica: replica.phase in ("ready", "failed"))
             if replica.phase == "failed":
                 replica.set_phase("restarting")
-                self._lives.add(asyncio.create_task(self._life(replica)))
+                self._tasks.add(asyncio.create_task(self._run_replica(replica)))
             else:
                 replica.set_phase("resting")
-                self._tell()
+                self._notify()
                 await replica.until(lambda replica=replica: not replica.sent or replica.phase != "resting")
                 if replica.phase == "resting":
-                    self._lost(replica)
+                    self._on_end(replica)
                     replica.link.renew()
             await replica.until(lambda replica=replica: replica.phase in ("ready", "failed"))
             if replica.phase == "failed":
                 return
 
-    async def _life(self, replica: Replica) -> None:
+    async def _run_replica(self, replica: Replica) -> None:
         """Run a replica until it is asked to end, dies too often or cannot be created."""
         try:
             await replica.link.run()
         finally:
             replica.set_phase("failed")
-            self._lost(replica)
-            if replica.link.failure and all(each.card is None for each in self):  # the others would fail, too
+            self._on_end(replica)
+            if replica.link.failure and all(other.info is None for other in self):  # the others would fail, too
                 for other in self:
                     other.link.close()
-            self._tell()
+            self._notify()
 
-    def _died(self, replica: Replica, deadline: Deadline | None) -> None:
-        self._told_of_death(deadline)
-        self._lost(replica)
+    def _handle_death(self, replica: Replica, deadline: Deadline | None) -> None:
+        self._on_death(deadline)
+        self._on_end(replica)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dlstep import LLM, SamplingParams
-from dlstep.batch.crews import Alone
-from dlstep.batch.desk import Desk
+from dlstep.batch.engine import BatchEngine
+from dlstep.batch.engine_pool import LocalBatchEngine
 
 from ...helpers.serving import TEMPLATE, Served, served
 from .batches import SEATS, URL, engine, lines_of, request, run, stories
@@ -28,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def answered(rows: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
     """The answers of a batch with the template of the server."""
-    return run(lines_of(rows), folder / "out.jsonl", Alone(Desk(engine(), template=TEMPLATE)))
+    return run(lines_of(rows), folder / "out.jsonl", LocalBatchEngine(BatchEngine(engine(), template=TEMPLATE)))
 
 
 def without_measures(body: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def test_errors_are_those_of_the_server_and_the_rest_goes_on(server: Served, tmp
 
 
 @pytest.mark.parametrize(
-    ("change", "param", "said"),
+    ("change", "param", "message"),
     [
         ({"method": "GET"}, "method", "POST"),
         ({"url": "/v1/embeddings"}, "url", "/v1/completions"),
@@ -116,10 +116,12 @@ def test_errors_are_those_of_the_server_and_the_rest_goes_on(server: Served, tmp
         ({"body": {"prompt": "x", "dlstep": {"stream": "drafts"}}}, "dlstep.stream", "settled"),
     ],
 )
-def test_what_a_batch_cannot_do_is_an_error_of_the_line(change: dict[str, Any], param: str, said: str, tmp_path: Path) -> None:
+def test_what_a_batch_cannot_do_is_an_error_of_the_line(
+    change: dict[str, Any], param: str, message: str, tmp_path: Path
+) -> None:
     (row,) = answered([request("a", {"prompt": STORY}) | change], tmp_path)
     error = row["response"]["body"]["error"]
-    assert row["response"]["status_code"] == 400 and error["param"] == param and said in error["message"]
+    assert row["response"]["status_code"] == 400 and error["param"] == param and message in error["message"]
 
 
 def test_texts_are_those_of_generate(tmp_path: Path) -> None:

@@ -1,0 +1,382 @@
+"""The queue, limits and life cycle of requests in the HTTP process. Independent of HTTP itself."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from ...core import Request
+from ...core.accounting import FinishInfo
+from ...text.detokenize import Tokenizer
+from ..engine_process import Host
+from ..facts import Facts, known_facts
+from ..messages import Cancel, Drop, EngineLoad, Message, ModelInfo, StepReport, Submit
+from ..settings import ServeOptions
+from .fair_queue import FairQueue
+from .link import Deadline
+from .metrics import Metrics
+from .pending_requests import Fault, PendingRequest
+from .placement import page_keys
+from .recording_store import RecordingStore
+from .replica import Replica
+from .replica_set import ReplicaSet
+
+Phase = Literal["loading", "ready", "silent", "restarting", "draining", "failed"]
+GRACE = 1.0  # seconds that an engine has to end a cancelled request before the router ends it
+
+
+class QueueFull(Exception):
+    """Error: the queue is full."""
+
+
+class NotReady(Exception):
+    """Error: no request can be answered now. The message says why."""
+
+
+class Router:
+    """An async context manager that runs one engine on each of `hosts` and answers requests.
+
+    `tokenizer` replaces the one in the model's folder, for engines that were not loaded from one.
+    """
+
+    def __init__(self, hosts: Sequence[Host], options: ServeOptions, tokenizer: Tokenizer | None = None) -> None:
+        self.options, self.metrics = options, Metrics(len(hosts))
+        self.replicas = ReplicaSet(
+            hosts,
+            options,
+            on_message=self._handle,
+            on_end=self._handle_end,
+            on_death=self._count_death,
+            on_silence=self._handle_silence,
+            notify=self._notify,
+        )
+        self._draining = self._over = False
+        self._facts: Facts | None = None  # of the newest engine
+        self._tokenizer, self._template = tokenizer, options.template()
+        self._queue: FairQueue[PendingRequest] = FairQueue()
+        self.recording_store = RecordingStore(options.kept_requests, options.kept_positions, self._drop)
+        self._ids = count()
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> "Router":
+        self.replicas.start()
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._task is not None
+        self._draining = not self._over
+        self.replicas.close()
+        await self._task
+        self._end_all("engine_died", "the server has ended")
+
+    async def _run(self) -> None:
+        try:
+            await self.replicas.run()
+        finally:
+            self._over = True
+            self._end_all("engine_died", "the engine is gone")
+            self._notify()
+
+    @property
+    def phase(self) -> Phase:
+        """The phase of the server as a whole."""
+        if self._draining:
+            return "draining"
+        return "failed" if self._over else "restarting" if self.replicas.phase == "failed" else self.replicas.phase
+
+    @property
+    def deaths(self) -> int:
+        """The number of engine deaths."""
+        return self.replicas.deaths
+
+    @property
+    def load(self) -> EngineLoad:
+        """The total requests and pages of all engines."""
+        return self.replicas.load
+
+    @property
+    def failure(self) -> str | None:
+        """Why the engines have failed for good; None if they have not."""
+        if self.phase != "failed":
+            return None
+        last = next((replica.last_death.reason for replica in self.replicas if replica.last_death), "")
+        return self.replicas.not_made_reason or f"the engine died {self.deaths} times; last reason: {last}"
+
+    @property
+    def refused(self) -> bool:
+        """Whether the engine could not be created from its options."""
+        return bool(self.replicas.not_made_reason)
+
+    @property
+    def facts(self) -> Facts:
+        """The facts of the model. Raises NotReady before an engine has loaded it."""
+        if self._facts is None:
+            raise NotReady(self.not_ready_reason() or "the model is loading")
+        return self._facts
+
+    def not_ready_reason(self) -> str | None:
+        """Return why no request can be answered now; None if requests can be answered."""
+        match self.phase:
+            case "ready":
+                return None
+            case "loading":
+                return "the model is loading"
+            case "silent":
+                return "the engine has stopped sending heartbeats; it is restarted if none arrives"
+            case "restarting":
+                return self.replicas.restart_reason
+            case "draining":
+                return "the server is shutting down"
+            case "failed":
+                return "the engine is gone and the server is ending"
+
+    @property
+    def live(self) -> int:
+        """The number of waiting and running requests."""
+        return len(self._queue) + self.replicas.requests
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until `holds()` is true. It may depend on phases and the number of live requests."""
+        while not holds():
+            await self._changed.wait()
+
+    def submit(
+        self, submits: Sequence[Submit], owner: str, changed: Callable[[], None], *, whole: bool = False
+    ) -> list[PendingRequest]:
+        """Queue all requests, or none. `changed` is called whenever one of them changes.
+
+        `whole`: the client gets nothing before the end, so another engine may restart a request whose
+        engine dies. Requests for a silent engine wait. Raises QueueFull if the queue is full, NotReady
+        if no request can be answered.
+        """
+        if (reason := self.not_ready_reason()) and self.phase != "silent":
+            raise NotReady(reason)
+        if len(self._queue) + len(submits) > self.options.max_queue:
+            self.metrics.refused.inc(len(submits))
+            raise QueueFull(
+                f"{len(self._queue)} requests are waiting, and at most {self.options.max_queue} may: try again later"
+            )
+        loop = asyncio.get_running_loop()
+        pending_requests: list[PendingRequest] = []
+        salt = b"" if self.options.share_prefix_cache else owner.encode()
+        for submit in submits:
+            pending = PendingRequest(submit._replace(id=next(self._ids), salt=salt), owner, loop.time(), changed, whole=whole)
+            pending_requests.append(pending)
+            if submit.origin is not None:
+                pending.parent = self.recording_store.forking(submit.origin.id)
+            elif len(self.replicas) > 1:
+                pending.keys = page_keys(self.facts.first, Request(0, submit.prompt, submit.params, salt=salt))
+            pending.timers.append(loop.call_later(self.options.request_timeout, self._took_too_long, pending))
+            self._enqueue(pending)
+        self._send_waiting()
+        return pending_requests
+
+    def _enqueue(self, pending: PendingRequest) -> None:
+        """Queue a request for at most `queue_timeout` seconds."""
+        self._queue.push(pending.owner, pending)
+        loop = asyncio.get_running_loop()
+        pending.queue_timer = loop.call_later(self.options.queue_timeout, self._waited_too_long, pending)
+
+    def cancel(self, pending_requests: Iterable[PendingRequest], reason: str) -> None:
+        """End running answers with their settled tokens.
+
+        The engine ends an answer that it has. If it does not within `GRACE` seconds, the router does.
+        """
+        for pending in pending_requests:
+            if pending.ended is not None or pending.cancelled:
+                continue
+            pending.cancelled = reason
+            if pending.sent is None:
+                self._queue.remove(pending.owner, pending)
+                self._finish(pending, FinishInfo("abort", len(pending.submit.prompt), reason))
+                continue
+            assert pending.replica is not None, "it was sent to one"
+            link = self.replicas[pending.replica].link
+            link.send(Cancel(pending.id, reason))
+            if link.silent:
+                self._abandon(pending)
+            else:
+                pending.timers.append(asyncio.get_running_loop().call_later(GRACE, self._abandon, pending))
+
+    def _abandon(self, pending: PendingRequest) -> None:
+        """End a cancelled answer that the engine did not end, and ignore later reports about it."""
+        assert pending.replica is not None, "it was sent to one"
+        replica, settled = self.replicas[pending.replica], len(pending.submit.prompt) + len(pending.tokens)
+        replica.abandon(pending)
+        if replica.link.silent:
+            error = f"{pending.cancelled}, and the engine sends no heartbeats; the request can be sent again"
+            self._finish(pending, FinishInfo("error", settled, error), "engine_timeout")
+        else:
+            self._finish(pending, FinishInfo("abort", settled, pending.cancelled))
+
+    async def drain(self) -> None:
+        """Reject new requests and wait for live ones, which are cancelled after `drain_seconds`."""
+        self._draining = not self._over
+        self._notify()
+        try:
+            async with asyncio.timeout(self.options.drain_seconds):
+                await self.until(lambda: not self.live)
+        except TimeoutError:
+            sent = [pending for replica in self.replicas for pending in replica.sent.values()]
+            self.cancel([*sent, *self._queue], "the server is shutting down")
+            await self.until(lambda: not self.live)
+
+    def _send_waiting(self) -> None:
+        """Send waiting requests to the engines while they have room."""
+        now = asyncio.get_running_loop().time()
+        while self._queue and (replica := self._replica_for(self._queue.first())) is not None:
+            pending = self._queue.pop()
+            assert pending.queue_timer is not None, "it waited"
+            pending.queue_timer.cancel()
+            replica.send(pending, now)
+            if pending.parent is not None:
+                self.recording_store.forked(pending.parent)
+                pending.parent = None
+        self._observe_load()
+
+    def _replica_for(self, pending: PendingRequest) -> Replica | None:
+        """Return the replica that has room for a request, or None. Forks go to their parent's."""
+        if pending.parent is not None:
+            assert pending.parent.keeper is not None, "the engine with the steps of the parent is alive"
+            keeper = self.replicas[pending.parent.keeper]
+            return keeper if keeper.accepts_forks else None
+        return self.replicas.replica_for(pending.keys)
+
+    def _handle(self, replica: Replica, message: Message) -> None:
+        match message:
+            case ModelInfo():
+                replica.preparation = asyncio.create_task(self._prepare(replica, message))
+            case StepReport():
+                self._apply(replica, message)
+            case _:
+                return  # the link keeps the reason of a failed start
+        self._notify()
+
+    async def _prepare(self, replica: Replica, info: ModelInfo) -> None:
+        """Prepare for a loaded model. Its tokenizer takes seconds, so a thread loads it."""
+        if self._tokenizer is None and info.folder is not None:
+            self._tokenizer = await asyncio.to_thread(_tokenizer_in, info.folder)
+        options = self.options
+        self._facts = known_facts(
+            info, self._tokenizer, options.served_model_name, self._template, options.max_queue, options.kept_requests
+        )
+        replica.set_loaded(info)
+        self._send_waiting()
+        self._notify()
+
+    def _apply(self, replica: Replica, report: StepReport) -> None:
+        now = asyncio.get_running_loop().time()
+        replica.load = report.load
+        self.metrics.work(replica.number, report)
+        for news in report.news:
+            pending = replica.sent.get(news.id)
+            if pending is None:
+                if news.finish_info is not None:
+                    replica.abandoned.discard(news.id)
+                continue
+            before = pending.size
+            pending.apply(news, now)
+            if pending.size > before:
+                self.recording_store.grew(pending, pending.size - before)
+            if pending.ended is not None:
+                self._retire(pending)
+        self._send_waiting()
+
+    def _count_death(self, deadline: Deadline | None) -> None:
+        self.metrics.deaths.set(self.deaths)
+        if deadline is not None:
+            self.metrics.missed.labels(deadline).inc()
+
+    def _handle_silence(self) -> None:
+        """React to an engine that has become silent or ready again."""
+        self._send_waiting()
+        self._notify()
+
+    def _handle_end(self, replica: Replica) -> None:
+        """End the requests of a dead engine. Requeue those whose clients have received nothing."""
+        replica.reset()
+        others = any(other.phase in ("ready", "silent") for other in self.replicas)
+        reason = replica.last_death.public_reason if replica.last_death else "the engine died"
+        for pending in list(replica.sent.values()):
+            if pending.cancelled:
+                self._finish(pending, FinishInfo("abort", len(pending.submit.prompt) + len(pending.tokens), pending.cancelled))
+            elif others and pending.can_restart:
+                replica.remove(pending)
+                pending.restart()
+                self._enqueue(pending)
+            else:
+                self._finish(pending, FinishInfo("error", 0, f"{reason}; the request can be sent again"), "engine_died")
+        for pending in list(self._queue):
+            if pending.parent is not None and pending.parent.keeper == replica.number:
+                self._queue.remove(pending.owner, pending)
+                self._finish(
+                    pending, FinishInfo("error", 0, "the engine died, and the step to fork from is lost"), "engine_died"
+                )
+        self.recording_store.died(replica.number)
+        self._send_waiting()
+        self._notify()
+
+    def _end_all(self, fault: Fault, reason: str) -> None:
+        sent = [pending for replica in self.replicas for pending in replica.sent.values()]
+        for pending in [*sent, *self._emptied()]:
+            self._finish(pending, FinishInfo("error", 0, reason), fault)
+
+    def _emptied(self) -> list[PendingRequest]:
+        return [self._queue.pop() for _ in range(len(self._queue))]
+
+    def _finish(self, pending: PendingRequest, finish_info: FinishInfo, fault: Fault = "") -> None:
+        """End a request that no engine has (any more)."""
+        pending.end(finish_info, asyncio.get_running_loop().time(), fault)
+        self._retire(pending)
+        self._notify()
+
+    def _retire(self, pending: PendingRequest) -> None:
+        if pending.sent is not None and pending.replica is not None:
+            if pending.id in (replica := self.replicas[pending.replica]).sent:  # it was not abandoned
+                replica.remove(pending)
+        elif pending.parent is not None:
+            self.recording_store.forked(pending.parent)
+        pending.release()
+        self.metrics.ended(pending)
+
+    def _waited_too_long(self, pending: PendingRequest) -> None:
+        self._queue.remove(pending.owner, pending)
+        reason = f"the request waited longer than {self.options.queue_timeout:g} seconds: try again later"
+        self._finish(pending, FinishInfo("abort", 0, reason), "queue_timeout")
+
+    def _took_too_long(self, pending: PendingRequest) -> None:
+        self.cancel([pending], f"the request took longer than {self.options.request_timeout:g} seconds")
+
+    def _drop(self, pending: PendingRequest) -> None:
+        """Make the engine discard the kept steps of an answer."""
+        if pending.keeper is not None:
+            self.replicas[pending.keeper].link.send(Drop(pending.id))
+            pending.keeper = None
+
+    def _observe_load(self) -> None:
+        waiting = len(self._queue)
+        for replica in self.replicas:
+            unstarted = max(0, len(replica.sent) - replica.load.running)
+            self.metrics.replica(
+                replica.number, replica.load, unstarted, replica.deaths, up=replica.phase in ("ready", "resting")
+            )
+            waiting += unstarted
+        self.metrics.load(self.load, waiting)
+
+    def _notify(self) -> None:
+        """Wake the tasks in `until`. With a new event, each of them wakes exactly once."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def _tokenizer_in(folder: Path) -> Tokenizer:
+    """Load the tokenizer of a checkpoint. Imports transformers only when it is needed."""
+    from ...text.tokenizers import load_tokenizer
+
+    return load_tokenizer(folder)
