@@ -18,7 +18,7 @@ cd .venv-wheel && env -u PYTHONPATH bin/dlstep generate 'Max has 53 shells. Late
 cd .venv-wheel && env -u PYTHONPATH bin/python -c 'from dlstep.views.page import bundle; bundle()'
 endef
 
-.PHONY: demo test lint pytest night stress clients wheel wheel-alone oldest mutants table pictures comparisons page-pictures notebooks kernels-aot clean
+.PHONY: demo test lint pytest night stress clients wheel wheel-alone oldest mutants mutate table pictures comparisons page-pictures notebooks kernels-aot clean
 .DELETE_ON_ERROR:
 
 # Stamp files: a target runs again only when what it depends on has changed.
@@ -109,8 +109,14 @@ oldest: $(VENV)/.test
 	.venv-oldest/bin/pip install --quiet --disable-pip-version-check "$$(sed -n 's/.*"transformers>=\(.*\)",/transformers==\1.0/p' pyproject.toml)"
 	PYTHONPATH=src .venv-oldest/bin/python -m pytest -n 2 tests/unit/models tests/unit/distributed
 
+# Faults of the catalogue, each of which a test must notice; ONLY=TEXT selects some by file, function or fault.
 mutants: $(VENV)/.test
-	$(BIN)/python -m tests.mutants
+	$(BIN)/python -m tests.mutants $(if $(ONLY),--only '$(ONLY)')
+
+# Faults that mutmut makes in FILES, such as src/dlstep/core/usage.py; prints those that no test notices.
+mutate: $(VENV)/.test
+	$(BIN)/pip $(PIP_INSTALL) -e '.[mutate]'
+	$(BIN)/python -m tests.mutants.mutate $(FILES)
 
 # Every kernel, compiled for three architectures: tests/unit/dlstep_kernels/gpu/aot.json. What has not changed is not
 # compiled again.

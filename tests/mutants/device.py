@@ -1,67 +1,286 @@
-"""Changes to the twins, the kernels and what drives them; tests of their own notice each."""
+"""Mutants of the driver, the engine, the models, the ranks and the kernels."""
 
-from .catalogue import Mutant, change
+from .mutant import in_file
 
-LOWERING, SAMPLING = "driver/lowering.py", "dlstep_kernels/sampling.py"
-COMPILED = "models/compiled.py"
-SAMPLING_KERNELS, PARTS = "dlstep_kernels/gpu/sampling.py", "dlstep_kernels/gpu/parts.py"
-
-MUTANTS: tuple[Mutant, ...] = (
-    change(
-        "copied tables share the free rows", "driver/tables.py", "self._free = list(other._free)", "self._free = other._free"
+MUTANTS = (
+    *in_file(
+        "distributed/rank_zero.py",
+        ("DecodeLeader.apply", "send samples to the ranks twice", "not isinstance(event, Samples)", "event"),
+        (
+            "RankZeroDriver._whole",
+            "leave ranks waiting after an unexpected exception",
+            "except Exception",
+            "except (RuntimeError, DlstepError)",
+        ),
+        ("_run", "accept a digest that one rank has lost", "if held else f'no KV cache with digest {plan.cache_digest}'", ""),
+        noticed_by=("unit/distributed/test_worker_group.py",),
     ),
-    change(
-        "a limit that an interrupt kept from being left stays",
+    *in_file(
+        "distributed/worker_group.py",
+        ("WorkerGroup._lose", "omit the rank that was lost from the error", "str(error)", "'the group ended'"),
+        (
+            "WorkerGroup.end",
+            "leave the group before its graphs are freed",
+            "for drop in self._drops:",
+            "leave_ranks()\n    for drop in self._drops:",
+        ),
+        ("Member.fault", "never give up a silent rank", "longer(timeout)", "longer(1000000000.0)"),
+        noticed_by=("unit/distributed/test_rank_zero.py", "unit/distributed/test_ranks.py"),
+    ),
+    *in_file(
+        "distributed/interrupts.py",
+        ("delayed_interrupt", "lose a delayed interrupt", "signal.raise_signal(signal.SIGINT)", "pass"),
+    ),
+    *in_file(
+        "distributed/ranks.py",
+        ("leave_ranks", "wait for graphs that never end", "abort.is_alive()", "False"),
+    ),
+    *in_file(
+        "distributed/symmetric.py",
+        ("_create", "use shared memory although a rank has none", "and all(every) else", "else"),
+    ),
+    *in_file(
+        "distributed/control_channel.py",
+        (
+            "Check.__call__",
+            "leave a rank's own digest out of the comparison",
+            "[self._value, *self._channel.values()]",
+            "self._channel.values()",
+        ),
+        ("Check._verdict", "accept different digests on the ranks", "len(set(values)) == 1", "values"),
+        noticed_by=("unit/distributed/test_rank_zero.py",),
+    ),
+    *in_file(
+        "dlstep_kernels/gpu/parts.py",
+        (
+            "side_by_side",
+            "merge the first rank's keys twice",
+            "exchange(parts.keys)",
+            "[exchange(parts.keys)[0]] * len(exchange(parts.keys))",
+        ),
+        noticed_by=("unit/dlstep_kernels/gpu/test_head.py",),
+    ),
+    *in_file(
+        "dlstep_kernels/sampling.py",
+        ("_filtered", "drop an id at the edge of min_p", "< settings", "<= settings"),
+        (
+            "_scored",
+            "leave named probabilities unnormalized",
+            "(1, ids.clamp(0, last)) / total[:, None]",
+            "(1, ids.clamp(0, last))",
+        ),
+        ("_truncated", "drop an id at the edge of top_p", "before > top_p", "before >= top_p"),
+    ),
+    *in_file(
+        "dlstep_kernels/vocabulary.py",
+        ("merged", "normalize over one rank's ids only", "totals.sum(0)", "totals.gather(0, place)[0]"),
+        ("own_part", "draw every rank's noise for the first ids", "settings, cut.first", "settings"),
+    ),
+    *in_file(
+        "driver/buckets.py",
+        ("sized", "reserve too few rows for many short spans", "max(rows, spans * least)", "rows"),
+    ),
+    *in_file(
+        "driver/kv_cache.py",
+        (
+            "KVCaches.place",
+            "run an unknown cache digest on the main cache",
+            "raise CacheMismatch(",
+            "cache = self.main\n    if cache is None:\n        raise CacheMismatch(",
+        ),
+        ("KVCache.apply_ownership", "keep the page tables of an earlier digest", "self.tables.clear()", "pass"),
+    ),
+    *in_file(
+        "driver/lowering.py",
+        ("_predecessors", "apply a penalty across groups", "!= span.grid.start(position) else", "else"),
+        (
+            "_settings",
+            "ignore a setting that not all requests of a batch have",
+            "values.count(neutral) < len(values)",
+            "neutral not in values",
+        ),
+        (
+            "gather",
+            "reuse rows of other spans of equal shape",
+            "np.array_equal(before.facts, facts)",
+            "before.facts.shape == facts.shape",
+        ),
+        noticed_by=("unit/driver/test_graphs.py",),
+    ),
+    *in_file(
+        "driver/memory.py",
+        (
+            "room_on_device",
+            "reserve memory for pages that forward passes need",
+            "free, _ = torch.cuda.mem_get_info(device)",
+            "pass",
+        ),
+    ),
+    *in_file(
+        "driver/warmup_buckets.py",
+        ("buckets_for", "capture no graphs for batches with prompts", "idle, replace(kind, widest=TILE_HEIGHT): idle", "idle"),
+    ),
+    *in_file(
+        "driver/tables.py",
+        ("PageTables.copy", "share the list of free rows between copied tables", "list(other._free)", "other._free"),
+        ("PageTables.copy", "share pages between copied tables", "pages.copy()", "pages"),
+    ),
+    *in_file(
+        "driver/torch_driver.py",
+        (
+            "TorchDriver.apply_ownership",
+            "keep the memory of the cache that ran last",
+            "self._current = self._caches.main",
+            "pass",
+        ),
+        (
+            "TorchDriver.gather",
+            "reuse rows although their pages have new owners",
+            "None if reassigned else cache.placed",
+            "cache.placed",
+        ),
+        (
+            "TorchDriver.run",
+            "skip the other ranks' comparison of an unknown digest",
+            "meanwhile()\n            raise",
+            "pass\n            raise",
+        ),
+        ("TorchDriver.mark_current", "leave a cache at its earlier digest", "= samples.cache_digest", "= self._current.digest"),
+        ("TorchDriver.submit", "run only the last forward pass of a plan", "in forwards:", "in forwards[-1:]:"),
+        noticed_by=("unit/driver/test_kv_cache.py", "unit/driver/test_graphs.py", "unit/distributed/test_control_channel.py"),
+    ),
+    *in_file(
+        "engine/buffer_policy.py",
+        ("BufferPolicy.applied", "override options of a request by the policy", "if params.options:", "if False:"),
+    ),
+    *in_file(
+        "engine/decode.py",
+        (
+            "Decode._passes_left",
+            "measure all requests with the strategy of the engine",
+            "measured(sequence, self._state.step)",
+            "self._state.strategy.measure(sequence)",
+        ),
+        (
+            "Decode._catch_up",
+            "catch up with a lost device by a single forward pass",
+            "running and (not self._state.done)",
+            "False",
+        ),
+        ("Decode._advance", "leave the decode leader behind a failed forward pass", "self._leader.rewind(self._state)", "pass"),
+        (
+            "Decode._advance",
+            "hide an interrupted event from the leader",
+            "(self._forward_failed or self._leader_state is not self._state)",
+            "self._forward_failed",
+        ),
+        noticed_by=("unit/testing/test_sharing.py",),
+    ),
+    *in_file(
+        "engine/devices.py",
+        ("check_room", "reserve more pages than memory holds", "size > room", "False"),
+        noticed_by=("unit/cli/test_main_process.py",),
+    ),
+    *in_file(
+        "engine/json_lines.py",
+        ("opened", "keep an incomplete last line", "truncate(len(complete[0]) + len(complete[1]))", "seek(0)"),
+        (
+            "sealed_lines",
+            "accept a line that was edited",
+            "not is_intact(content, line.get(CHECKSUM))",
+            "line.get(CHECKSUM) is None",
+        ),
+        noticed_by=("unit/evaluate/test_runner.py",),
+    ),
+    *in_file(
+        "engine/loader.py",
+        ("_load", "keep weights and pages after a failed start", "undone.push(_free_memory)", "pass"),
+        noticed_by=("unit/test_llm_memory.py",),
+    ),
+    *in_file(
+        "engine/run_lock.py",
+        ("RunLock._lock", "lock a run's folder in shared mode", ".LOCK_EX |", ".LOCK_SH |"),
+    ),
+    *in_file(
+        "engine/shared_decode.py",
+        (
+            "Subscription.push",
+            "deliver an update twice",
+            "self.latest is None or self.latest.sequence is not update.sequence",
+            "update",
+        ),
+        ("SharedDecode._deliver", "deliver one request's update to all", "push(update)", "push(self._decode.updates()[0])"),
+        (
+            "SharedDecode._enter",
+            "add a request again after an interrupt",
+            "self._decode.state.find(request.id) is not None",
+            "not request",
+        ),
+        (
+            "SharedDecode._settle",
+            "drop a request from the queue before it is added",
+            "(self._entering[0], live)\n        self._entering.popleft()",
+            "(self._entering.popleft(), live)",
+        ),
+        (
+            "SharedDecode._settle",
+            "leave queued requests out of the load",
+            "(self._decode.state.live) + len(self._entering)",
+            "(self._decode.state.live)",
+        ),
+        ("SharedDecode.submit", "decode streams that no caller holds", "subscription, self._leaving.append", "subscription"),
+        noticed_by=("unit/engine/test_call_lock.py", "unit/engine/test_buffer_policy.py"),
+    ),
+    *in_file(
         "engine/watchdog.py",
-        "if self._entered.get(thread, now) < now and not is_limited(frames.get(thread)):",
-        "if False:",
+        (
+            "Watchdog._look",
+            "keep a time limit that an interrupted call left behind",
+            "self._entered.get(thread, now) < now and (not is_limited(frames.get(thread)))",
+            "False",
+        ),
     ),
-    change("copied tables share the pages", "driver/tables.py", "other.pages.copy()", "other.pages"),
-    change(
-        "a setting counts only if all requests of a batch have one",
-        LOWERING,
-        "if values.count(neutral) < len(values):",
-        "if neutral not in values:",
-    ),
-    change("min_p alone is not looked at", LOWERING, '("min_p", 0.0, np.float32,', '("min_p", 0.5, np.float32,'),
-    change(
-        "a penalty crosses groups",
-        LOWERING,
-        "if span.start < position != span.grid.start(position) else -1",
-        "if span.start < position else -1",
-    ),
-    change(
-        "a penalised row is sampled from",
-        LOWERING,
-        "if penalised and name",
-        "if False and name",
-    ),
-    change("an id at the edge of top_p is dropped", SAMPLING, "(before > top_p) &", "(before >= top_p) &"),
-    change("top_p of 1 drops what a rounded sum leaves over", SAMPLING, "(before > top_p) & (top_p < 1.0)", "before > top_p"),
-    change("an id at the edge of min_p is dropped", SAMPLING, "scores.exp() < settings", "scores.exp() <= settings"),
-    change("settings of torch are set in every call", COMPILED, "if not _prepared.get():", "if True:"),
-    change(
-        "each equal size is a size of its own by chance",
+    *in_file(
         "models/compiled.py",
-        "use_duck_shape = False",
-        "use_duck_shape = True",
+        (
+            "compile_layers",
+            "keep a compiled layer alive through itself",
+            "__class__ = _compiled(type(layer), backend)",
+            "forward = _compiled(type(layer), backend).forward.__get__(layer)",
+        ),
+        noticed_by=("unit/test_llm_memory.py",),
     ),
-    change(
-        "products with whole logits are rounded",
-        SAMPLING_KERNELS,
-        "weights = tl.exp2((x - base) * LOG2E)",
-        "weights = tl.exp2(x * LOG2E - base * LOG2E)",
+    *in_file(
+        "models/reading.py",
+        ("read_json", "read JSON files of any size", "(size := path.stat().st_size) > LARGEST_JSON", "(size := 0) > 0"),
+        noticed_by=("unit/models/test_check_agrees_with_loading.py",),
     ),
-    change(
-        "at high temperatures a range keeps weights of logits far below",
-        SAMPLING_KERNELS,
-        "    sunk = before - base  # unbounded, since a high temperature shrinks it\n",
-        "    sunk = tl.maximum(before - base, LEAST)\n",
+    *in_file(
+        "models/sharding.py",
+        (
+            "_cuts_of_experts",
+            "split gate and up projections as one matrix",
+            "(name, width, ranks), halves=packed",
+            "(name, width * (1 + packed), ranks)",
+        ),
+        noticed_by=("unit/distributed/test_rank_zero.py",),
     ),
-    change(
-        "at high temperatures a row keeps weights of ranges far below",
-        PARTS,
-        'sunk = tl.load(numbers + MAXIMA * plane + at, mask=inside, other=float("-inf")) - base',
-        'sunk = tl.maximum(tl.load(numbers + MAXIMA * plane + at, mask=inside, other=float("-inf")) - base, LEAST)',
+    *in_file(
+        "processes/child.py",
+        (
+            "run",
+            "lose the reason why a worker cannot import",
+            "try:\n        target, arguments = pickle.loads(packed)",
+            "target, arguments = pickle.loads(packed)\n    try:",
+        ),
+    ),
+    *in_file(
+        "session.py",
+        ("Session.fork", "compute the prefix of a fork again", "self._decode.fork()", "(not self._decode)"),
+    ),
+    *in_file(
+        "stream.py",
+        ("Stream.send", "continue a stream with half converted text", "self._converting:", "not self._shared:"),
+        noticed_by=("unit/engine/test_call_lock.py",),
     ),
 )

@@ -1,0 +1,50 @@
+"""Which tests belong to a source file, by the mirrored layout of `tests/unit`, and copies of the sources to change."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests"
+ELSEWHERE = tomllib.loads((TESTS / "unit" / "tested_elsewhere.toml").read_text(encoding="utf-8"))["elsewhere"]
+PROPERTIES = ("core/", "rules/", "strategies/", "engine/decode.py")  # files whose faults the laws detect
+
+
+def unit_tests(file: str) -> list[str]:
+    """Return the unit tests of a file below `src/dlstep`, or below `src` for `dlstep_kernels`."""
+    *folders, name = Path(file).with_suffix("").parts
+    folder, stem = TESTS.joinpath("unit", *folders), f"test_{name.strip('_')}"
+    found = [*folder.glob(f"{stem}.py"), *sorted(folder.glob(f"{stem}_*.py"))]
+    if (listed := ELSEWHERE.get(".".join([*folders, name]))) is not None:
+        found.append(TESTS / listed)
+    return [str(path.relative_to(ROOT)) for path in found]
+
+
+def stages(file: str, first: Sequence[str] = ()) -> list[list[str]]:
+    """Return the pytest arguments for the tests of a file, in the order to run them.
+
+    Unit tests come before the laws, and the laws of one strategy before those of the others.
+    """
+    strategy = Path(file).stem if re.match(r"strategies/[^_]", file) else "multi_bd"
+    laws = [["tests/property/test_laws.py", "-k", strategy], ["tests/traces", "tests/property"]]
+    return [[*dict.fromkeys([*first, *unit_tests(file)])], *(laws if file.startswith(PROPERTIES) else [])]
+
+
+def link_sources(folder: Path) -> None:
+    """Fill `folder` with links to all sources, so that one of them can be replaced."""
+    for package in ("dlstep", "dlstep_kernels"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / "src" / package, folder / package, ignore=ignored, copy_function=os.symlink)
+    folder.chmod(0o755)  # a test starts a process of another user, which must read the sources
+
+
+def run_tests(tests: list[str], sources: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest on the sources in a folder, until the first failure."""
+    environment = {**os.environ, "PYTHONPATH": str(sources), "HYPOTHESIS_PROFILE": "mutants", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-rf", "--tb=line", "-p", "no:cacheprovider", "--timeout=240"]
+    return subprocess.run([*command, *options, *tests], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

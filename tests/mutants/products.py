@@ -1,0 +1,164 @@
+"""Mutants of the server, batches, the evaluation and what they show."""
+
+from .mutant import in_file
+
+MUTANTS = (
+    *in_file(
+        "batch/actors.py",
+        ("Actors._check", "let an actor load forever", "now - slot.begun > loading", "False"),
+        (
+            "Actors._room",
+            "replace an actor that was given up",
+            "/ size for node in nodes)) - len(self._slots)",
+            "/ size for node in nodes))",
+        ),
+    ),
+    *in_file(
+        "batch/checkpoint.py",
+        ("BatchCheckpoint._open", "drop answers to unknown requests silently", "if foreign", "if foreign and (not self._out)"),
+        ("BatchCheckpoint.note", "store an answer twice", "answer_id(key) in self._known", "False"),
+        noticed_by=("unit/batch/test_runner.py", "unit/cli/test_batch.py"),
+    ),
+    *in_file(
+        "batch/lines.py",
+        ("content_key", "let the order of fields change a request's key", ", sort_keys=True", ""),
+        ("content_key", "leave the engine out of a request's key", "facts, content", "content"),
+        ("lasts", "store an error as the answer", "< TRY_AGAIN", "< 600"),
+        noticed_by=("unit/batch/test_runner.py",),
+    ),
+    *in_file(
+        "cli/yaml_file.py",
+        ("load", "accept any nesting in an option file", "deep > DEEPEST", "False"),
+    ),
+    *in_file(
+        "evaluate/answerer_pool.py",
+        ("Processes._overdue", "never give up a worker that hangs", "stuck(limit)", "stuck(1000000000.0)"),
+    ),
+    *in_file(
+        "evaluate/intervals.py",
+        (
+            "ratio_gain",
+            "resample two runs independently",
+            "draws(len(table), resamples) @ table",
+            "np.hstack([draws(len(table), resamples) @ table[:, :2], draws(len(table), resamples)[::-1] @ table[:, 2:]])",
+        ),
+    ),
+    *in_file(
+        "evaluate/jail.py",
+        ("verdict_of", "count an exception named like a verdict as passed", "and raised not in (PASSED, TIMEOUT) else", "else"),
+    ),
+    *in_file(
+        "evaluate/metrics.py",
+        ("spread", "report the standard error of a single answer", "(count - 1) / count", "(count - 1)"),
+    ),
+    *in_file(
+        "evaluate/runner.py",
+        ("evaluate", "leave a run's folder unlocked", "RunLock(folder)", "RunLock(folder / 'other')"),
+    ),
+    *in_file(
+        "evaluate/scoring.py",
+        ("program_of", "score the last code block whatever it defines", "fitting or blocks[:1]", "blocks"),
+    ),
+    *in_file(
+        "evaluate/tuning.py",
+        ("Tuning.points", "decode again what a resumed search has", "key not in answers", "key"),
+    ),
+    *in_file(
+        "serve/engine_steps.py",
+        ("Steps.at", "fork one step too early", "origin.seq - first", "max(0, origin.seq - first - 1)"),
+        ("Steps.at", "fork without the options that were changed", "(origin.changes)", "()"),
+        ("Steps.drop", "keep recordings that were dropped", "self._kept.pop(request_id, None)", "pass"),
+    ),
+    *in_file(
+        "serve/http/page_files.py",
+        ("files", "serve any file of the page's folder", "path.suffix in TYPES and ", ""),
+    ),
+    *in_file(
+        "serve/http/translate.py",
+        (
+            "completion",
+            "tokenize too many prompts before counting them",
+            "_check_count(facts, len(prompts), body.n or 1)",
+            "pass",
+        ),
+        noticed_by=("unit/serve/router/test_router.py",),
+    ),
+    *in_file(
+        "serve/http/worker.py",
+        ("WorkerThread.run", "queue any number of texts", ">= self._most", "< 0"),
+    ),
+    *in_file(
+        "serve/router/replica_set.py",
+        (
+            "ReplicaSet._renew",
+            "restart a replica before its requests end",
+            "await replica.until(lambda replica=replica: not replica.sent or replica.phase != 'resting')",
+            "pass",
+        ),
+    ),
+    *in_file(
+        "serve/router/router.py",
+        ("Router._handle_end", "retry a request whose tokens were already sent", "others and pending.can_restart", "others"),
+        (
+            "Router._replica_for",
+            "send a fork to any replica",
+            "keeper if keeper.accepts_forks else None",
+            "self.replicas.replica_for(())",
+        ),
+        noticed_by=("unit/serve/router/test_replica_set.py",),
+    ),
+    *in_file(
+        "serve/router/recording_store.py",
+        (
+            "RecordingStore._forget",
+            "record a queued request that was dropped",
+            "pending.submit = pending.submit._replace(keeps=False)",
+            "pass",
+        ),
+        ("RecordingStore._shrink", "keep recordings without a limit on their size", ", (self._sizes, self._positions)", ","),
+        (
+            "RecordingStore.find",
+            "find recordings of other API keys",
+            "self._requests.get(owner, {}).get(request_id)",
+            "next((held[request_id] for held in self._requests.values() if request_id in held), None)",
+        ),
+        noticed_by=("unit/serve/http/test_recordings.py",),
+    ),
+    *in_file(
+        "serve/router/link.py",
+        ("Link._overdue", "never kill a silent engine", "self._silence.seconds >= limit", "False"),
+    ),
+    *in_file(
+        "serve/router/placement.py",
+        ("choose", "ignore load when choosing a replica", "candidates if candidate.requests < most", "candidates"),
+        ("choose", "prefer the replica with the shortest prefix", "-candidate.", "candidate."),
+    ),
+    *in_file(
+        "serve/router/replica.py",
+        ("Replica.abandon", "forget requests that the router abandoned", "self.abandoned.add(pending.id)", "pass"),
+        noticed_by=("unit/serve/router/test_link.py",),
+    ),
+    *in_file(
+        "serve/router/pending_requests.py",
+        (
+            "PendingRequest.end",
+            "end a lost answer without a last frame",
+            "self.frames and self.frames[-1].finish_info is None",
+            "False",
+        ),
+        noticed_by=("unit/serve/http/test_recordings.py",),
+    ),
+    *in_file(
+        "text/_template_worker.py",
+        ("main", "let a chat template run forever", "dump_traceback_later(seconds", "dump_traceback_later(9000.0"),
+    ),
+    *in_file(
+        "views/frames.py",
+        ("FrameEncoder.encode", "accept frames in any order", "!= self._tokens", "< 0"),
+    ),
+    *in_file(
+        "views/page.py",
+        ("_templates", "insert names into a page unescaped", "autoescape=True", "autoescape=False"),
+        noticed_by=("unit/evaluate/test_comparison_html.py",),
+    ),
+)
