@@ -15,7 +15,6 @@ MUTANTS = (
     ),
     *in_file(
         "batch/checkpoint.py",
-        ("BatchCheckpoint._open", "drop answers to unknown requests silently", "if foreign", "if foreign and (not self._out)"),
         ("BatchCheckpoint.note", "store an answer twice", "answer_id(key) in self._known", "False"),
         noticed_by=("unit/batch/test_runner.py", "unit/cli/test_batch.py"),
     ),
@@ -69,6 +68,7 @@ MUTANTS = (
         ("Steps.at", "fork without the options that were changed", "(origin.changes)", "()"),
         ("Steps.drop", "keep recordings that were dropped", "self._kept.pop(request_id, None)", "pass"),
     ),
+    *in_file("serve/http/forking.py", ("_check_step", "fork an answer at its end", "seq >= last.seq", "seq > last.seq")),
     *in_file(
         "serve/http/page_files.py",
         ("files", "serve any file of the page's folder", "path.suffix in TYPES and ", ""),
@@ -146,7 +146,6 @@ MUTANTS = (
             "self.frames and self.frames[-1].finish_info is None",
             "False",
         ),
-        noticed_by=("unit/serve/http/test_recordings.py",),
     ),
     *in_file(
         "text/_template_worker.py",

@@ -146,6 +146,8 @@ def test_a_fork_unchanged_is_the_original_and_changed_it_says_so(tiny: Served) -
     with tiny.http() as http:
         below = http.post(f"/v1/requests/{other[0]['id']}/fork", json={"seq": 0})
         assert below.status_code == 400 and origin in below.json()["error"]["message"]
+        at_end = http.post(f"/v1/requests/{origin}/fork", json={"seq": frames[-1]["seq"]})
+        assert at_end.status_code == 400 and "the last step of the answer" in at_end.json()["error"]["message"]
     deeper = forked(tiny, other[0]["id"], seq=2, dlstep={"accept_threshold": 0.9})
     assert frames_of(deeper)[0]["head"]["forked_from"]["request"] == other[0]["id"]
     assert texts_of(deeper)

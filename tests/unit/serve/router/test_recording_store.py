@@ -26,12 +26,13 @@ def test_kept_requests_are_bounded_and_each_is_dropped_once_and_never_before_its
         RecordingStore(most, room, lambda pending: dropped.append(pending.id)),
         list[tuple[str, list[PendingRequest]]](),
     )
-    forks, number = list[PendingRequest](), 0
+    forks, number, added = list[PendingRequest](), 0, list[PendingRequest]()
     for action in data.draw(st.lists(st.sampled_from(["add", "add", "grow", "fork", "sent", "died"]), max_size=25)):
         pending_requests = [pending for _, own in model for pending in own]
         if action == "add":
             own = [pending_of(number + each, sent=data.draw(st.booleans())) for each in range(data.draw(st.integers(1, 2)))]
             number += len(own)
+            added += own
             head = Head("completion", "m", False, False)
             model.append((head.id, own))
             kept.add(KeptRequest(head, "key-0", tuple(own)))
@@ -56,6 +57,7 @@ def test_kept_requests_are_bounded_and_each_is_dropped_once_and_never_before_its
         assert not alive & {*dropped} and not {pending.id for pending in forks} & {*dropped} and len({*dropped}) == len(dropped)
         for _, own in model:
             assert all(pending.submit.keeps for pending in own)
+        assert not any(pending.submit.keeps for pending in added if pending.sent is None and pending.id not in alive)
     assert kept.find("cmpl-0", "key-0") is None
 
 
