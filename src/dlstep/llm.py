@@ -24,7 +24,8 @@ Item = TypeVar("Item")
 class LLM:
     """A model and its decoding strategy, ready to generate.
 
-    `model` is a checkpoint folder; None loads a small embedded model. `options` are options of the
+    `model` is a checkpoint folder, or a name of the Hugging Face hub such as `org/name`; None loads a
+    small embedded model. `options` are options of the
     decoding strategy and its rule (see `dlstep strategies`); all other arguments are fields of
     `EngineConfig`, which documents them. Threads may share an LLM: their calls then share forward
     passes. Its memory is freed once the LLM, its sessions and its streams are unreferenced. Raises

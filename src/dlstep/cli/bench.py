@@ -138,12 +138,13 @@ def run_decode(options: Namespace) -> int:
     from .. import tiny
     from ..bench.decode import measure_decode
     from ..engine.devices import find_device
+    from ..engine.hub import folder_of
     from ..models import load_checkpoint
 
     _refuse_options_of_shapes(options)
     if options.shape is not None:
         return report(shape_rows(options), SHAPE_COLUMNS, as_json=options.json)
-    path = tiny.path(options.model) if options.model in tiny.names() else Path(options.model)
+    path = tiny.path(options.model) if options.model in tiny.names() else folder_of(options.model)
     return report(measure_decode(load_checkpoint(path, find_device(options.device or "cpu"))), as_json=options.json)
 
 

@@ -26,7 +26,9 @@ def parser() -> ArgumentParser:
         "missing or not used. Its weights are not loaded, its code is never run.",
         EXAMPLES,
     )
-    options.add_argument("path", type=str, metavar="PATH", help="The checkpoint folder.")
+    options.add_argument(
+        "path", type=str, metavar="PATH", help="The checkpoint folder, or a name of the hub: org/name or org/name@revision."
+    )
     options.add_argument("--model_name", type=str | None, default=None, help="Family, where config.json leaves a doubt.")
     options.add_argument("--lora_path", type=str | None, default=None, help="Folder of a LoRA adapter for it.")
     options.add_argument("--json", action="store_true", help="Print a JSON object, and nothing else, on stdout.")
@@ -35,9 +37,10 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace) -> int:
     """Print the report. Return 1 if the checkpoint cannot be loaded, else 0."""
+    from ..engine.hub import folder_of
     from ..models.check import check
 
-    facts = facts_of(check(options.path, options.model_name, options.lora_path))
+    facts = facts_of(check(folder_of(options.path), options.model_name, options.lora_path))
     print(json_text(facts) if options.json else "\n".join(lines(facts)))
     return int(bool(facts["problems"]))
 

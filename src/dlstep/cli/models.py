@@ -24,6 +24,12 @@ dlstep loads Hugging Face checkpoint folders unmodified: it reads the model fami
 network is the equivalent `transformers` class. Python files in the folder are never run, and
 pickled weights are never opened.
 
+A model can be given by the name of its repository on the Hugging Face hub: `LLM("org/name")`,
+`--model org/name` and `dlstep models check org/name`, with `@revision` behind the name for a branch,
+tag or commit. Only safetensors, tokenizer and configuration files are downloaded, into the hub's
+cache; later runs need no network. `HF_ENDPOINT`, `HF_TOKEN`, `HF_HOME` and `HF_HUB_OFFLINE` work as in
+transformers. A folder with the same relative path takes precedence over the hub.
+
 `dlstep models --markdown` prints this page.
 
 {table}

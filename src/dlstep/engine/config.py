@@ -29,7 +29,8 @@ class EngineConfig:
     """
 
     model: str | None = None
-    """Checkpoint folder or name of an embedded model; None: the one made for the strategy."""
+    """Checkpoint folder, name of a hub's model (org/name or org/name@revision) or of an embedded one;
+    None: the embedded model made for the strategy."""
     model_name: str | None = None
     """Family of the checkpoint, as `dlstep models` lists it; None: detected from its files."""
     mask_token_id: Annotated[int, Ge(0)] | None = None

@@ -23,6 +23,7 @@ from .buffer_policy import BufferPolicy
 from .config import EngineConfig
 from .decode import USER_CODE_TIMEOUT, Decode
 from .devices import check_room, device_of_rank, find_device, first_device
+from .hub import folder_of
 from .resolve import build, embedded_models_for, resolve, trained_further
 from .threads import set_threads
 
@@ -184,7 +185,7 @@ def _describe(config: EngineConfig) -> _Model:
     from ..models.weights import check_ranks
 
     dtype = None if config.dtype is None else attrgetter(config.dtype)(torch)
-    adapter = None if config.lora_path is None or config.use_lora is False else read_adapter(Path(config.lora_path))
+    adapter = None if config.lora_path is None or config.use_lora is False else read_adapter(folder_of(config.lora_path))
     description = read_description(folder, config.model_name, mask_token_id=config.mask_token_id)
     if adapter is not None and (training := trained_further(description.training, config)) != description.training:
         own = None if training is None else TRAININGS[training].strategies[0]
@@ -203,9 +204,12 @@ def _folder(config: EngineConfig) -> Path:
             f"{', '.join(tiny.names())} or a checkpoint folder"
         )
     model = config.model or models[0]
-    path = tiny.path(model) if model in tiny.names() else Path(model)
+    path = tiny.path(model) if model in tiny.names() else folder_of(model)
     if not path.is_dir():
-        raise ValueError(f"no checkpoint folder at {model!r}, and the embedded models are {', '.join(tiny.names())}")
+        raise ValueError(
+            f"no checkpoint folder at {model!r}, and the embedded models are {', '.join(tiny.names())}; a model of a "
+            "hub has a name like org/name"
+        )
     return path
 
 

@@ -13,7 +13,7 @@ from ..text.tokenizers import load_tokenizer
 from .families import Family
 from .pieces import pieces
 from .reading import RefuseErrors, briefly, read_object
-from .recognise import read_facts, recognise
+from .recognise import name_of, read_facts, recognise
 from .sizes import check_config, check_eos, check_facts
 from .special_tokens import find_token
 from .stated import Stated, unknown_fields
@@ -97,7 +97,7 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
         family=family,
     )
     return Description(
-        name=folder.resolve().name,
+        name=name_of(folder.resolve()),
         path=folder,
         family=family,
         config=config,

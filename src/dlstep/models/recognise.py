@@ -21,6 +21,13 @@ def read_facts(folder: Path) -> dict[str, Any]:
     return read_object(path)
 
 
+def name_of(folder: Path) -> str:
+    """Return the folder's name, or `org/name` for a folder in the cache of a hub."""
+    if folder.parent.name == "snapshots" and (parts := folder.parent.parent.name.split("--"))[0] == "models":
+        return "/".join(parts[1:])
+    return folder.name
+
+
 def recognise(folder: Path, facts: dict[str, Any], model_name: str | None = None) -> Family:
     """Return the family that `model_name` names, or if it is None, the family of the checkpoint folder.
 
@@ -78,7 +85,7 @@ def _published_names(folder: Path, facts: dict[str, Any]) -> Iterator[str]:
     """Yield the names of the checkpoint: that in config.json, its folder's, and that of a download cache."""
     if isinstance(known := facts.get("_name_or_path"), str):
         yield known
-    yield folder.resolve().name
+    yield name_of(folder.resolve())
     yield from (part for part in folder.absolute().parts if part.startswith("models--"))
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from dlstep.models import read_description
+from dlstep.models.recognise import name_of
 
 from ...helpers.tiny_families import write_checkpoint
 from .folders import Facts, described, folder_of, strategy_of
@@ -74,3 +75,8 @@ def test_an_autoregressive_network_is_refused(tmp_path: Path, class_name: str) -
     assert read_description(folder, mask_token_id=7).spec.mask_id == 7
     with pytest.raises(ValueError, match="does not name its decoding strategy"):
         strategy_of(read_description(folder, mask_token_id=7))
+
+
+def test_a_folder_of_the_hubs_cache_has_the_name_of_its_model(tmp_path: Path) -> None:
+    assert name_of(tmp_path / "models--some-lab--LLaDA2.0-mini-dmax" / "snapshots" / "0a1b") == "some-lab/LLaDA2.0-mini-dmax"
+    assert name_of(tmp_path / "snapshots" / "0a1b") == "0a1b" and name_of(tmp_path / "LLaDA-8B") == "LLaDA-8B"

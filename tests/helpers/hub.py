@@ -1,0 +1,88 @@
+"""A small Hugging Face hub on the loopback address: what `snapshot_download` asks of one."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from urllib.parse import unquote, urlsplit
+
+COMMIT = hashlib.sha1(b"main").hexdigest()
+API = re.compile(r"/api/models/(?P<name>[^/]+/[^/]+)/(?P<what>revision|tree)/(?P<revision>.+)")
+FILE = re.compile(r"/(?P<name>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<file>.+)")
+
+
+class Hub(ThreadingHTTPServer):
+    """Serves folders as models; names in `gated` need the token `secret`. `sent` lists the files that were downloaded."""
+
+    def __init__(self, folders: Mapping[str, Path], gated: frozenset[str] = frozenset()) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.folders, self.gated, self.sent = folders, gated, list[str]()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Hub
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def do_HEAD(self) -> None:
+        self._answer(body=False)
+
+    def do_GET(self) -> None:
+        self._answer(body=True)
+
+    def _answer(self, *, body: bool) -> None:
+        path = unquote(urlsplit(self.path).path)
+        found = API.fullmatch(path) or FILE.fullmatch(path)
+        if found is None or found["name"] not in self.server.folders:
+            return self._send(404, b"{}", {"X-Error-Code": "RepoNotFound"}, body)
+        if found["name"] in self.server.gated and self.headers["Authorization"] != "Bearer secret":
+            return self._send(403, b"{}", {"X-Error-Code": "GatedRepo"}, body)
+        if found["revision"] not in ("main", COMMIT):
+            return self._send(404, b"{}", {"X-Error-Code": "RevisionNotFound"}, body)
+        folder = self.server.folders[found["name"]]
+        if found.re is FILE:
+            data = (folder / found["file"]).read_bytes()
+            if body:
+                self.server.sent.append(found["file"])
+            return self._send(200, data, {"X-Repo-Commit": COMMIT, "ETag": f'"{hashlib.sha1(data).hexdigest()}"'}, body)
+        files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+        names = [file.relative_to(folder).as_posix() for file in files]
+        if found["what"] == "revision":
+            told: object = {"id": found["name"], "sha": COMMIT, "siblings": [{"rfilename": name} for name in names]}
+        else:
+            told = [
+                {"type": "file", "path": name, "size": file.stat().st_size, "oid": hashlib.sha1(file.read_bytes()).hexdigest()}
+                for name, file in zip(names, files, strict=True)
+            ]
+        return self._send(200, json.dumps(told).encode(), {"Content-Type": "application/json"}, body)
+
+    def _send(self, status: int, data: bytes, headers: Mapping[str, str], body: bool) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(data))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if body:
+            self.wfile.write(data)
+
+
+@contextmanager
+def hub_of(folders: Mapping[str, Path], gated: frozenset[str] = frozenset()) -> Iterator[Hub]:
+    """Run a hub that serves `folders` by the names of models."""
+    with Hub(folders, gated) as hub:
+        thread = Thread(target=hub.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield hub
+        finally:
+            hub.shutdown()
+            thread.join()

@@ -1,0 +1,95 @@
+"""Models by name: what is downloaded, what is kept, and what each failure says."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+from huggingface_hub import constants
+
+from dlstep import LLM, SamplingParams, tiny
+from dlstep.cli import main
+from dlstep.engine.hub import fetched, is_hub_name
+
+from ...helpers.hub import COMMIT, Hub, hub_of
+
+NAME = "some-lab/Tiny-BD"
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub with an embedded model, which also holds code and pickled weights, and one without safetensors."""
+    folder = tmp_path / "model"
+    copytree(tiny.path("tiny-bd"), folder)
+    for name in ("modeling_tiny.py", "pytorch_model.bin", "training/optimizer.safetensors"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("raise SystemExit")
+    pickled = tmp_path / "pickled"
+    pickled.mkdir()
+    (pickled / "config.json").write_text("{}")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    with hub_of({NAME: folder, "some-lab/gated": folder, "some-lab/pickled": pickled}, frozenset(["some-lab/gated"])) as server:
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        monkeypatch.setattr(
+            constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}", raising=False
+        )
+        yield server
+
+
+def test_only_safe_files_are_downloaded_and_only_once(hub: Hub) -> None:
+    folder = fetched(NAME)
+    names = {path.name for path in tiny.path("tiny-bd").iterdir()}
+    assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} <= names
+    assert {"config.json", "tokenizer.json"} <= set(hub.sent) and any(name.endswith(".safetensors") for name in hub.sent)
+    sent = len(hub.sent)
+    assert fetched(NAME) == fetched(f"{NAME}@main") == fetched(f"{NAME}@{COMMIT}") == folder
+    assert len(hub.sent) == sent
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("some-lab/gated", "is gated: accept its conditions"),
+        ("some-lab/none", "has no model some-lab/none, or it is private"),
+        (f"{NAME}@v9", "has no revision 'v9'"),
+        ("some-lab/pickled", r"has no \*\.safetensors"),
+        ("some--lab/x", "cannot be the name of a model"),
+    ],
+)
+def test_a_failure_is_one_sentence_with_a_remedy(hub: Hub, model: str, said: str) -> None:
+    del hub
+    with pytest.raises(ValueError, match=said) as caught:
+        fetched(model)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_a_network_the_cache_answers(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = fetched(NAME)
+    hub.shutdown()
+    hub.server_close()
+    assert fetched(NAME) == folder
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert fetched(NAME) == folder
+    with pytest.raises(ValueError, match=r"not complete in the cache .* HF_HUB_OFFLINE is set"):
+        fetched("some-lab/other")
+
+
+def test_a_name_is_told_from_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "some-lab").mkdir()
+    assert is_hub_name("some-lab/model") and is_hub_name("a/b@refs/pr/1")
+    (tmp_path / "some-lab" / "model").mkdir()
+    assert not any(map(is_hub_name, ("some-lab/model", "./a/b", "a", "a/b/c", "/a/b", "../a", "~/models", "a b/c", "")))
+
+
+def test_a_model_by_name_answers_like_its_folder(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
+    prompt, params = (
+        "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?\n",
+        SamplingParams(max_tokens=24),
+    )
+    by_name, by_folder = LLM(NAME), LLM(hub.folders[NAME])
+    assert by_name.engine.name == NAME
+    answers = [llm.generate([prompt], params, progress=False)[0].token_ids for llm in (by_name, by_folder)]
+    assert answers[0] == answers[1]
+    assert main(["models", "check", NAME]) == 0
+    assert "problems: none" in capsys.readouterr().out
