@@ -24,7 +24,8 @@ from dlstep.evaluate.metrics import Answers, Point, frontier, hypervolume
 from dlstep.evaluate.options import EvalOptions
 from dlstep.evaluate.runner import evaluate
 from dlstep.evaluate.space import Space, TuneOptions, space_of
-from dlstep.evaluate.tuning import ENOUGH, Show, check_optuna, plan
+from dlstep.evaluate.tuning import ENOUGH, Show, plan
+from dlstep.extras import require
 from dlstep.llm import LLM
 from dlstep.views.progress_bars import tuning_bar
 
@@ -169,7 +170,7 @@ def measure_tuner(out: str, **options: Any) -> Iterator[Row]:
 
     Raises ValueError for an option out of range.
     """
-    check_optuna("python -m benchmarks.tuner")
+    require("python -m benchmarks.tuner", "tune")
     for name in ("problems", "held_out", "orders"):
         if options[name] < 1:
             raise ValueError(f"--{name} must be at least 1, got {options[name]}")

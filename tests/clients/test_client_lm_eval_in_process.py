@@ -18,7 +18,7 @@ COUNT, SEED = 100, 11
 # The sources of this package, and behind the client's own packages those that it lacks: torch and what comes with it.
 HARNESS = (
     "import sys; sys.path[:0] = [{src!r}, {root!r}]; sys.path.append({site!r}); "
-    "{before}from dlstep.evaluate.harness import main; main()"
+    "{before}from dlstep.cli.lm_eval import main; main()"
 )
 TASK = ["--tasks", "shells", "--include_path", str(HERE / "shells"), "--log_samples", "--output_path", "found"]
 

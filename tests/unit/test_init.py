@@ -7,7 +7,7 @@ import pytest
 
 import dlstep
 
-HEAVY = ("torch", "numpy", "transformers", "triton", "rich", "yaml", "hypothesis")
+HEAVY = ("torch", "numpy", "transformers", "tokenizers", "safetensors", "triton", "rich", "yaml", "hypothesis")
 
 
 def loaded(statement: str) -> set[str]:
@@ -16,7 +16,10 @@ def loaded(statement: str) -> set[str]:
     return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
 
 
-@pytest.mark.parametrize("module", ["dlstep", "dlstep.core", "dlstep.strategies", "dlstep.tiny", "dlstep.engine.config"])
+@pytest.mark.parametrize(
+    "module",
+    ["dlstep", "dlstep.core", "dlstep.strategies, dlstep.rules, dlstep.testing", "dlstep.tiny", "dlstep.engine.config"],
+)
 def test_a_light_module_loads_nothing_heavy(module: str) -> None:
     assert loaded(f"import {module}") == set()
 

@@ -3,12 +3,12 @@
 import sys
 from contextlib import closing
 from dataclasses import fields
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ..engine.config import EngineConfig, engine_config
 from ..engine.option_help import field_help
+from ..extras import require
 from .options import add_config_option, add_options, new_parser
 from .parser import ArgumentParser, Namespace
 from .serve import ENGINE_FIELDS
@@ -22,7 +22,6 @@ EXAMPLES = """
     echo '{"custom_id": "a", "method": "POST", "url": "/v1/completions",
            "body": {"prompt": "Max has 53 shells. How many shells does Max have?"}}' | tr -d '\\n' > in.jsonl
 """
-NEEDED = ("fastapi", "openai")
 OWN = ("input", "output", "config", "progress")
 
 
@@ -46,9 +45,9 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace) -> int:
     """Answer all requests. Return 1 if an answer is an error, else 0."""
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        raise ValueError(f"dlstep batch needs {', '.join(missing)}: pip install 'dlstep[serve]'")
+    require("dlstep batch", "serve")
+    if options.ray is not None:
+        require("dlstep batch --ray", "ray")
     from ..batch.checkpoint import folder_of
     from ..batch.lines import read_lines
     from ..batch.options import BatchOptions
@@ -72,15 +71,13 @@ def run(options: Namespace) -> int:
 
 
 def pool_of(config: EngineConfig, chosen: Any) -> Any:
-    """Return the workers that answer. Raises ValueError if Ray is requested and not installed."""
+    """Return the workers that answer."""
     if chosen.ray is None:
         from ..batch.engine import BatchEngine
         from ..batch.engine_pool import LocalBatchEngine
         from ..engine.loader import load_engine
 
         return LocalBatchEngine(BatchEngine(load_engine(config), chosen.served_model_name, chosen.template()))
-    if find_spec("ray") is None:
-        raise ValueError("dlstep batch --ray needs ray: pip install 'dlstep[ray]'")
     from ..batch.actors import Actors
 
     return Actors(config, chosen)

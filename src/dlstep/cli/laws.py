@@ -1,6 +1,5 @@
 """`dlstep laws`: the laws of the engine, tried on a user's strategy or rule."""
 
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import indent
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ..extras import require
 from ..processes import Worker, WorkerDied
 from .json_text import json_text
 from .options import new_parser
@@ -53,8 +53,7 @@ def run(options: Namespace) -> int:
 
     Raises ValueError for invalid options and for files without a rule or strategy.
     """
-    if find_spec("hypothesis") is None:
-        raise ValueError("dlstep laws needs hypothesis: pip install hypothesis")
+    require("dlstep laws", "laws")
     if options.examples < 1:
         raise ValueError(f"--examples must be at least 1, got {options.examples}")
     for name in ("case_timeout", "shrink_timeout", "law_timeout"):

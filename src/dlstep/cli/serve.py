@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import fields
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import yaml
 
 from ..engine.config import EngineConfig, engine_config
 from ..engine.option_help import field_help
+from ..extras import require
 from . import yaml_file
 from .options import OF_STRATEGY, add_config_option, add_options, new_parser
 from .parser import ArgumentParser, Namespace
@@ -26,7 +26,6 @@ EXAMPLES = """
 """
 POLICY_HELP = """YAML list of options for requests without options, by the number of live requests:
     [{max_requests: 2, buffer_size: 4}, {buffer_size: 1}]."""
-NEEDED = ("fastapi", "openai", "prometheus_client", "uvicorn")
 # Unlike for `generate`, the engine's seed is an option here: requests have their own seeds.
 ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in OF_STRATEGY)
 
@@ -68,9 +67,7 @@ def run(options: Namespace) -> int:
     """Serve until a signal arrives."""
     from ..serve.settings import ServeOptions
 
-    missing = [name.replace("_", "-") for name in NEEDED if find_spec(name) is None]
-    if missing:
-        raise ValueError(f"dlstep serve needs {', '.join(missing)}: pip install 'dlstep[serve]'")
+    require("dlstep serve", "serve")
     names = [field.name for field in fields(ServeOptions)]
     server_values: dict[str, Any] = {name: options[name] for name in names}
     for name in ("allowed_hosts", "allowed_origins"):

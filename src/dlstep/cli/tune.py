@@ -12,6 +12,7 @@ import yaml
 from rich.console import Console
 
 from ..engine.config import EngineConfig, engine_config
+from ..extras import require
 from .json_text import json_text
 from .options import OF_STRATEGY, add_config_option, add_options, field_help, new_parser
 from .parser import ArgumentParser, Namespace
@@ -156,9 +157,7 @@ def check_files(options: Namespace) -> None:
 
         check_plot()
     if options.study is not None:
-        from ..evaluate.tuning import check_optuna
-
-        check_optuna("--study")
+        require("--study", "tune")
     for name in ("write", "plot", "study"):
         path = options[name]
         if path is not None and (Path(path).is_dir() or not Path(path).absolute().parent.is_dir()):

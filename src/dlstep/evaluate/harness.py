@@ -1,10 +1,9 @@
 """lm_eval with dlstep as an in-process model: `dlstep-lm-eval run --model dlstep ...`.
 
-lm_eval 0.4.13, the newest release, only runs models of a list in its code. This command registers
-dlstep in that list and then runs `lm_eval` with the same arguments.
+lm_eval 0.4.13, the newest release, only runs models of a list in its code. Importing this module
+registers dlstep in that list.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from time import perf_counter
@@ -180,13 +179,3 @@ def params_of(settings: Mapping[str, Any]) -> SamplingParams:
         raise ValueError(f"generation_kwargs: {unknown[0]}={short(values[unknown[0]])} is unknown to dlstep: leave it out")
     stop = (until,) if isinstance(until, str) else tuple(text for text in until if text)
     return SamplingParams(max_tokens=most, stop=stop, strategy_options=options, **values)
-
-
-def main() -> None:
-    """Run `lm_eval`, and end with a one-line error for invalid values and unsuitable tasks."""
-    from lm_eval.__main__ import cli_evaluate  # pyright: ignore[reportMissingImports]
-
-    try:
-        cli_evaluate()
-    except (ValueError, DlstepError) as error:
-        sys.exit(f"dlstep-lm-eval: error: {error}")

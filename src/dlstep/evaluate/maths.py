@@ -9,13 +9,13 @@ import logging
 import os
 import re
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from ..extras import require
 from ..processes import Worker, WorkerDied
 
 START = 120.0  # seconds that the libraries may take to load, on a busy machine
@@ -43,14 +43,6 @@ REWRITTEN = (
 )  # fmt: skip
 
 
-def installed(name: str) -> str:
-    """Return the version of a distribution, empty if it is not installed."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
-
-
 class Maths:
     """A process that compares answers, started on demand and again after it was killed.
 
@@ -58,8 +50,7 @@ class Maths:
     """
 
     def __init__(self, seconds: float = 10.0) -> None:
-        if not (installed("math-verify") and installed("antlr4-python3-runtime").startswith("4.11")):
-            raise ValueError("task math500 needs math-verify and antlr4-python3-runtime 4.11: pip install 'dlstep[eval]'")
+        require("task math500", "eval")
         self.seconds, self._lock = seconds, Lock()
         self._worker: Worker | None = None
 

@@ -1,13 +1,13 @@
 """Plots of comparisons: accuracy against tokens per forward pass, with errors; needs matplotlib."""
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from io import StringIO
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.checks import short
+from ..extras import require
 from ..text.words import clipped, counted, printable
 from .comparing import ComparisonRow, Curve, curves_of, label_of, value_of
 
@@ -26,8 +26,7 @@ LABEL = 52  # maximum number of characters
 
 def check_plot(option: str = "--plot", path: Path | None = None) -> None:
     """Raise ValueError if no plot can be drawn into `path`. Call this before a measurement."""
-    if find_spec("matplotlib") is None:
-        raise ValueError(f"{option} needs matplotlib: pip install 'dlstep[notebook]'")
+    require(option, "notebook")
     if path is None:
         return
     from matplotlib.backend_bases import FigureCanvasBase

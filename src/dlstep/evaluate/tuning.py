@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from itertools import zip_longest
 from pathlib import Path
 from time import perf_counter
@@ -232,12 +231,6 @@ def as_json(tuned: TuningResult) -> dict[str, Any]:
 def text_of(options: StrategyOptions) -> str:
     """Return options as short text."""
     return " ".join(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in options)
-
-
-def check_optuna(reason: str) -> None:
-    """Raise ValueError if Optuna is not installed."""
-    if find_spec("optuna") is None:
-        raise ValueError(f"{reason} needs optuna: pip install 'dlstep[tune]'")
 
 
 def write_study(path: Path, space: Space, points: Iterable[Point]) -> None:

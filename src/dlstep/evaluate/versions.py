@@ -14,7 +14,7 @@ from .. import __version__
 from ..core import Config, Options, Strategy, options_of
 from ..driver import TorchDriver
 from ..engine.loader import LoadedEngine
-from .maths import installed
+from ..extras import installed
 
 FOLDER = Path(__file__).parent
 PACKAGE = FOLDER.parent

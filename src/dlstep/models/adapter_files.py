@@ -10,6 +10,7 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor
 
+from ..extras import require
 from .digests import FileIdentity, identify
 from .patterns import Patterns
 from .reading import RefuseErrors, briefly, read_object
@@ -118,12 +119,9 @@ def read_adapter(folder: Path) -> Adapter:
 
     Raises FileNotFoundError for a missing file, ValueError without peft or for unsupported options.
     """
-    try:
-        from peft import LoraConfig
-    except ModuleNotFoundError as error:
-        if error.name != "peft":
-            raise
-        raise ValueError("EngineConfig.lora_path needs the package peft: pip install 'dlstep[lora]'") from None
+    require("EngineConfig.lora_path", "lora")
+    from peft import LoraConfig
+
     if not (folder / CONFIG).is_file():
         raise FileNotFoundError(f"{folder} holds no {CONFIG}: give lora_path the folder of an adapter")
     if not (folder / TENSORS).is_file():

@@ -287,12 +287,3 @@ def check(
     assert out.read_bytes() == whole and not plan
     output = ", ".join(f"{count} {kind}" for kind, count in killed.items())
     report(f"{COUNT} requests on {ACTORS} actors, killed {output}: equal bytes after {time.monotonic() - begin:.0f} s")
-
-
-@pytest.mark.skipif(HAS_RAY, reason="ray is installed here")
-def test_without_ray_it_says_what_to_install(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from dlstep.cli import main
-
-    given = written(tmp_path / "in.jsonl", stories(1))
-    assert main(["batch", str(given), str(tmp_path / "out.jsonl"), "--ray", "local"]) == 2
-    assert "pip install 'dlstep[ray]'" in capsys.readouterr().err

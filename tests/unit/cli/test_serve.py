@@ -243,17 +243,6 @@ def without(modules: tuple[str, ...], code: str) -> subprocess.CompletedProcess[
     return subprocess.run([sys.executable, "-c", hide + code], capture_output=True, text=True, timeout=START, check=False)
 
 
-EXTRA = ("fastapi", "starlette", "uvicorn", "prometheus_client", "openai", "pydantic")
-
-
-def test_the_core_install_knows_nothing_of_the_extra() -> None:
-    command = "from dlstep.cli import main; raise SystemExit(main({!r}))"
-    for arguments in (["serve", "--help"], ["strategies"]):
-        assert without(EXTRA, command.format(arguments)).returncode == 0
-    found = without(EXTRA, command.format(["serve"]))
-    assert found.returncode == 2 and "pip install 'dlstep[serve]'" in found.stderr and "Traceback" not in found.stderr
-
-
 def test_the_http_process_needs_no_torch() -> None:
     code = "import dlstep.serve.http.server, dlstep.text.tokenizers; print([m for m in ('torch', 'triton') if sys.modules[m]])"
     found = without(("torch", "triton"), code)

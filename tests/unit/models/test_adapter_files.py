@@ -39,10 +39,3 @@ def test_a_folder_without_an_adapter_is_told(tmp_path: Path) -> None:
     (tmp_path / "adapter_model.safetensors").rename(tmp_path / "adapter_model.bin")
     with pytest.raises(FileNotFoundError, match=r"adapter_model\.bin may hold code"):
         case("dream").applied(tmp_path, merge=True)
-
-
-def test_without_peft_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved(tmp_path, "dream", target_modules=["q_proj"])
-    monkeypatch.setitem(__import__("sys").modules, "peft", None)
-    with pytest.raises(ValueError, match=r"pip install 'dlstep\[lora\]'"):
-        case("dream").applied(tmp_path, merge=True)

@@ -1,0 +1,37 @@
+"""Packages that only some commands need, and the extra of dlstep that installs them."""
+
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+# For each extra of pyproject.toml: the modules that the sources import, and the package of each, with
+# its version if no other one works.
+EXTRAS = {
+    "eval": {"antlr4": "antlr4-python3-runtime 4.11", "math_verify": "math-verify"},
+    "laws": {"hypothesis": "hypothesis"},
+    "lm-eval": {"lm_eval": "lm-eval"},
+    "lora": {"peft": "peft"},
+    "notebook": {"matplotlib": "matplotlib"},
+    "ray": {"ray": "ray"},
+    "serve": {"fastapi": "fastapi", "openai": "openai", "prometheus_client": "prometheus-client", "uvicorn": "uvicorn"},
+    "tune": {"optuna": "optuna"},
+}
+
+
+def installed(package: str) -> str:
+    """Return the version of a package, empty if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _found(module: str, package: str) -> bool:
+    """Return whether a module can be imported, and its package has the version that is needed."""
+    name, _, needed = package.partition(" ")
+    return find_spec(module) is not None and (not needed or installed(name).startswith(f"{needed}."))
+
+
+def require(user: str, extra: str) -> None:
+    """Raise ValueError if a package of an extra is missing. `user` is the command or option that needs it."""
+    if missing := [package for module, package in EXTRAS[extra].items() if not _found(module, package)]:
+        raise ValueError(f"{user} needs {' and '.join(missing)}: pip install 'dlstep[{extra}]'")

@@ -1,0 +1,147 @@
+"""A missing optional package is reported by one sentence with the line that installs it, wherever it is needed."""
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dlstep import LLM, extras
+from dlstep.cli import lm_eval, main
+from dlstep.cli.main import COMMANDS
+from dlstep.extras import EXTRAS, require
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+# Modules that come with a module of an extra, or with a package that is always installed.
+COMES_WITH = {
+    "h11": "uvicorn", "markupsafe": "jinja2", "pydantic": "fastapi", "sqlalchemy": "optuna", "starlette": "fastapi",
+    "sympy": "math_verify", "typing_extensions": "fastapi",
+}  # fmt: skip
+NAMED_UNLIKE_THEIR_PACKAGE = {"yaml": "pyyaml", "rpds": "rpds-py"}
+# An extra, and a command or an option that needs it.
+USERS = [
+    ("serve", "dlstep serve", ["serve"]),
+    ("serve", "dlstep batch", ["batch", "{in}", "{out}"]),
+    ("ray", "dlstep batch --ray", ["batch", "{in}", "{out}", "--ray", "local"]),
+    ("eval", "task math500", ["eval", "--tasks", "math500", "--data", "{data}", "--out", "{out}", "--dataset_limit", "1"]),
+    ("notebook", "--plot", ["compare", "--plot", "{out}"]),
+    ("notebook", "--out", ["compare", "--out", "{out}"]),
+    ("notebook", "--plot", ["tune", "--plot", "{out}"]),
+    ("notebook", "--plot", ["simulate", "--plot", "{out}"]),
+    ("notebook", "--plot", ["bench", "decode", "--shape", "sdar-1.7b", "--plot", "{out}"]),
+    ("tune", "--study", ["tune", "--study", "{out}"]),
+    ("laws", "dlstep laws", ["laws", "threshold"]),
+    ("lora", "EngineConfig.lora_path", ["generate", "a", "--lora_path", "{data}"]),
+]
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The top-level names of all absolute imports of a file."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def name_of(requirement: str) -> str:
+    """The package of a requirement."""
+    return requirement.split(";")[0].split("[")[0].split("=")[0].strip("<>=!~ ").lower()
+
+
+def test_every_imported_package_is_required_or_in_an_extra() -> None:
+    required = {name_of(requirement) for requirement in PROJECT["dependencies"]} | {"dlstep", "dlstep-kernels"}
+    optional = {module for modules in EXTRAS.values() for module in modules}
+    found = {COMES_WITH.get(name, name) for path in ROOT.glob("src/**/*.py") for name in imports(path)}
+    found -= {*sys.stdlib_module_names}
+    unknown = {
+        name for name in found - optional if NAMED_UNLIKE_THEIR_PACKAGE.get(name, name.replace("_", "-")) not in required
+    }
+    assert not unknown, f"{unknown}: add them to pyproject.toml and, if they are optional, to EXTRAS"
+    assert optional - found == {"antlr4"}, "sympy imports antlr4; the sources import the others"
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_an_extra_installs_its_packages(extra: str) -> None:
+    listed = {name_of(requirement): requirement for requirement in PROJECT["optional-dependencies"][extra]}
+    for package in EXTRAS[extra].values():
+        name, _, version = package.partition(" ")
+        assert version in listed[name]
+
+
+@pytest.mark.parametrize(("extra", "user", "arguments"), USERS, ids=[" ".join(case[2][:4]) for case in USERS])
+def test_a_command_names_the_extra_that_it_lacks(
+    extra: str,
+    user: str,
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "in.jsonl").touch()
+    (tmp_path / "MATH500.json").write_text('[{"question": "1+1", "ground_truth_answer": "2"}]')
+    places = {"in": tmp_path / "in.jsonl", "data": tmp_path, "out": tmp_path / "out.svg"}
+    arguments = [argument.format_map(places) for argument in arguments]
+    for module, package in EXTRAS[extra].items():
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, module, None)
+            assert main(arguments) == 2
+        assert capsys.readouterr().err.endswith(f"{user} needs {package}: pip install 'dlstep[{extra}]'\n")
+    assert not (tmp_path / "out.svg").exists()
+
+
+def test_the_python_interface_names_the_extra_that_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ValueError, match=r"EngineConfig.lora_path needs peft: pip install 'dlstep\[lora\]'"):
+        LLM(lora_path=str(tmp_path))
+
+
+def test_lm_eval_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    with pytest.raises(
+        SystemExit, match=r"^dlstep-lm-eval: error: dlstep-lm-eval needs lm-eval: pip install 'dlstep\[lm-eval\]'$"
+    ):
+        lm_eval.main()
+
+
+def test_every_extra_is_tried() -> None:
+    assert {extra for extra, *_ in USERS} | {"lm-eval"} == EXTRAS.keys()
+
+
+def test_a_package_of_another_version_counts_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "installed", {"antlr4-python3-runtime": "4.110.1"}.get)
+    with pytest.raises(ValueError, match=r"task math500 needs antlr4-python3-runtime 4\.11: pip install 'dlstep\[eval\]'"):
+        require("task math500", "eval")
+    monkeypatch.setattr(extras, "installed", {"antlr4-python3-runtime": "4.11.1"}.get)
+    require("task math500", "eval")
+
+
+def test_all_missing_packages_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in EXTRAS["serve"]:
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ValueError, match=r"x needs fastapi and openai and prometheus-client and uvicorn: pip"):
+        require("x", "serve")
+
+
+def test_every_help_is_shown_without_any_extra() -> None:
+    missing = [
+        *{module for modules in EXTRAS.values() for module in modules},
+        *(COMES_WITH.keys() - {"markupsafe", "typing_extensions"}),
+    ]
+    code = f"""
+import sys
+sys.modules.update(dict.fromkeys({missing!r}))
+from contextlib import suppress
+from dlstep.cli.main import command_of
+for command in {[*COMMANDS]!r}:
+    with suppress(SystemExit):
+        command_of([command, "--help"])
+print("all", len({[*COMMANDS]!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(f"all {len(COMMANDS)}\n") and done.stdout.count("usage:") == len(COMMANDS)
