@@ -18,7 +18,7 @@ cd .venv-wheel && env -u PYTHONPATH bin/dlstep generate 'Max has 53 shells. Late
 cd .venv-wheel && env -u PYTHONPATH bin/python -c 'from dlstep.views.page import bundle; bundle()'
 endef
 
-.PHONY: demo test lint pytest night stress clients wheel wheel-alone oldest mutants mutate table pictures comparisons page-pictures notebooks kernels-aot clean
+.PHONY: demo test lint pytest night stress clients wheel wheel-alone oldest release-check mutants mutate table pictures comparisons page-pictures notebooks kernels-aot clean
 .DELETE_ON_ERROR:
 
 # Stamp files: a target runs again only when what it depends on has changed.
@@ -60,6 +60,7 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/codespell
 
 pytest: $(VENV)/.test $(VENV)/.browser
 	$(PYTEST)
@@ -108,6 +109,15 @@ oldest: $(VENV)/.test
 	$(call beside,.venv-oldest)
 	.venv-oldest/bin/pip install --quiet --disable-pip-version-check "$$(sed -n 's/.*"transformers>=\(.*\)",/transformers==\1.0/p' pyproject.toml)"
 	PYTHONPATH=src .venv-oldest/bin/python -m pytest -n 2 tests/unit/models tests/unit/distributed
+
+# The wheel and the source archive in dist, as they would be released; TAG=v1.2.3 checks the tag and the changelog's date too.
+release-check: $(VENV)/.test
+	$(BIN)/pip $(PIP_INSTALL) -e '.[release]'
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
+	$(BIN)/python -m tests.release_check dist '$(TAG)'
 
 # Faults of the catalogue, each of which a test must notice; ONLY=TEXT selects some by file, function or fault.
 mutants: $(VENV)/.test

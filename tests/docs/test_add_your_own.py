@@ -64,7 +64,7 @@ def wheel(folder: Path) -> Path:
         str(path.relative_to(ROOT / "src")): path.read_bytes()
         for package in ("dlstep", "dlstep_kernels")
         for path in (ROOT / "src" / package).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and "__pycache__" not in path.parts and path.name != "README.md"  # not in the wheel
     }
     for path in (ROOT / "dist").glob("*.whl"):
         with ZipFile(path) as archive:
