@@ -70,7 +70,7 @@ def test_compose_for_gpus_changes_the_server_alone() -> None:
 @pytest.mark.parametrize("name", ["Dockerfile.cpu", "Dockerfile.cuda"])
 def test_an_image_copies_what_there_is_and_starts_the_server(name: str) -> None:
     lines = [line for line in (FOLDER / name).read_text().splitlines() if line and not line.startswith("#")]
-    assert lines[0].startswith("FROM python:3.")
+    assert lines[0].startswith("ARG BASE=python:3.") and lines[1] == "FROM $BASE"
     for line in lines:
         if line.startswith("COPY "):
             assert all((FOLDER.parent / source).exists() for source in line.split()[1:-1])
@@ -80,4 +80,5 @@ def test_an_image_copies_what_there_is_and_starts_the_server(name: str) -> None:
     assert {word.removeprefix("--") for word in command if word.startswith("--")} <= options
     pinned = re.search(r"^torch==(\S+)", (FOLDER.parent / "constraints.txt").read_text(), re.MULTILINE)
     assert pinned and any(f"torch=={pinned[1]}" in line for line in lines)
-    assert any(line.startswith("USER ") for line in lines), "the server needs no root"
+    pod = next(yaml.safe_load_all((FOLDER / "kubernetes" / "dlstep.yaml").read_text()))["spec"]["template"]["spec"]
+    assert f"USER {pod['securityContext']['runAsUser']}" in lines and "USER 0" not in lines, "the server needs no root"
