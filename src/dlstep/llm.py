@@ -24,12 +24,68 @@ Item = TypeVar("Item")
 class LLM:
     """A model and its decoding strategy, ready to generate.
 
-    `model` is a checkpoint folder, or a name of the Hugging Face hub such as `org/name`; None loads a
-    small embedded model. `options` are options of the
-    decoding strategy and its rule (see `dlstep strategies`); all other arguments are fields of
-    `EngineConfig`, which documents them. Threads may share an LLM: their calls then share forward
-    passes. Its memory is freed once the LLM, its sessions and its streams are unreferenced. Raises
-    ValueError for options that are unknown, out of range or contradict the model.
+    All arguments but `options` are fields of `EngineConfig`. Threads may share an LLM: their calls
+    then share forward passes. Its memory is freed once the LLM, its sessions and its streams are
+    unreferenced.
+
+    Args:
+        model: Checkpoint folder, name of a hub's model (org/name or org/name@revision) or of an
+            embedded one; None: the embedded model made for the strategy.
+        model_name: Family of the checkpoint, as `dlstep models` lists it; None: detected from its
+            files.
+        mask_token_id: Token id of the mask; None: from the checkpoint, its tokenizer or its model
+            family.
+        use_lora: Apply the adapter at `lora_path`; None: apply it if `lora_path` is given.
+        lora_path: Folder of a LoRA adapter, trained on this checkpoint with peft.
+        pre_merge_lora: Merge the adapter into the weights at load time, or keep it separate; None:
+            merge.
+        decoding_strategy: Strategy: a name, module path, .py file, class or instance; None: from
+            the checkpoint.
+        sampling_mode: `edit`: unmasked tokens may change until their block is sealed; `naive`: they
+            never do.
+        strategy_options: Options of the strategy and of its rule by name, as a mapping or pairs;
+            `dlstep strategies` lists them.
+        page_size: Positions of a KV cache page; None: 1/64 of max_model_len, at most 32.
+        num_pages: Number of KV cache pages; -1: as many as fit in memory; None: for max_num_reqs
+            requests of max_model_len, at most 65536 positions, and at least one such request.
+        kv_cache_gib: With num_pages=-1: GiB for the KV cache, required on a CPU; None on cuda: what
+            is left.
+        gpu_memory_utilization: With num_pages=-1 on cuda: share of memory for network, forward and
+            KV cache; None: 0.9.
+        buffer_policy: Options for requests that set none, by the number of live requests; a list of
+            mappings.
+        session_pages: KV cache pages reserved for each session; None: enough for one request of
+            max_model_len.
+        max_sessions: Maximum number of sessions with pages; others recompute their KV cache when
+            they resume.
+        max_model_len: Maximum number of tokens of a prompt and its answer together; None: the
+            model's limit.
+        max_num_batched_tokens: Maximum number of rows of one forward pass.
+        max_num_reqs: Maximum number of requests that are decoded at the same time.
+        enable_prefix_caching: Reuse KV cache pages of equal prefixes between requests.
+        device: `cpu`, `cuda` or `cuda:N`; None: cuda if there is one.
+        dtype: `float32`, `bfloat16` or `float16`; None: float32 on a CPU, bfloat16 on cuda.
+        num_threads: CPU threads of torch, for the whole process; None: OMP_NUM_THREADS if set, else
+            one for a network of less than 10 million parameters and torch's own number for a larger
+            one.
+        enforce_eager: On cuda: launch each kernel separately, without CUDA graphs. No effect
+            elsewhere.
+        tensor_parallel_size: Processes that share the network, each on its own device; 1: a single
+            process.
+        rank_timeout: With tensor_parallel_size above 1: seconds without a heartbeat of another
+            rank, or for one forward pass, after which the group ends with an error. Compilation and
+            graph capture inside a forward pass count.
+        user_code_timeout: Time limit in seconds for one call of a strategy or rule method. A
+            request that exceeds it ends with reason `error` within twice this time.
+        capture_graphs: On cuda: capture CUDA graphs at the `start`, or `lazy`, when a batch size
+            occurs again.
+        compile_layers: Fuse small operations by torch.compile, which slows the first steps; None:
+            on cuda.
+        seed: Seed of requests that do not set one.
+        **options: Options of the strategy and of its rule, as `dlstep strategies` lists them.
+
+    Raises:
+        ValueError: For options that are unknown, out of range or contradict the model.
     """
 
     def __init__(
@@ -78,12 +134,20 @@ class LLM:
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> "LLM":
-        """Return the LLM for a configuration."""
+        """Return the LLM for a configuration.
+
+        Args:
+            config: Options of the engine.
+        """
         return cls.of(load_engine(config))
 
     @classmethod
     def of(cls, engine: LoadedEngine) -> "LLM":
-        """Return an LLM for an engine that was assembled by hand, with any driver."""
+        """Return an LLM for an engine that was assembled by hand, with any driver.
+
+        Args:
+            engine: The loaded engine.
+        """
         llm = cls.__new__(cls)
         llm._start(engine)
         return llm
@@ -110,9 +174,18 @@ class LLM:
     ) -> list[Output]:
         """Return the outputs of `prompts`, in order, decoded together.
 
-        Prompts are text or token ids. `sampling_params` is one value for all prompts or one per
-        prompt. `progress` shows a bar on stderr if that is a terminal. A request that could never
-        run gets finish reason `rejected`. Ctrl-C aborts the requests; the LLM stays usable.
+        Ctrl-C aborts the requests; the LLM stays usable. A request that could never run gets finish
+        reason `rejected`.
+
+        Args:
+            prompts: One prompt or several; each is text or token ids.
+            sampling_params: One value for all prompts, or one per prompt.
+            progress: Show a bar on stderr if that is a terminal.
+
+        Raises:
+            ValueError: For an argument of the wrong type, or another number of `sampling_params`
+                than of prompts.
+            DlstepError: If the model fails.
         """
         listed = as_list(prompts)
         params = params_for(len(listed), sampling_params)
@@ -149,20 +222,39 @@ class LLM:
     ) -> list[Output]:
         """Return the assistant's next turn of each conversation; otherwise like `generate`.
 
-        A conversation is a list of messages like `{"role": "user", "content": "Hello"}`. The prompt
-        of an output is its token ids from the chat template. Raises ValueError without a template.
+        The prompt of an output is its token ids from the chat template.
+
+        Args:
+            messages: One conversation or several; each is a list of messages like `{"role": "user",
+                "content": "Hello"}`.
+            sampling_params: One value for all conversations, or one per conversation.
+            progress: Show a bar on stderr if that is a terminal.
+
+        Raises:
+            ValueError: If the model has no chat template, and as `generate` does.
         """
         prompts = [self.chat_prompt(conversation) for conversation in as_conversations(messages)]
         return self.generate(prompts, sampling_params, progress=progress)
 
     def chat_prompt(self, messages: Conversation) -> tuple[int, ...]:
-        """Return the prompt (token ids) whose answer is the assistant's turn after `messages`."""
+        """Return the prompt (token ids) whose answer is the assistant's next turn.
+
+        Args:
+            messages: One conversation, as for `chat`.
+
+        Raises:
+            ValueError: If the model has no chat template, or the template rejects the messages.
+        """
         return chat_prompt(self._engine.tokenizer, self._engine.chat_template, messages)
 
     def pins(self, texts: Mapping[int, str | int]) -> dict[int, int]:
-        """Return token ids for `SamplingParams(pinned=...)` from texts or ids by offset.
+        """Return token ids by offset, for `SamplingParams(pinned=...)`.
 
-        Raises ValueError for a text without tokens, and for texts that overlap.
+        Args:
+            texts: Texts or token ids by offset in the answer. A text may take several tokens.
+
+        Raises:
+            ValueError: For a text without tokens, and for texts that overlap.
         """
         return encode_pins(self._engine, texts)
 
@@ -171,11 +263,20 @@ class LLM:
 
         The request starts waiting at once. Leaving the loop early aborts it. Iteration raises
         ValueError for a request that could never run, and DlstepError if the model fails on it.
+
+        Args:
+            prompt: Text or token ids.
+            sampling_params: How to sample the answer, and where it ends.
         """
         return self._stream(prompt, sampling_params, Drafts.piece)
 
     def stream_drafts(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> Stream[Draft]:
-        """Return an iterator of drafts, one per pass: new final text, and the current window."""
+        """Return an iterator of drafts, one per pass: new final text, and the current window.
+
+        Args:
+            prompt: Text or token ids.
+            sampling_params: How to sample the answer, and where it ends.
+        """
         return self._stream(prompt, sampling_params, Drafts.draft)
 
     def _stream(self, prompt: Prompt, params: SamplingParams, items: Callable[[Drafts, Update], list[Item]]) -> Stream[Item]:
@@ -186,15 +287,18 @@ class LLM:
         return Stream(self._shared, subscription, partial(items, drafts), prompt, tokenizer)
 
     def session(self) -> Session:
-        """Return a decode to step through by hand; it shares the driver with this LLM."""
+        """Return a new session: a decode to step through by hand, which shares the driver with this LLM."""
         return Session(self._engine)
 
     def resume(self, source: Trace | State) -> Session:
         """Return a session that continues a saved trace or state of any process, to equal tokens.
 
-        The number of pages is that of the saved decode. Raises ValueError if the state was made for
-        another model, weights, dtype or limits than this LLM's, and for any other type. Raises
-        ReplayDiverged if replaying the trace gives another plan than the recorded one.
+        Args:
+            source: The trace or state. Its number of pages is kept.
+
+        Raises:
+            ValueError: If it was made for another model, weights, dtype or limits than this LLM's.
+            ReplayDiverged: If replaying the trace gives another plan than the recorded one.
         """
         return resumed(self._engine, source)
 

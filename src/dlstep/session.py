@@ -37,9 +37,17 @@ from .text.prompts import encode, params_of
 class Session:
     """A state and the events that led to it. A forward pass can be inspected, undone and repeated.
 
-    Each session of an `LLM` has its own pages, freed when it is closed or collected. If other
-    sessions got them, the next step recomputes their content. A session keeps all its states, about
-    50 KiB per request of 24 tokens: for many requests use `LLM.generate` or several sessions.
+    `LLM.session` and `LLM.resume` create sessions. Each session of an `LLM` has its own pages,
+    freed when it is closed or collected. If other sessions got them, the next step recomputes their
+    content. A session keeps all its states, about 50 KiB per request of 24 tokens: for many
+    requests use `LLM.generate` or several sessions.
+
+    Args:
+        engine: The loaded engine of an LLM.
+        trace: The trace to continue; None: a state without requests.
+
+    Raises:
+        ReplayDiverged: If replaying the trace gives another plan than the recorded one.
     """
 
     def __init__(self, engine: LoadedEngine, trace: Trace | None = None) -> None:
@@ -57,7 +65,11 @@ class Session:
 
     @classmethod
     def resume(cls, *given: object) -> NoReturn:
-        """Raise AttributeError: the method has moved."""
+        """Raise AttributeError: the method has moved.
+
+        Args:
+            *given: Ignored.
+        """
         raise AttributeError("Session.resume(llm, source) is now llm.resume(source)")
 
     @property
@@ -86,7 +98,12 @@ class Session:
         return f"Session(step {state.step}, {counts}, {state.strategy!r})"
 
     def submit(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> int:
-        """Add a prompt, which is text or token ids. Return the id of its request."""
+        """Add a prompt. Return the id of its request.
+
+        Args:
+            prompt: Text or token ids.
+            sampling_params: How to sample the answer, and where it ends.
+        """
         params, request_id = params_of(sampling_params), self.state.next_seq_id
         self._decode.add(Request(request_id, encode(self._engine, prompt), params))
         self._prompts.pop(request_id, None)
@@ -95,11 +112,23 @@ class Session:
         return request_id
 
     def abort(self, request_id: int, reason: str = "") -> None:
-        """End a request; do nothing if it has ended."""
+        """End a request; do nothing if it has ended.
+
+        Args:
+            request_id: The id that `submit` returned.
+            reason: Message that becomes the request's `error`.
+        """
         self._decode.abort(request_id, reason)
 
     def output(self, request_id: int) -> Output:
-        """Return the final part of the answer. Raises ValueError for an id never submitted."""
+        """Return the final part of the answer.
+
+        Args:
+            request_id: The id that `submit` returned.
+
+        Raises:
+            ValueError: For an id that was never submitted.
+        """
         request_id = plain(request_id)
         sequence = self.state.find(request_id) if type(request_id) is int else None
         if sequence is None:
@@ -110,8 +139,10 @@ class Session:
         """Run one forward pass and return the new state.
 
         If the device has lost the session's cache, run as many passes as it takes to advance. If
-        the driver raises, the session is unchanged and can step again. Raises ValueError if no
-        request is waiting or running.
+        the driver raises, the session is unchanged and can step again.
+
+        Raises:
+            ValueError: If no request is waiting or running.
         """
         if self.state.done:
             raise ValueError("no request waits or runs: submit a prompt first")
@@ -135,9 +166,13 @@ class Session:
         return self.state
 
     def back(self, steps: int = 1) -> State:
-        """Undo the last `steps` steps, and all submissions and aborts since then. Return the state.
+        """Undo steps, and all submissions and aborts since then. Return the state.
 
-        Raises ValueError for more steps than this session has taken.
+        Args:
+            steps: Number of steps to undo.
+
+        Raises:
+            ValueError: For more steps than this session has taken.
         """
         steps = plain(steps)
         if type(steps) is not int or not 1 <= steps <= len(self._points):
@@ -154,11 +189,17 @@ class Session:
     def fork(self, *, seed: int | None = None, **changes: Any) -> "Session":
         """Return a second session from this state with changed strategy options. Both can continue.
 
-        `changes` are flat options as for `LLM`: `fork(rule="quota", steps_per_block=4)`. They may
+        `fork(rule="quota", steps_per_block=4)` changes the rule and one of its options. Options may
         change everything except the layout of blocks, and override the options of unfinished
-        requests. `seed` replaces the seed of unfinished requests: later noise depends on it, and an
-        uncommitted canvas of random tokens is drawn again. Raises ValueError for an unknown name,
-        and for a change that unfinished blocks do not allow.
+        requests.
+
+        Args:
+            seed: New seed of unfinished requests; None keeps theirs. Later noise depends on it, and
+                an uncommitted canvas of random tokens is drawn again.
+            **changes: Options of the strategy and of its rule.
+
+        Raises:
+            ValueError: For an unknown name, and for a change that unfinished blocks do not allow.
         """
         state = changed(self.state, changes)
         if seed is not None:

@@ -16,32 +16,44 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An answer after a forward pass: the new final text, and the text of each window position.
-
-    The text of a masked position is None. The text of an unmasked position may still change, or
-    vanish if the answer ends before it. A character of several tokens is at the last of them.
-    """
+    """An answer after a forward pass: the new final text, and the window, which may still change."""
 
     piece: str
+    """Text that has become final."""
     window: tuple[str | None, ...]
+    """Text of each window position; None if it is masked. A character of several tokens is at the last
+    of them. Text may vanish if the answer ends before it."""
 
 
 class Drafts:
-    """A converter from updates of one request to drafts; joined pieces are the output's text."""
+    """A converter from updates of one request to drafts; joined pieces are the output's text.
+
+    Args:
+        tokenizer: Tokenizer of the model; None: all texts are empty.
+        spec: Facts of the model.
+        stops: Stop strings of the request.
+    """
 
     def __init__(self, tokenizer: Tokenizer | None, spec: Spec, stops: tuple[str, ...]) -> None:
         self._text = TextStream(tokenizer, stops)
         self._spec = spec
 
     def piece(self, update: Update) -> list[str]:
-        """Return the text that `update` makes final, if any. Linear in the new tokens."""
+        """Return the text that an update makes final, if any. Linear in the new tokens.
+
+        Args:
+            update: The next update of the request.
+        """
         piece = self._text.push(update.tokens) if update.finish_info is None else self._text.close(update.sequence.answer)
         return [piece] if piece else []
 
     def draft(self, update: Update) -> list[Draft]:
-        """Return the draft after `update`; none if the answer ends without new text.
+        """Return the draft after an update; none if the answer ends without new text.
 
         Linear in the new tokens and the window.
+
+        Args:
+            update: The next update of the request.
         """
         piece = "".join(self.piece(update))
         if update.finish_info is None:
@@ -50,16 +62,28 @@ class Drafts:
 
 
 def window_texts(cells: Iterable[Cell], pieces: tuple[bytes, ...]) -> tuple[str | None, ...]:
-    """Return the text of each cell, or None. Consecutive unmasked cells may share a character."""
+    """Return the text of each cell, or None. Consecutive unmasked cells may share a character.
+
+    Args:
+        cells: Positions of the window, in order.
+        pieces: The bytes of each token id.
+    """
     return tuple(Pieces(pieces).texts(cell.token for cell in cells))
 
 
 class Stream(Generator[Item, None, Output], Generic[Item]):
     """An unfinished answer. Iteration yields items; `yield from` and `output` give the output.
 
-    Closing or collecting the stream aborts an unfinished request. An interrupt while the stream
-    waits leaves it usable, but an item may be lost; an interrupt while it converts an update closes
-    it, as an exception closes a generator.
+    `LLM.stream` and `LLM.stream_drafts` create streams. Closing or collecting a stream aborts an
+    unfinished request. An interrupt while the stream waits leaves it usable, but an item may be
+    lost; an interrupt while it converts an update closes it, as an exception closes a generator.
+
+    Args:
+        shared: The decode that runs the request.
+        subscription: The request's place in it.
+        take: Conversion of an update to items.
+        prompt: The prompt, for the output.
+        tokenizer: Tokenizer of the model.
     """
 
     def __init__(
@@ -86,7 +110,12 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
     def send(self, value: None) -> Item:
         """Return the next item.
 
-        Raises ValueError for a request that could never run, and DlstepError if the model fails on it.
+        Args:
+            value: Ignored; generators have this parameter.
+
+        Raises:
+            ValueError: For a request that could never run.
+            DlstepError: If the model fails on the request.
         """
         del value
         while not self._items:
@@ -114,7 +143,13 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
         return updates[0] if updates and updates[0] is not self._converted else None
 
     def throw(self, typ: Any, val: Any = None, tb: Any = None) -> Item:
-        """Abort the request and raise the exception, like a generator that does not catch it."""
+        """Abort the request and raise the exception, like a generator that does not catch it.
+
+        Args:
+            typ: The exception, or its class.
+            val: The exception, if `typ` is its class.
+            tb: Traceback to raise it with.
+        """
         self.close()
         error = typ if val is None else val
         raise error if tb is None else error.with_traceback(tb)

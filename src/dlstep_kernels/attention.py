@@ -24,44 +24,48 @@ MORE_BATCH = 4096  # padded (query, key) pairs that cost as much as another batc
 class Spans:
     """Runs of consecutive packed rows, each of one sequence.
 
-    `query_lens` are rows per span, `context_lens` readable positions of its sequence,
-    `block_tables` its pages in order (unused past `context_lens`). Row r sees positions `[since[r],
-    until[r])` of its sequence, within the context; `since` None means 0 for all.
+    Row r sees positions `[since[r], until[r])` of its sequence, within the context.
     """
 
     query_lens: Int64[np.ndarray, " s"]
+    """Number of rows of each span."""
     context_lens: Int64[np.ndarray, " s"]
+    """Number of readable positions of its sequence."""
     block_tables: Int64[np.ndarray, "s pages"]
+    """Pages of its sequence, in order of position; unused past `context_lens`."""
     until: Int64[np.ndarray, " n"]
+    """First position after those that a row sees."""
     since: Int64[np.ndarray, " n"] | None
+    """First position that a row sees; None: 0 for all."""
     page_size: int
+    """Positions of a page."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionBatch:
     """Spans of similar size as one rectangle of `b` spans, `q` rows and `k` positions.
 
-    `rows` are the packed rows of the rectangle (None: all rows in order), `slots` the slots of its
-    positions. `bias` is 0 where a row sees a position, else -inf. Padding repeats a row or slot of
-    the same span, so that nothing is read across sequences.
+    Padding repeats a row or slot of the same span, so that nothing is read across sequences.
     """
 
     rows: Int64[Tensor, " bq"] | None
+    """Packed rows of the rectangle; None: all rows in order."""
     slots: Int64[Tensor, " bk"]
+    """Slots of its positions."""
     bias: Float[Tensor, "b 1 q k"]
+    """0 where a row sees a position, else -inf."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionLayout:
-    """All rows of a forward pass as batches.
-
-    `order` is the place of each packed row in the concatenated rectangles (None: unchanged),
-    `blank` marks rows that see nothing (None: no such row).
-    """
+    """All rows of a forward pass as batches."""
 
     batches: tuple[AttentionBatch, ...]
+    """The batches."""
     order: Int64[Tensor, " n"] | None
+    """Place of each packed row in the concatenated rectangles; None: unchanged."""
     blank: Bool[Tensor, " n"] | None
+    """Marks rows that see nothing; None: no such row."""
 
 
 def visible_range(
@@ -72,7 +76,15 @@ def visible_range(
     *,
     window: int | None = None,
 ) -> tuple[Int64[np.ndarray, " n"] | None, Int64[np.ndarray, " n"]]:
-    """Return each row's first visible position (None: 0 for all) and its last one plus 1."""
+    """Return each row's first visible position (None: 0 for all) and its last one plus 1.
+
+    Args:
+        positions: Position of each row.
+        origins: Origin of its grid: positions below are group 0.
+        sizes: Size of the later groups.
+        ends: The row sees positions below this.
+        window: Size of the sliding window; None: a full layer.
+    """
     starts = positions - (positions - origins) % sizes
     in_front = positions < origins
     until = np.minimum(np.where(in_front, origins, starts + sizes), ends)
@@ -107,7 +119,13 @@ def _staged(arrays: list[np.ndarray], device: torch.device) -> tuple[Tensor, ...
 
 
 def lay_out(spans: Spans, *, dtype: torch.dtype, device: torch.device) -> AttentionLayout:
-    """Return the layout of `spans`, for queries of `dtype` on `device`. Needs at least one row."""
+    """Return the layout of some spans, which all layers share.
+
+    Args:
+        spans: The spans, with at least one row.
+        dtype: Type of the queries.
+        device: Device of the queries.
+    """
     counts, ends = spans.query_lens, spans.context_lens
     firsts = np.cumsum(counts) - counts
     since, until = spans.since, spans.until
@@ -159,8 +177,10 @@ def _slots(
 
 
 def _batch(tensors: tuple[Tensor, ...], shape: tuple[int, int, int], even: bool, dtype: torch.dtype) -> AttentionBatch:
-    """Return one rectangle from its slots, its rows (unless `even`), the number of last positions
-    each row does not see and, with a window, how far before the end its visible positions begin.
+    """Return one rectangle from its tensors.
+
+    They are its slots, its rows (unless `even`), the number of last positions that each row does not see and, with a
+    window, how far before the end its visible positions begin.
     """
     b, q, k = shape
     slots, *others = tensors
@@ -201,6 +221,13 @@ def paged_attention(
 
     The output is the mean of visible values weighted by softmax(scale * query @ key). Head h reads
     key and value head `h // (heads // kv_heads)`.
+
+    Args:
+        queries: Queries of each packed row.
+        key_pages: Key slots of one layer, page after page.
+        value_pages: Value slots of one layer, page after page.
+        layout: What each row sees.
+        scale: Factor of the scores.
     """
     heads, head_dim = queries.shape[1:]
     kv_heads = key_pages.shape[1]

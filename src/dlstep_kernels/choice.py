@@ -18,7 +18,11 @@ R = TypeVar("R")
 
 @cache
 def has_kernels(device: torch.device) -> bool:
-    """Return whether `device` runs kernels: CUDA, compute capability 8.0 or above, with triton."""
+    """Return whether a device runs kernels: CUDA, compute capability 8.0 or above, with triton.
+
+    Args:
+        device: A device of torch.
+    """
     return device.type == "cuda" and find_spec("triton") is not None and torch.cuda.get_device_capability(device) >= (8, 0)
 
 

@@ -20,7 +20,11 @@ def _shifted(value: Int64[Tensor, "..."], count: int) -> Int64[Tensor, "..."]:
 
 
 def mix(value: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
-    """Return the splitmix64 step of each element: a bijection of 64-bit integers."""
+    """Return the splitmix64 step of each element: a bijection of 64-bit integers.
+
+    Args:
+        value: Integers of 64 bits, read as signed.
+    """
     value = value + _GOLDEN
     value = (value ^ _shifted(value, 30)) * _FIRST
     value = (value ^ _shifted(value, 27)) * _SECOND
@@ -30,18 +34,36 @@ def mix(value: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
 def draw_keys(
     seeds: Int64[Tensor, " n"], positions: Int64[Tensor, " n"], draws: Int64[Tensor, " n"], *, purpose: int = SAMPLE
 ) -> Int64[Tensor, " n"]:
-    """Return the key of each row's stream. `seeds` are 64 bits, read as signed integers."""
+    """Return the key of each row's stream of random numbers.
+
+    Args:
+        seeds: Seed of each row: 64 bits, read as a signed integer.
+        positions: Position of each row.
+        draws: Draw number of each row.
+        purpose: Counter that separates streams by purpose: SAMPLE or RENOISE.
+    """
     return mix(mix(mix(mix(seeds) ^ positions) ^ draws) ^ purpose)
 
 
 def uniform(keys: Int64[Tensor, " n"], *, count: int, first: int = 0) -> Float32[Tensor, "n count"]:
-    """Return `count` numbers of each stream from `first` on: odd multiples of 2**-24 in (0, 1)."""
+    """Return numbers of each stream: odd multiples of 2**-24 in (0, 1).
+
+    Args:
+        keys: Key of each stream.
+        count: How many numbers of each stream.
+        first: Index of the first number.
+    """
     index = mix(torch.arange(first, first + count, device=keys.device))
     bits = _shifted(mix(keys[:, None] ^ index), 41)
     return (bits.to(torch.float32) + 0.5) * 2.0**-23
 
 
 def integers(keys: Int64[Tensor, " n"], bound: int) -> Int64[Tensor, " n"]:
-    """Return number 0 of each stream as an integer in [0, bound); `bound` is at most 2**31."""
+    """Return number 0 of each stream as an integer in [0, bound).
+
+    Args:
+        keys: Key of each stream.
+        bound: At most 2**31.
+    """
     zero = mix(torch.zeros((), dtype=torch.int64, device=keys.device))
     return (_shifted(mix(keys ^ zero), 33) * bound) >> 31

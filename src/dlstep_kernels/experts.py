@@ -32,7 +32,15 @@ def mix_experts(
     """Return sum_e weight_e * down[e] @ (activation(gate) * up); gate, up = gate_up[e] @ row.
 
     Computed in fp32, except that the input of `down` is rounded to its dtype and the result to that
-    of `hidden`. Choices are summed in order; a choice that is not an expert's number adds nothing.
+    of `hidden`. Choices are summed in order.
+
+    Args:
+        hidden: Hidden state of each row.
+        chosen: Experts of each row; a number that is no expert's adds nothing.
+        weights: Weight of each chosen expert.
+        gate_up: Gate and up projection of each expert, concatenated.
+        down: Down projection of each expert.
+        activation: Function of the gate.
     """
     (rows, count), width = chosen.shape, hidden.shape[1]
     every = chosen.flatten()

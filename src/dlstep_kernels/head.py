@@ -46,8 +46,19 @@ def head_and_sample(
     """Return `sample` of logits hidden @ weight.T + bias, or softcap * tanh(logits / softcap).
 
     Products are summed in fp32 and logits stay in fp32: rounding them to the head's dtype would
-    create ties. Rows from `filled` on are undefined. The kernel never writes logits to memory. If
-    each rank has a `share` of weight and bias, all ranks get the result for the whole.
+    create ties. The kernel never writes logits to memory.
+
+    Args:
+        hidden: Hidden state of each row.
+        weight: Weight of the head.
+        settings: How to sample each row.
+        vocab_size: Number of ids that may be sampled.
+        mask_id: Id that is never sampled; None: no such id.
+        sampler: Statistics to report.
+        bias: Bias of the head.
+        softcap: Bound of the logits; None: no bound.
+        filled: Number of rows that count; later rows are undefined. None: all.
+        share: This rank's part of weight and bias. All ranks get the result for the whole.
     """
     del filled
     logits = logits_of(hidden, weight, bias)

@@ -14,6 +14,11 @@ def mean_embeddings(
     """Return softmax(logits / temperature) @ table, rounded to its dtype after each operation.
 
     The softmax is computed in fp32 from the rounded quotients; the product also sums in fp32.
+
+    Args:
+        logits: Logits of each row.
+        temperatures: Temperature of each row, above 0.
+        table: Embedding of each id.
     """
     scaled = (logits / temperatures[:, None]).to(table.dtype)
     return scaled.softmax(dim=-1, dtype=torch.float32).to(table.dtype) @ table

@@ -14,15 +14,22 @@ MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
 
 @dataclass(frozen=True, slots=True)
 class SoftRows:
-    """The soft rows (-1: padding), and the ids, probabilities and residual that each blends."""
+    """Soft rows, and what each of them blends."""
 
     rows: Int64[Tensor, " m"]
+    """Index of each soft row; -1: padding."""
     ids: Int64[Tensor, "m k"]
+    """Token ids that a row blends."""
     probabilities: Float32[Tensor, "m k"]
+    """Weight of each of them."""
     residuals: Float32[Tensor, " m"]
+    """Weight of the mask embedding in each row, with `dmax_topk`."""
     mode: MergeMode = "dmax_topk"
+    """Formula of `merge_embeddings`."""
     renormalize: bool = True
+    """With `dmax_topk`: scale the blend to the mean norm of its parts."""
     weight: float = 1.0
+    """With `iter_smooth_topk`: factor of the blend."""
 
 
 @with_kernel("merge")
@@ -31,9 +38,16 @@ def merge_embeddings(
 ) -> Float[Tensor, "n width"]:
     """Return `embedded` with blended soft rows; all other rows stay bitwise equal.
 
-    `dmax_topk`: s = sum q_k E[id_k] + r E[mask], with `renormalize` scaled to norm sum q_k
-    |E[id_k]| + r |E[mask]|. `iter_smooth_topk`: the row plus `weight` * sum q_k E[id_k]. Blended in
-    fp32, rounded once. Source: soft decoding of DMax (2026); iteration smoothing of dInfer.
+    The mode `dmax_topk` computes `s = sum q_k E[id_k] + r E[mask]`, scaled to the norm `sum q_k
+    |E[id_k]| + r |E[mask]|` with `renormalize`. The mode `iter_smooth_topk` computes the row plus
+    `weight * sum q_k E[id_k]`. Blended in fp32, rounded once. Source: soft decoding of DMax (2026);
+    iteration smoothing of dInfer.
+
+    Args:
+        embedded: Embedding of each row.
+        table: Embedding of each id, E in the formulas.
+        mask_id: Token id of the mask.
+        soft: The soft rows.
     """
     kept = soft.rows >= 0
     rows, shares = soft.rows[kept], soft.probabilities[kept, :, None]

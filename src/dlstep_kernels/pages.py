@@ -14,10 +14,17 @@ def store_kv(
     value_pages: Float[Tensor, "slots kv_heads head_dim"],
     slots: Int64[Tensor, " n"],
 ) -> None:
-    """Write row i to slot `slots[i]` of the pages, in place; a row of slot -1 is not stored.
+    """Write keys and values to slots of the pages, in place.
 
     A slot is `page * page_size + offset`. The last slot is scratch, which belongs to no page; its
-    content is undefined. Slots other than -1 must be distinct.
+    content is undefined.
+
+    Args:
+        keys: Keys of each row.
+        values: Values of each row.
+        key_pages: Key slots of one layer.
+        value_pages: Value slots of one layer.
+        slots: Slot of each row; -1: the row is not stored. All others must be distinct.
     """
     # Index -1 is the last slot, the scratch slot, so unstored rows need no mask.
     key_pages.index_put_((slots,), keys)

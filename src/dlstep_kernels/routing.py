@@ -35,11 +35,20 @@ def choose_experts(
     normalised: bool,
     scale: float,
 ) -> tuple[Int64[Tensor, "n count"], Float32[Tensor, "n count"]]:
-    """Return the `count` best-rated experts, best first, and their weights, all computed in fp32.
+    """Return the best-rated experts of each row, best first, and their weights, all computed in fp32.
 
-    Scores are sigmoid(hidden @ weight.T); ratings are scores + bias. Experts form `groups` of equal
-    size; only the `kept_groups` with the largest sums of their two best ratings are used. Weights
-    are scores, divided by their sum if `normalised`, times `scale`. Ties: lowest number; NaN wins.
+    Scores are sigmoid(hidden @ weight.T); ratings are scores + bias. Weights are scores times
+    `scale`. Ties: lowest number; NaN wins.
+
+    Args:
+        hidden: Hidden state of each row.
+        weight: Weight of the router.
+        bias: Added to the score of each expert to rate it.
+        groups: Number of groups of equal size that the experts form.
+        kept_groups: How many groups to use: those with the largest sums of their two best ratings.
+        count: How many experts to choose.
+        normalised: Divide the weights of a row by their sum.
+        scale: Factor of all weights.
     """
     scores = linear(hidden.float(), weight.float()).sigmoid()
     ratings = scores + bias

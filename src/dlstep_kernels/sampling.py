@@ -21,41 +21,50 @@ class Noise:
     """Counters of each row's random numbers."""
 
     seeds: Int64[Tensor, " n"]
+    """Seed of each row: 64 bits, read as a signed integer."""
     positions: Int64[Tensor, " n"]
+    """Position of each row."""
     draws: Int64[Tensor, " n"]
+    """Draw number of each row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Penalty:
-    """An amount to subtract from one id's logit in each row; id -1 means none."""
+    """An amount to subtract from the logit of one id in each row."""
 
     ids: Int64[Tensor, " n"]
+    """The id of each row; -1: none."""
     amounts: Float32[Tensor, " n"]
+    """The amount of each row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to sample each row; a field is None if no row needs it.
-
-    Neutral values: `temperatures` 0 (greedy), `top_k` 0, `top_p` 1, `min_p` 0. `noise` is required
-    with `temperatures` and for the statistic `noise`. `penalty` is applied first. `scored_ids` are
-    ids whose probabilities are returned, equally many per row; -1 means none.
-    """
+    """How to sample each row; a field is None if no row needs it."""
 
     temperatures: Float32[Tensor, " n"] | None = None
+    """Temperature of each row; 0: greedy."""
     top_k: Int64[Tensor, " n"] | None = None
+    """Number of most probable ids to sample from; 0: all."""
     top_p: Float32[Tensor, " n"] | None = None
+    """Sample from the most probable ids that together have this probability; 1: all."""
     min_p: Float32[Tensor, " n"] | None = None
+    """Sample from ids with at least this fraction of the best id's probability; 0: all."""
     noise: Noise | None = None
+    """Counters, required with `temperatures` and for the statistic `noise`."""
     penalty: Penalty | None = None
+    """Applied before everything else."""
     scored_ids: Int64[Tensor, "n k"] | None = None
+    """Ids whose probabilities are returned; -1: none."""
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], rows: int) -> "Settings":
-        """Return the settings of `rows` rows from named tensors; settings not needed are missing.
+        """Return the settings from named tensors; settings that are not needed are missing.
 
-        `seeds`, `sampled_positions` and `draws` make `noise`; `penalised` and `penalties` make
-        `penalty`.
+        Args:
+            tensors: Tensors by name. `seeds`, `sampled_positions` and `draws` make `noise`;
+                `penalised` and `penalties` make `penalty`; the other names are those of fields.
+            rows: Number of rows.
         """
         return cls(
             **{name: tensors.get(name) for name in ("temperatures", "top_k", "top_p", "min_p")},
@@ -67,18 +76,18 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class SamplerConfig:
-    """The statistics to report per row besides token and probability, and how to compute them.
-
-    `best` is the number of most probable ids; `ties` is which of equal ids counts as larger.
-    Probabilities are those of the sampled distribution if `tempered`, else of the plain softmax
-    over allowed ids. With `all_ids`, pass the head's width as `vocab_size` and `mask_id` None.
-    """
+    """The statistics to report per row besides token and probability, and how to compute them."""
 
     statistics: AbstractSet[Statistic] = frozenset()
+    """Which statistics to report."""
     ties: Ties = "highest"
+    """Which of equal ids counts as larger."""
     best: int = 0
+    """Number of most probable ids to report."""
     tempered: bool = True
+    """Report probabilities of the sampled distribution, else of the plain softmax over allowed ids."""
     all_ids: bool = False
+    """Allow all ids; pass the head's width as `vocab_size` and `mask_id` None."""
 
 
 SIMPLE = SamplerConfig()
@@ -86,17 +95,26 @@ SIMPLE = SamplerConfig()
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The result for each row: token, its probability, and the requested statistics."""
+    """The result for each row. Statistics that were not requested are None."""
 
     tokens: Int64[Tensor, " n"]
+    """Sampled ids; -1 in rows with non-finite logits."""
     probabilities: Float32[Tensor, " n"]
+    """Probability of each sampled id; 0 in rows with non-finite logits."""
     entropies: Float32[Tensor, " n"] | None = None
+    """Entropies in nats."""
     margins: Float32[Tensor, " n"] | None = None
+    """Best minus second-best probability."""
     noise: Int64[Tensor, " n"] | None = None
+    """Uniform random ids below `vocab_size`."""
     best_ids: Int64[Tensor, "n best"] | None = None
+    """The most probable ids, the most probable first."""
     best_probabilities: Float32[Tensor, "n best"] | None = None
+    """Their probabilities."""
     log_sums: Float32[Tensor, " n"] | None = None
+    """Logarithms of the denominators of probabilities."""
     scored_probabilities: Float32[Tensor, "n k"] | None = None
+    """Probabilities of `Settings.scored_ids`."""
 
 
 MAX_BEST = 8  # maximum of `best` in kernels
@@ -120,18 +138,25 @@ def sample(
     mask_id: int | None,
     sampler: SamplerConfig = SIMPLE,
 ) -> Drawn:
-    """Sample one token per row; return it with its probability.
+    """Sample one token per row; return it with its probability and the requested statistics.
 
     The distribution: subtract penalties; forbid ids from `vocab_size` on and `mask_id`; divide
     logits by the temperature (greedy rows: by 1); drop ids after the first whose cumulative
     probability exceeds `top_p` (equal logits in ascending order of id); then logits below the
     `top_k`-th largest; then probabilities below `min_p` times the largest. Greedy rows take the
     largest logit, other rows the largest logit plus Gumbel noise; `sampler.ties` selects among
-    equal ones. A row with NaN or +inf, or without an allowed finite logit, is broken: token -1,
-    probability 0, statistics 0. `entropies` are in nats, `margins` are largest minus second largest
-    probability, `noise` are uniform ids below `vocab_size`, `log_sums` are logarithms of the
-    denominators of probabilities. Best ids are ordered by logit; with probability 0 the id is
-    arbitrary. `scored_probabilities` use the same distribution; forbidden and dropped ids have 0.
+    equal ones.
+
+    A row with NaN or +inf, or without an allowed finite logit, is broken: token -1, probability 0,
+    statistics 0. Best ids are ordered by logit; with probability 0 the id is arbitrary. In
+    `scored_probabilities`, forbidden and dropped ids have 0.
+
+    Args:
+        logits: Logits of each row.
+        settings: How to sample each row.
+        vocab_size: Number of ids that may be sampled.
+        mask_id: Id that is never sampled; None: no such id.
+        sampler: Statistics to report.
     """
     logits = logits.float()
     largest = logits.amax(-1)  # NaN if there is one
@@ -250,6 +275,7 @@ def _scored(
 
 
 def random_ids(settings: Settings, vocab_size: int) -> Int64[Tensor, " n"]:
+    """Return a uniform id below `vocab_size` for each row."""
     assert settings.noise is not None, "random ids need the counters of each row"
     noise = settings.noise
     return integers(draw_keys(noise.seeds, noise.positions, noise.draws, purpose=RENOISE), vocab_size)

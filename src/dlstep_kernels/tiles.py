@@ -21,21 +21,26 @@ TILE_HEIGHT = 128  # maximum (row, query head of one group) pairs of a tile
 
 @dataclass(frozen=True, slots=True)
 class TileShape:
-    """The sizes for which memory is allocated and a kernel is compiled and launched.
-
-    There are `tiles` of up to `tile_rows` rows; `busy` of them are full if all rows are used.
-    `longest` is the maximum number of positions that a row sees, by which work is divided.
-    """
+    """The sizes for which memory is allocated and a kernel is compiled and launched."""
 
     rows: int
+    """Number of rows."""
     spans: int
+    """Maximum number of spans."""
     pages: int
+    """Maximum number of pages of a span."""
     tiles: int
+    """Number of tiles."""
     tile_rows: int
+    """Maximum number of rows of a tile."""
     page_size: int
+    """Positions of a page."""
     windowed: bool
+    """Whether rows have a first visible position other than 0."""
     busy: int
+    """Number of full tiles if all rows are used."""
     longest: int
+    """Maximum number of positions that a row sees, by which work is divided."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -47,21 +52,29 @@ class TileShape:
 class Tiles:
     """Tile t has rows `first_rows[t]` to `first_rows[t] + counts[t]`, on pages `tables[spans[t]]`.
 
-    A tile without rows is padding. Row r sees positions `[since[r], until[r])`; `since` None means
-    0 for all. No row of tile t sees anything outside `[begins[t], ends[t])`. Without a window, rows
-    that see anything see everything below `clear[t]`.
+    Row r sees positions `[since[r], until[r])`.
     """
 
     first_rows: Int32[Tensor, " t"]
+    """First row of each tile."""
     counts: Int32[Tensor, " t"]
+    """Number of rows of each tile; 0: padding."""
     spans: Int32[Tensor, " t"]
+    """Span of each tile."""
     begins: Int32[Tensor, " t"]
+    """No row of the tile sees a position before this."""
     ends: Int32[Tensor, " t"]
+    """No row of the tile sees this position or a later one."""
     clear: Int32[Tensor, " t"]
+    """Without a window, rows of the tile that see anything see everything below this."""
     tables: Int32[Tensor, "s pages"]
+    """Pages of each span, in order of position."""
     until: Int32[Tensor, " n"]
+    """First position after those that a row sees."""
     since: Int32[Tensor, " n"] | None
+    """First position that a row sees; None: 0 for all."""
     shape: TileShape
+    """Sizes of all parts."""
 
 
 def rows_of_tile(group: int, widest: int) -> int:
@@ -70,7 +83,12 @@ def rows_of_tile(group: int, widest: int) -> int:
 
 
 def exact_shape(spans: Spans, *, group: int) -> TileShape:
-    """Return the shape for exactly these spans."""
+    """Return the shape for exactly these spans.
+
+    Args:
+        spans: The spans.
+        group: Number of query heads per key head.
+    """
     tile_rows = rows_of_tile(group, int(spans.query_lens.max()))
     tiles = int((-(-spans.query_lens // tile_rows)).sum())
     longest = int(spans.context_lens.max())
@@ -88,7 +106,17 @@ def exact_shape(spans: Spans, *, group: int) -> TileShape:
 
 
 def bucket_shape(rows: int, spans: int, widest: int, *, group: int, page_size: int, pages: int, windowed: bool) -> TileShape:
-    """Return the shape for spans within these limits, with `rows` rows in all, or padding."""
+    """Return the shape for all spans within some limits.
+
+    Args:
+        rows: Number of rows in all, padding included.
+        spans: Maximum number of spans.
+        widest: Maximum number of rows of a span.
+        group: Number of query heads per key head.
+        page_size: Positions of a page.
+        pages: Maximum number of pages of a span.
+        windowed: Whether rows have a first visible position other than 0.
+    """
     tile_rows = rows_of_tile(group, widest)
     return TileShape(
         rows=rows,
@@ -106,7 +134,12 @@ def bucket_shape(rows: int, spans: int, widest: int, *, group: int, page_size: i
 def tile_numbers(spans: Spans, shape: TileShape) -> Int32[np.ndarray, " numbers"]:
     """Return all numbers of `Tiles`, concatenated. Rows without a span see nothing, but get tiles.
 
-    Raises ValueError if the spans do not fit into `shape`.
+    Args:
+        spans: The spans.
+        shape: Sizes of all parts.
+
+    Raises:
+        ValueError: If the spans do not fit into the shape.
     """
     counts = spans.query_lens
     rest = shape.rows - len(spans.until)
@@ -152,7 +185,12 @@ def _ranges(
 
 
 def tiles_over(numbers: Int32[Tensor, " numbers"], shape: TileShape) -> Tiles:
-    """Return tiles as views into this memory; later writes change them."""
+    """Return tiles as views into memory; later writes change them.
+
+    Args:
+        numbers: All numbers of the tiles, concatenated.
+        shape: Sizes of all parts.
+    """
     first_rows, counts, spans, begins, ends, clear, tables, until, since = numbers.split_with_sizes(list(shape.sizes))
     return Tiles(
         first_rows,
@@ -169,7 +207,14 @@ def tiles_over(numbers: Int32[Tensor, " numbers"], shape: TileShape) -> Tiles:
 
 
 def lay_tiles(spans: Spans, *, group: int, device: torch.device, shape: TileShape | None = None) -> Tiles:
-    """Return the tiles of `spans` on `device` for `group` query heads per key head."""
+    """Return the tiles of some spans.
+
+    Args:
+        spans: The spans.
+        group: Number of query heads per key head.
+        device: Device for the tiles.
+        shape: Sizes of all parts; None: exactly those of the spans.
+    """
     shape = shape or exact_shape(spans, group=group)
     return tiles_over(torch.from_numpy(tile_numbers(spans, shape)).to(device, non_blocking=True), shape)
 
@@ -187,6 +232,13 @@ def tiled_attention(
 
     The output is the mean of visible values weighted by softmax(scale * query @ key). Head h reads
     key and value head `h // (heads // kv_heads)`.
+
+    Args:
+        queries: Queries of each row.
+        key_pages: Key slots of one layer, page after page.
+        value_pages: Value slots of one layer, page after page.
+        tiles: What each row sees.
+        scale: Factor of the scores.
     """
     n, heads, head_dim = queries.shape
     kv_heads, page_size = key_pages.shape[1], tiles.shape.page_size

@@ -258,8 +258,7 @@ class Actors:
     def _lost(
         self, slot: _Slot, reason: str, request: _UnansweredRequest | None = None, error: Exception | None = None
     ) -> None:
-        """Give up an actor: queue its requests again, and start a new actor unless `max_restarts`
-        is used up."""
+        """Give up an actor: queue its requests again, and start a new actor unless `max_restarts` is used up."""
         requests = [request] if request is not None else []
         for ref, call in list(self._calls.items()):
             if call.slot is slot:
@@ -330,8 +329,7 @@ def _log(message: str) -> None:
 
 
 def _join(address: str | None) -> None:
-    """Start a cluster on this machine, or join one. Raises ValueError if no cluster is reachable at
-    the address."""
+    """Start a cluster on this machine, or join one. Raises ValueError if no cluster is reachable at the address."""
     host, colon, port = (address or "").rpartition(":")
     try:
         if colon and port.isdigit():  # without a cluster there, `ray.init` would wait for minutes

@@ -34,8 +34,7 @@ class Answerer:
         return engine if isinstance(engine, EngineFailed) else engine.about
 
     async def busy(self) -> float:
-        """Return the seconds that the current forward pass has taken so far; 0 if none is
-        running."""
+        """Return the seconds that the current forward pass has taken so far; 0 if none is running."""
         return 0.0 if self._began is None else monotonic() - self._began
 
     async def answer(self, place: int, key: str, content: Json) -> AnsweredRequest | EngineFailed:

@@ -107,8 +107,7 @@ class BatchCheckpoint:
         self.failed += requests * (answer["response"]["status_code"] != 200)
 
     def _read(self, path: Path) -> Iterator[Json]:
-        """Yield the answers of a file. Raises ValueError for a line that is not an answer or whose
-        checksum is wrong."""
+        """Yield the answers of a file. Raises ValueError for a line that is not an answer or whose checksum is wrong."""
         for number, line in enumerate(whole_lines(path), 1):
             if "error" not in line or not is_a(line, ANSWER):
                 raise ValueError(f"{path}, line {number} is not an answer of a batch: {REMEDY}")

@@ -19,8 +19,7 @@ RowsOf = Callable[[Span], SpanSamples]
 
 @dataclass(frozen=True, slots=True)
 class StrategyScript:
-    """How a strategy is measured: options, spec, and rows that fill the answer fast (`whole`) and
-    steadily (`steady`)."""
+    """How a strategy is measured: options, spec, and rows that fill the answer fast (`whole`) and steadily (`steady`)."""
 
     strategy: str
     options: dict[str, Any]
@@ -46,8 +45,7 @@ def whole_blocks(random: Random) -> RowsOf:
 
 
 def two_tokens(random: Random) -> RowsOf:
-    """Make two masked positions confident, one of them in the first block; confirm all other
-    tokens."""
+    """Make two masked positions confident, one of them in the first block; confirm all other tokens."""
 
     def rows(span: Span) -> SpanSamples:
         start = span.start
@@ -80,8 +78,7 @@ def with_best(answers: Callable[[Random], RowsOf]) -> Callable[[Random], RowsOf]
 
 
 def one_a_block(random: Random) -> RowsOf:
-    """Make no masked position confident, but one of each block surer than the rest; confirm all
-    other tokens."""
+    """Make no masked position confident, but one of each block surer than the rest; confirm all other tokens."""
 
     def rows(span: Span) -> SpanSamples:
         fed = [span.tokens[position - span.start] for position in span.sampled]

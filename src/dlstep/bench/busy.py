@@ -25,8 +25,7 @@ class DeviceBusyTime:
 
 
 def busy(run: Callable[[], None], trace: Path | None = None) -> DeviceBusyTime | None:
-    """Return the device's work during `run`, or None if the profiler sees none; write `trace` if
-    given."""
+    """Return the device's work during `run`, or None if the profiler sees none; write `trace` if given."""
     with profiled(trace) as profiler:
         run()
     # Named regions also appear on the device.

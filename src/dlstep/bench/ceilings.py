@@ -12,8 +12,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """Bytes read plus written per second by a large copy; operations per second of a large matrix
-    product."""
+    """Bytes read plus written per second by a large copy; operations per second of a large matrix product."""
 
     bytes_per_s: float
     flops_per_s: float

@@ -1,5 +1,4 @@
-"""Compare a decode step with its forward pass, and with a plain dense forward pass of the same
-size.
+"""Compare a decode step with its forward pass, and with a plain dense forward pass of the same size.
 
 States come from real decodes, and each is timed repeatedly, since a plan can be run any number of
 times. All parts are timed in turn within a repetition; each figure is the minimum over repetitions,
@@ -31,8 +30,7 @@ Row = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Seconds of a step, of the step without its forward pass, of the forward pass, and of a plain
-    one."""
+    """Seconds of a step, of the step without its forward pass, of the forward pass, and of a plain one."""
 
     step: float
     outside: float
@@ -77,9 +75,9 @@ def measure_decode(
     repetitions: int = 30,
     clock: Callable[[], float] = perf_counter,
 ) -> list[Row]:
-    """Return one row for each batch size, with these columns:
+    """Return one row for each batch size.
 
-    `batch`, `rows` fed per step, `step_us` (schedule, lower, forward, sample, unpack, commit),
+    Its columns: `batch`, `rows` fed per step, `step_us` (schedule, lower, forward, sample, unpack, commit),
     `forward_us` (body and head with attention), `outside_share` (share of the step outside the
     forward pass), `plain_us` (a dense transformers forward pass of as many rows and as much
     context) and `ratio` (step / plain). The default strategy is the checkpoint's. On a busy machine
@@ -126,8 +124,7 @@ def _own_strategy(checkpoint: Checkpoint) -> Strategy:
 def _decoding(
     checkpoint: Checkpoint, network: PagedNetwork, strategy: Strategy, batch_size: int, states: int
 ) -> tuple[TorchDriver, list[tuple[State, int]]]:
-    """Return a driver, and `states` evenly spread steps at which all requests sample, each with the
-    first state."""
+    """Return a driver, and `states` evenly spread steps at which all requests sample, each with the first state."""
     length = min(checkpoint.max_model_len, 384)
     pages = batch_size * (-(-length // PAGE_SIZE) + 1)
     config = Config(checkpoint.spec, PAGE_SIZE, pages, length, 64 * length, batch_size)
@@ -183,11 +180,10 @@ def _time(
 
 
 def _plain_forward(network: PreTrainedModel, plan: Plan) -> Callable[[], Callable[[], object]]:
-    """Return a factory of dense forward passes with as many rows and as much context as `plan`,
-    evenly over requests.
+    """Return a factory of dense forward passes with as many rows and as much context as `plan`.
 
-    The context is given as past keys and values, visibility as a dense mask. Each call returns a
-    new forward pass, because running one lengthens its past.
+    The context is spread evenly over requests. It is given as past keys and values, visibility as a
+    dense mask. Each call returns a new forward pass, because running one lengthens its past.
     """
     spans = plan.spans
     batch = len(spans)

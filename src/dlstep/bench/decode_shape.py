@@ -42,8 +42,7 @@ ROWS = 8192  # rows of a prefill pass
 
 @dataclass(frozen=True, slots=True)
 class DecodeLoad:
-    """The decode to measure: `batch` requests of `context` tokens, `tokens_per_forward` unmasked
-    per request and step."""
+    """The decode to measure: `batch` requests of `context` tokens, `tokens_per_forward` unmasked per request and step."""
 
     batch: int
     context: int = CONTEXT
@@ -84,8 +83,7 @@ class Decoded:
 
 
 class PacedDriver:
-    """A driver that times the host parts of each plan, and returns scripted samples if
-    `scripted`."""
+    """A driver that times the host parts of each plan, and returns scripted samples if `scripted`."""
 
     def __init__(self, driver: TorchDriver, pace: Pace, *, scripted: bool) -> None:
         self.driver, self.pace, self._scripted = driver, pace, scripted
@@ -141,8 +139,7 @@ class DecodeRow:
         self.driver = PacedDriver(driver, pace, scripted=checkpoint.decoding_strategy not in PACED_BY_OPTIONS)
 
     def step(self) -> tuple[Plan, float, float]:
-        """Run a step. Return its plan, its seconds without the script, and those of schedule and
-        commit."""
+        """Run a step. Return its plan, its seconds without the script, and those of schedule and commit."""
         before = self.driver.script_s
         start = perf_counter()
         plan = schedule(self.state)
@@ -157,8 +154,7 @@ class DecodeRow:
         return plan, own + ran - begin - (self.driver.script_s - before), own
 
     def queued_us(self, count: int) -> float:
-        """Return microseconds of the next forward pass, queued `count` times. No step may
-        follow."""
+        """Return microseconds of the next forward pass, queued `count` times. No step may follow."""
         driver = self.driver.driver
         plan = self.driver.pace.fed(schedule(self.state), self.state.config.spec.mask_id)
         driver.apply_ownership(plan)

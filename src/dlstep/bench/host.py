@@ -43,17 +43,22 @@ STEPS = 32  # per measurement: two blocks, so that opening, sealing and storing 
 
 
 class Lowering(Protocol):
-    """The host side of a driver: `lower` turns a plan into arrays, `unpack` a packed answer into
-    samples.
+    """The host side of a driver: `lower` turns a plan into arrays, `unpack` a packed answer into samples.
 
     `prepare`, which is not timed, applies changes of ownership and creates the packed answer.
     """
 
-    def prepare(self, plan: Plan, samples: Samples) -> object: ...
+    def prepare(self, plan: Plan, samples: Samples) -> object:
+        """Apply the changes of ownership and return the packed answer."""
+        ...
 
-    def lower(self, plan: Plan) -> object: ...
+    def lower(self, plan: Plan) -> object:
+        """Return the arrays of a plan."""
+        ...
 
-    def unpack(self, plan: Plan, packed: object) -> Samples: ...
+    def unpack(self, plan: Plan, packed: object) -> Samples:
+        """Return the samples in a packed answer."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +173,7 @@ def measure_group(
 def least_times(
     runs: list[tuple[State, StrategyScript]], lowering: Callable[[State], Lowering] | None = None
 ) -> list[list[tuple[float, ...]]]:
-    """Return, for each run and step, the seconds of schedule and commit, and with `lowering` of
-    lower and unpack.
+    """Return, for each run and step, the seconds of schedule and commit, and with `lowering` of lower and unpack.
 
     Each step counts with its minimum over `REPETITIONS` interleaved repetitions, which excludes
     other load. Core and lowering are timed in turns rather than in the same steps, because each

@@ -36,8 +36,7 @@ def plot_decode(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 
 def frontier_figure(tuned: "TuningResult") -> "Figure":
-    """Return a plot of all tried sets, the frontier of the search, and the same sets on held-out
-    problems."""
+    """Return a plot of all tried sets, the frontier of the search, and the same sets on held-out problems."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")

@@ -1,5 +1,4 @@
-"""The minimum bytes and operations of a forward pass, from a network's parameters and a plan's
-spans."""
+"""The minimum bytes and operations of a forward pass, from a network's parameters and a plan's spans."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -70,14 +69,12 @@ def network_of(network: PreTrainedModel, ranks: int = 1) -> Network:
 
 
 def touched(network: Network, rows: int) -> float:
-    """Return the expected share of experts that `rows` rows use, if they choose evenly and
-    independently."""
+    """Return the expected share of experts that `rows` rows use, if they choose evenly and independently."""
     return 1.0 - (1.0 - network.chosen / network.expert_count) ** rows if network.expert_count else 0.0
 
 
 def need_of(network: Network, plan: Plan) -> Need:
-    """Return bytes and operations of the forward passes of `plan`; spans of one mode share a
-    pass."""
+    """Return bytes and operations of the forward passes of `plan`; spans of one mode share a pass."""
     modes = {span.mode for span in plan.spans}
     return sum((_forward(network, [span for span in plan.spans if span.mode == mode]) for mode in modes), start=Need())
 

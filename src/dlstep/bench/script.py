@@ -1,5 +1,4 @@
-"""Scripted acceptance of a fixed number of tokens per forward pass, so that engines can be compared
-on equal work."""
+"""Scripted acceptance of a fixed number of tokens per forward pass, so that engines can be compared on equal work."""
 
 from dataclasses import replace
 from itertools import repeat
@@ -30,8 +29,7 @@ class Pace:
         self._saved: dict[int, float] = {}
 
     def fed(self, plan: Plan, mask_id: int | None) -> Plan:
-        """Return `plan` with random ids instead of masks, which would all be routed to the same
-        experts."""
+        """Return `plan` with random ids instead of masks, which would all be routed to the same experts."""
         if mask_id is None:
             return plan
         spans = [replace(span, tokens=tuple(map(self._other, span.tokens, repeat(mask_id)))) for span in plan.spans]

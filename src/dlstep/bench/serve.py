@@ -137,8 +137,7 @@ async def counters(url: str) -> dict[str, float]:
 async def at_rate(
     url: str, bodies: Iterable[dict[str, Any]], rate: float, seconds: float, seed: int, key: str | None = None
 ) -> list[Answer]:
-    """Return the answers to requests that arrive `rate` times per second on average, for
-    `seconds`."""
+    """Return the answers to requests that arrive `rate` times per second on average, for `seconds`."""
     draws, tasks, bodies = random.Random(seed), list[asyncio.Task[Answer]](), iter(bodies)
     end, due = time.perf_counter() + seconds, time.perf_counter()
     while (due := due + draws.expovariate(rate)) < end:

@@ -34,8 +34,7 @@ _BLOCKS = {"block_size": 32, "buffer_size": 4}
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A published checkpoint: its `family`, facts of its config.json, and options of its
-    strategy."""
+    """A published checkpoint: its `family`, facts of its config.json, and options of its strategy."""
 
     name: str
     family: str
@@ -65,8 +64,7 @@ class Shape:
 
 
 def _facts(hidden: int, layers: int, heads: tuple[int, int], width: int, vocabulary: int, **others: Any) -> dict[str, Any]:
-    """Return facts under the names that most families use; `heads` are those of queries and of
-    keys."""
+    """Return facts under the names that most families use; `heads` are those of queries and of keys."""
     return {
         "hidden_size": hidden,
         "num_hidden_layers": layers,
@@ -230,8 +228,7 @@ def _spec(family: Family, vocabulary: int) -> Spec:
 
 @torch.no_grad()
 def _sharpen(network: PreTrainedModel) -> None:
-    """Let every position see different keys: otherwise deep layers would choose the same experts
-    for all of them."""
+    """Let every position see different keys: otherwise deep layers would choose the same experts for all of them."""
     for name, parameter in network.named_parameters():
         if name.endswith("q_norm.weight"):
             parameter.fill_(SHARPNESS)

@@ -1,5 +1,4 @@
-"""The host side of the torch driver, for `bench.host`: everything but the network and its
-attention."""
+"""The host side of the torch driver, for `bench.host`: everything but the network and its attention."""
 
 from collections.abc import Iterable
 from itertools import chain
@@ -26,8 +25,7 @@ class TorchLowering:
         self._target = LoweringTarget(config.page_size, config.spec.head_shift, (), torch.device("cpu"), torch.float32)
 
     def prepare(self, plan: Plan, samples: Samples) -> Tensor | None:
-        """Apply ownership changes. Return the packed answer of a device, or None if nothing was
-        sampled."""
+        """Apply ownership changes. Return the packed answer of a device, or None if nothing was sampled."""
         self._tables.apply(plan)
         best, scored = plan.sample_spec.best, plan.sample_spec.scored
         parts: list[list[Iterable[float]]] = []

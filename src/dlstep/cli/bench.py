@@ -45,8 +45,7 @@ def parser() -> ArgumentParser:
 
 
 def refuse_moved(arguments: Sequence[str]) -> None:
-    """Raise ValueError with the new command if the arguments ask for a measurement in
-    `benchmarks`."""
+    """Raise ValueError with the new command if the arguments ask for a measurement in `benchmarks`."""
     kind, *options = *arguments, ""
     for command in (kind, *(f"{kind} {option.partition('=')[0]}" for option in options)):
         if module := MOVED.get(command):
@@ -70,8 +69,7 @@ def host_parser() -> ArgumentParser:
 
 
 def run_host(options: Namespace) -> int:
-    """Print the host cost per request and step, including the torch driver's lowering, or the
-    memory per token."""
+    """Print the host cost per request and step, including the torch driver's lowering, or the memory per token."""
     from ..bench import host
     from ..bench.torch_lowering import TorchLowering
 
@@ -97,8 +95,7 @@ def kernels_parser() -> ArgumentParser:
 
 
 def run_kernels(options: Namespace) -> int:
-    """Print a row for each kernel. Return 1 if a result differs from its plain torch version, else
-    0."""
+    """Print a row for each kernel. Return 1 if a result differs from its plain torch version, else 0."""
     from ..bench.kernel.measure import measure_kernels
 
     return report(measure_kernels(), KERNEL_COLUMNS, as_json=options.json)

@@ -1,5 +1,4 @@
-"""`dlstep models check`: describe a checkpoint folder and its problems, without loading its
-weights."""
+"""`dlstep models check`: describe a checkpoint folder and its problems, without loading its weights."""
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -110,7 +109,6 @@ def lines(facts: dict[str, Any]) -> list[str]:
 
 
 def layer_line(layer: dict[str, Any]) -> str:
-    """Return a line about layers whose keys and values have the same shape: their number and
-    attention."""
+    """Return a line about layers whose keys and values have the same shape: their number and attention."""
     sight = "full attention" if layer["window"] is None else f"a window of {layer['window']}"
     return f"{layer['layers']} layers: {layer['kv_heads']} heads of {layer['head_dim']}, {sight}"

@@ -209,8 +209,7 @@ def print_rows(rows: "Sequence[ComparisonRow]", console: Console, notes: Sequenc
 
 
 def row_lines(task: str, curves: "Sequence[Curve]") -> Iterator[str]:
-    """Yield the lines of a task: a heading for each entry, then a line for each of its sets of
-    options."""
+    """Yield the lines of a task: a heading for each entry, then a line for each of its sets of options."""
     from ..evaluate.comparing import value_of
 
     yield f"{task}, {counted(curves[0].rows[0].problems, 'problem')}"
@@ -229,8 +228,7 @@ def row_lines(task: str, curves: "Sequence[Curve]") -> Iterator[str]:
 
 
 def curves_table(curves: "Sequence[Curve]") -> Table:
-    """Return a table with a line per entry: its AUP, and its fastest set as accurate as the
-    best."""
+    """Return a table with a line per entry: its AUP, and its fastest set as accurate as the best."""
     from ..evaluate.comparing import value_of
 
     rows: list[list[str]] = []

@@ -64,8 +64,7 @@ def run(options: Namespace) -> int:
 
 
 def show_all(problems: Sequence[tiny.Problem], device: str | None, console: Console) -> None:
-    """Decode `problems` with several decoders: on a terminal as pictures with a legend, otherwise
-    as text."""
+    """Decode `problems` with several decoders: on a terminal as pictures with a legend, otherwise as text."""
     if console.is_terminal:
         console.print("Tiny models answer word problems, several positions in each forward pass.")
         console.print(legend(("prompt", "masked", "draft", "open", "held", "final")))

@@ -1,5 +1,4 @@
-"""`dlstep eval`: accuracy and speed of a model, a strategy and its options on tasks, from one YAML
-file."""
+"""`dlstep eval`: accuracy and speed of a model, a strategy and its options on tasks, from one YAML file."""
 
 import sys
 from contextlib import closing

@@ -88,8 +88,7 @@ def run(options: Namespace) -> int:
 
 
 def shown(text: str) -> str:
-    """Return an answer for printing: unchanged for files and pipes, without control characters on
-    terminals."""
+    """Return an answer for printing: unchanged for files and pipes, without control characters on terminals."""
     return harmless(text) if sys.stdout.isatty() else text
 
 

@@ -205,8 +205,7 @@ def print_wrapped(console: Console, texts: Iterable[str], indent: str = "  ") ->
 
 
 def print_options(parts: list[Options], *, as_json: bool) -> int:
-    """Print every option of a strategy or rule and of the values that it contains: range, default,
-    help."""
+    """Print every option of a strategy or rule and of the values that it contains: range, default, help."""
     if as_json:
         print(json_text([as_data(row) for part in parts for row in option_rows(part)]))
         return 0
@@ -244,9 +243,8 @@ def print_matrix(*, as_json: bool) -> int:
     return 0
 
 
-def _fitting(title: str, heading: str, faults: Mapping[str, Mapping[str, str]]) -> Table:
-    """Return a table of fitting strategies. `faults` gives the reason against each; empty if it
-    fits."""
+def _fitting(title: str, heading: str, faults: Mapping[str, Mapping[str, str | None]]) -> Table:
+    """Return a table of fitting strategies. `faults` gives the reason against each; None if it fits."""
     table = Table(heading, "decodes with", "and not with", title=title)
     for name in next(iter(faults.values())):
         names = [strategy for strategy, against in faults.items() if not against[name]]

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 
 def json_text(value: object) -> str:
-    """Return `value` as JSON, with null for numbers that are not finite, which JSON cannot
-    represent."""
+    """Return `value` as JSON, with null for numbers that are not finite, which JSON cannot represent."""
     return json.dumps(_finite(value), allow_nan=False)
 
 

@@ -75,8 +75,7 @@ def run(options: Namespace) -> int:
 
 
 def _try(name: str, laws: list[str], limits: "TrialLimits", report: "TrialReport") -> None:
-    """Try the laws in a worker process, because user code may stop or crash its process; report
-    each message."""
+    """Try the laws in a worker process, because user code may stop or crash its process; report each message."""
     from ..testing.failures import dumped_frames
     from ..testing.trial import Finished, TrialRefused, serve
 

@@ -80,8 +80,7 @@ def top_parser() -> ArgumentParser:
 
 
 def command_of(arguments: Sequence[str]) -> tuple[Namespace, Run]:
-    """Return the parsed options and the function to call with them. Raises ValueError for invalid
-    ones."""
+    """Return the parsed options and the function to call with them. Raises ValueError for invalid ones."""
     command, rest = (arguments[0], arguments[1:]) if arguments else ("", arguments)
     if command not in COMMANDS:
         top_parser().parse_args(arguments[:1])
@@ -116,8 +115,7 @@ def kind_of(module: Any, kinds: Kinds, command: str, arguments: Sequence[str]) -
 
 
 def underscored(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with underscores in option names: `--max-tokens` becomes
-    `--max_tokens`."""
+    """Return the arguments with underscores in option names: `--max-tokens` becomes `--max_tokens`."""
     names = [argument.partition("=") if argument.startswith("--") else ("", "", argument) for argument in arguments]
     return [f"{name[:2]}{name[2:].replace('-', '_')}{equals}{value}" for name, equals, value in names]
 
@@ -164,8 +162,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def raised_elsewhere(error: BaseException) -> bool:
-    """Return whether a user's strategy or rule raised the error, so that its traceback must be
-    shown."""
+    """Return whether a user's strategy or rule raised the error, so that its traceback must be shown."""
     installed = {*sys.stdlib_module_names, *packages_distributions()}
     for frame, _ in reversed(list(walk_tb(error.__traceback__))):
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -177,8 +174,7 @@ def raised_elsewhere(error: BaseException) -> bool:
 
 
 def parsed(arguments: Sequence[str]) -> tuple[Namespace, Run]:
-    """Return the parsed options and the function to call with them. Raises ValueError for invalid
-    ones."""
+    """Return the parsed options and the function to call with them. Raises ValueError for invalid ones."""
     for number, argument in enumerate(arguments, 1):
         if UNDECODED.search(argument):
             raise ValueError(f"argument {number} is not UTF-8: {os.fsencode(argument)!r}")
@@ -192,8 +188,7 @@ def shortened(message: str) -> str:
 
 
 def _closed_pipe() -> int:
-    """Return the exit code for a closed pipe, and redirect all output to null: Python flushes at
-    exit."""
+    """Return the exit code for a closed pipe, and redirect all output to null: Python flushes at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(nowhere, stream.fileno())

@@ -48,8 +48,7 @@ def add_options(parser: ArgumentParser, title: str, owner: type, chosen: tuple[F
 
 
 def add_config_option(parser: ArgumentParser, owners: Owners | None = None) -> None:
-    """Add `--config FILE.yaml` and `--print_config`; with `owners`, the file's options are in
-    sections."""
+    """Add `--config FILE.yaml` and `--print_config`; with `owners`, the file's options are in sections."""
     parser.owners = owners or {}
     parser.add_argument(
         "--config",
@@ -80,8 +79,7 @@ def add_sampling_options(parser: ArgumentParser) -> None:
 
 
 def engine_options(options: Namespace, others: tuple[str, ...]) -> dict[str, Any]:
-    """Return the options of the engine and the strategy: all except those of a request and
-    `others`."""
+    """Return the options of the engine and the strategy: all except those of a request and `others`."""
     left_out = {*others, *(field.name for field in SAMPLING_FIELDS)}
     return {name: value for name, value in vars(options).items() if name not in left_out}
 

@@ -1,5 +1,4 @@
-"""The command-line parser: argparse, with typed values written as YAML, and options from YAML
-files."""
+"""The command-line parser: argparse, with typed values written as YAML, and options from YAML files."""
 
 import argparse
 import functools
@@ -53,8 +52,7 @@ def in_words(hint: Any) -> str:
 
 
 def fitted(value: Any, hint: Any) -> Any:
-    """Return a value converted to a type; an int also fits float. Raises TypeError if it does not
-    fit."""
+    """Return a value converted to a type; an int also fits float. Raises TypeError if it does not fit."""
     kind, arguments = get_origin(hint) or hint, get_args(hint)
     if kind in (Union, UnionType):
         for each in arguments:
@@ -87,6 +85,7 @@ class StoreOption(argparse.Action):
         self.needed, self.required = self.required, False
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        """Store the values of the option, unless an optional positional argument was omitted."""
         if values is not None:  # None: an optional positional argument was omitted
             self.take(namespace, True if self.nargs == 0 else values, option_string or "")
 
@@ -119,6 +118,7 @@ class ConfigFile(argparse.Action):
     """An action that sets the options of a YAML file; later options override them."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        """Set the options that the file holds. Raise ValueError for one that the command does not have."""
         for name, value in yaml_file.options_in(values, parser.owners).items():
             if (action := parser.action_of(name)) is not None:
                 action.take(namespace, value, str(name), loaded=True)
@@ -131,12 +131,12 @@ class PrintConfig(argparse.Action):
     """An action that makes the parser print the options as YAML and exit."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        """Make the parser print the options."""
         parser.prints = True
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """A formatter that keeps the line breaks of examples and shows each option's type and
-    default."""
+    """A formatter that keeps the line breaks of examples and shows each option's type and default."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if not isinstance(action, StoreOption):
@@ -177,6 +177,7 @@ class ArgumentParser(argparse.ArgumentParser):
         return super().add_argument_group(*arguments, **options)
 
     def error(self, message: str) -> NoReturn:
+        """Raise ValueError with the message."""
         raise ValueError(message)
 
     def action_of(self, name: object) -> StoreOption | None:

@@ -44,8 +44,7 @@ def facts(row: Any) -> str:
 
 
 def report(rows: Iterable[Any], columns: Sequence[str] = (), *, as_json: bool) -> int:
-    """Print rows as JSON, or as a table of some columns. Return 1 if a check of a row failed, else
-    0."""
+    """Print rows as JSON, or as a table of some columns. Return 1 if a check of a row failed, else 0."""
     values: list[Row] = [row if isinstance(row, dict) else asdict(row) for row in rows]
     if as_json:
         print(json_text(values))

@@ -53,8 +53,7 @@ def parser() -> ArgumentParser:
 
 
 def _policy(source: str | None) -> object:
-    """Return the value in the YAML file at `source`. Raises ValueError if it is unreadable or
-    invalid."""
+    """Return the value in the YAML file at `source`. Raises ValueError if it is unreadable or invalid."""
     if source is None:
         return None
     try:

@@ -150,8 +150,7 @@ def _or(value: Any, default: Any) -> Any:
 
 
 def _traffic(options: Namespace, answers: "tuple[MeasuredAnswer, ...]") -> "Traffic":
-    """Return the load of a simulation. Raises ValueError if a request would be truncated or
-    refused."""
+    """Return the load of a simulation. Raises ValueError if a request would be truncated or refused."""
     from ..simulate.figures import Traffic
     from ..simulate.work import Beginnings
 
@@ -178,8 +177,7 @@ def _print_curve(rows: "list[Figures]", traffic: "Traffic", verdict: "SizingVerd
 
 
 class SizingVerdict(NamedTuple):
-    """The fewest replicas that meet the targets, or None if no number does, and a sentence about
-    it."""
+    """The fewest replicas that meet the targets, or None if no number does, and a sentence about it."""
 
     replicas: int | None
     text: str
@@ -188,8 +186,7 @@ class SizingVerdict(NamedTuple):
 def _searched(
     simulated: "SimulatedReplicas", traffic: "Traffic", targets: "Sequence[LatencyTarget]", most: int
 ) -> "tuple[list[Figures], SizingVerdict]":
-    """Search for the fewest replicas. Return the figures of every number tried, ascending, and the
-    verdict."""
+    """Search for the fewest replicas. Return the figures of every number tried, ascending, and the verdict."""
     from ..simulate.sizing import alone, meets, sized
 
     jobs, target_text = traffic.jobs(1), " and ".join(map(str, targets))
@@ -231,8 +228,7 @@ def _check(options: Namespace) -> None:
 
 
 def _simulated(options: Namespace) -> "tuple[SimulatedReplicas, tuple[MeasuredAnswer, ...], list[PredictionError]]":
-    """Return the replicas, the answers that their requests are drawn from, and comparisons with
-    measured rows."""
+    """Return the replicas, the answers that their requests are drawn from, and comparisons with measured rows."""
     from ..simulate import served
     from ..simulate.costs import StepCost
     from ..simulate.figures import SimulatedReplicas

@@ -40,8 +40,7 @@ def requested_options(arguments: Sequence[str], owners: Owners) -> Namespace:
 
 
 def own_strategy(model: str | None) -> str | None:
-    """Return the strategy that a model declares, or None if only loading the checkpoint can
-    tell."""
+    """Return the strategy that a model declares, or None if only loading the checkpoint can tell."""
     embedded = embedded_facts()
     if model is None or model in embedded:
         return embedded[model or tiny.names()[0]]["decoding_strategy"]
@@ -54,8 +53,7 @@ def own_strategy(model: str | None) -> str | None:
 
 
 def strategy_of(arguments: Sequence[str], owners: Owners) -> Strategy | None:
-    """Return the requested strategy with the requested rule, or None if it depends on the
-    checkpoint.
+    """Return the requested strategy with the requested rule, or None if it depends on the checkpoint.
 
     Modules are also searched in the current folder.
     """

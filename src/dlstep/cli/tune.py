@@ -1,5 +1,4 @@
-"""`dlstep tune`: search accurate and fast options of a strategy with a part of a grid's forward
-passes."""
+"""`dlstep tune`: search accurate and fast options of a strategy with a part of a grid's forward passes."""
 
 import sys
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,4 @@
-"""`dlstep tune --throughput`: the fastest options at each load, as a table for
-`--buffer_policy`."""
+"""`dlstep tune --throughput`: the fastest options at each load, as a table for `--buffer_policy`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -41,8 +40,7 @@ def run_load(
     documents: Mapping[str, list[Document]],
     config: EngineConfig,
 ) -> int:
-    """Answer problems with every set of options, measure each at every load, and write the
-    table."""
+    """Answer problems with every set of options, measure each at every load, and write the table."""
     check_folder(Path(eval_options.out), tuning)
     engine = load_engine(config)
     loads = loads_of(options.batch_sizes, engine.first.config.max_num_reqs)
@@ -81,8 +79,7 @@ def run_load(
 
 
 def loads_of(batch_sizes: int | list[int], most: int) -> list[int]:
-    """Return the numbers of live requests, ascending. Raises ValueError for numbers out of
-    range."""
+    """Return the numbers of live requests, ascending. Raises ValueError for numbers out of range."""
     loads = sorted({batch_sizes} if isinstance(batch_sizes, int) else {*batch_sizes})
     if not loads or loads[0] < 1:
         raise ValueError(f"--batch_sizes must be whole numbers above 0, got {batch_sizes}")
@@ -140,8 +137,7 @@ def print_rates(
     console: Console,
     repeats: int,
 ) -> None:
-    """Print a line per set of options with its rate at each load; mark the fastest accurate
-    enough."""
+    """Print a line per set of options with its rate at each load; mark the fastest accurate enough."""
     sets = list(dict.fromkeys(rate.options for rate in measured_rates))
     for number, options in enumerate(sets, 1):
         console.print(printable(f"# {number}: {text_of(options)}"), markup=False, highlight=False, soft_wrap=True)

@@ -46,8 +46,7 @@ def run(options: Namespace) -> int:
 
 
 def recording_in(path: Path) -> dict[str, Any]:
-    """Return the recording in a file, or that of its trace. Raises ValueError, naming the file,
-    otherwise."""
+    """Return the recording in a file, or that of its trace. Raises ValueError, naming the file, otherwise."""
     try:
         text = path.read_text("utf-8")
     except UnicodeDecodeError as error:

@@ -60,8 +60,7 @@ def load(text: str) -> Any:
 
 
 def named(value: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return a mapping with underscores in its names. Raises YAMLError for duplicate names and
-    imports."""
+    """Return a mapping with underscores in its names. Raises YAMLError for duplicate names and imports."""
     options = {name.replace("-", "_") if isinstance(name, str) else name: each for name, each in value.items()}
     if len(options) < len(value):
         raise yaml.YAMLError("it says an option twice, with a hyphen and with an underscore")

@@ -1,6 +1,6 @@
 """The pure core: immutable values and functions, without tensors, clocks or random state.
 
-Reading order: request, spec, grid, block, plan, sequence, rule, cache, state, then lifecycle,
+Reading order: request, spec, grid, block, samples, plan, sequence, rule, cache, state, then lifecycle,
 schedule, finish, commit.
 """
 
@@ -34,17 +34,11 @@ from .lifecycle import (
 from .options import Options as Options, options_of as options_of, with_options as with_options
 from .plan import (
     EMPTY_CACHE as EMPTY_CACHE,
-    NO_SAMPLES as NO_SAMPLES,
-    PLAIN as PLAIN,
     Admission as Admission,
     Grant as Grant,
     Plan as Plan,
     Samples as Samples,
-    SampleSpec as SampleSpec,
     Span as Span,
-    SpanSamples as SpanSamples,
-    Statistic as Statistic,
-    Ties as Ties,
     next_cache_digest as next_cache_digest,
     span_of as span_of,
 )
@@ -56,6 +50,14 @@ from .request import (
     Thresholds as Thresholds,
 )
 from .rule import Choice as Choice, Rule as Rule, best as best, draw as draw
+from .samples import (
+    NO_SAMPLES as NO_SAMPLES,
+    PLAIN as PLAIN,
+    SampleSpec as SampleSpec,
+    SpanSamples as SpanSamples,
+    Statistic as Statistic,
+    Ties as Ties,
+)
 from .schedule import schedule as schedule
 from .sequence import RequestSpec as RequestSpec, SequenceState as SequenceState, Strategy as Strategy
 from .soft import Merge as Merge, SoftTokens as SoftTokens

@@ -13,18 +13,18 @@ NO_PAGES: "List[int]" = List([])
 
 @value
 class Storage:
-    """Pages and carry slot of a sequence on the device.
-
-    `table` holds the pages, newest first so that it grows without a copy, with the final keys and
-    values of positions `[0, stored)`. The first `published` pages have a prefix key, the last one
-    `prefix_key`. `slot` is where the device keeps carried state between forward passes.
-    """
+    """Pages and carry slot of a sequence on the device."""
 
     stored: int = 0
+    """End of the positions `[0, stored)` whose final keys and values are in pages."""
     table: "List[int]" = NO_PAGES
+    """The pages, newest first so that the list grows without a copy."""
     published: int = 0
+    """How many of the first pages have a prefix key."""
     prefix_key: bytes = b""
+    """Prefix key of the last of these pages."""
     slot: int | None = None
+    """Where the device keeps carried state between forward passes; None if there is none."""
 
     def with_stored(self, stored: int) -> "Storage":
         """Return the storage with positions `[0, stored)` stored."""
@@ -41,36 +41,40 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class StopState:
-    """Settled tokens that finish rules still need; kept only if the request sets such a rule.
-
-    `run` counts equal tokens at the end; `tail` are the last bytes, which may begin a stop string.
-    """
+    """Settled tokens that finish rules still need; kept only if the request sets such a rule."""
 
     run: int = 0
+    """Number of equal tokens at the end."""
     tail: bytes = b""
+    """The last bytes, which may begin a stop string."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishInfo:
-    """Why an answer ended and before which position; `error` explains a failure."""
+    """How an answer ended."""
 
     reason: FinishReason
+    """Why it ended."""
     end: int
+    """Position before which it ended."""
     error: str = ""
+    """Message that explains a failure; else empty."""
 
 
 @value
 class Accounting:
-    """The fields of a sequence that the core owns.
-
-    `steps` counts the passes that sampled a position of the request, `nfe` all with a span of it.
-    """
+    """The fields of a sequence that the core owns."""
 
     storage: Storage = Storage()
+    """Pages and carry slot."""
     steps: int = 0
+    """Number of forward passes that sampled a position of the request."""
     nfe: int = 0
+    """Number of forward passes with a span of the request."""
     stop_state: StopState = StopState()
+    """What finish rules remember."""
     finish_info: FinishInfo | None = None
+    """How the answer ended; None while it is unfinished."""
 
 
 NOTHING_STORED = Storage()

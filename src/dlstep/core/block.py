@@ -12,7 +12,12 @@ _SHARED = tuple(range(1 << 18))
 
 
 def positions(start: int, stop: int) -> tuple[int, ...]:
-    """Return the positions `[start, stop)`, ascending."""
+    """Return the positions `[start, stop)`, ascending.
+
+    Args:
+        start: First position.
+        stop: First position after the last one.
+    """
     return _SHARED[start:stop] if stop <= len(_SHARED) else tuple(range(start, stop))
 
 
@@ -23,15 +28,18 @@ class Extra:
 
 @value
 class Sealed:
-    """A finished block in compact form: consecutive positions from `start` on, all unmasked.
+    """A finished block in compact form: consecutive positions, all unmasked.
 
-    `packed_tokens` are native 64-bit integers and `packed_probabilities` native doubles. They take
-    a third of the memory of Python numbers, and keep no reference to the samples they came from.
+    The packed form takes a third of the memory of Python numbers, and keeps no reference to the
+    samples that the numbers came from.
     """
 
     start: int
+    """First position."""
     packed_tokens: bytes
+    """Token of each position, as native 64-bit integers."""
     packed_probabilities: bytes
+    """Probability of each token when it was unmasked, as native doubles."""
 
     @property
     def end(self) -> int:
@@ -53,21 +61,25 @@ class Sealed:
 class Block:
     """Positions `[start, start + len(tokens))` of one request.
 
-    `masked` lists, ascending, the answer's positions without a token, which are fed as masks.
-    Positions past the answer are void: fed as masks too, but never sampled or listed.
-    `probabilities` has one entry per token: 1.0 if given, 0.0 if masked. `given` is a bitmap of
-    the offsets that the prompt or a pinned token fixed. `opened` counts the sequence's sampling
-    passes before the block opened; all later ones sample the block until it is full, so `steps -
-    opened` numbers its draws. `extra` is the state that a strategy or rule keeps for the block.
+    Positions past the answer are void: they are fed as masks, but never sampled or listed in
+    `masked`. All sampling passes after the first `opened` ones sample the block until it is full,
+    so `steps - opened` numbers its draws.
     """
 
     start: int
+    """First position."""
     tokens: tuple[int, ...]
+    """Token of each position; the mask id at masked and void positions."""
     masked: tuple[int, ...]
+    """Positions of the answer that have no token yet, ascending; they are fed as masks."""
     probabilities: tuple[float, ...]
+    """Probability of each token when it was unmasked; 1.0 if given, 0.0 if masked."""
     given: int = 0
+    """Bitmap of the offsets that the prompt or a pinned token fixed."""
     opened: int = 0
+    """Number of sampling passes of the sequence before the block opened."""
     extra: Extra | None = None
+    """State that a strategy or rule keeps for the block."""
 
     @property
     def end(self) -> int:
@@ -93,9 +105,13 @@ class Block:
         return Sealed(self.start, tokens.tobytes(), probabilities.tobytes())
 
     def unmask_rows(self, chosen: Sequence[int], begin: int, tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
-        """Return the block with the rows `chosen` (ascending) of a forward pass unmasked.
+        """Return the block with some rows of a forward pass unmasked.
 
-        Row `begin + i` of `tokens` and `probabilities` belongs to `masked[i]`.
+        Args:
+            chosen: The rows, ascending. Row `begin + i` belongs to `masked[i]`.
+            begin: First row of the block.
+            tokens: Token of each row of the span.
+            probabilities: Probability of each row of the span.
         """
         start = self.start
         masked = list(self.masked)
@@ -108,7 +124,13 @@ class Block:
         return _block(start, tuple(new_tokens), tuple(masked), tuple(new_probabilities), self.given, self.opened, self.extra)
 
     def unmask(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
-        """Return the block with the masked positions `chosen` (ascending) set to `tokens`."""
+        """Return the block with some masked positions unmasked.
+
+        Args:
+            chosen: The positions, ascending.
+            tokens: Their tokens.
+            probabilities: The probabilities of these tokens.
+        """
         start, masked = self.start, list(self.masked)
         new_tokens, new_probabilities = list(self.tokens), list(self.probabilities)
         for position, token, probability in zip(chosen, tokens, probabilities, strict=True):
@@ -117,7 +139,12 @@ class Block:
         return Block(start, tuple(new_tokens), tuple(masked), tuple(new_probabilities), self.given, self.opened, self.extra)
 
     def remask(self, chosen: Sequence[int], mask_id: int) -> "Block":
-        """Return the block with the unmasked positions `chosen` remasked: inverts `unmask`."""
+        """Return the block with some unmasked positions remasked: the inverse of `unmask`.
+
+        Args:
+            chosen: The positions.
+            mask_id: Token id of the mask.
+        """
         start = self.start
         tokens, probabilities = list(self.tokens), list(self.probabilities)
         for position in chosen:
@@ -126,13 +153,21 @@ class Block:
         return Block(start, tuple(tokens), masked, tuple(probabilities), self.given, self.opened, self.extra)
 
     def with_extra(self, extra: Extra | None) -> "Block":
-        """Return the block with `extra` replaced."""
+        """Return the block with `extra` replaced.
+
+        Args:
+            extra: New state of the strategy or rule.
+        """
         return Block(self.start, self.tokens, self.masked, self.probabilities, self.given, self.opened, extra)
 
     def part(self, start: int, end: int, opened: int, *, restart: bool = False) -> "Block":
-        """Return the positions `[start, end)` as a block opened after `opened` sampling passes.
+        """Return some positions as a block.
 
-        With `restart`, its unmasked positions count as given.
+        Args:
+            start: First position of the part.
+            end: First position after the part.
+            opened: Number of sampling passes of the sequence before the part opened.
+            restart: Whether unmasked positions of the part count as given.
         """
         begin, stop = start - self.start, end - self.start
         masked = self.masked[bisect_left(self.masked, start) : bisect_left(self.masked, end)]
@@ -141,7 +176,11 @@ class Block:
         return replace(part, given=part.unmasked) if restart else part
 
     def with_part(self, part: "Block") -> "Block":
-        """Return the block with tokens, masked positions and `extra` of its `part`."""
+        """Return the block with tokens, masked positions and `extra` of a part of it.
+
+        Args:
+            part: A block of some of its positions, as returned by the method `part`.
+        """
         begin, stop = part.start - self.start, part.end - self.start
         first, last = bisect_left(self.masked, part.start), bisect_left(self.masked, part.end)
         return Block(
@@ -161,14 +200,24 @@ class Block:
         return self.start + (~given & (given + 1)).bit_length() - 1
 
     def sampled(self, limit: int) -> tuple[int, ...]:
-        """Return the positions below `limit` that were not given, ascending."""
+        """Return the positions below `limit` that were not given, ascending.
+
+        Args:
+            limit: First position past the answer.
+        """
         given, stop = self.given, min(self.end, limit)
         if given & (given + 1):  # given tokens also follow a gap
             return tuple([p for p in positions(self.start, stop) if not given >> (p - self.start) & 1])
         return positions(self.start + given.bit_length(), stop)
 
     def with_pinned(self, pinned: Sequence[tuple[int, int]], origin: int) -> "Block":
-        """Return this fresh block with its `pinned` tokens given; offsets count from `origin`."""
+        """Return this fresh block with its pinned tokens given.
+
+        Args:
+            pinned: Pairs of offset and token id, by ascending offset; pairs of other blocks are
+                ignored.
+            origin: Position from which offsets count.
+        """
         first, last = (bisect_left(pinned, (position - origin,)) for position in (self.start, self.end))
         if first == last:
             return self
@@ -194,7 +243,17 @@ def open_block(
     opened: int = 0,
     pinned: tuple[tuple[int, int], ...] = (),
 ) -> Block:
-    """Return a fresh block: prompt and `pinned` tokens given, void from `limit` on."""
+    """Return a fresh block, in which prompt and pinned tokens are given.
+
+    Args:
+        start: First position.
+        size: Number of positions.
+        limit: First position past the answer; from there on, positions are void.
+        prompt: Token ids of the prompt.
+        mask_id: Token id of the mask.
+        opened: Number of sampling passes of the sequence so far.
+        pinned: Pairs of offset in the answer and token id, by ascending offset.
+    """
     given = max(0, min(len(prompt) - start, size))
     block = Block(
         start=start,

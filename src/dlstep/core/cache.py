@@ -53,21 +53,24 @@ class StampedQueue:
 
 @value
 class Cache:
-    """Ownership of `num_pages` pages, and the index of cached prefixes.
-
-    Pages from `fresh` on were never handed out. `owners` counts the sequences that hold a page,
-    `index` maps a prefix key to its page, and `keys` is its inverse. `slots` are the free carry
-    slots, the next one first: one per request that may run, none if the strategy carries nothing.
-    """
+    """Ownership of pages, and the index of cached prefixes."""
 
     num_pages: int
+    """Number of pages."""
     fresh: int = 0
+    """Pages from this number on were never handed out."""
     free: StampedQueue = StampedQueue()
+    """Released pages without a prefix key."""
     cached: StampedQueue = StampedQueue()
+    """Pages without an owner that a prefix key finds, the one released longest ago first."""
     owners: "HashTrieMap[int, int]" = _NO_STAMPS
+    """How many sequences hold a page."""
     index: "HashTrieMap[bytes, int]" = HashTrieMap()
+    """Prefix keys to pages."""
     keys: "HashTrieMap[int, bytes]" = HashTrieMap()
+    """Pages to prefix keys: the inverse of `index`."""
     slots: tuple[int, ...] = ()
+    """Free carry slots, the next one first. One per request that may run; none if the strategy carries nothing."""
 
     @property
     def available(self) -> int:
@@ -75,7 +78,11 @@ class Cache:
         return self.num_pages - self.fresh + len(self.free) + len(self.cached)
 
     def next_pages(self, count: int) -> tuple[int, ...]:
-        """Return the next `count` pages to hand out; `count` is at most `available`."""
+        """Return the next pages to hand out.
+
+        Args:
+            count: How many; at most `available`.
+        """
         pages: list[int] = []
         fresh = range(self.fresh, self.num_pages)
         for source in (self.free, fresh, self.cached):
@@ -86,7 +93,11 @@ class Cache:
         return tuple(pages)
 
     def take(self, pages: Iterable[int]) -> "Cache":
-        """Return the cache with one owner for `pages`, all unowned; cached ones lose their key."""
+        """Return the cache with one owner for each of some pages. Cached pages lose their key.
+
+        Args:
+            pages: Pages without an owner.
+        """
         fresh, free, cached = self.fresh, self.free, self.cached
         owners, index, keys = self.owners, self.index, self.keys
         for page in pages:
@@ -103,7 +114,12 @@ class Cache:
         return Cache(self.num_pages, fresh, free, cached, owners, index, keys, self.slots)
 
     def share(self, pages: Iterable[int], slot: int | None = None) -> "Cache":
-        """Return the cache with one more owner of `pages`, owned or cached, and `slot` in use."""
+        """Return the cache with one more owner of each of some pages.
+
+        Args:
+            pages: Pages that are owned or cached.
+            slot: A free carry slot to use as well; None for none.
+        """
         cached, owners = self.cached, self.owners
         for page in pages:
             count = owners.get(page, 0)
@@ -114,7 +130,12 @@ class Cache:
         return Cache(self.num_pages, self.fresh, self.free, cached, owners, self.index, self.keys, slots)
 
     def release(self, pages: tuple[int, ...], slot: int | None = None) -> "Cache":
-        """Return the cache after one owner releases `slot` and, last first, `pages`."""
+        """Return the cache after one owner of each page has released it, the last page first.
+
+        Args:
+            pages: The pages of a sequence, in order of position.
+            slot: The carry slot of the sequence; None if it has none.
+        """
         free, cached, owners = self.free, self.cached, self.owners
         for page in reversed(pages):
             count = owners[page]
@@ -130,7 +151,11 @@ class Cache:
         return Cache(self.num_pages, self.fresh, free, cached, owners, self.index, self.keys, slots)
 
     def publish(self, pages: Iterable[tuple[int, bytes]]) -> "Cache":
-        """Return the cache with owned pages findable by key. An existing key keeps its page."""
+        """Return the cache with pages findable by a prefix key. An existing key keeps its page.
+
+        Args:
+            pages: Pairs of an owned page and its key.
+        """
         index, keys = self.index, self.keys
         for page, key in pages:
             if key not in index:
@@ -138,7 +163,11 @@ class Cache:
         return self._indexed(index, keys)
 
     def unpublish(self, pages: Iterable[int]) -> "Cache":
-        """Return the cache with owned `pages` removed from the prefix index."""
+        """Return the cache with pages removed from the prefix index.
+
+        Args:
+            pages: Owned pages.
+        """
         index, keys = self.index, self.keys
         for page in pages:
             key = keys.get(page)
@@ -150,18 +179,28 @@ class Cache:
         return Cache(self.num_pages, self.fresh, self.free, self.cached, self.owners, index, keys, self.slots)
 
     def unowned(self, pages: Iterable[int]) -> int:
-        """Return how many of `pages` have no owner."""
+        """Return how many of `pages` have no owner.
+
+        Args:
+            pages: Any pages.
+        """
         return sum(page not in self.owners for page in pages)
 
 
 def prefix_keys(grid: Grid, page_size: int, page: int, key: bytes, start: int, tokens: tuple[int, ...]) -> Iterator[bytes]:
-    """Yield the keys of the pages from number `page` on, as far as `tokens` determine them.
+    """Yield the keys of consecutive pages, as far as `tokens` determine them.
 
-    `key` is the previous page's, or the request's salt for page 0. `tokens` start at `start`, the
-    end of the previous page's last group. A page has a key if its last group ends within them.
-    Under the attention rule, tokens up to there affect the page's keys and values, so its key
-    depends on these tokens and on the grid. Keys are 128 bits of blake2b: two prefixes collide with
-    chance 2**-128.
+    A page has a key if its last group ends within `tokens`. Under the attention rule, tokens up to
+    there affect the page's keys and values, so its key depends on these tokens and on the grid.
+    Keys are 128 bits of blake2b: two prefixes collide with chance 2**-128.
+
+    Args:
+        grid: Groups of the request.
+        page_size: Positions of a page.
+        page: Index of the first page in the page table.
+        key: Key of the previous page; for page 0 the salt of the request.
+        start: Position of the first token, the end of the previous page's last group.
+        tokens: Final tokens from `start` on.
     """
     begin, stop = start, start + len(tokens)
     if not page:

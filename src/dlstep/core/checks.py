@@ -286,7 +286,13 @@ def _holds(words: str, value: Any, limit: Any) -> bool:
 def check_ranges(value: object) -> None:
     """Check types and ranges of a dataclass's fields; store converted values. NaN always fails.
 
-    Call it in `__post_init__`. Raises ValueError for the first wrong field, with class and value.
+    Call it in `__post_init__`.
+
+    Args:
+        value: The dataclass instance.
+
+    Raises:
+        ValueError: For the first wrong field, with class and value.
     """
     cls = type(value)
     for name, words, convert, limits in _checked_fields(cls):

@@ -10,8 +10,9 @@ from .contract import check_sequence
 from .errors import SamplesMismatch
 from .faults import fault_of
 from .finish import ended, judge
-from .plan import Admission, Grant, Plan, Samples, Span, SpanSamples
+from .plan import Admission, Grant, Plan, Samples, Span
 from .queue import WaitingQueue
+from .samples import SpanSamples
 from .sequence import SequenceState
 from .state import State
 
@@ -112,11 +113,15 @@ def advanced(state: State, sequence: SequenceState, span: Span, rows: SpanSample
 
 
 def commit(state: State, samples: Samples) -> State:
-    """Return the state after `samples.plan` ran and returned `samples`.
+    """Return the state after `samples.plan` ran and returned `samples`. Drops spans of ended requests.
 
-    Drops spans of ended requests. Raises SamplesMismatch if the plan is of another state,
-    RequestFault if a request's strategy or rule fails: `fail` this request, then commit the samples
-    again.
+    Args:
+        state: The state that made the plan, or a later one without another pass.
+        samples: Results of the plan.
+
+    Raises:
+        SamplesMismatch: If the plan is of another state.
+        RequestFault: If user code of a request fails: `fail` the request, then commit again.
     """
     plan, config = samples.plan, state.config
     if plan.step != state.step or plan.cache_digest != state.cache_digest:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 from .block import Block
 from .checks import short
 from .faults import WrongAnswer
-from .plan import Span, SpanSamples
+from .plan import Span
+from .samples import SpanSamples
 from .sequence import SequenceState, Strategy
 from .spec import Spec
 
@@ -35,7 +36,18 @@ def ascending(numbers: Any) -> bool:
 
 
 def check_chosen(rule: "Rule", chosen: Any, block: Block, begin: int, must: bool) -> None:
-    """Check the rows from `chosen`: ascending, masked in the block, at least one if `must`."""
+    """Check the rows from `chosen`: ascending, masked in the block, at least one if `must`.
+
+    Args:
+        rule: The rule that chose them.
+        chosen: What it returned.
+        block: The block.
+        begin: First row of the block.
+        must: Whether the rule had to unmask a position.
+
+    Raises:
+        WrongAnswer: If the rows break this contract.
+    """
     last = begin + len(block.masked) - 1
     if not ascending(chosen) or (chosen and not begin <= chosen[0] <= chosen[-1] <= last):
         raise WrongAnswer(rule, "chosen", f"{short(chosen)}: it must be a list of ascending rows from {begin} to {last}")
@@ -44,7 +56,17 @@ def check_chosen(rule: "Rule", chosen: Any, block: Block, begin: int, must: bool
 
 
 def check_sampled(rule: "Rule", sampled: Any, block: Block, limit: int) -> None:
-    """Check the positions from `sampled`: ascending, at least one, no given token."""
+    """Check the positions from `sampled`: ascending, at least one, no given token.
+
+    Args:
+        rule: The rule that returned them.
+        sampled: What it returned.
+        block: The block.
+        limit: First position past the answer.
+
+    Raises:
+        WrongAnswer: If the positions break this contract.
+    """
     if type(sampled) is not tuple or not sampled or not ascending(sampled) or not _may_sample(block, limit, sampled):
         what = f"{short(cast(object, sampled))}: it must be a tuple of ascending positions that the block samples, at least one"
         raise WrongAnswer(rule, "sampled", what)
@@ -58,7 +80,20 @@ def _may_sample(block: Block, limit: int, sampled: Any) -> bool:
 def check_block(
     rule: "Rule", sequence: SequenceState, before: Block, after: Any, rows: SpanSamples, must: bool, spec: Spec
 ) -> None:
-    """Check the block from `commit`: same layout as `before`, and a lower measure if `must`."""
+    """Check the block from `commit`: same layout as before, and a lower measure if `must`.
+
+    Args:
+        rule: The rule that returned it.
+        sequence: The sequence, which already counts the pass.
+        before: The block before the pass.
+        after: What the rule returned.
+        rows: Samples of the span.
+        must: Whether the measure of the block had to decrease.
+        spec: Facts of the model.
+
+    Raises:
+        WrongAnswer: If the block breaks this contract.
+    """
     wrong = partial(WrongAnswer, rule, "commit")
     if not isinstance(after, Block):
         raise wrong(f"{short(after)}: it must be a Block")

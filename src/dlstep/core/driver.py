@@ -9,7 +9,14 @@ class Driver(Protocol):
     """A device that runs plans. It owns weights and KV bytes; the core owns page numbers."""
 
     def run(self, plan: Plan) -> Samples:
-        """Run `plan` and return its samples. Raises CacheMismatch without the plan's KV cache."""
+        """Run `plan` and return its samples.
+
+        Args:
+            plan: The plan of a forward pass.
+
+        Raises:
+            CacheMismatch: If the device does not hold the KV cache that the plan needs.
+        """
         ...
 
 
@@ -18,9 +25,17 @@ class CachingDriver(Driver, Protocol):
     """A driver that keeps KV caches and accepts hints, which save work but change no answer."""
 
     def fork(self, cache_digest: int) -> bool:
-        """Copy the KV cache with this digest for a second state. Return False if not copied."""
+        """Copy a KV cache for a second state. Return whether there was one to copy, and room for it.
+
+        Args:
+            cache_digest: Cache digest of the KV cache.
+        """
         ...
 
     def release(self, cache_digest: int) -> None:
-        """Drop the KV cache with this digest, if there is one: no state will use it again."""
+        """Drop a KV cache, if there is one with this digest: no state will use it again.
+
+        Args:
+            cache_digest: Cache digest of the KV cache.
+        """
         ...

@@ -11,25 +11,43 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A partition: the positions below `origin` are group 0, later ones form groups of `size`."""
+    """A partition of the positions of a request into groups."""
 
     origin: int
+    """Positions below this are group 0."""
     size: int
+    """Positions of each later group."""
 
     def group(self, position: int) -> int:
-        """Return the number of the group that holds `position`."""
+        """Return the number of the group that holds `position`.
+
+        Args:
+            position: A position, counted from the prompt's first token.
+        """
         return 0 if position < self.origin else 1 + (position - self.origin) // self.size
 
     def start(self, position: int) -> int:
-        """Return the first position of the group that holds `position`."""
+        """Return the first position of the group that holds `position`.
+
+        Args:
+            position: A position, counted from the prompt's first token.
+        """
         return 0 if position < self.origin else position - (position - self.origin) % self.size
 
     def end(self, position: int) -> int:
-        """Return the first position after the group that holds `position`."""
+        """Return the first position after the group that holds `position`.
+
+        Args:
+            position: A position, counted from the prompt's first token.
+        """
         if position < self.origin:
             return self.origin
         return position - (position - self.origin) % self.size + self.size
 
     def cover(self, length: int) -> int:
-        """Return the first group boundary at or after `length`, up to which a pass may feed."""
+        """Return the first group boundary at or after `length`, up to which a pass may feed.
+
+        Args:
+            length: A number of positions.
+        """
         return self.end(length - 1) if length else 0

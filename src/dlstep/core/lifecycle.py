@@ -14,7 +14,7 @@ from .grid import Grid
 from .options import with_options
 from .plan import EMPTY_CACHE
 from .request import Request, SamplingParams
-from .sequence import SequenceState, Strategy, open_sequence
+from .sequence import RequestSpec, SequenceState, Strategy
 from .spec import Config, Spec
 from .state import State
 
@@ -24,9 +24,14 @@ _SHORT = SamplingParams(max_tokens=1)
 def init(config: Config, strategy: Strategy) -> State:
     """Return a state without requests.
 
-    Raises ValueError, with the fields and their minimum, if an admitted request could never run:
-    the pages must hold the longest request, and a forward pass must hold the window of any request.
-    Also raises ValueError if the strategy cannot decode this model.
+    Args:
+        config: Limits of the engine, and the facts of its model.
+        strategy: The strategy of requests that set no options.
+
+    Raises:
+        ValueError: If the strategy cannot decode this model, or if an admitted request could never
+            run: the pages must hold the longest request, and a forward pass must hold the window of
+            any request. The message has the fields and their minimum.
     """
     reason = strategy.incompatibility(config.spec)
     if reason:
@@ -48,12 +53,23 @@ def init(config: Config, strategy: Strategy) -> State:
 
 
 def probe(spec: Spec, params: SamplingParams = _SHORT) -> Request:
-    """Return a request for asking a strategy or `refusal`. Its prompt is one non-mask token."""
+    """Return a short request with which to query a strategy or `refusal`.
+
+    Args:
+        spec: Facts of the model. The prompt is one token that is not its mask.
+        params: Sampling parameters of the request.
+    """
     return Request(0, (int(spec.mask_id == 0),), params)
 
 
 def least_pages(strategy: Strategy, max_model_len: int, page_size: int) -> int:
-    """Return the number of pages with which every request of `max_model_len` tokens can run."""
+    """Return the number of pages with which every request of the maximum length can run.
+
+    Args:
+        strategy: The strategy that decodes the requests.
+        max_model_len: Maximum number of tokens of a prompt and its answer together.
+        page_size: Positions of a page.
+    """
     return -(-farthest(strategy, max_model_len) // page_size)
 
 
@@ -78,7 +94,16 @@ def sized(request: Request, max_model_len: int) -> Request:
 
 
 def refusal(config: Config, strategy: Strategy, request: Request) -> str | None:
-    """Return why `add` would always reject `request` under `config`; None if it would not."""
+    """Return why `add` would always reject `request`; None if it would not.
+
+    Args:
+        config: Limits of the engine, and the facts of its model.
+        strategy: The strategy of requests that set no options.
+        request: The request.
+
+    Raises:
+        RequestFault: If a method of the strategy or rule times out.
+    """
     return request_strategy(config, strategy, request)[1]
 
 
@@ -168,14 +193,27 @@ def incompatibility(config: Config, base: Strategy, strategy: Strategy, request:
     return strategy.refusal(request)
 
 
+def open_sequence(request: Request, limit: int, stop_ids: tuple[int, ...], grid: Grid, strategy: Strategy) -> SequenceState:
+    """Return a sequence without blocks; `Strategy.init` sets its window and `final`."""
+    return SequenceState(RequestSpec(request, limit, stop_ids, grid, strategy, strategy.shipped), (), 0, len(request.prompt))
+
+
 def add(state: State, request: Request, failure: str = "") -> State:
     """Return `state` with `request` at the end of the waiting queue.
 
     A request that could never run finishes at once as `rejected`, one whose strategy or rule fails
     as `error`. Without a seed, a request gets one that depends only on its prompt, its `index` and
-    the configured seed. Raises ValueError if the id is in use, and RequestFault if the strategy or
-    rule times out: then call `add` again with the fault's message as `failure`, which finishes the
-    request as `error` without running user code.
+    the configured seed.
+
+    Args:
+        state: The current state.
+        request: The request, whose id is not in use.
+        failure: Message of a fault. The request then finishes as `error` without running user code.
+
+    Raises:
+        ValueError: If the id is in use.
+        RequestFault: If the strategy or rule times out: then call `add` again with the fault's
+            message as `failure`.
     """
     _check_id(state, request.id)
     strategy, message = (state.strategy, failure) if failure else request_strategy(state.config, state.strategy, request)
@@ -217,9 +255,19 @@ def adopt(state: State, sequence: SequenceState, request_id: int, failure: str =
     """Return `state` with an unfinished sequence of any state of this model waiting last.
 
     The sequence continues under a new id with the same parameters, including its seed. If its
-    strategy or rule fails, it finishes with reason `error`. Raises ValueError if the id is in use,
-    the answer has ended, or the sequence could not run here. Raises RequestFault if its strategy or
-    rule times out: then call `adopt` again with the message as `failure`.
+    strategy or rule fails, it finishes with reason `error`.
+
+    Args:
+        state: The current state.
+        sequence: The sequence to continue.
+        request_id: Its new id, which is not in use.
+        failure: Message of a fault. The sequence then finishes as `error` without running user
+            code.
+
+    Raises:
+        ValueError: If the id is in use, the answer has ended, or the sequence could not run here.
+        RequestFault: If the strategy or rule times out: then call `adopt` again with the fault's
+            message as `failure`.
     """
     _check_id(state, request_id)
     if sequence.finish_info is not None:
@@ -260,13 +308,22 @@ def _queued(state: State, sequence: SequenceState) -> State:
 def abort(state: State, request_id: int, reason: str = "") -> State:
     """Return `state` with the request finished as `abort`; unchanged if it is not live.
 
-    `reason` becomes the request's `error`.
+    Args:
+        state: The current state.
+        request_id: The caller's id of the request.
+        reason: Message that becomes the request's `error`.
     """
     return _ended_early(state, request_id, "abort", reason)
 
 
 def fail(state: State, request_id: int, error: str) -> State:
-    """Return `state` with the request finished as `error`, without pages; unchanged if not live."""
+    """Return `state` with the request finished as `error`, without pages; unchanged if not live.
+
+    Args:
+        state: The current state.
+        request_id: The caller's id of the request.
+        error: Message that becomes the request's `error`.
+    """
     return _ended_early(state, request_id, "error", error)
 
 
@@ -291,6 +348,12 @@ def rebuild(state: State) -> State:
     """Return `state` for an empty device: for a new process, a rewound session or a fork.
 
     All sequences wait without pages or cached prefixes, so any driver accepts the next plan.
+
+    Args:
+        state: The current state.
+
+    Raises:
+        RequestFault: If the strategy of a request fails.
     """
     running = [forgotten(sequence, state) for sequence in state.running]
     cache, waiting = _empty_cache(state.config, state.strategy), state.waiting.push_front(running)
@@ -298,5 +361,9 @@ def rebuild(state: State) -> State:
 
 
 def prune(state: State) -> State:
-    """Return `state` without finished requests, to bound memory; their ids become free."""
+    """Return `state` without finished requests, to bound memory; their ids become free.
+
+    Args:
+        state: The current state.
+    """
     return replace(state, finished=type(state.finished)(), ended=type(state.ended)())

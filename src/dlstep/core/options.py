@@ -15,9 +15,10 @@ SHIPPING = tuple(f"{__name__.partition('.')[0]}.{package}." for package in ("str
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Base of strategies and rules. Fields are options; comparisons vary the option in `SWEEP`."""
+    """Base of strategies and rules, whose fields are options."""
 
     SWEEP: ClassVar[tuple[str, tuple[Any, ...]] | None] = None
+    """Name and values of the option that `dlstep compare` varies; None: it varies none."""
     SHIPPED: ClassVar[bool] = False
     """Whether this package ships the class. The core checks what other classes return."""
 
@@ -81,7 +82,11 @@ def by_default(cls: type[Value]) -> Value:
 
 
 def options_of(value: Options) -> dict[str, Any]:
-    """Return every option of `value` by name: its fields, and those of the rules in its fields."""
+    """Return every option of `value` by name: its fields, and those of the rules in its fields.
+
+    Args:
+        value: A strategy or a rule.
+    """
     own = {field.name: attrgetter(field.name)(value) for field in fields(value)}
     held = [options_of(part) for part in own.values() if isinstance(part, Options)]
     return {name: option for part in held for name, option in part.items()} | own
@@ -96,7 +101,12 @@ def shown_options(value: Options) -> dict[str, Any]:
 def with_options(value: Value, options: Mapping[str, Any]) -> Value:
     """Return `value` with some options changed, a rule first, so that its own can change too.
 
-    Raises ValueError for an unknown name or a value out of range.
+    Args:
+        value: A strategy or a rule.
+        options: New values by name, also of options of the rules in its fields.
+
+    Raises:
+        ValueError: For an unknown name or a value out of range.
     """
     if not options:
         return value

@@ -1,6 +1,6 @@
 """A plan describes one forward pass completely; samples are its results."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from math import inf
@@ -11,11 +11,10 @@ from typing import Literal
 from .errors import DlstepError, SamplesMismatch
 from .grid import Grid
 from .request import Request, SamplingParams
+from .samples import PLAIN, SampleSpec, SpanSamples
 from .soft import SoftTokens
 from .values import value
 
-Statistic = Literal["entropy", "margin", "noise"]
-Ties = Literal["highest", "lowest"]
 Mode = Literal["encode", "denoise"]
 Carry = Literal["none", "fresh", "held"]
 # Numbers, because hashes of strings differ between processes.
@@ -24,74 +23,50 @@ _CARRIES: dict[Carry, int] = {"none": 0, "fresh": 1, "held": 2}
 
 
 @value
-class SampleSpec:
-    """Statistics that a strategy needs for each sampled position, and its tie-breaking.
-
-    - `statistics`: `entropy` and `margin` of the sampled distribution; `noise`, a uniform random id
-    - `ties`: which of equally probable ids greedy sampling selects
-    - `best`: how many of the most probable ids to report with their probabilities
-    - `tempered`: report probabilities after temperature and filters, otherwise of the plain softmax
-    - `scored`: the most ids per sampled position whose probabilities a span may request
-    - `all_ids`: also allow the mask id and ids beyond the vocabulary, as published likelihoods do
-    """
-
-    statistics: frozenset[Statistic] = frozenset()
-    ties: Ties = "highest"
-    best: int = 0
-    tempered: bool = True
-    scored: int = 0
-    all_ids: bool = False
-
-    def covers(self, other: "SampleSpec") -> bool:
-        """Return whether rows with these statistics contain those of `other`."""
-        alike = (self.ties, self.tempered, self.all_ids) == (other.ties, other.tempered, other.all_ids)
-        enough = self.best >= other.best and self.scored >= other.scored
-        return alike and enough and self.statistics >= other.statistics
-
-
-PLAIN = SampleSpec()
-
-
-@value
 class Span:
     """Consecutive positions of one request to feed in one forward pass.
 
-    The rows are `[start, start + len(tokens))`: first `query_only` rows, which read their keys and
-    values from the pages and store nothing; then `final_rows` rows of final tokens; then the
-    window. Queries see positions below `end` under `grid`; positions from the last row to `end`
-    hold what an earlier pass of the window stored. `sampled` are the positions (not rows) to
-    sample, ascending; `draws` has the draw number of each. A strategy plans only the window; with
-    `joins`, the core may put unstored final rows before it. `seq_id` is unique; a caller may reuse
-    an `id`.
-
-    Only some strategies use the other fields:
-
-    - `soft`: blended inputs of window rows
-    - `mode`: for networks that encode final tokens and denoise the window differently
-    - `carry`: whether a pass starts (`fresh`) or continues (`held`) state carried between passes
-    - `penalty`: subtracted at sampled positions from the logit of the previous token in the group
-    - `scored_ids`: ids to report probabilities of, equally many per sampled position in turn; -1
-      is none
+    The rows are `[start, start + len(tokens))`: first `query_only` rows, then `final_rows` rows,
+    then the window. Queries see positions below `end` under `grid`. A strategy plans only the
+    window.
     """
 
     id: int
+    """The caller's id of the request, which a later request may have again."""
     seq_id: int
+    """Sequence number of the request, which is never used again."""
     start: int
+    """Position of the first row."""
     tokens: tuple[int, ...]
+    """Token ids of the rows."""
     end: int
+    """Queries see positions below this. Those after the last row hold what an earlier pass of the window stored."""
     grid: Grid
+    """Groups that decide which positions a query sees."""
     sampled: tuple[int, ...]
+    """Positions (not rows) to sample, ascending."""
     draws: tuple[int, ...]
+    """Draw number of each sampled position."""
     params: SamplingParams
+    """Sampling parameters of the request."""
     seed: int
+    """Seed of the request."""
     query_only: int = 0
+    """Number of first rows that read their keys and values from the pages and store nothing."""
     final_rows: int = 0
+    """Number of rows of final tokens after these."""
     joins: bool = True
+    """Whether the core may put unstored final rows before the window."""
     soft: SoftTokens | None = None
+    """Blended inputs of window rows; None if there are none."""
     mode: Mode = "encode"
+    """For networks that encode final tokens and denoise the window differently."""
     carry: Carry = "none"
+    """Whether a pass starts (`fresh`) or continues (`held`) state carried between passes."""
     penalty: float = 0.0
+    """Subtracted at each sampled position from the logit of the previous token in its group."""
     scored_ids: tuple[int, ...] = ()
+    """Ids to report probabilities of, equally many per sampled position in turn; -1 is none."""
 
     @property
     def stop(self) -> int:
@@ -101,7 +76,11 @@ class Span:
     def scored_width(self, most: int) -> int:
         """Return how many ids are scored for each sampled position.
 
-        Raises DlstepError if there are more than `most`, or not equally many for each.
+        Args:
+            most: The maximum, `SampleSpec.scored`.
+
+        Raises:
+            DlstepError: If there are more, or not equally many for each position.
         """
         sampled, scored = len(self.sampled), len(self.scored_ids)
         if scored > sampled * most or (scored and scored % sampled):
@@ -112,7 +91,14 @@ class Span:
         return scored // sampled if scored else 0
 
     def with_prefix(self, start: int, tokens: tuple[int, ...], *, query_only: int = 0, final_rows: int = 0) -> "Span":
-        """Return the span with rows of `tokens`, from `start` on, before its own rows."""
+        """Return the span with more rows before its own.
+
+        Args:
+            start: Position of the first new row.
+            tokens: Token ids of the new rows, which end where the span starts.
+            query_only: Number of new rows that store nothing.
+            final_rows: Number of new rows of final tokens.
+        """
         return Span(
             self.id, self.seq_id, start, tokens + self.tokens, self.end, self.grid, self.sampled, self.draws, self.params,
             self.seed, query_only, final_rows, self.joins, self.soft, self.mode, self.carry, self.penalty, self.scored_ids,
@@ -152,7 +138,19 @@ def span_of(
     joins: bool = True,
     scored_ids: tuple[int, ...] = (),
 ) -> Span:
-    """Return a span that feeds `tokens` from `start` on and sees positions below `end`."""
+    """Return a span of the window of `request`.
+
+    Args:
+        request: The request.
+        start: Position of the first row.
+        tokens: Token ids of the rows.
+        grid: Groups that decide which positions a query sees.
+        sampled: Positions to sample, ascending.
+        draws: Draw number of each sampled position.
+        end: Queries see positions below this; None: below the last row's end.
+        joins: Whether the core may put unstored final rows before the window.
+        scored_ids: Ids to report probabilities of, equally many per sampled position.
+    """
     end = start + len(tokens) if end is None else end
     params, seed = request.params, request.seed
     return Span(
@@ -162,116 +160,68 @@ def span_of(
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The start of a request's page table: `shared` are full final pages of its prefix, read-only.
-
-    `slot` is where the device keeps state between passes; None if the strategy carries no state.
-    """
+    """The start of a request's page table."""
 
     seq_id: int
+    """Sequence number of the request."""
     shared: tuple[int, ...]
+    """Full final pages of its prefix, which it only reads."""
     slot: int | None = None
+    """Where the device keeps state between passes; None if the strategy carries no state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Pages appended to the page table of the request with this sequence number, its only owner."""
+    """Pages appended to the page table of a request, their only owner."""
 
     seq_id: int
+    """Sequence number of the request."""
     pages: tuple[int, ...]
+    """The pages, in order of position."""
 
 
 @value
 class Plan:
     """One forward pass, and the ownership changes that it needs.
 
-    Effects in order: `releases` (requests ended since the last plan) and `preemptions`, both
-    sequence numbers, release all pages, `admissions` open page tables, `grants` extend them,
-    `spans` run. `cache_digest` is that of the KV cache that the plan needs; EMPTY_CACHE needs none,
-    and allocates `num_pages`.
+    Effects in order: `releases` and `preemptions` release all pages of a sequence, `admissions`
+    open page tables, `grants` extend them, `spans` run.
     """
 
     step: int
+    """Number of the forward pass, from 0."""
     cache_digest: int
+    """Cache digest of the KV cache that the plan needs; EMPTY_CACHE: none."""
     spans: tuple[Span, ...]
+    """What to feed, at most one span per request."""
     sample_spec: SampleSpec = PLAIN
+    """Statistics to return for each sampled position."""
     releases: tuple[int, ...] = ()
+    """Sequence numbers of requests that ended since the last plan."""
     preemptions: tuple[int, ...] = ()
+    """Sequence numbers of requests that lose their pages."""
     admissions: tuple[Admission, ...] = ()
+    """Requests that start to run."""
     grants: tuple[Grant, ...] = ()
+    """Pages that requests get."""
     num_pages: int = 0
-
-
-@value
-class SpanSamples:
-    """Results of one span, one entry per sampled position: token, probability, and statistics.
-
-    A row with non-finite logits has token -1 and probability 0.0. `entropies` are in nats;
-    `margins` are best minus second-best probability. `best_ids` holds the
-    `SampleSpec.best` most probable ids of each entry in turn, the most probable first; `noise` one
-    random id per entry.
-
-    `scored_probabilities` has the layout of `Span.scored_ids` and the distribution of `SampleSpec`:
-    with `tempered`, an id that the filters removed has 0.0. So does -1 and, without `all_ids`, the
-    mask id and ids beyond the vocabulary.
-    """
-
-    tokens: tuple[int, ...]
-    probabilities: tuple[float, ...]
-    entropies: tuple[float, ...] = ()
-    margins: tuple[float, ...] = ()
-    best_ids: tuple[int, ...] = ()
-    best_probabilities: tuple[float, ...] = ()
-    noise: tuple[int, ...] = ()
-    scored_probabilities: tuple[float, ...] = ()
-
-    def at(self, rows: Sequence[int], best: int) -> "SpanSamples":
-        """Return these rows in this order; `best` is the number of most probable ids per row."""
-        within = [index for row in rows for index in range(row * best, row * best + best)]
-        return SpanSamples(
-            tuple([self.tokens[row] for row in rows]),
-            tuple([self.probabilities[row] for row in rows]),
-            tuple([self.entropies[row] for row in rows]) if self.entropies else (),
-            tuple([self.margins[row] for row in rows]) if self.margins else (),
-            tuple([self.best_ids[index] for index in within]),
-            tuple([self.best_probabilities[index] for index in within]),
-            tuple([self.noise[row] for row in rows]) if self.noise else (),
-        )
-
-    def trimmed(self, given: "SampleSpec", needed: "SampleSpec") -> "SpanSamples":
-        """Return rows made for `given` as a strategy that needs `needed` would get them.
-
-        Scored ids belong to the span, so their probabilities stay.
-        """
-        ids, probabilities = self.best_ids, self.best_probabilities
-        if needed.best != given.best:
-            width = given.best
-            kept = [index for index in range(len(ids)) if index % width < needed.best]
-            ids, probabilities = tuple([ids[index] for index in kept]), tuple([probabilities[index] for index in kept])
-        return SpanSamples(
-            self.tokens,
-            self.probabilities,
-            self.entropies if "entropy" in needed.statistics else (),
-            self.margins if "margin" in needed.statistics else (),
-            ids,
-            probabilities,
-            self.noise if "noise" in needed.statistics else (),
-            self.scored_probabilities,
-        )
-
-
-NO_SAMPLES = SpanSamples((), ())
+    """Number of pages to allocate if the plan needs no KV cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Results of `plan`: `rows[i]` belongs to `plan.spans[i]`; `cache_digest` is the next state's.
+    """Results of a plan.
 
-    Raises SamplesMismatch for a wrong number of rows or an invalid probability.
+    Raises:
+        SamplesMismatch: For a wrong number of rows or an invalid probability.
     """
 
     plan: Plan
+    """The plan that ran."""
     rows: tuple[SpanSamples, ...] = field(default=())
+    """Results of each span of the plan, in order."""
     cache_digest: int = field(init=False, repr=False, compare=False)
+    """Cache digest of the next state."""
     any_zero: bool = field(init=False, repr=False, compare=False)
     """Whether a probability is 0.0 (or at most 2e-305), as in a failed row."""
 
@@ -343,6 +293,10 @@ def next_cache_digest(plan: Plan, rows: tuple[SpanSamples, ...]) -> int:
 
     It hashes everything the plan put on the device, who owns it, and the sampled tokens. Only
     numbers are hashed: their hashes are the same in every process.
+
+    Args:
+        plan: The plan that ran.
+        rows: Results of each span of the plan, in order.
     """
     parts = [span.mark() for span in plan.spans]
     parts += [hash(answer.tokens) for answer in rows]

@@ -22,17 +22,18 @@ LONGEST_NAME = 200  # characters of a name that messages quote in full
 
 @dataclass(frozen=True, slots=True)
 class PluginGroup(Generic[Kind]):
-    """All classes of one kind (strategies or rules), found by name.
-
-    `word` is the kind in messages, `constant` the module attribute that holds the class, and
-    `package` the package with one module per class, which is also the entry point group.
-    """
+    """All classes of one kind (strategies or rules), found by name."""
 
     word: str
+    """The kind, as messages call it."""
     constant: str
+    """Module attribute that holds the class."""
     base: type[Kind]
+    """Class from which all classes of this kind derive."""
     package: str
+    """Package with one module per class; also the name of the entry point group."""
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Other names of some classes."""
 
     def own(self) -> tuple[str, ...]:
         """Return the names in this package, without importing any module."""
@@ -44,13 +45,22 @@ class PluginGroup(Generic[Kind]):
         return tuple(sorted({*self.own(), *self._entry_points()}))
 
     def is_known(self, name: str) -> bool:
-        """Return whether this name needs no path to a module."""
+        """Return whether this name needs no path to a module.
+
+        Args:
+            name: A name or an alias.
+        """
         return self.aliases.get(name, name) in self.available()
 
     def load(self, name: str) -> type[Kind]:
-        """Return the class for a module here, entry point, dotted path, `module:Class` or file.
+        """Return the class that a name stands for. Errors of its module's own code propagate unchanged.
 
-        Raises ValueError for an unknown name; errors of the module's own code propagate unchanged.
+        Args:
+            name: A module of this package, an entry point, a dotted path, `module:Class`, or the
+                path of a .py file.
+
+        Raises:
+            ValueError: For an unknown name, or a module without such a class.
         """
         name = self.aliases.get(name, name)
         if name in self.own():
@@ -72,7 +82,14 @@ class PluginGroup(Generic[Kind]):
         return self._class(name, vars(module), own_class or self.constant)
 
     def value(self, given: str | type[Kind] | Kind) -> Kind:
-        """Return a value as is, or a class or name with defaults. Raises ValueError otherwise."""
+        """Return a value as is, or an instance of a class with default options.
+
+        Args:
+            given: A value, a class, or a name as `load` takes it.
+
+        Raises:
+            ValueError: If it is none of these.
+        """
         if isinstance(given, self.base):
             return given
         cls = self.load(given) if isinstance(given, str) else given
@@ -81,7 +98,11 @@ class PluginGroup(Generic[Kind]):
         return by_default(cls)
 
     def name_of(self, cls: type) -> str | None:
-        """Return the name of a class in this package; None for a class from elsewhere."""
+        """Return the name of a class in this package; None for a class from elsewhere.
+
+        Args:
+            cls: A class.
+        """
         package, _, name = cls.__module__.rpartition(".")
         return name if package == self.package and name in self.own() and self.load(name) is cls else None
 

@@ -24,11 +24,17 @@ class Thresholds:
     """
 
     accept_threshold: Probability | None = None
+    """Unmask a position when the probability of its token is above this."""
     add_block_threshold: Probability | None = None
+    """Open the next block when this fraction of the last one is unmasked."""
     semi_complete_threshold: Annotated[float, Interval(gt=0.0, le=1.0)] | None = None
+    """A block must advance in each pass once this fraction of the previous block is unmasked."""
     token_stability_threshold: Probability | None = None
+    """Above 0: open the next block only when this fraction of the last one is stable."""
     edit_threshold: Probability | None = None
+    """Replace an unmasked token when another one is best with a probability above this."""
     remask_threshold: Probability | None = None
+    """Remask an unmasked position when its probability falls below this."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -48,6 +54,9 @@ class SamplingParams:
     """How to sample an answer, and where it ends.
 
     The command line and the HTTP schema show the docstrings of the fields as their help.
+
+    Raises:
+        ValueError: For a field that is out of range or contradicts another one.
     """
 
     max_tokens: Annotated[int, Ge(1)] = 512
@@ -101,7 +110,11 @@ class SamplingParams:
         return {**self.thresholds.given, **dict(self.strategy_options)}
 
     def shortened(self, max_tokens: int) -> "SamplingParams":
-        """Return the parameters with fewer tokens, without pinned tokens past the new end."""
+        """Return the parameters with fewer tokens, without pinned tokens past the new end.
+
+        Args:
+            max_tokens: The new maximum number of tokens of the answer.
+        """
         if not self.pinned:
             return replace(self, max_tokens=max_tokens)
         return replace(self, max_tokens=max_tokens, pinned=[pin for pin in self.pinned if pin[0] < max_tokens])
@@ -134,19 +147,26 @@ def sorted_pins(given: object, max_tokens: int) -> Pins:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt to answer. Raises ValueError if it is empty.
+    """One prompt to answer.
 
-    `id` is chosen by the caller, unique in a state; `index` separates equal requests of a call.
-    `add` fills in `seed` and `seq_id`, a number never reused. Only equal `salt`s share pages.
+    Raises:
+        ValueError: If the prompt is empty or a field is out of range.
     """
 
     id: int
+    """Number chosen by the caller, unique among the requests of a state."""
     prompt: tuple[int, ...]
+    """Token ids of the prompt, at least one."""
     params: SamplingParams = field(default=SamplingParams())
+    """How to sample the answer, and where it ends."""
     seed: Seed = 0
+    """Seed of the samples, which `add` fills in."""
     seq_id: int = -1
+    """Sequence number, which `add` fills in and never uses again."""
     index: Annotated[int, Interval(ge=0, le=(1 << 63) - 1)] = 0
+    """Number that separates equal requests of one call, so that they get different seeds."""
     salt: bytes = b""
+    """Only requests with equal salts share KV cache pages."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

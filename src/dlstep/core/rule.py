@@ -8,7 +8,7 @@ from typing import ClassVar
 from .block import Block
 from .contract import check_chosen
 from .options import Options
-from .plan import PLAIN, SampleSpec, SpanSamples
+from .samples import PLAIN, SampleSpec, SpanSamples
 from .sequence import SequenceState
 from .spec import Spec
 
@@ -30,26 +30,40 @@ class Rule(Options, ABC):
 
     @abstractmethod
     def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
-        """Return the block after a forward pass. With `must`, its `measure` has to decrease.
+        """Return the block after a forward pass.
 
-        Row `begin + i` of `rows` is entry i of the positions from `sampled`. `sequence` already
-        counts the pass, whose number is `draw(sequence, block)`.
+        Args:
+            sequence: The sequence, which already counts the pass; the number of the pass is
+                `draw(sequence, block)`.
+            block: The block as it was fed.
+            rows: Samples of the span. Row `begin + i` is entry i of the positions from `sampled`.
+            begin: First row of the block.
+            must: Whether the `measure` of the block has to decrease.
+            spec: Facts of the model.
         """
 
     def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
-        """Return the positions that pass `number` (from 0) samples: ascending, at least one.
+        """Return the positions that a forward pass samples: ascending, at least one.
 
-        Positions at `limit` and above are void.
+        Args:
+            block: The block to feed.
+            limit: First position past the answer; from there on, positions are void.
+            number: Number of the pass among those that sample the block, from 0.
         """
         del limit, number
         return block.masked
 
     def scored_ids(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
-        """Return the ids whose probabilities forward pass `number` reports.
+        """Return the ids whose probabilities a forward pass reports.
 
         For each position of `sampled` in turn, `sample_spec.scored` ids (-1 is none);
         `SpanSamples.scored_probabilities` has the same order. Called only if `sample_spec.scored`
         is above 0.
+
+        Args:
+            block: The block to feed.
+            limit: First position past the answer; from there on, positions are void.
+            number: Number of the pass among those that sample the block, from 0.
         """
         del block, limit, number
         return ()
@@ -60,6 +74,9 @@ class Rule(Options, ABC):
         A rule that returns rows promises that `commit` unmasks exactly those of its block, and one
         more only if `must` is true and the block has none. Blockwise strategies then call `commit`
         only in that case. They use this method only for shipped rules.
+
+        Args:
+            rows: Samples of the span.
         """
         del rows
         return None
@@ -85,14 +102,23 @@ class Rule(Options, ABC):
         return False
 
     def opens(self, size: int, answer: int) -> int:
-        """Return how many positions a canvas opens as a block, given `answer` positions."""
+        """Return how many positions a canvas opens as a block.
+
+        Args:
+            size: Block size of the canvas.
+            answer: Number of positions of the whole answer.
+        """
         del answer
         return size
 
     def ends(self, sequence: SequenceState, block: Block, rows: SpanSamples, size: int) -> int:
         """Return where a canvas block ends, after its first pass; later positions are dropped.
 
-        Row i is entry i of the block's sampled positions; `size` is the canvas' block size.
+        Args:
+            sequence: The sequence, which already counts the pass.
+            block: The block as it was fed.
+            rows: Samples of the span. Row i is entry i of the block's sampled positions.
+            size: Block size of the canvas.
         """
         del sequence, rows, size
         return block.end
@@ -100,7 +126,11 @@ class Rule(Options, ABC):
     def fed(self, block: Block, since: int) -> tuple[int, int] | None:
         """Return start and end of the positions that a pass between two canvas refreshes feeds.
 
-        None requests a refresh. `since` counts the positions unmasked by and since the last refresh.
+        None requests a refresh.
+
+        Args:
+            block: The block to feed.
+            since: Number of positions that the last refresh and the passes after it unmasked.
         """
         del since
         return block.start, block.end
@@ -111,7 +141,11 @@ class Rule(Options, ABC):
         return False
 
     def finished(self, block: Block) -> bool:
-        """Return whether a full block can no longer change. Called only if `remasks`."""
+        """Return whether a full block can no longer change. Called only if `remasks`.
+
+        Args:
+            block: A block without masked positions.
+        """
         return not block.masked
 
     @property
@@ -120,16 +154,29 @@ class Rule(Options, ABC):
         return PLAIN
 
     def measure(self, sequence: SequenceState, block: Block) -> int:
-        """Return a bound on the passes the block still needs; every pass with `must` lowers it."""
+        """Return a bound on the passes the block still needs; every pass with `must` lowers it.
+
+        Args:
+            sequence: The sequence of the block.
+            block: An unfinished block.
+        """
         del sequence
         return len(block.masked)
 
     def bound(self, size: int) -> int:
-        """Return an upper bound on the forward passes of a block of `size` masked positions."""
+        """Return an upper bound on the forward passes of a fresh block.
+
+        Args:
+            size: Number of masked positions of the block.
+        """
         return size
 
     def incompatibility(self, spec: Spec) -> str | None:
-        """Return why the rule cannot decode such a model; None if it can."""
+        """Return why the rule cannot decode such a model; None if it can.
+
+        Args:
+            spec: Facts of the model.
+        """
         del spec
         return None
 
@@ -140,7 +187,15 @@ class Choice(Rule):
 
     @abstractmethod
     def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
-        """Return the rows to unmask, ascending, at least one if `must`, from `begin` on."""
+        """Return the rows to unmask, ascending, at least one if `must`.
+
+        Args:
+            sequence: The sequence, which already counts the pass.
+            block: The block as it was fed.
+            rows: Samples of the span. Row `begin + i` belongs to `block.masked[i]`.
+            begin: First row of the block.
+            must: Whether the rule has to unmask at least one position.
+        """
 
     def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block with the chosen rows unmasked."""
@@ -154,17 +209,34 @@ class Choice(Rule):
         """Return the score of each masked position, in order; the rule prefers high scores.
 
         The default score is the token's probability. Rules that wrap this rule read the scores.
+
+        Args:
+            sequence: The sequence, which already counts the pass.
+            block: The block as it was fed.
+            rows: Samples of the span. Row `begin + i` belongs to `block.masked[i]`.
+            begin: First row of the block.
         """
         del sequence
         return rows.probabilities[begin : begin + len(block.masked)]
 
 
 def draw(sequence: SequenceState, block: Block) -> int:
-    """Return the number (from 0) of the pass just counted among those that sampled the block."""
+    """Return the number (from 0) of the pass just counted among those that sampled the block.
+
+    Args:
+        sequence: The sequence, which already counts the pass.
+        block: A block of its window.
+    """
     return sequence.accounting.steps - block.opened - 1
 
 
 def best(rows: SpanSamples, begin: int, end: int) -> int:
-    """Return the row of `[begin, end)` with the most probable token; the first of equal ones."""
+    """Return the row with the most probable token; the first of equal ones.
+
+    Args:
+        rows: Samples of a span.
+        begin: First row to consider.
+        end: First row after those to consider.
+    """
     of_block = rows.probabilities[begin:end]
     return begin + of_block.index(max(of_block))

@@ -106,8 +106,12 @@ class _Draft:
 def schedule(state: State) -> Plan:
     """Return the plan of the next forward pass. A plan without spans means that the state is done.
 
-    Raises RequestFault if the strategy or rule of a request fails, or returns a span that can never
-    fit. Raises no other error for a reachable state.
+    Args:
+        state: The current state.
+
+    Raises:
+        RequestFault: If the strategy or rule of a request fails, or returns a span that can never
+            fit. A reachable state raises no other error.
     """
     draft = _Draft(state)
     if _continue_running(state, draft) and state.waiting and not draft.preemptions:

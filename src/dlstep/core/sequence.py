@@ -11,8 +11,9 @@ from .accounting import NEW_ACCOUNTING, NOTHING_STORED, Accounting, FinishInfo, 
 from .block import Block, Extra, Sealed
 from .grid import Grid
 from .options import Options
-from .plan import PLAIN, SampleSpec, Span, SpanSamples
+from .plan import Span
 from .request import Request
+from .samples import PLAIN, SampleSpec, SpanSamples
 from .spec import Spec
 from .values import maker, value
 
@@ -21,38 +22,40 @@ NO_BLOCKS: "List[Sealed]" = List([])
 
 @value
 class RequestSpec:
-    """The fixed part of a sequence: its request, and what follows from the request and the model.
-
-    The answer ends before position `limit` or at one of `stop_ids`. `grid` has the groups of its
-    final positions. `strategy` is the state's strategy, or a copy with the request's options;
-    `shipped` caches `strategy.shipped`, which every step reads.
-    """
+    """The fixed part of a sequence: its request, and what follows from the request and the model."""
 
     request: Request
+    """The request."""
     limit: int
+    """First position past the answer."""
     stop_ids: tuple[int, ...]
+    """Ids that end the answer, ascending."""
     grid: Grid
+    """Groups of its final positions."""
     strategy: "Strategy"
+    """The state's strategy, or a copy with the request's options."""
     shipped: bool
+    """Copy of `strategy.shipped`, which every step reads."""
 
 
 @value
 class SequenceState:
-    """Progress of one request.
-
-    The strategy owns `past` (finished blocks, newest first), `window` (unfinished blocks), `final`
-    (token and context of `[0, final)` can no longer change), `settled` (tokens of `[0, settled)`
-    can no longer change; `final <= settled`) and `extra`; the core owns `accounting`. Blocks cover
-    all positions from the first block on; earlier positions hold only the prompt.
-    """
+    """Progress of one request. The strategy owns all fields but `request_spec` and `accounting`."""
 
     request_spec: RequestSpec
+    """The request, and what follows from it."""
     window: tuple[Block, ...]
+    """Unfinished blocks, in order of position."""
     final: int
+    """Token and context of positions `[0, final)` can no longer change."""
     settled: int
+    """Tokens of positions `[0, settled)` can no longer change; at least `final`."""
     past: "List[Sealed]" = NO_BLOCKS
+    """Finished blocks, newest first. Positions before the first block hold only the prompt."""
     extra: Extra | None = None
+    """State that a strategy keeps for the sequence."""
     accounting: Accounting = NEW_ACCOUNTING
+    """The fields that the core owns."""
 
     @property
     def id(self) -> int:
@@ -127,7 +130,12 @@ class SequenceState:
         return self.probabilities_of(start, start + len(self.answer))
 
     def probabilities_of(self, start: int, end: int) -> tuple[float, ...]:
-        """Return the probabilities of positions `[start, end)`. Linear in those from `start` on."""
+        """Return the probabilities of positions `[start, end)`. Linear in those from `start` on.
+
+        Args:
+            start: First position.
+            end: First position after the last one.
+        """
         if end <= start:
             return ()
         blocks = self._blocks(start, end)
@@ -149,7 +157,12 @@ class SequenceState:
         return found + of_window
 
     def tokens(self, start: int, end: int) -> tuple[int, ...]:
-        """Return the tokens of positions `[start, end)`. Linear in those from `start` on."""
+        """Return the tokens of positions `[start, end)`. Linear in those from `start` on.
+
+        Args:
+            start: First position.
+            end: First position after the last one.
+        """
         window = self.window
         if window and window[0].start <= start <= end <= window[0].end:
             return window[0].tokens[start - window[0].start : end - window[0].start]
@@ -179,38 +192,74 @@ class SequenceState:
         return {position: token for position, token, unmasked in self.answer_cells() if unmasked}
 
     def with_window(self, past: "List[Sealed]", window: tuple[Block, ...], final: int, settled: int) -> "SequenceState":
-        """Return the sequence with the strategy's fields replaced, as blockwise `commit`s do."""
+        """Return the sequence with the strategy's fields replaced, as a blockwise `commit` does.
+
+        Args:
+            past: Finished blocks, newest first.
+            window: Unfinished blocks, in order of position.
+            final: End of the final positions.
+            settled: End of the settled positions.
+        """
         return _sequence(self.request_spec, window, final, settled, past, self.extra, self.accounting)
 
     def with_accounting(self, accounting: Accounting) -> "SequenceState":
-        """Return the sequence with other accounting."""
+        """Return the sequence with other accounting.
+
+        Args:
+            accounting: The new accounting.
+        """
         return SequenceState(self.request_spec, self.window, self.final, self.settled, self.past, self.extra, accounting)
 
     def after_forward(self, storage: Storage, steps: int) -> "SequenceState":
-        """Return the sequence after a forward pass. `steps` is 1 if the pass sampled it, else 0."""
+        """Return the sequence after a forward pass.
+
+        Args:
+            storage: Pages and carry slot after the pass.
+            steps: 1 if the pass sampled a position of the sequence, else 0.
+        """
         old = self.accounting
         accounting = _accounting(storage, old.steps + steps, old.nfe + 1, old.stop_state, old.finish_info)
         return _sequence(self.request_spec, self.window, self.final, self.settled, self.past, self.extra, accounting)
 
     def with_storage(self, storage: Storage) -> "SequenceState":
-        """Return the sequence with another storage."""
+        """Return the sequence with another storage.
+
+        Args:
+            storage: Pages and carry slot.
+        """
         old = self.accounting
         return self.with_accounting(Accounting(storage, old.steps, old.nfe, old.stop_state, old.finish_info))
 
     def with_stop_state(self, stop_state: StopState) -> "SequenceState":
-        """Return the sequence with another stop state."""
+        """Return the sequence with another stop state.
+
+        Args:
+            stop_state: What finish rules remember.
+        """
         return self.with_accounting(replace(self.accounting, stop_state=stop_state))
 
     def with_finish(self, finish_info: FinishInfo) -> "SequenceState":
-        """Return the sequence with its answer ended and no pages."""
+        """Return the sequence with its answer ended and no pages.
+
+        Args:
+            finish_info: How the answer ended.
+        """
         return self.with_accounting(replace(self.accounting, storage=NOTHING_STORED, finish_info=finish_info))
 
     def with_request(self, request: Request) -> "SequenceState":
-        """Return the sequence for a request that differs only in its ids or parameters."""
+        """Return the sequence for another request.
+
+        Args:
+            request: A request that differs only in its ids or parameters.
+        """
         return replace(self, request_spec=replace(self.request_spec, request=request))
 
     def with_strategy(self, strategy: "Strategy") -> "SequenceState":
-        """Return the sequence with another value of its strategy that has the same block layout."""
+        """Return the sequence with another value of its strategy.
+
+        Args:
+            strategy: A strategy of the same class with the same block layout.
+        """
         return replace(self, request_spec=replace(self.request_spec, strategy=strategy, shipped=strategy.shipped))
 
 
@@ -219,58 +268,101 @@ _sequence, _accounting = maker(SequenceState), maker(Accounting)
 
 @dataclass(frozen=True, slots=True)
 class Strategy(Options, ABC):
-    """The decisions what to feed and unmask. Subclass as a final frozen dataclass of options.
+    """Base of decoding strategies. Subclass as a final frozen dataclass, whose fields are options.
 
-    All methods are pure. A strategy reads only its own fields: a request with options gets its own
-    copy. The core handles batching, pages, admission, preemption, limits and finish rules. It feeds
-    unstored final positions, before the window if that changes no result and alone otherwise, and
-    calls `commit` only for passes that sample. It cuts `max_tokens` to the room in the model's
-    length, so the answer ends at prompt length + `max_tokens`.
+    All methods are pure, and read no options but their own fields: a request with options gets its
+    own copy. The core handles batching, pages, admission, preemption, limits and finish rules. It
+    feeds unstored final positions with the window if that changes no result, else alone, and cuts
+    `max_tokens` to the room in the model's length: the answer ends at prompt length + `max_tokens`.
     """
 
     @abstractmethod
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
-        """Return the new `sequence` with its first window and `final`."""
+        """Return a new sequence with its first window and `final`.
+
+        Args:
+            sequence: The sequence, without blocks.
+            spec: Facts of the model.
+        """
 
     @abstractmethod
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
-        """Return the span that the next sampling pass feeds from `final` on and samples."""
+        """Return the span that the next sampling pass feeds from `final` on and samples.
+
+        Args:
+            sequence: An unfinished sequence.
+            spec: Facts of the model.
+        """
 
     @abstractmethod
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
-        """Return the sequence after `span` ran; entry i of `rows` is `span.sampled[i]`."""
+        """Return the sequence after a forward pass that sampled it; other passes do not call this.
+
+        Args:
+            sequence: The sequence, which already counts the pass.
+            span: The span that ran.
+            rows: Its samples; entry i is of position `span.sampled[i]`.
+            spec: Facts of the model.
+        """
 
     @abstractmethod
     def grid(self, request: Request) -> Grid:
-        """Return the groups under which the final positions of `request` are stored."""
+        """Return the groups under which the final positions of a request are stored.
+
+        Args:
+            request: The request.
+        """
 
     @abstractmethod
     def atom(self, request: Request) -> int:
-        """Return the most positions of `request` that must be fed in one forward pass."""
+        """Return the most positions of a request that must be fed in one forward pass.
+
+        Args:
+            request: The request.
+        """
 
     @abstractmethod
     def measure(self, sequence: SequenceState) -> int:
-        """Return an upper bound on the remaining sampling passes; each pass must lower it."""
+        """Return an upper bound on the remaining sampling passes; each pass must lower it.
+
+        Args:
+            sequence: An unfinished sequence.
+        """
 
     def forget(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Return the sequence for a device that lost its cache; `extra` may not depend on it.
 
-        A strategy that repeats passes subtracts them from `steps`: answer and limits stay the same.
+        Args:
+            sequence: An unfinished sequence, without pages. A strategy that repeats passes
+                subtracts them from its `steps`: answer and limits stay the same.
+            spec: Facts of the model.
         """
         del spec
         return sequence
 
     def reach(self, request: Request) -> int:
-        """Return the first position that no forward pass of `request` feeds."""
+        """Return the first position that no forward pass of a request feeds.
+
+        Args:
+            request: The request.
+        """
         return self.grid(request).cover(len(request.prompt) + request.params.max_tokens)
 
     def incompatibility(self, spec: Spec) -> str | None:
-        """Return why the strategy cannot decode such a model; None if it can."""
+        """Return why the strategy cannot decode such a model; None if it can.
+
+        Args:
+            spec: Facts of the model.
+        """
         del spec
         return None
 
     def refusal(self, request: Request) -> str | None:
-        """Return why the strategy cannot decode `request`; None if it can."""
+        """Return why the strategy cannot decode a request; None if it can.
+
+        Args:
+            request: The request.
+        """
         del request
         return None
 
@@ -303,8 +395,3 @@ class Strategy(Options, ABC):
     def carries(self) -> bool:
         """Whether the network carries state from one forward pass of a sequence to its next."""
         return False
-
-
-def open_sequence(request: Request, limit: int, stop_ids: tuple[int, ...], grid: Grid, strategy: "Strategy") -> SequenceState:
-    """Return a sequence without blocks; `Strategy.init` sets its window and `final`."""
-    return SequenceState(RequestSpec(request, limit, stop_ids, grid, strategy, strategy.shipped), (), 0, len(request.prompt))

@@ -15,13 +15,17 @@ MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
 class Merge:
     """How to compute a soft token's embedding from table E, probabilities q_k and residual r.
 
-    `dmax_topk`: s = sum q_k E[id_k] + r E[mask], scaled to the norm sum q_k |E[id_k]| + r |E[mask]|
-    if `renormalize`. `iter_smooth_topk`: E[fed] + `weight` * sum q_k E[id_k]. Source: DMax, dInfer.
+    The mode `dmax_topk` computes `s = sum q_k E[id_k] + r E[mask]`, scaled to the norm `sum q_k
+    |E[id_k]| + r |E[mask]|` with `renormalize`. The mode `iter_smooth_topk` computes `E[fed] +
+    weight * sum q_k E[id_k]`. Source: DMax, dInfer.
     """
 
     mode: MergeMode = "dmax_topk"
+    """Which of the two formulas."""
     renormalize: bool = True
+    """With `dmax_topk`: scale the blend."""
     weight: Annotated[float, Ge(0.0)] = 1.0
+    """With `iter_smooth_topk`: factor of the blend."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -29,12 +33,16 @@ class Merge:
 
 @value
 class SoftTokens:
-    """Soft inputs of ascending `positions`, each with equally many of `ids` and `probabilities`."""
+    """Soft inputs of some positions. Each has equally many ids and probabilities."""
 
     positions: tuple[int, ...]
+    """The positions, ascending."""
     ids: tuple[int, ...]
+    """Token ids of each position in turn."""
     probabilities: tuple[float, ...]
+    """The weight of each id."""
     merge: Merge
+    """How to compute the embeddings."""
 
     def mark(self) -> int:
         """Return a hash of the blends (residuals follow from them), equal in every process."""

@@ -18,21 +18,24 @@ Length = Annotated[int, Interval(ge=2, le=(1 << 31) - 1)]
 class Spec:
     """Facts of a model.
 
-    `vocab_size` counts the tokenizer's ids: later ids and `mask_id` are never sampled. A `mask_id`
-    of None is a uniform-state model, whose masked positions hold random ids. With `head_shift`
-    1, row p-1 of the network predicts position p (Dream and derived models). `accept_rule` "A"
-    forces a token of a block only if the previous block is semi-complete, "B" always
-    (Stable-DiffCoder). `pieces` are the bytes of each id, for stop strings; empty without a
-    tokenizer. `fingerprint` identifies configuration, weights and dtype; empty without a network.
+    Raises:
+        ValueError: For a field that is out of range or contradicts another one.
     """
 
     mask_id: Annotated[int, Interval(ge=0, le=(1 << 31) - 1)] | None
+    """Token id of the mask. None: a uniform-state model, whose masked positions hold random ids."""
     eos_ids: tuple[int, ...]
+    """Ids that end an answer."""
     vocab_size: Count
+    """Number of ids of the tokenizer. Later ids and `mask_id` are never sampled."""
     head_shift: Literal[0, 1] = 0
+    """With 1, row p-1 of the network predicts position p (Dream and derived models)."""
     accept_rule: AcceptRule = "A"
+    """When a block must advance: "A" once the previous block is semi-complete, "B" always (Stable-DiffCoder)."""
     pieces: tuple[bytes, ...] = field(default=(), repr=False)  # one per id: too long to show
+    """The bytes of each id, which stop strings need; empty without a tokenizer."""
     fingerprint: str = ""
+    """Hash of configuration, weights and dtype; empty without a network."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -51,20 +54,28 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Limits of the engine, and the facts of its model.
+    """Limits of the engine, and the facts of its model. All requests share the pages.
 
-    `max_num_batched_tokens` limits the rows of a pass, `max_num_reqs` the requests with pages, and
-    `max_model_len` prompt plus answer. All share `num_pages` pages of `page_size` positions.
+    Raises:
+        ValueError: For a field that is out of range.
     """
 
     spec: Spec
+    """Facts of the model."""
     page_size: Count = 32
+    """Positions of a KV cache page."""
     num_pages: Count = 256
+    """Number of KV cache pages."""
     max_model_len: Length = 2048
+    """Maximum number of tokens of a prompt and its answer together."""
     max_num_batched_tokens: Count = 4096
+    """Maximum number of rows of one forward pass."""
     max_num_reqs: Seats = 128
+    """Maximum number of requests that hold pages at the same time."""
     enable_prefix_caching: bool = True
+    """Reuse pages of equal prefixes between requests."""
     seed: Seed = 0
+    """Seed from which requests without a seed derive theirs."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -14,27 +14,32 @@ from .values import value
 
 @value
 class State:
-    """All requests, and the ownership of pages.
-
-    `running` (with pages) and `waiting` are in the order of their sequence numbers, all running
-    before all waiting. `finished` is by id; `ended` lists these ids, newest first. `live` maps the
-    ids of other requests to sequence numbers. `next_seq_id` is the number of the next request.
-    `cache_digest` is that of the KV cache that the next plan needs. `releases` are the sequence
-    numbers that released pages since the last plan.
-    """
+    """All requests, and the ownership of pages."""
 
     config: Config
+    """Limits of the engine, and the facts of its model."""
     strategy: Strategy
+    """Strategy of requests that set no options."""
     cache: Cache
+    """Ownership of the pages, and the index of cached prefixes."""
     waiting: WaitingQueue = WaitingQueue()
+    """Sequences without pages, in order of sequence number; all come after `running`."""
     running: tuple[SequenceState, ...] = ()
+    """Sequences with pages, in order of sequence number."""
     finished: "HashTrieMap[int, SequenceState]" = HashTrieMap()
+    """Finished sequences by request id."""
     ended: "List[int]" = List([])
+    """Ids of the finished requests, newest first."""
     live: "HashTrieMap[int, int]" = HashTrieMap()
+    """Sequence numbers of the unfinished requests by request id."""
     step: int = 0
+    """Number of forward passes so far."""
     cache_digest: int = EMPTY_CACHE
+    """Cache digest of the KV cache that the next plan needs."""
     next_seq_id: int = 0
+    """Sequence number of the next request."""
     releases: tuple[int, ...] = ()
+    """Sequence numbers that released their pages since the last plan."""
 
     def sequences(self) -> Iterator[tuple[SequenceState, bool]]:
         """Yield all sequences, each with whether it is waiting."""
@@ -48,14 +53,22 @@ class State:
         return not self.running and not self.waiting
 
     def find(self, request_id: int) -> SequenceState | None:
-        """Return the sequence of a request, or None. Linear in the running requests."""
+        """Return the sequence of a request, or None. Linear in the running requests.
+
+        Args:
+            request_id: The caller's id of the request.
+        """
         seq_id = self.live.get(request_id)
         return self.finished.get(request_id) if seq_id is None else self.sequence(seq_id)
 
     def filed(
         self, sequences: Iterable[SequenceState]
     ) -> "tuple[HashTrieMap[int, SequenceState], List[int], HashTrieMap[int, int]]":
-        """Return `finished`, `ended` and `live` after `sequences` have ended."""
+        """Return `finished`, `ended` and `live` after sequences have ended.
+
+        Args:
+            sequences: The sequences that have ended, oldest first.
+        """
         finished, ended, live = self.finished, self.ended, self.live
         for sequence in sequences:
             request_id = sequence.request_spec.request.id
@@ -65,7 +78,11 @@ class State:
         return finished, ended, live
 
     def sequence(self, seq_id: int) -> SequenceState | None:
-        """Return the live sequence with this sequence number; None if there is none."""
+        """Return the live sequence with this sequence number; None if there is none.
+
+        Args:
+            seq_id: A sequence number.
+        """
         for sequence in self.running:
             if sequence.request_spec.request.seq_id == seq_id:
                 return sequence

@@ -21,10 +21,12 @@ from .values import differing, names_of, value
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """The addition of a request; `failure` is set if its strategy or rule timed out."""
+    """The addition of a request."""
 
     request: Request
+    """The request, as given to `add`."""
     failure: str = ""
+    """Message of the fault if the strategy or rule of the request timed out; else empty."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -32,11 +34,14 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """The addition of a sequence of another state under a new id; `failure` as in `Add`."""
+    """The addition of a sequence of another state under a new id."""
 
     sequence: SequenceState
+    """The sequence, as given to `adopt`."""
     id: int
+    """Its new request id."""
     failure: str = ""
+    """Message of the fault if the strategy or rule of the sequence timed out; else empty."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -44,10 +49,12 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """The abort of a request; `reason` is a message."""
+    """The abort of a request."""
 
     id: int
+    """Id of the request."""
     reason: str = ""
+    """Message that becomes the request's `error`."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -58,7 +65,9 @@ class Fail:
     """The end of a request by an error that did not come from the network."""
 
     id: int
+    """Id of the request."""
     error: str
+    """Message of the error."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -128,17 +137,27 @@ def folded(state: State, events: Iterable[Event], first: int = 0) -> State:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The first state of a decode, and its events, oldest first."""
+    """A decode as a value: its first state and its events."""
 
     first: State
+    """The first state."""
     events: tuple[Event, ...] = ()
+    """The events since then, oldest first."""
 
     def extended(self, event: Event) -> "Trace":
-        """Return the trace with one more event."""
+        """Return the trace with one more event.
+
+        Args:
+            event: The event to append.
+        """
         return Trace(self.first, (*self.events, event))
 
     def states(self) -> Iterator[State]:
-        """Yield the first state, then the state after each event. Raises ReplayDiverged."""
+        """Yield the first state, then the state after each event.
+
+        Raises:
+            ReplayDiverged: If an event cannot be applied.
+        """
         state = self.first
         yield state
         for number, event in enumerate(self.events):
@@ -151,9 +170,13 @@ class Trace:
         return folded(self.first, self.events)
 
     def replay(self) -> State:
-        """Plan every step again, compare it with the recorded plan and commit the recorded samples.
+        """Plan every step again, compare each plan with the recorded one, and return the last state.
 
-        Raises ReplayDiverged with the event and the first field that differs or the reason.
+        The recorded samples are committed, so no device is needed.
+
+        Raises:
+            ReplayDiverged: With the event, and the first field that differs or the reason why the
+                event cannot be applied.
         """
         state = self.first
         since = [state]  # the plan may come from any of these: requests may arrive or end after it was made
@@ -179,12 +202,23 @@ class Trace:
         return state
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write JSON lines: the first state, then one event per line. Replaces an old file."""
+        """Write JSON lines: the first state, then one event per line. Replaces an old file.
+
+        Args:
+            path: Path of the file.
+        """
         write(path, self.first, self.events)
 
     @staticmethod
     def load(path: str | PathLike[str]) -> "Trace":
-        """Read what `save` wrote. Raises ValueError with file, line and field if it was changed."""
+        """Return the trace that `save` wrote.
+
+        Args:
+            path: Path of the file.
+
+        Raises:
+            ValueError: With file, line and field, if the file was changed.
+        """
         first, events = read(path)
         if not isinstance(first, State) or not all(isinstance(event, Event) for event in events):
             raise ValueError(f"{path}: not a trace: its first value must be a state, and all others events")

@@ -10,22 +10,26 @@ from .values import value
 
 @value
 class Cell:
-    """An unsettled position of the window; a masked one has token None, probability 0."""
+    """An unsettled position of the window."""
 
     token: int | None
+    """Its token; None if it is masked."""
     probability: float
+    """Probability of the token when it was unmasked; 0 if the position is masked."""
 
 
 @value
 class Update:
-    """The progress of one request: its current `sequence`, and the `start` of its new tokens.
+    """The progress of one request.
 
     The properties compute everything else on demand, in time linear in the new tokens. The tokens
     of all updates of a request, joined, are its answer.
     """
 
     sequence: SequenceState
+    """The current sequence of the request."""
     start: int
+    """Position of the first newly settled token."""
 
     @property
     def id(self) -> int:
@@ -82,8 +86,11 @@ class Update:
 def updates(before: State, after: State) -> tuple[Update, ...]:
     """Return an update for each request that changed; requests that ended come first.
 
-    `after` is a later state of the same decode, with no `prune` in between. The cost is linear in
-    the running requests and in those that ended.
+    The cost is linear in the running requests and in those that ended.
+
+    Args:
+        before: A state.
+        after: A later state of the same decode, with no `prune` in between.
     """
     known = {sequence.request_spec.request.seq_id: sequence for sequence in before.running}
 

@@ -81,6 +81,7 @@ class Check:
         self._channel, self._what, self._value, self._done = channel, what, value, False
 
     def __call__(self) -> None:
+        """Compare the values of all ranks, the first time only."""
         if self._done:
             return
         self._done = True

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .. import strategies
 from ..core import Request, SamplingParams, Spec, Strategy
-from ..core.sequence import open_sequence
+from ..core.lifecycle import open_sequence
 from ..core.trainings import TRAININGS, training_mismatch
 from .config import EngineConfig
 from .resolve import SAMPLING_MODES, ModelFacts, incompatibility, resolve
@@ -44,12 +44,12 @@ class MatrixRow:
     """One strategy of the matrix.
 
     `models` (by training method) and `families` (by family name) hold the reason why the strategy
-    cannot decode such a model, or an empty string if it can.
+    cannot decode such a model; None if it can.
     """
 
     strategy: str
-    models: dict[str, str]
-    families: dict[str, str]
+    models: dict[str, str | None]
+    families: dict[str, str | None]
     features: Features
 
 
@@ -60,8 +60,8 @@ def matrix() -> list[MatrixRow]:
     return [
         MatrixRow(
             name,
-            {training: training_mismatch(name, training) or "" for training in TRAININGS},
-            {family.name: family_incompatibility(name, family) or "" for family in FAMILIES.values()},
+            {training: training_mismatch(name, training) for training in TRAININGS},
+            {family.name: family_incompatibility(name, family) for family in FAMILIES.values()},
             features(name),
         )
         for name in strategies.available()
@@ -97,9 +97,9 @@ def _opened(strategy: Strategy, request: Request) -> int:
     return strategy.init(request_spec, spec).final
 
 
-def incompatible_strategies(model: ModelFacts) -> dict[str, str]:
-    """Return, for each available strategy, why it cannot decode the model; empty if it can."""
-    return {name: _incompatibility(name, model) or "" for name in strategies.available()}
+def incompatible_strategies(model: ModelFacts) -> dict[str, str | None]:
+    """Return, for each available strategy, why it cannot decode the model; None if it can."""
+    return {name: _incompatibility(name, model) for name in strategies.available()}
 
 
 def declared_problem(model: ModelFacts) -> str | None:

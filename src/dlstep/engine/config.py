@@ -25,7 +25,8 @@ SAMPLING_MODES = ("naive", "edit")
 class EngineConfig:
     """Options of the engine. None uses the checkpoint's value, or else the strategy's default.
 
-    Raises ValueError naming the field, its value and what is allowed.
+    Raises:
+        ValueError: With the field, its value and what is allowed.
     """
 
     model: str | None = None
@@ -146,7 +147,11 @@ ENGINE_FIELDS = tuple(field.name for field in fields(EngineConfig))
 def engine_config(options: Mapping[str, Any]) -> EngineConfig:
     """Build a configuration. Options that are not engine fields become options of the strategy.
 
-    Raises ValueError for a name that is given twice.
+    Args:
+        options: Fields of `EngineConfig`, and options of the strategy and its rule, by name.
+
+    Raises:
+        ValueError: For a name that is given twice, and as `EngineConfig` does.
     """
     engine = {name: value for name, value in options.items() if name in ENGINE_FIELDS}
     flat = [(name, value) for name, value in options.items() if name not in ENGINE_FIELDS]

@@ -18,20 +18,34 @@ _NAME = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?
 
 
 def is_hub_name(model: str) -> bool:
-    """Return whether `model` reads `org/name` or `org/name@revision`, and is no path that exists."""
+    """Return whether a model is given by a name on the hub rather than by a path.
+
+    Args:
+        model: `org/name`, `org/name@revision` or a path. An existing path is never a name.
+    """
     return _NAME.fullmatch(model) is not None and not model.startswith((".", "~")) and not Path(model).exists()
 
 
 def folder_of(model: str) -> Path:
-    """Return the folder of a model: a path as it is, a name of the hub after its download."""
+    """Return the folder of a model, which is downloaded first if it is given by a name on the hub.
+
+    Args:
+        model: A path, or a name as `fetched` takes it.
+
+    Raises:
+        ValueError: If the model cannot be downloaded, with a remedy.
+    """
     return fetched(model) if is_hub_name(model) else Path(model)
 
 
 def fetched(model: str) -> Path:
     """Return the folder of a model of the hub, after downloading the files that the cache lacks.
 
-    `model` is `org/name`, or `org/name@revision` with a branch, tag or commit. Raises ValueError,
-    with a remedy, if the model cannot be had.
+    Args:
+        model: `org/name`, or `org/name@revision` with a branch, tag or commit.
+
+    Raises:
+        ValueError: If the model cannot be downloaded, with a remedy.
     """
     from huggingface_hub import constants, errors, snapshot_download
     from tqdm.auto import tqdm

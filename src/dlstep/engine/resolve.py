@@ -33,17 +33,34 @@ class ModelFacts(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name in messages."""
+        ...
+
     @property
-    def spec(self) -> Spec: ...
+    def spec(self) -> Spec:
+        """The facts for the core."""
+        ...
+
     @property
-    def decoding_strategy(self) -> str | None: ...
+    def decoding_strategy(self) -> str | None:
+        """The strategy that the checkpoint declares; None if it declares none."""
+        ...
+
     @property
-    def training(self) -> str | None: ...
+    def training(self) -> str | None:
+        """How the network was trained; None if nothing states it."""
+        ...
+
     @property
-    def options(self) -> Mapping[str, Any]: ...
+    def options(self) -> Mapping[str, Any]:
+        """Strategy options that the checkpoint states."""
+        ...
+
     @property
-    def max_model_len(self) -> int: ...
+    def max_model_len(self) -> int:
+        """The longest context, in tokens."""
+        ...
 
 
 StrategyChoice = str | type[Strategy]

@@ -107,9 +107,13 @@ def check(about: EvaluatorInfo, options: EvalOptions) -> None:
 class Notes(Protocol):
     """A store of scored answers by place, and of the work of forward passes."""
 
-    def note(self, place: int, row: Mapping[str, Any], beside: Mapping[str, Any]) -> None: ...
+    def note(self, place: int, row: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
+        """Store a scored answer by place."""
+        ...
 
-    def note_work(self, task: str, work: Mapping[str, Any]) -> None: ...
+    def note_work(self, task: str, work: Mapping[str, Any]) -> None:
+        """Store the work of forward passes for a task."""
+        ...
 
 
 class Running:

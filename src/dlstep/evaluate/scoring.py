@@ -46,7 +46,7 @@ class Mark:
 
 
 def plain_number(text: str) -> str:
-    """Return a number without what lm_eval ignores: `,`, `$`, text up to `#### `, a last dot."""
+    """Return a number without what lm_eval ignores: `,`, `$`, text up to `####`, a last dot."""
     return _LAST_STOP.sub("", text.replace(",", "").replace("$", "").rpartition("#### ")[2]).lower()
 
 

@@ -51,7 +51,17 @@ class Pair:
 
 @briefly
 def adapt(checkpoint: Checkpoint, adapter: Adapter, *, merge: bool) -> None:
-    """Apply an adapter to the network of a checkpoint, as in `apply_adapter`."""
+    """Apply an adapter to the network of a checkpoint.
+
+    Args:
+        checkpoint: The checkpoint, whose network changes in place.
+        adapter: The adapter.
+        merge: Add the updates to the weights, computed in float32 and rounded once; otherwise peft
+            modules replace the adapted modules.
+
+    Raises:
+        ValueError: With every tensor that is missing, unused, misshaped or not supported.
+    """
     description = checkpoint.description
     stored = {name: tensor.shape for name, tensor in read_contents(description.path).tensors.items()}
     apply_adapter(checkpoint.network, adapter, description.family.weights, stored, merge=merge, ranks=checkpoint.ranks)

@@ -38,18 +38,22 @@ PLAIN_STARTS = (None, True, False, "gaussian", "eva", "orthogonal")
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter as saved: `pairs` are the low-rank tensors by module, `others` the other tensors.
-
-    Names are without the file's `prefix`. `files` identify its files as they were before reading.
-    """
+    """An adapter as saved. Names of modules and tensors are without the prefix of the file."""
 
     folder: Path
+    """Folder of the adapter."""
     config: Any
+    """Configuration, as peft reads it."""
     pairs: dict[str, dict[str, Tensor]]
+    """Low-rank tensors by module and part."""
     others: dict[str, Tensor]
+    """The other tensors by name."""
     prefix: str = PREFIX
+    """Prefix of all names in the file."""
     patterns: Patterns = field(default_factory=lambda: Patterns("the adapter"), compare=False)
+    """Time-limited matching of the regexes in the configuration."""
     files: tuple[FileIdentity, ...] = ()
+    """Identity of each file before it was read."""
 
     @property
     def all_linear(self) -> bool:
@@ -58,7 +62,11 @@ class Adapter:
         return isinstance(targets, str) and targets.lower() == "all-linear"
 
     def targets(self, module: str) -> bool:
-        """Return whether a module is targeted: peft takes a text as regex, a list as suffixes."""
+        """Return whether a module is targeted: peft takes a text as regex, a list as suffixes.
+
+        Args:
+            module: Name of a module of the network.
+        """
         excluded = self.config.exclude_modules
         if (excluded and self._named("exclude_modules", excluded, module)) or self.saves(f"{module}.weight"):
             return False
@@ -87,11 +95,19 @@ class Adapter:
         return None
 
     def rank(self, module: str) -> int:
-        """Return the rank of the update of a module."""
+        """Return the rank of the update of a module.
+
+        Args:
+            module: Name of a targeted module.
+        """
         return self._of(module, "rank_pattern", self.config.r)
 
     def alpha(self, module: str) -> float:
-        """Return alpha, the numerator of the update's scale, for a module."""
+        """Return alpha, the numerator of the update's scale, for a module.
+
+        Args:
+            module: Name of a targeted module.
+        """
         return float(self._of(module, "alpha_pattern", self.config.lora_alpha))
 
     def _of(self, module: str, option: str, default: Any) -> Any:
@@ -101,13 +117,21 @@ class Adapter:
         return values.get(next(keys, module), default)
 
     def saves(self, name: str) -> bool:
-        """Return whether the tensor of this name belongs to a module that was saved as a whole."""
+        """Return whether a tensor belongs to a module that was saved as a whole.
+
+        Args:
+            name: Name of a tensor of the network.
+        """
         module = name.rpartition(".")[0]
         saved = self.config.modules_to_save or ()
         return any(self.patterns.fullmatch("modules_to_save", rf"(^|.*\.){pattern}($|\..*)", module) for pattern in saved)
 
     def replaces(self, name: str) -> bool:
-        """Return whether the tensor of this name replaces the network's."""
+        """Return whether a saved tensor replaces the network's.
+
+        Args:
+            name: Name of a tensor of the adapter.
+        """
         module, _, kind = name.rpartition(".")
         trained = {"all": True, "lora_only": module in self.pairs}.get(self.config.bias, False)
         return self.saves(name) or (kind == "bias" and trained)
@@ -115,9 +139,14 @@ class Adapter:
 
 @briefly
 def read_adapter(folder: Path) -> Adapter:
-    """Return the adapter in `folder`.
+    """Return the adapter in a folder.
 
-    Raises FileNotFoundError for a missing file, ValueError without peft or for unsupported options.
+    Args:
+        folder: Folder with the files that peft saves.
+
+    Raises:
+        FileNotFoundError: For a missing file.
+        ValueError: Without peft, or for unsupported options.
     """
     require("EngineConfig.lora_path", "lora")
     from peft import LoraConfig

@@ -22,16 +22,16 @@ NO_MASK = torch.empty((1, 1, 1, 1), device="meta")
 
 @dataclass(frozen=True, slots=True)
 class PagedContext:
-    """Where a forward pass stores keys and values, and what its rows see.
-
-    Key and value pages are per layer; `slot_mapping` is per row (-1: not stored). `layouts` are by
-    (sliding window or None, query heads per key head): tiles if kernels read them.
-    """
+    """Where a forward pass stores keys and values, and what its rows see."""
 
     key_pages: tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]
+    """Key slots of each layer, page after page."""
     value_pages: tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]
+    """Value slots of each layer, page after page."""
     slot_mapping: Int64[Tensor, " n"]
+    """Slot of each row; -1: not stored."""
     layouts: Mapping[tuple[int | None, int], AttentionLayout | Tiles]
+    """What rows see, by sliding window (or None) and query heads per key head; tiles if kernels read them."""
 
 
 def attend(

@@ -19,15 +19,16 @@ from .weights import Progress, load_network, no_progress
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A network in evaluation mode, or this rank's shard of it, with its description.
-
-    `files` identify the weight files as they were before loading; empty if none were loaded.
-    """
+    """A network in evaluation mode, or this rank's shard of it, with its description."""
 
     network: PreTrainedModel
+    """The network."""
     description: Description
+    """Facts of its folder."""
     ranks: Ranks = ALONE
+    """The group of processes that share the network."""
     files: tuple[FileIdentity, ...] = ()
+    """Identity of each weight file before it was read; empty if none was loaded."""
 
     @property
     def name(self) -> str:
@@ -77,12 +78,24 @@ def load_checkpoint(
     progress: Progress = no_progress,
     ranks: Ranks = ALONE,
 ) -> Checkpoint:
-    """Return the network at `path` on `device`; `dtype` None is float32 on a CPU, else bfloat16.
+    """Return the network of a checkpoint folder.
 
-    `model_name` names the family if config.json is ambiguous; a `description` replaces both `path`
-    and `model_name`. Each of several `ranks` reads its shard. `progress` is as in `load_network`.
-    Raises the errors of `read_description`, FileNotFoundError if there are no safetensors weights,
-    and ValueError naming tensors that are missing, unused or misshaped, or if ranks do not fit.
+    Args:
+        path: The folder.
+        device: Device for the network, such as `cuda:0`.
+        dtype: Type of the weights; None: float32 on a CPU, else bfloat16.
+        model_name: Family of the checkpoint, regardless of config.json; None: detected.
+        mask_token_id: Token id of the mask; None: from the folder.
+        description: Facts of the folder, instead of the arguments `path`, `model_name` and
+            `mask_token_id`.
+        progress: Called with the number of bytes to load. It returns a context manager that yields
+            a function, which is called with the size of each loaded piece.
+        ranks: Processes that share the network; each reads its shard.
+
+    Raises:
+        FileNotFoundError: If there are no safetensors weights, and as `read_description` does.
+        ValueError: With tensors that are missing, unused or misshaped, if ranks do not fit, and as
+            `read_description` does.
     """
     description = description or read_description(path, model_name, mask_token_id=mask_token_id)
     family = description.family

@@ -29,23 +29,32 @@ GENERATION_OPTIONS = ("max_denoising_steps", "t_min", "t_max", "stability_thresh
 class Description:
     """Facts of a checkpoint folder, without its weights.
 
-    `decoding_strategy`, its `options` and `training` (one of `TRAININGS`) are as the folder states them, or else as the
-    authors of the family do. If neither states them, `decoding_strategy` and `training` are None, and options are
-    missing. `max_model_len` is the longest context of the network, in tokens. `unknown` are the fields of config.json
-    that no code reads and that are not known to be harmless.
+    `decoding_strategy`, its `options` and `training` are as the folder states them, or else as the
+    authors of the family do.
     """
 
     name: str
+    """Name of the folder."""
     path: Path
+    """The folder."""
     family: Family
+    """Model family."""
     config: PretrainedConfig
+    """Configuration of the network."""
     tokenizer: PreTrainedTokenizerBase
+    """Tokenizer of the folder."""
     spec: Spec
+    """Facts for the core."""
     options: Mapping[str, Any]
+    """Options of the decoding strategy by name."""
     decoding_strategy: str | None
+    """Name of the strategy the network was trained for; None if nothing states it."""
     training: str | None
+    """One of `TRAININGS`; None if nothing states it."""
     max_model_len: int
+    """Longest context of the network, in tokens."""
     unknown: tuple[str, ...] = ()
+    """Fields of config.json that no code reads and that are not known to be harmless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +74,16 @@ class _Sources:
 
 @briefly
 def read_description(path: str | Path, model_name: str | None = None, *, mask_token_id: int | None = None) -> Description:
-    """Return the facts of the checkpoint folder at `path` without reading its weights.
+    """Return the facts of a checkpoint folder without reading its weights.
 
-    `model_name` chooses the family regardless of config.json; `mask_token_id` replaces the id that the folder names.
-    Raises FileNotFoundError for a missing folder or file, and ValueError for a family that is not supported or a fact
-    that is missing or impossible.
+    Args:
+        path: The folder.
+        model_name: Family of the checkpoint, regardless of config.json; None: detected.
+        mask_token_id: Token id of the mask; None: from the folder.
+
+    Raises:
+        FileNotFoundError: For a missing folder or file.
+        ValueError: For a family that is not supported, or a fact that is missing or impossible.
     """
     folder = Path(path).expanduser()
     facts = read_facts(folder)

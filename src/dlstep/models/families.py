@@ -46,33 +46,42 @@ class Signs:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A kind of checkpoint: transformers class, tensor names, and its authors' decoding settings.
-
-    `config` converts config.json to arguments of the configuration class. `weights` are rules for
-    tensors with other names, `ignored` regexes for unneeded tensors. `mask` is used if the
-    checkpoint names none; `ends` are added to those it names. `masked` False: there is no mask
-    token, whatever the tokenizer says. `block_option` is the config.json field of the block size.
-    `training` is one of `TRAININGS`; None: only the folder can tell. `options` are the authors';
-    the checkpoint overrides them. `qkv_biased` is the class used with `include_qkv_bias`.
-    """
+    """A kind of checkpoint: transformers class, tensor names, and its authors' decoding settings."""
 
     name: str
+    """Name in listings and in `model_name`."""
     network: type[PreTrainedModel]
+    """Class of transformers."""
     signs: Signs
+    """How config.json shows the family."""
     config: Callable[[Facts], Arguments]
+    """Function from config.json to the arguments of the configuration class."""
     weights: tuple[WeightRule, ...] = ()
+    """Rules for tensors with other names than those of the class."""
     ignored: tuple[str, ...] = (r".*rotary_emb\.inv_freq",)
+    """Regexes for names of tensors that are not needed."""
     mask: Token | None = None
+    """Mask token of checkpoints that name none."""
     ends: tuple[Token, ...] = ()
+    """End tokens in addition to those that the checkpoint names."""
     masked: bool = True
+    """Without, there is no mask token, whatever the tokenizer says."""
     head_shift: Literal[0, 1] = 0
+    """With 1, row p-1 of the network predicts position p."""
     accept_rule: AcceptRule = "A"
+    """Accept rule of the authors, as in `Spec`."""
     block_option: str = "block_size"
+    """Field of config.json with the block size."""
     decoding_strategy: str | None = None
+    """Name of the authors' strategy; None: only the folder can tell."""
     training: str | None = None
+    """One of `TRAININGS`; None: only the folder can tell."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    """The authors' options of the strategy, which the checkpoint overrides."""
     chat_template: str | None = None
+    """Chat template of checkpoints without one."""
     qkv_biased: type[PreTrainedModel] | None = None
+    """Class of transformers for checkpoints with `include_qkv_bias`."""
 
 
 _LAYER = r"model\.layers\.(\d+)\."

@@ -13,9 +13,13 @@ HOLDERS = ("rule", "inner")  # options that hold a rule (of strategies, of rules
 
 
 def with_values(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `options` with each rule given by name or class replaced by its default instance.
+    """Return options with each rule that is given by name or class replaced by its default instance.
 
-    Raises ValueError for an unknown name.
+    Args:
+        options: Options of a strategy by name.
+
+    Raises:
+        ValueError: For an unknown name of a rule.
     """
     named = {name: rule for name, rule in options.items() if name in HOLDERS and isinstance(rule, str | type)}
     return {**options, **{name: PLUGINS.value(rule) for name, rule in named.items()}}

@@ -78,7 +78,7 @@ class AdaBlock(Rule):
         return self.inner.sampled(block, limit, number) if number else block.masked
 
     def measure(self, sequence: SequenceState, block: Block) -> int:
-        """Return the number of masks; before the first pass, which may drop some, of positions."""
+        """Return the number of masked positions, or of all positions before the first pass, which may drop some."""
         return len(block.masked if sequence.accounting.steps > block.opened else block.tokens)
 
     def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:

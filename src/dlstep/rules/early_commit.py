@@ -103,7 +103,11 @@ class EarlyCommit(Rule):
         return full * self.inner.bound(self.part_size) + (self.inner.bound(rest) if rest else 0)
 
     def due(self, progress: float) -> float | None:
-        """Return the mean gap that ends decoding; `progress` includes the current pass."""
+        """Return the mean gap that ends decoding; None if no gap does.
+
+        Args:
+            progress: Share of the schedule that has run, the current pass included.
+        """
         if progress < 0.33:
             return self.early_gap
         return self.middle_gap if progress < 0.67 else self.late_gap

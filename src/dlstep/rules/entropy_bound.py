@@ -31,7 +31,7 @@ class EntropyBound(Choice):
     """Which positions come first: small entropies, probable tokens or large margins."""
 
     def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
-        """Return the rows within the bound; the first in the order always is."""
+        """Return the rows within the bound, at least the first in the order."""
         end = begin + len(block.masked)
         entropies, bound = rows.entropies[begin:end], self.entropy_bound
         if self.order == "entropy":

@@ -199,7 +199,14 @@ class ReMDM(Rule):
         return high if time > end else 1.0 - time * (1.0 - high) / end
 
     def lucky(self, block: Block, step: int, total: int, seed: int) -> list[int]:
-        """Return the positions that a step unmasks."""
+        """Return the positions that a step unmasks.
+
+        Args:
+            block: The block before the step.
+            step: Number of the step, from 0.
+            total: Number of steps of the schedule.
+            seed: Seed of the request.
+        """
         chance, _, _ = self._chances(step, total)
         if chance >= 1.0 or not block.masked:
             return list(block.masked)
@@ -208,7 +215,15 @@ class ReMDM(Rule):
         return [position for position in hit if position in masks]
 
     def unlucky(self, block: Block, sampled: tuple[int, ...], step: int, total: int, seed: int) -> list[int]:
-        """Return the positions that a step remasks."""
+        """Return the positions that a step remasks.
+
+        Args:
+            block: The block before the step.
+            sampled: Positions of the block that were not given.
+            step: Number of the step, from 0.
+            total: Number of steps of the schedule.
+            seed: Seed of the request.
+        """
         _, sigma, bound = self._chances(step, total)
         start = block.start
         if self.variant != "conf":

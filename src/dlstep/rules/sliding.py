@@ -75,7 +75,7 @@ class Sliding(Rule):
         return block.with_part(self.inner.commit(sequence, self._window(block), rows, begin, must, spec))
 
     def fed(self, block: Block, since: int) -> tuple[int, int] | None:
-        """Return the window and the positions fed before it; None if a refresh is due."""
+        """Return start and end of the window with the positions fed before it; None if a refresh is due."""
         if since >= self.refresh_count:
             return None
         return max(block.masked[0] - self.window_delay, block.start), self._end(block)

@@ -31,7 +31,7 @@ class ServeOptions:
     allowed_origins: tuple[str, ...] = ()
     """Origins whose pages may call the server (CORS), like http://localhost:3000; by default none."""
     allowed_hosts: tuple[str, ...] = ()
-    """Host names that clients may use, like chat.example.com or *.example.com; IP addresses are always allowed. By default
+    """Host names that clients may use, like `chat.example.com` or `*.example.com`; IP addresses are always allowed. By default
     localhost if the server listens only on this machine, else any name."""
     max_queue: Annotated[int, Ge(1)] = 256
     """Maximum number of requests waiting for the engine; further requests get status 429."""

@@ -14,8 +14,7 @@ TINY = 1e-12  # smaller coefficients, in the unit of their column, are solver no
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The quantities that cost time: 1 for the pass itself, rows, requests, and positions of
-    context."""
+    """The quantities that cost time: 1 for the pass itself, rows, requests, and positions of context."""
 
     forward: float = 1.0
     rows: float = 0.0
@@ -25,8 +24,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Seconds of a forward pass: `forward` for itself, plus per row, request and position of
-    context."""
+    """Seconds of a forward pass: `forward` for itself, plus per row, request and position of context."""
 
     forward: float
     row: float = 0.0
@@ -50,8 +48,7 @@ def size_of(plan: Plan) -> Size:
 
 
 def fitted(sizes: Sequence[Size], seconds: Sequence[float], names: Sequence[str] = NAMES) -> StepCost:
-    """Return the non-negative costs that fit the measured `seconds` by least squares of relative
-    errors.
+    """Return the non-negative costs that fit the measured `seconds` by least squares of relative errors.
 
     Only the costs in `names` are fitted, the others are 0. Relative errors give short forward
     passes the same weight as long ones. Raises ValueError for fewer measurements than costs.

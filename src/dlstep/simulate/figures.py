@@ -16,10 +16,10 @@ REPLICAS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Figures of a simulation. Latencies are milliseconds from arrival to the whole answer,
-    `queue_` to the first pass.
+    """Figures of a simulation.
 
-    `hit_rate` is the share of prompt tokens found in pages, `busy` the share of time in which
+    Latencies are milliseconds from arrival to the whole answer, those with `queue_` to the first
+    pass. `hit_rate` is the share of prompt tokens found in pages, `busy` the share of time in which
     replicas ran forward passes. Times span from the first arrival to the end of the last answer.
     """
 
@@ -41,8 +41,7 @@ class Figures:
 
 
 def figures(jobs: Sequence[SimulatedRequest], course: Course, tail: float = 1.0) -> Figures:
-    """Return the figures of a course with at least one request; `tail` scales distances to the
-    median."""
+    """Return the figures of a course with at least one request; `tail` scales distances to the median."""
     fates = course.fates
     span = (max(fate.ended for fate in fates) - min(fate.came for fate in fates)) or 1.0
     whole = np.array([1e3 * (fate.ended - fate.came) for fate in fates])
@@ -85,8 +84,7 @@ class SimulatedReplicas:
     tail: float = 1.0
 
     def figures(self, jobs: Sequence[SimulatedRequest], replicas: int = 1, before: Sequence[SimulatedRequest] = ()) -> Figures:
-        """Return figures for `jobs`, answered after those `before`. Raises ValueError if there are
-        none."""
+        """Return figures for `jobs`, answered after those `before`. Raises ValueError if there are none."""
         if not jobs:
             raise ValueError("there is no request to simulate: raise the rate or the seconds")
         simulation = Simulation(self.config, self.strategy, self.cost, replicas, self.delay)
@@ -124,7 +122,6 @@ class Traffic:
 
 
 def curve(simulated: SimulatedReplicas, traffic: Traffic, replicas: Sequence[int] = REPLICAS) -> Iterator[Figures]:
-    """Yield the figures of each number of replicas, under the load that the traffic defines for
-    that number."""
+    """Yield the figures of each number of replicas, under the load that the traffic defines for that number."""
     for count in replicas:
         yield simulated.figures(traffic.jobs(count), count)

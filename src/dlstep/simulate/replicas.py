@@ -15,8 +15,7 @@ AHEAD = 8  # requests that a replica holds beyond those that it decodes, as in `
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """The course of a request: replica, times in seconds, tokens emitted, and prompt tokens found
-    in pages."""
+    """The course of a request: replica, times in seconds, tokens emitted, and prompt tokens found in pages."""
 
     number: int
     replica: int
@@ -30,8 +29,7 @@ class Fate:
 
 @dataclass(slots=True)
 class Course:
-    """The outcome of a run: fates in order of completion, busy seconds per replica, and the summed
-    sizes."""
+    """The outcome of a run: fates in order of completion, busy seconds per replica, and the summed sizes."""
 
     fates: list[Fate] = field(default_factory=list)
     busy: list[float] = field(default_factory=list)
@@ -109,8 +107,7 @@ class _Replica:
         self.found: dict[int, int] = {}
 
     def plan(self, now: float) -> Plan:
-        """Add new requests and return the next plan, which has no spans if there is nothing to
-        do."""
+        """Add new requests and return the next plan, which has no spans if there is nothing to do."""
         for number, job in self.inbox:
             self.state = add(self.state, job.request(number))
             self.scripts[number] = SamplesScript(job, number)
@@ -148,8 +145,7 @@ class Simulation:
         self.course = Course(busy=[0.0] * replicas)
 
     def run(self, jobs: Sequence[SimulatedRequest]) -> Course:
-        """Answer all requests, reusing pages of earlier runs. The returned course covers only this
-        run."""
+        """Answer all requests, reusing pages of earlier runs. The returned course covers only this run."""
         self.course, self._sums = Course(busy=[0.0] * len(self._replicas)), [0.0, 0.0, 0.0, 0.0]
         for number, job in sorted(enumerate(jobs), key=lambda each: each[1].at):
             while self._ends and self._ends[0][0] <= job.at:

@@ -1,5 +1,4 @@
-"""Rows of `dlstep bench serve`: fit simulated replicas to some of
-them, and compare the predictions with others."""
+"""Rows of `dlstep bench serve`: fit simulated replicas to some of them, and compare the predictions with others."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,8 +56,7 @@ class PredictionError:
 
 
 def read_rows(path: Path) -> list[MeasuredRow]:
-    """Return the rows of a file from `dlstep bench serve --json`. Raises ValueError for anything
-    else."""
+    """Return the rows of a file from `dlstep bench serve --json`. Raises ValueError for anything else."""
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
         measured_rows = [_measured(row) for row in rows]
@@ -88,8 +86,7 @@ def _measured(row: Mapping[str, Any]) -> MeasuredRow:
 
 
 def read_answers(path: Path) -> tuple[MeasuredAnswer, ...]:
-    """Return lengths and forward passes of answers, from rows of `dlstep bench serve` or a saved
-    trace."""
+    """Return lengths and forward passes of answers, from rows of `dlstep bench serve` or a saved trace."""
     with path.open("rb") as file:
         begins = file.read(64).lstrip()[:1]
     if begins == b"[":
@@ -110,8 +107,7 @@ def read_answers(path: Path) -> tuple[MeasuredAnswer, ...]:
 
 
 def embedded_answers(model: str, decoding_strategy: str, options: Mapping[str, Any], limit: int) -> tuple[MeasuredAnswer, ...]:
-    """Decode `STORIES` stories with an embedded model. Return the lengths and forward passes of its
-    answers."""
+    """Decode `STORIES` stories with an embedded model. Return the lengths and forward passes of its answers."""
     from ..llm import LLM
 
     llm = LLM(model, decoding_strategy=decoding_strategy, **options)
@@ -129,8 +125,7 @@ def most_answers(rows: Iterable[MeasuredRow]) -> tuple[MeasuredAnswer, ...]:
 
 
 def turns(rows: Sequence[MeasuredRow]) -> list[list[MeasuredRow]]:
-    """Group the rows into turns with one row per rate; a single group if the counts per rate
-    differ."""
+    """Group the rows into turns with one row per rate; a single group if the counts per rate differ."""
     by_rate: dict[float, list[MeasuredRow]] = {}
     for row in rows:
         by_rate.setdefault(row.rate, []).append(row)
@@ -177,8 +172,7 @@ def _fit(
 
 
 def predicted(simulated: SimulatedReplicas, row: MeasuredRow, answers: tuple[MeasuredAnswer, ...]) -> Figures:
-    """Return figures of one replica under the load of a row: equal arrivals, `answers` for its
-    prompts."""
+    """Return figures of one replica under the load of a row: equal arrivals, `answers` for its prompts."""
     load = row.load
     jobs = repeated_jobs(answers, row.rate, load.seconds, prompts=load.prompts, limit=load.max_tokens, seed=load.seed)
     return simulated.figures(jobs, before=each_once(answers, load.prompts, load.max_tokens) if load.warm else ())

@@ -46,11 +46,11 @@ def parse_targets(text: str) -> tuple[LatencyTarget, ...]:
 
 
 def sized(figures_of: Callable[[int], Figures], targets: Sequence[LatencyTarget], most: int) -> Iterator[Figures]:
-    """Yield the figures of each number of replicas tried: double the number until the targets are
-    met, then bisect.
+    """Yield the figures of each number of replicas tried.
 
-    The answer is the smallest number tried that meets the targets; the number below it was also
-    tried and fails. If even `most` replicas fail, their figures come last and there is no answer.
+    Double the number until the targets are met, then bisect. The answer is the smallest number
+    tried that meets the targets; the number below it was also tried and fails. If even `most`
+    replicas fail, their figures come last and there is no answer.
     """
     enough, short = 1, 0
     while True:

@@ -18,8 +18,7 @@ REACH = 1.5  # fitted to the rows per forward pass of the embedded models: tests
 
 @dataclass(frozen=True, slots=True)
 class MeasuredAnswer:
-    """A measured answer: tokens of its prompt, its own, and the forward passes that sampled or
-    stored it."""
+    """A measured answer: tokens of its prompt, its own, and the forward passes that sampled or stored it."""
 
     prompt: int
     tokens: int
@@ -47,15 +46,13 @@ class SimulatedRequest:
     limit: int
 
     def request(self, number: int) -> Request:
-        """Return the request for a scheduler. The seed has no effect because samples are
-        scripted."""
+        """Return the request for a scheduler. The seed has no effect because samples are scripted."""
         return Request(number, self.prompt, SamplingParams(max_tokens=self.limit, seed=0))
 
 
 @dataclass(frozen=True, slots=True)
 class Beginnings:
-    """Prompt prefixes: `count` texts of `tokens` tokens, the k-th with a frequency of
-    1/k**`exponent`."""
+    """Prompt prefixes: `count` texts of `tokens` tokens, the k-th with a frequency of 1/k**`exponent`."""
 
     count: int = 0
     tokens: int = 0
@@ -67,8 +64,7 @@ class Beginnings:
 
 
 def poisson(rate: float, random: Random) -> Iterator[float]:
-    """Yield arrival times, `rate` per second on average, the same as `dlstep bench serve` for this
-    seed."""
+    """Yield arrival times, `rate` per second on average, the same as `dlstep bench serve` for this seed."""
     now = 0.0
     while True:
         now += random.expovariate(rate)
@@ -78,8 +74,7 @@ def poisson(rate: float, random: Random) -> Iterator[float]:
 def drawn_jobs(
     answers: Sequence[MeasuredAnswer], count: int, rate: float, *, limit: int, seed: int, beginnings: Beginnings = Beginnings()
 ) -> list[SimulatedRequest]:
-    """Return `count` requests with answers drawn from measured ones; prompts share only
-    `beginnings`."""
+    """Return `count` requests with answers drawn from measured ones; prompts share only `beginnings`."""
     random, times = Random(f"{seed} answers"), poisson(rate, Random(seed))
     weights = list(accumulate(1 / k**beginnings.exponent for k in range(1, beginnings.count + 1)))
     requests: list[SimulatedRequest] = []
@@ -95,8 +90,7 @@ def drawn_jobs(
 def repeated_jobs(
     answers: Sequence[MeasuredAnswer], rate: float, seconds: float, *, prompts: int, limit: int, seed: int
 ) -> list[SimulatedRequest]:
-    """Return the requests that `dlstep bench serve` sends in `seconds`, cycling through `prompts`
-    prompts."""
+    """Return the requests that `dlstep bench serve` sends in `seconds`, cycling through `prompts` prompts."""
     times = takewhile(lambda at: at < seconds, poisson(rate, Random(seed)))
     return [_of_prompt(number % prompts, at, answers, limit) for number, at in enumerate(times)]
 
@@ -107,8 +101,7 @@ def each_once(answers: Sequence[MeasuredAnswer], prompts: int, limit: int) -> li
 
 
 def _of_prompt(which: int, at: float, answers: Sequence[MeasuredAnswer], limit: int) -> SimulatedRequest:
-    """Return a request with prompt number `which`, and a measured answer chosen by the same
-    number."""
+    """Return a request with prompt number `which`, and a measured answer chosen by the same number."""
     answer = answers[which % len(answers)]
     return SimulatedRequest(
         at, (WORD + 1 + which,) * answer.prompt, answer.tokens, answer.forwards, max(limit, answer.tokens, 1)

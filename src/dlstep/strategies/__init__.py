@@ -12,8 +12,13 @@ own, available, is_known, load, name_of = PLUGINS.own, PLUGINS.available, PLUGIN
 
 
 def make(name: str, **options: Any) -> Strategy:
-    """Return the strategy of this name with flat options, including those of its rule.
+    """Return the strategy of a name.
 
-    Raises ValueError for an unknown name or option, and for a value out of range.
+    Args:
+        name: A name, alias or path, as `load` takes it.
+        **options: Options of the strategy and of its rule.
+
+    Raises:
+        ValueError: For an unknown name or option, and for a value out of range.
     """
     return with_options(PLUGINS.value(name), options)

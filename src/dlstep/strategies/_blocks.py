@@ -65,9 +65,10 @@ def _retire(past: "List[Sealed]", window: tuple[Block, ...], final: int) -> tupl
 class Blocks(Strategy):
     """A window of blocks, decoded from left to right; subclasses define feeding and changes.
 
-    At most `buffer_size` blocks of `block_size` are unfinished. A pass opens at most one, if the
-    last one is unmasked to at least `add_block_threshold`, or entirely if
-    `token_stability_threshold` is above 0, and if the window holds no token that ends the answer.
+    At most `buffer_size` blocks are unfinished, and a pass opens at most one more. It opens one if
+    the last block is unmasked to at least `add_block_threshold` (entirely, if
+    `token_stability_threshold` is above 0) and no block of the window holds a token that ends the
+    answer.
     """
 
     block_size: Annotated[int, Gt(0)] = 32
@@ -83,15 +84,31 @@ class Blocks(Strategy):
 
     @abstractmethod
     def next_blocks(self, sequence: SequenceState, rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
-        """Return the blocks of `sequence.window` after a forward pass."""
+        """Return the blocks of `sequence.window` after a forward pass.
+
+        Args:
+            sequence: The sequence, which already counts the pass.
+            rows: Samples of the span.
+            spec: Facts of the model.
+        """
 
     @abstractmethod
     def settled_end(self, block: Block, limit: int) -> int:
-        """Return the end of the block's tokens that cannot change if nothing before them does."""
+        """Return the end of the block's tokens that cannot change if nothing before them does.
+
+        Args:
+            block: A block of the window.
+            limit: First position past the answer.
+        """
 
     @abstractmethod
     def stable_share(self, block: Block, limit: int) -> float:
-        """Return the share of the block that is compared with `token_stability_threshold`."""
+        """Return the share of the block that is compared with `token_stability_threshold`.
+
+        Args:
+            block: The last block of the window.
+            limit: First position past the answer.
+        """
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -268,7 +285,10 @@ class Blockwise(Blocks):
         return 0.0 if self._open(block, limit) else 1.0
 
     def next_blocks(self, sequence: SequenceState, rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
-        """Return the blocks after the rule; the predecessor as fed decides if one must advance."""
+        """Return the blocks as the rule leaves them.
+
+        Whether a block must advance depends on the previous block as it was fed.
+        """
         rule, forced, steps, limit = self.rule, spec.accept_rule == "B", sequence.accounting.steps, sequence.request_spec.limit
         must, shipped, simple = True, rule.shipped, rule.SAMPLES_MASKED
         accepted = rule.accepted(rows) if shipped else None

@@ -30,7 +30,7 @@ PINNED = Revision(ready=True, stable=1.0)  # of a block without masks when it op
 class Revising(Blocks):
     """Blocks whose tokens are revised until they are ready; each keeps a `Revision` as state.
 
-    `revised`, the rule, must make a block ready, without masks, by its pass number `most_forwards`.
+    After at most `most_forwards` passes, `revised` must have made a block ready, without masks.
     `token_stability_threshold` is compared with the share of tokens that the last pass kept.
     """
 
@@ -41,13 +41,22 @@ class Revising(Blocks):
 
     @abstractmethod
     def revised(self, sequence: SequenceState, blocks: tuple[Block, ...], rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
-        """Return the open `blocks` after a pass; row `i` is entry `i` of `sampled_of(blocks)`.
+        """Return the open blocks after a pass.
 
-        Without pinned tokens, this is position `first_sampled(blocks) + i`.
+        Args:
+            sequence: The sequence, which already counts the pass.
+            blocks: The open blocks as they were fed.
+            rows: Samples of the span. Row i is entry i of `sampled_of(blocks)`, without pinned
+                tokens position `first_sampled(blocks) + i`.
+            spec: Facts of the model.
         """
 
     def soft(self, blocks: tuple[Block, ...]) -> SoftTokens | None:
-        """Return the soft inputs of the open blocks."""
+        """Return the soft inputs of the open blocks; None if there are none.
+
+        Args:
+            blocks: The open blocks.
+        """
         del blocks
         return None
 

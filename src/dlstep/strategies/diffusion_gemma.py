@@ -114,7 +114,11 @@ class DiffusionGemma(Strategy):
             )
 
     def temperature(self, remaining: int) -> float:
-        """Return a pass's temperature in single precision. `remaining` counts the pass."""
+        """Return the temperature of a pass, in single precision.
+
+        Args:
+            remaining: Number of denoising passes left, this one included.
+        """
         share = _fp32(max(remaining, 1) / self.max_denoising_steps)
         return _fp32(_fp32(self.t_min) + _fp32(_fp32(self.t_max - self.t_min) * share))
 
@@ -147,7 +151,7 @@ class DiffusionGemma(Strategy):
         )
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
-        """Accept and renoise, or after the canvas's last pass commit the most probable tokens."""
+        """Accept tokens and renoise the others; after the last pass, commit the most probable tokens."""
         del span
         block = sequence.window[0]
         best, chances, entropies = rows.best_ids, rows.best_probabilities, rows.entropies

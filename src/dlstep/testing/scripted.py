@@ -27,13 +27,21 @@ RowsOf = Callable[[Span], SpanSamples]
 
 
 class ScriptedDriver:
-    """A driver that returns `rows_of(span)` for sampling spans; stateless, so any plan is valid."""
+    """A driver whose samples a function returns; it keeps no state, so any plan is valid.
+
+    Args:
+        rows_of: Function from a span that samples to its samples.
+    """
 
     def __init__(self, rows_of: RowsOf) -> None:
         self.rows_of = rows_of
 
     def run(self, plan: Plan) -> Samples:
-        """Return the scripted samples of `plan`."""
+        """Return the scripted samples of a plan.
+
+        Args:
+            plan: The plan of a forward pass.
+        """
         return Samples(plan, tuple(self.rows_of(span) if span.sampled else NO_SAMPLES for span in plan.spans))
 
 

@@ -96,14 +96,21 @@ class ShadowCache:
 
 
 class ShadowDriver:
-    """A driver without a model; `page_size` and `spec` must be those of its states.
+    """A driver without a model, which checks every plan.
 
-    `eos_share` is the fraction of rows that sample end of sequence. `run` raises ShadowError for a
-    plan that breaks ownership or reads a slot with wrong contents, and CacheMismatch for an unknown
-    cache digest. Unless `exact`, unfed window positions may hold what an earlier pass of the
-    sequence stored for another token. The device keeps `places` KV caches, and drops the least
-    recently used one for a new one. A `blind` device samples by position and draw only, so
-    different prompts get equal samples.
+    `run` raises ShadowError for a plan that breaks ownership or reads a slot with wrong contents,
+    and CacheMismatch for an unknown cache digest.
+
+    Args:
+        page_size: Positions of a page, as in the configuration of its states.
+        num_pages: Number of pages.
+        spec: Facts of the model, as in the configuration of its states.
+        eos_share: Fraction of rows that sample end of sequence.
+        exact: Without, unfed window positions may hold what an earlier pass of the sequence stored
+            for another token.
+        places: Number of KV caches that the device keeps. A new one replaces the least recently
+            used.
+        blind: Sample by position and draw only, so that different prompts get equal samples.
     """
 
     layers = 2
@@ -126,7 +133,15 @@ class ShadowDriver:
         self.now = ShadowCache(num_pages)
 
     def run(self, plan: Plan) -> Samples:
-        """Return the samples of `plan`: a function of what its rows could see."""
+        """Return the samples of a plan: a function of what its rows could see.
+
+        Args:
+            plan: The plan of a forward pass.
+
+        Raises:
+            ShadowError: If the plan breaks ownership or reads a slot with wrong contents.
+            CacheMismatch: If the device does not hold the KV cache that the plan needs.
+        """
         self.now = cache = self._cache_of(plan)
         if plan.cache_digest == EMPTY_CACHE or plan != cache.last:
             # If this pass fails, no plan may continue from it.
@@ -137,7 +152,11 @@ class ShadowDriver:
         return samples
 
     def fork(self, cache_digest: int) -> bool:
-        """Copy the KV cache with this digest, if there is one and room for the copy."""
+        """Copy a KV cache. Return whether there was one to copy, and room for it.
+
+        Args:
+            cache_digest: Cache digest of the KV cache.
+        """
         cache = self._with_digest(cache_digest)
         if cache is None or len(self.caches) >= self.places:
             return False
@@ -145,7 +164,11 @@ class ShadowDriver:
         return True
 
     def release(self, cache_digest: int) -> None:
-        """Drop the KV cache with this digest."""
+        """Drop a KV cache, if there is one with this digest.
+
+        Args:
+            cache_digest: Cache digest of the KV cache.
+        """
         cache = self._with_digest(cache_digest)
         if cache is not None:
             self.caches.remove(cache)
@@ -171,7 +194,15 @@ class ShadowDriver:
         return found
 
     def slot(self, seq_id: int, position: int) -> tuple[int, int]:
-        """Return page and offset of a position of a live request."""
+        """Return page and offset of a position of a live request.
+
+        Args:
+            seq_id: Sequence number of the request.
+            position: A position of the request.
+
+        Raises:
+            ShadowError: If the request has no page for the position.
+        """
         table = self.now.tables.get(seq_id)
         if table is None or position // self.page_size >= len(table):
             raise ShadowError(f"request {seq_id} has no page for position {position}")

@@ -12,21 +12,24 @@ Prompt = str | Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The answer to one prompt.
-
-    `text` ends before the first stop string. `token_ids` are all emitted tokens; `probabilities` has
-    the probability of each when it was unmasked. `nfe` counts the request's forward passes, `steps`
-    those that sampled. `error` says why `finish_reason` is `rejected` or `error`.
-    """
+    """The answer to one prompt."""
 
     prompt: str | tuple[int, ...]
+    """The prompt as it was given: text or token ids."""
     text: str
+    """Text of the answer, which ends before the first stop string."""
     token_ids: tuple[int, ...]
+    """All emitted tokens."""
     probabilities: tuple[float, ...]
+    """Probability of each of them when it was unmasked."""
     finish_reason: FinishReason | None
+    """Why the answer ended; None while it is unfinished."""
     nfe: int
+    """Number of forward passes that included the request."""
     steps: int
+    """Number of forward passes that sampled a position of the request."""
     error: str = ""
+    """Why `finish_reason` is `rejected` or `error`; else empty."""
 
     def __str__(self) -> str:
         counts = f"{counted(len(self.token_ids), 'token')} in {counted(self.nfe, 'forward')}"
@@ -37,12 +40,12 @@ class Output:
 
     @property
     def tokens_per_forward(self) -> float:
-        """Emitted tokens / `nfe`; 0 before the first forward pass."""
+        """Emitted tokens divided by `nfe`; 0 before the first forward pass."""
         return len(self.token_ids) / self.nfe if self.nfe else 0.0
 
     @property
     def tokens_per_step(self) -> float:
-        """Emitted tokens / `steps`; 0 before the first sampling forward pass."""
+        """Emitted tokens divided by `steps`; 0 before the first sampling forward pass."""
         return len(self.token_ids) / self.steps if self.steps else 0.0
 
 

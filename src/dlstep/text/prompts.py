@@ -16,10 +16,14 @@ class TextEncoder(Protocol):
     """A converter of text to ids. It appends `prompt_end` to text prompts that lack this ending."""
 
     @property
-    def tokenizer(self) -> Tokenizer | None: ...
+    def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer; None if there is none."""
+        ...
 
     @property
-    def prompt_end(self) -> str: ...
+    def prompt_end(self) -> str:
+        """The ending that text prompts get if they lack it."""
+        ...
 
 
 def encode(texts: TextEncoder, prompt: Prompt) -> tuple[int, ...]:

@@ -158,23 +158,29 @@ def kind_of(event: Event) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A token at an answer's `offset` from forward pass `since` until forward pass `until`.
-
-    Sampling forward passes count from 1. `since` is 0 for a pinned token; `until` is None if the token
-    was never removed. `replaced`: it was replaced by another token, not remasked.
-    """
+    """The time for which a position of an answer holds a token. Sampling forward passes count from 1."""
 
     offset: int
+    """Offset of the position in the answer."""
     token: int
+    """Token id."""
     since: int
+    """Forward pass that unmasked the token; 0 for a pinned token."""
     until: int | None = None
+    """Forward pass that removed the token; None if none did."""
     replaced: bool = False
+    """Whether another token replaced it; otherwise it was remasked."""
 
 
 def stays(trace: Trace, request_id: int = 0) -> tuple[Stay, ...]:
     """Return all tokens ever in or after a request's answer, in order of `since` and offset.
 
-    Raises KeyError if the trace does not contain the request.
+    Args:
+        trace: The trace of a decode.
+        request_id: Id of the request.
+
+    Raises:
+        KeyError: If the trace does not contain the request.
     """
     current: dict[int, Stay] = {}
     gone: list[Stay] = []

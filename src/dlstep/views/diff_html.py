@@ -35,12 +35,20 @@ def _body(diff: StateDiff) -> str:
 
 
 def state_diff_html(diff: StateDiff) -> str:
-    """Return the HTML of the difference of two states, request by request."""
+    """Return the HTML of the difference of two states, request by request.
+
+    Args:
+        diff: The difference.
+    """
     return f'<div style="{BOX}"><b>difference of two states</b>{_body(diff)}</div>'
 
 
 def trace_diff_html(diff: TraceDiff) -> str:
-    """Return the HTML of a trace difference: the first different event, and the states after it."""
+    """Return the HTML of a trace difference: the first different event, and the states after it.
+
+    Args:
+        diff: The difference.
+    """
     if not diff:
         return f'<div style="{BOX}"><b>difference of two traces</b>{note(str(diff))}</div>'
     events = (("old", diff.old), ("new", diff.new)) if diff.old or diff.new else ()

@@ -92,18 +92,26 @@ _KINDS: tuple[Kind, ...] = ("unmasked", "changed", "remasked")
 
 @dataclass(frozen=True, slots=True)
 class StateDiff:
-    """The difference of two states: their counts, and the requests that differ, by sequence number."""
+    """The difference of two states."""
 
     moves: tuple[Move, ...] = ()
+    """Counts and options that differ."""
     requests: tuple[RequestDiff, ...] = ()
+    """Requests that differ, by sequence number."""
     others: tuple[str, ...] = ()
+    """Names of further fields that differ."""
     spec: Spec = field(default=Spec(None, (), 1), repr=False, compare=False)
+    """Facts of the model, to show tokens as text."""
 
     def __bool__(self) -> bool:
         return bool(self.moves or self.requests or self.others)
 
     def find(self, request_id: int) -> RequestDiff | None:
-        """Return the difference of a request; None if it is equal in both states."""
+        """Return the difference of a request; None if it is equal in both states.
+
+        Args:
+            request_id: Id of the request.
+        """
         return next((request for request in self.requests if request.id == request_id), None)
 
     @property
@@ -124,19 +132,20 @@ class StateDiff:
 
 @dataclass(frozen=True, slots=True)
 class TraceDiff:
-    """The difference of two traces, whose first `same` events are equal.
-
-    `old` and `new` describe the first different event; empty if that trace has ended. `there` is the
-    difference of the states after that event, `end` of the last states. If the first states differ,
-    `same` is 0, `old` and `new` are empty, and `there` compares those. `equal`: nothing differs.
-    """
+    """The difference of two traces. If the first states differ, `there` compares those."""
 
     same: int
+    """How many first events are equal; 0 if the first states differ."""
     old: str
+    """Description of the first different event of the old trace; empty if it has ended or the first states differ."""
     new: str
+    """The same for the new trace."""
     there: StateDiff
+    """Difference of the states after that event."""
     end: StateDiff
+    """Difference of the last states."""
     equal: bool
+    """Whether nothing differs."""
 
     def __bool__(self) -> bool:
         return not self.equal

@@ -23,10 +23,16 @@ def diff(old: Trace, new: Trace) -> TraceDiff: ...
 def diff(old: State | Trace, new: State | Trace) -> StateDiff | TraceDiff:
     """Return the difference from `old` to `new`, which is false if they are equal.
 
-    States are compared request by request, in time linear in their positions. For traces, the result
-    has the first different event, and the differences of the states after it and at the end. Raises
-    ValueError unless both are states or both are traces, and ReplayDiverged if a trace from an edited
-    file cannot be replayed or compared.
+    States are compared request by request, in time linear in their positions. For traces, the
+    result has the first different event, and the differences of the states after it and at the end.
+
+    Args:
+        old: A state or a trace.
+        new: Another value of the same type.
+
+    Raises:
+        ValueError: Unless both are states or both are traces.
+        ReplayDiverged: If a trace from an edited file cannot be replayed or compared.
     """
     if isinstance(old, State) and isinstance(new, State):
         return _state_diff(old, new)

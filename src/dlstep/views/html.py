@@ -77,7 +77,12 @@ def cell_html(cell: PictureCell, spec: Spec) -> str:
 
 
 def sequence_html(sequence: SequenceState, state: State) -> str:
-    """Return a request: its counts, and its positions coloured by phase and confidence."""
+    """Return a request: its counts, and its positions coloured by phase and confidence.
+
+    Args:
+        sequence: The sequence of the request.
+        state: The state that holds it.
+    """
     shown = cells(sequence, state.config.spec)
     left_out = max(0, len(shown) - MOST_CELLS)
     counts = f"{counted(sequence.steps, 'step')}, {counted(sequence.nfe, 'forward pass')}"
@@ -91,7 +96,11 @@ def sequence_html(sequence: SequenceState, state: State) -> str:
 
 
 def page_map_html(state: State) -> str:
-    """Return the pages as boxes coloured by use. Pages never allocated are only counted."""
+    """Return the pages as boxes coloured by use. Pages never allocated are only counted.
+
+    Args:
+        state: The state to show.
+    """
     shown = page_cells(state)
     boxes = "".join(_page_box(cell) for cell in shown[:MOST_PAGES])
     left_out = len(shown[MOST_PAGES:])
@@ -112,7 +121,11 @@ def _legend(names: Iterable[str]) -> str:
 
 
 def state_html(state: State) -> str:
-    """Return a state: every request with its tokens, and the page map."""
+    """Return a state: every request with its tokens, and the page map.
+
+    Args:
+        state: The state to show.
+    """
     requests = sequences(state)
     counts = f"{len(state.running)} running, {len(state.waiting)} waiting, {len(state.finished)} finished"
     left_out = max(0, len(requests) - MOST_SEQUENCES)
@@ -125,7 +138,11 @@ def state_html(state: State) -> str:
 
 
 def plan_html(plan: Plan) -> str:
-    """Return a plan: the fed and sampled positions of each span, and the changes of pages."""
+    """Return a plan: the fed and sampled positions of each span, and the changes of pages.
+
+    Args:
+        plan: The plan to show.
+    """
     pages = {grant.seq_id: grant.pages for grant in plan.grants}
     rows = [(*span_row(span), ", ".join(map(str, pages.get(span.seq_id, ()))) or "none") for span in plan.spans]
     table = _table((*SPAN_COLUMNS, "new pages"), rows)
@@ -146,7 +163,11 @@ def _few(requests: tuple[int, ...]) -> str:
 
 
 def trace_html(trace: Trace) -> str:
-    """Return a trace as a table: the effect of each event, and the counts after it."""
+    """Return a trace as a table: the effect of each event, and the counts after it.
+
+    Args:
+        trace: The trace to show.
+    """
     rows = list(event_rows(trace))
     left_out = max(0, len(rows) - MOST_EVENTS)
     more = note(f"{left_out} earlier events are not shown") if left_out else ""

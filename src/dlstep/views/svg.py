@@ -26,6 +26,9 @@ def filling_svg(pictures: Iterable[tuple[str, Trace]]) -> str:
 
     A dark cell marks the forward pass that unmasked a position, the light bar below it the lifetime
     of the token, a cross the remasking. Lines separate blocks. Readable on light and dark pages.
+
+    Args:
+        pictures: Title and trace of each picture.
     """
     top, parts, width = 0.0, list[str](), 0.0
     marks = {"decided": "unmasked", "stands": "keeps its token"}

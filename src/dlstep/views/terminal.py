@@ -27,7 +27,13 @@ SURE = 0.9  # tokens with a lower probability are underlined
 
 
 def answer_text(sequence: SequenceState, state: State, *, prompt: bool = True) -> Text:
-    """Return a request's positions as text: coloured by phase, underlined if below `SURE`."""
+    """Return a request's positions as text: coloured by phase, underlined if below `SURE`.
+
+    Args:
+        sequence: The sequence of the request.
+        state: The state that holds it.
+        prompt: Whether to show the prompt.
+    """
     spec = state.config.spec
     return phase_text(
         (None if cell.token is None else piece(spec, cell.token), cell.phase, cell.probability)
@@ -47,7 +53,12 @@ def phase_text(shown: Iterable[tuple[str | None, Phase, float]]) -> Text:
 
 
 def frames_view(head: Mapping[str, Any], frames: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Return an answer's frames as a panel titled with its counts. Does not validate the JSON."""
+    """Return an answer's frames as a panel titled with its counts. Does not validate the JSON.
+
+    Args:
+        head: First line of a recording: facts about the request.
+        frames: All frames of the answer so far, at least one.
+    """
     ends, last = set(head["eos"]), frames[-1]
 
     def token_text(token: int, text: str) -> str:
@@ -68,7 +79,11 @@ def frames_view(head: Mapping[str, Any], frames: Sequence[Mapping[str, Any]]) ->
 
 
 def legend(phases: Iterable[Phase]) -> Text:
-    """Return the legend of `answer_text`: the colours of these phases, and the underline."""
+    """Return the legend of `answer_text`: the colours of some phases, and the underline.
+
+    Args:
+        phases: The phases to explain.
+    """
     text = Text()
     for phase in phases:
         shown = f"\N{LIGHT SHADE} {phase}" if phase == "masked" else phase
@@ -77,13 +92,22 @@ def legend(phases: Iterable[Phase]) -> Text:
 
 
 def sequence_view(sequence: SequenceState, state: State) -> RenderableType:
-    """Return a request as a panel titled with its counts."""
+    """Return a request as a panel titled with its counts.
+
+    Args:
+        sequence: The sequence of the request.
+        state: The state that holds it.
+    """
     counts = f"request {sequence.request.id}, {status(sequence, state)}, {counted(sequence.nfe, 'forward pass')}"
     return Panel(answer_text(sequence, state), title=counts, title_align="left")
 
 
 def page_map(state: State) -> Text:
-    """Return one sign per page that was ever allocated."""
+    """Return one sign per page that was ever allocated.
+
+    Args:
+        state: The state to show.
+    """
     signs = {"owned": "\N{BLACK SQUARE}", "shared": "\N{BLACK SQUARE}", "cached": "\N{WHITE SQUARE}", "free": "\N{MIDDLE DOT}"}
     text = Text()
     for cell in page_cells(state):
@@ -92,13 +116,23 @@ def page_map(state: State) -> Text:
 
 
 def state_view(state: State) -> RenderableType:
-    """Return all requests of a state and its page map."""
+    """Return all requests of a state and its page map.
+
+    Args:
+        state: The state to show.
+    """
     counts = f"step {state.step}: {len(state.running)} running, {len(state.waiting)} waiting, {len(state.finished)} finished"
     return Group(Text(counts), *(sequence_view(sequence, state) for sequence in sequences(state)), page_map(state))
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str = "") -> Table:
-    """Return a table of any values, shown as `str`."""
+    """Return a table of any values, shown as `str`.
+
+    Args:
+        columns: Names of the columns.
+        rows: Values of each row, one per column.
+        title: Title of the table; empty for none.
+    """
     made = Table(*columns, title=title or None, title_justify="left")
     for row in rows:
         made.add_row(*[Text(printable(str(value))) for value in row])
@@ -106,12 +140,20 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str =
 
 
 def plan_view(plan: Plan) -> RenderableType:
-    """Return a table of the fed and sampled positions of each span of a plan."""
+    """Return a table of the fed and sampled positions of each span of a plan.
+
+    Args:
+        plan: The plan to show.
+    """
     return table(SPAN_COLUMNS, map(span_row, plan.spans), f"plan of step {plan.step}")
 
 
 def trace_view(trace: Trace) -> RenderableType:
-    """Return a table of the effects of each event of a trace."""
+    """Return a table of the effects of each event of a trace.
+
+    Args:
+        trace: The trace to show.
+    """
     rows = ((*row[:3], ", ".join(map(str, row.requests)), *row[4:]) for row in event_rows(trace))
     return table(EVENT_COLUMNS, rows, "trace")
 
@@ -119,7 +161,12 @@ def trace_view(trace: Trace) -> RenderableType:
 def fill_order(trace: Trace, request_id: int = 0) -> tuple[int, ...]:
     """Return, per answer token, the sampling forward pass (from 1) that set its final value.
 
-    Raises KeyError if the trace does not contain the request.
+    Args:
+        trace: The trace of a decode.
+        request_id: Id of the request.
+
+    Raises:
+        KeyError: If the trace does not contain the request.
     """
     seen = [sequence for state in trace.states() if (sequence := state.find(request_id)) is not None]
     if not seen:

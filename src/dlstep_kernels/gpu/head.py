@@ -1,6 +1,7 @@
-"""Sample from hidden states: each program multiplies rows with a tile of the head's weight and stores
-one part per row. The logits of a tile exist only in registers.
+"""Sample from hidden states without writing logits to memory.
 
+Each program multiplies rows with a tile of the head's weight and stores one part per row. The logits of a tile exist
+only in registers.
 Logits are summed in fp32 in another order than the twin's: ids may differ for nearly equal ones.
 """
 

@@ -5,7 +5,8 @@ from hypothesis import given, strategies as st
 
 from dlstep import rules
 from dlstep.core import Block, Grid, Request, Rule, SamplingParams, SpanSamples, Spec
-from dlstep.core.sequence import SequenceState, open_sequence
+from dlstep.core.lifecycle import open_sequence
+from dlstep.core.sequence import SequenceState
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.multi_bd import MultiBD
 

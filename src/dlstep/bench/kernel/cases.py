@@ -27,8 +27,7 @@ NEAR = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}  # limit
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes of the cases: requests, their context and rows; sampled rows; vocabulary and hidden
-    size."""
+    """Sizes of the cases: requests, their context and rows; sampled rows; vocabulary and hidden size."""
 
     batch: int = 8
     context: int = 4096
@@ -62,8 +61,7 @@ def apart(found: Tensor, truth: Tensor) -> float:
 
 
 def drawn_apart(found: Drawn, truth: Drawn) -> float:
-    """Return the share of different tokens, or the distance of the probabilities if it is
-    larger."""
+    """Return the share of different tokens, or the distance of the probabilities if it is larger."""
     others = float((found.tokens != truth.tokens).float().mean())
     return max(others, apart(found.probabilities, truth.probabilities))
 
@@ -98,7 +96,6 @@ def _random(device: torch.device, dtype: torch.dtype, *size: int) -> Tensor:
 
 def attention(device: torch.device, dtype: torch.dtype, sizes: Sizes, label: str, heads: tuple[int, int, int]) -> KernelCase:
     """Return a decode step's attention, in which every row attends to the whole context."""
-
     (of_queries, of_keys, head_dim), batch, rows, context = heads, sizes.batch, sizes.rows, sizes.context
     width, total = -(-context // PAGE_SIZE), batch * rows
     order = np.random.default_rng(0).permutation(SETS * batch * width).reshape(SETS, batch, width)
@@ -128,8 +125,7 @@ def attention(device: torch.device, dtype: torch.dtype, sizes: Sizes, label: str
 
 
 def store(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> KernelCase:
-    """Return the case of storing keys and values, with heads before rows, as models produce
-    them."""
+    """Return the case of storing keys and values, with heads before rows, as models produce them."""
     rows, heads, head_dim = 4 * sizes.batch * sizes.rows, 8, 128
     keys, values = (_random(device, dtype, heads, rows, head_dim).transpose(0, 1) for _ in range(2))
     pages = torch.zeros((2, SETS * rows + 1, heads, head_dim), dtype=dtype, device=device)
@@ -251,8 +247,7 @@ def mixed(device: torch.device, dtype: torch.dtype, rows: int, experts: int, hid
 
 
 def routed(device: torch.device, dtype: torch.dtype, rows: int, experts: int, hidden: int) -> KernelCase:
-    """Return the case of expert routing, compared by the scores of the chosen experts and their
-    weights."""
+    """Return the case of expert routing, compared by the scores of the chosen experts and their weights."""
     weight, bias = _random(device, dtype, experts, hidden) * hidden**-0.5, torch.zeros(experts, device=device)
     sets = [_random(device, dtype, rows, hidden) for _ in range(SETS)]
     groups, kept, count = (4, 2, 4) if experts < 64 else (8, 4, 8)

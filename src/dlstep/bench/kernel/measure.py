@@ -13,11 +13,9 @@ from .cases import USUAL, KernelCase, Sizes, cases
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """A row of the table. `error` is the distance to plain torch, `limit` the largest due to
-    rounding.
+    """A row of the table. `error` is the distance to plain torch, `limit` the largest due to rounding.
 
-    `least_us` is the time for `moved_mb` and `gflop` at the measured ceilings, `share` = least /
-    us.
+    `least_us` is the time for `moved_mb` and `gflop` at the measured ceilings, `share` = least / us.
     """
 
     kernel: str
@@ -44,8 +42,7 @@ def kernel_device() -> torch.device:
 
 
 def measure_kernels(sizes: Sizes = USUAL, ceilings: Ceilings | None = None) -> Iterator[KernelRow]:
-    """Yield a row for each case, in bfloat16. Wrong results are timed too and have `equal`
-    false."""
+    """Yield a row for each case, in bfloat16. Wrong results are timed too and have `equal` false."""
     device, dtype = kernel_device(), torch.bfloat16
     torch.manual_seed(0)
     ceilings = ceilings or measure_ceilings(device, dtype)

@@ -28,11 +28,19 @@ class Body(Protocol):
     """The fields of a request body that determine the form of the response."""
 
     @property
-    def n(self) -> int | None: ...
+    def n(self) -> int | None:
+        """The number of answers; None: one."""
+        ...
+
     @property
-    def stream(self) -> bool | None: ...
+    def stream(self) -> bool | None:
+        """Whether to stream the answer."""
+        ...
+
     @property
-    def stream_options(self) -> StreamOptions | None: ...
+    def stream_options(self) -> StreamOptions | None:
+        """What a stream contains besides the answer."""
+        ...
 
 
 class AnswerJob:
