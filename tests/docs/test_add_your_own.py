@@ -6,7 +6,6 @@ entry point and torch, because loading takes far longer than what the commands d
 
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -18,40 +17,14 @@ from zipfile import ZipFile
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from .blocks import ROOT, Block, blocks_of, is_printed
+
 PAGES = ("add_a_strategy", "add_a_rule")
-BLOCK = re.compile(r"((?:(?!```).)*?)```(\w+)\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
-SAVED = re.compile(r"\b[Ss]ave (?:this|it) as\s+`([\w.]+)`:\s*$")
 FORKING = Path(__file__).with_name("forking.py")
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A block of a page: the file to save it as, its language, its text, and the text that it should print."""
-
-    file: str | None
-    language: str
-    text: str
-    printed: str | None
-
-
-def blocks(page: str) -> list[Block]:
-    """Return the blocks of a page in their order."""
-    of_page: list[Block] = []
-    for before, language, text, printed in BLOCK.findall((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")):
-        file = SAVED.search(before)
-        of_page.append(Block(file[1] if file else None, language, text, printed or None))
-    return of_page
-
-
-def lines(text: str) -> list[str]:
-    """Return the lines without blanks at their ends, empty lines around them, and measured seconds."""
-    return "\n".join(re.sub(r" +[\d.]+ s$", " # s", line.rstrip()) for line in text.splitlines()).strip("\n").splitlines()
-
-
-def pattern(printed: str) -> re.Pattern[str]:
-    """Return the pattern of a printed text; a line of three dots matches any lines."""
-    return re.compile("".join("(?:.*\n)*?" if line == "..." else f"{re.escape(line)}\n" for line in lines(printed)))
+def path_of(page: str) -> Path:
+    return ROOT / "docs" / f"{page}.md"
 
 
 def commands(text: str) -> list[list[str]]:
@@ -135,7 +108,7 @@ class Job:
 def jobs_of(page: str, folder: Path) -> list[Job]:
     """Return the commands of a page; save its files in the new `folder` under their names."""
     folder.mkdir()
-    of_page = blocks(page)
+    of_page = blocks_of(path_of(page))
     jobs: list[Job] = []
     for block in of_page:
         if block.file is not None:
@@ -167,13 +140,13 @@ def test_every_line_works_as_pasted_in_an_empty_folder(installed: Installed, tmp
         outputs[job.page, job.block.text] = outputs.get((job.page, job.block.text), "") + output
     for job in jobs:
         if job.block.printed is not None:
-            output = "".join(f"{line}\n" for line in lines(outputs[job.page, job.block.text]))
-            assert pattern(job.block.printed).fullmatch(output), f"{job.block.text}\n{output}"
+            output = outputs[job.page, job.block.text]
+            assert is_printed(job.block.printed, output), f"{job.block.text}\n{output}"
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_first_block_is_a_short_file(page: str) -> None:
-    first = blocks(page)[0]
+    first = blocks_of(path_of(page))[0]
     assert first.language == "python" and first.file == f"my_{page.rpartition('_')[2]}.py"
     assert len(first.text.splitlines()) < 40
 
@@ -181,8 +154,8 @@ def test_the_first_block_is_a_short_file(page: str) -> None:
 def test_every_block_has_a_use() -> None:
     """Each block is saved, run, or the expected output of one that runs."""
     for page in PAGES:
-        of_page = blocks(page)
-        text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        of_page = blocks_of(path_of(page))
+        text = path_of(page).read_text(encoding="utf-8")
         assert text.count("```") == 2 * len(of_page) + 2 * sum(block.printed is not None for block in of_page)
         assert all(block.file or block.language in ("sh", "python") for block in of_page)
         assert sum(block.printed is not None for block in of_page) >= 5

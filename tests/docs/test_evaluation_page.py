@@ -1,13 +1,9 @@
-"""`docs/evaluation.md` runs as pasted and prints what it shows; its tables are those of the code."""
+"""The tables of `docs/evaluation.md` are those of the code."""
 
 import re
-import shlex
 from dataclasses import fields
 from pathlib import Path
 
-import pytest
-
-from dlstep.cli import main
 from dlstep.engine.option_help import field_help
 from dlstep.evaluate import EvalOptions
 from dlstep.evaluate.checkpoint import KEY_FIELDS, ROW_FIELDS
@@ -16,35 +12,6 @@ from dlstep.evaluate.space import TuneOptions
 from dlstep.evaluate.table import TableLine
 
 PAGE = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
-BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```(?:\n\n^```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
-FILE = re.compile(r"cat > (\S+) <<'END'\n(.*?)^END\n", re.DOTALL | re.MULTILINE)
-
-Captured = pytest.CaptureFixture[str]
-
-
-def lines(text: str) -> list[str]:
-    """Return the lines without blanks at their ends, empty lines around them, and measured seconds."""
-    return "\n".join(re.sub(r" +[\d.]+ s$", " # s", line.rstrip()) for line in text.splitlines()).strip("\n").splitlines()
-
-
-def test_the_page_runs_as_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
-    monkeypatch.chdir(tmp_path)
-    compared = 0
-    for language, text, printed in BLOCK.findall(PAGE):
-        if language == "python":
-            exec(compile(text, "evaluation.md", "exec"), {})
-            assert float(capsys.readouterr().out) == 1.0
-            continue
-        for name, content in FILE.findall(text):
-            Path(name).write_text(content)
-        for command in FILE.sub("", text).splitlines():
-            words = shlex.split(command)
-            assert words[0] == "dlstep" and main(words[1:]) == 0
-        shown = capsys.readouterr().out
-        if printed:
-            assert lines(shown) == lines(printed)
-            compared += 1
-    assert compared == 4
 
 
 def test_the_options_are_those_of_the_command() -> None:

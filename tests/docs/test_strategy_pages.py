@@ -1,4 +1,4 @@
-"""Every strategy and every rule has a page, whose table is complete and whose examples print what the page shows."""
+"""Every strategy and every rule has a page with an example and a complete table. test_blocks.py runs the examples."""
 
 import re
 from dataclasses import MISSING, fields
@@ -27,11 +27,6 @@ def examples(page: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def printed(code: str, name: str, capsys: pytest.CaptureFixture[str]) -> str:
-    exec(compile(code, f"{name}.md", "exec"), {})
-    return capsys.readouterr().out
-
-
 def shown(default: object) -> str:
     """Return a default as the table shows it: of a rule, the name of its module."""
     return type(default).__module__.rpartition(".")[2] if isinstance(default, Rule) else str(default)
@@ -39,28 +34,25 @@ def shown(default: object) -> str:
 
 def test_every_strategy_and_every_rule_has_a_page_and_a_unique_name() -> None:
     assert not set(strategies.available()) & set(rules.available())
-    assert sorted(path.stem for path in FOLDER.glob("*.md")) == sorted(OWNERS)
+    assert sorted({path.stem for path in FOLDER.glob("*.md")} - {"index"}) == sorted(OWNERS)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_example_prints_what_the_page_says(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_has_one_example_of_a_decode(name: str) -> None:
     page = (FOLDER / f"{name}.md").read_text()
-    (code, output), *others = examples(page.partition(BY_HAND)[0])
-    assert not others
-    assert printed(code, name, capsys) == output
+    ((_, output),) = examples(page.partition(BY_HAND)[0])
     assert len(output.splitlines()) >= (3 if name in RULES else 8)
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_five_rows_by_hand_are_what_the_rule_unmasks(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_of_a_rule_has_five_rows_by_hand(name: str) -> None:
     _, heading, page = (FOLDER / f"{name}.md").read_text().partition(BY_HAND)
     assert heading, "the page of a rule needs a section with five rows by hand"
     page = page.partition("\n## ")[0]
     if not (pairs := examples(page)):  # a table, which the tests of the rule check
         assert len(re.findall(r"^\|", page, re.MULTILINE)) >= 2 + 5
         return
-    ((code, output),) = pairs
-    assert printed(code, name, capsys) == output
+    ((_, output),) = pairs
     assert len(output.splitlines()) >= 5
 
 

@@ -1,0 +1,177 @@
+"""Every code block of the README and of docs/ is run as pasted and prints what the page shows, or says why it is not run.
+
+`python` and shell blocks (`sh`, `bash`, or no language) of a page run in their order, in one folder and one namespace. A
+block `text` right behind a block is its output, in which a line of three dots stands for any lines. A text that says
+"Save this as `file.py`:" above a block saves it. `yaml` and `json` must parse. Every other block, and one that cannot be
+run, has a comment right above it: `<!-- not run: REASON -->`. Blocks after `<!-- slow: REASON -->` run in `make stress`
+only, and so does every command with its own sizes (see `page_runner.QUICK`).
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import yaml
+from huggingface_hub import constants
+
+from ..helpers.hub import Hub, hub_of
+from ..helpers.servers import nothing_goes_wrong_unseen  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from .blocks import PAGES, Block, blocks_of, page_name
+from .page_runner import PYTHON, QUICK, SHELL, Checkpoints, PageRunner, check_command_lines, commands
+
+# Pages whose blocks another test runs, with a set-up of its own.
+ELSEWHERE = {
+    "docs/add_a_rule.md": "test_add_your_own.py",
+    "docs/add_a_strategy.md": "test_add_your_own.py",
+}
+BLOCKS = {page_name(path): blocks_of(path) for path in PAGES if page_name(path) not in ELSEWHERE}
+REQUEST = {
+    "custom_id": "a",
+    "method": "POST",
+    "url": "/v1/completions",
+    "body": {"prompt": "Max has 53 shells.", "max_tokens": 8},
+}
+
+
+def is_quick(block: Block) -> bool:
+    """Return whether the quick form runs the block exactly as pasted, or cannot run it at all."""
+    words = [line.split() for line in commands(block.text)] if block.language in SHELL else []
+    return block.note != "slow" and (block.printed is not None or not any(one[1:2] and one[1] in QUICK for one in words))
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    """A hub on the loopback address."""
+    with hub_of(Checkpoints(tmp_path_factory.mktemp("hub"))) as server:
+        yield server
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: Hub) -> Iterator[Path]:
+    """The current folder, empty but for a batch file, with the hub and a terminal of 80 columns."""
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page" / "in.jsonl").write_text(json.dumps(REQUEST) + "\n")
+    monkeypatch.chdir(tmp_path / "page")
+    monkeypatch.syspath_prepend(tmp_path / "page")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template, raising=False)
+    loaded = set(sys.modules)
+    yield tmp_path / "page"
+    for name in set(sys.modules) - loaded:  # modules that a page saved: another page may use the same name
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def run_page(blocks: list[Block], folder: Path, *, exact: bool) -> None:
+    with ExitStack() as stack:
+        runner = PageRunner(folder, stack, exact=exact)
+        for block in blocks:
+            if block.file is not None:
+                (folder / block.file).write_text(block.text, encoding="utf-8")
+            elif block.note == "not run" or (block.note == "slow" and not exact):
+                if block.language in SHELL:
+                    check_command_lines(block)
+            elif block.language in ("json", "yaml"):
+                assert (json.loads if block.language == "json" else yaml.safe_load)(block.text), block.place
+            else:
+                assert block.language in (*PYTHON, *SHELL), (
+                    f"{block.place} is neither run nor the output of a block: give it a language that is run, or write "
+                    "`<!-- not run: REASON -->` above it"
+                )
+                runner.run(block)
+
+
+@pytest.mark.parametrize("page", [page for page, blocks in BLOCKS.items() if blocks])
+def test_the_page_runs_as_pasted(page: str, folder: Path) -> None:
+    run_page(BLOCKS[page], folder, exact=False)
+
+
+@pytest.mark.slow
+@pytest.mark.stress
+@pytest.mark.parametrize("page", [page for page, blocks in BLOCKS.items() if not all(map(is_quick, blocks))])
+def test_the_page_runs_with_its_own_sizes(page: str, folder: Path) -> None:
+    run_page(BLOCKS[page], folder, exact=True)
+
+
+@pytest.mark.parametrize(("page", "test"), ELSEWHERE.items())
+def test_pages_that_another_test_runs_are_named_there(page: str, test: str) -> None:
+    assert Path(page).stem in Path(__file__).with_name(test).read_text(encoding="utf-8")
+
+
+FAULTS = {
+    "a language that nothing runs": "```rust\nfn main() {}\n```",
+    "output of nothing": "```text\n1\n```",
+    "an indented block": "A text.\n\n    print(1)",
+    "a reason that is empty": "<!-- not run: -->\n```console\n$ ls\n```",
+    "another output": "```python\nprint(1)\n```\n\n```text\n2\n```",
+    "an exception": "```python\n1 / 0\n```",
+    "another exception": "```python\n1 / 0\n```\n\n```text\nValueError: no\n```",
+    "a command that no test can run": "```sh\nls\n```",
+    "an option that does not exist": "```sh\ndlstep rules --nonsense\n```",
+    "an option of a block that is not run": "<!-- not run: needs a GPU -->\n```sh\ndlstep serve --nonsense 1\n```",
+    "a target": "```sh\nmake nonsense\n```",
+    "a package": "```sh\npip install nonsense\n```",
+    "an extra": "```sh\npip install 'dlstep[nonsense]'\n```",
+    "data": "```json\n{\n```",
+}
+
+
+@pytest.mark.parametrize("text", FAULTS.values(), ids=FAULTS)
+def test_a_page_with_a_fault_fails(text: str, folder: Path) -> None:
+    page = folder / "page.md"
+    page.write_text(text)
+    with pytest.raises((AssertionError, ValueError, ZeroDivisionError)):
+        run_page(blocks_of(page), folder, exact=False)
+
+
+GOOD = """
+Save this as `saved.py`:
+
+```python
+VALUE = 1
+```
+
+```python
+from saved import VALUE
+
+print(VALUE + 1, "and", 3)
+print("more")
+```
+
+```text
+2 and 3
+...
+```
+
+<!-- not run: needs a GPU -->
+```python
+raise SystemExit
+```
+
+```{note}
+A directive of MyST is no code.
+```
+
+```sh
+python saved.py  # prints nothing
+dlstep rules --nonsense
+```
+
+```text
+dlstep: error: unrecognized arguments: --nonsense
+```
+"""
+
+
+def test_a_page_without_faults_passes(folder: Path) -> None:
+    (folder / "page.md").write_text(GOOD)
+    blocks = blocks_of(folder / "page.md")
+    assert [block.file for block in blocks] == ["saved.py", None, None, None]
+    assert [block.reason for block in blocks] == ["", "", "needs a GPU", ""]
+    run_page(blocks, folder, exact=False)

@@ -1,0 +1,86 @@
+"""The tables of docs/coming_from.md agree with the hints that errors about foreign option names give."""
+
+import re
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from dlstep import EngineConfig, SamplingParams, rules, strategies
+from dlstep.engine.option_errors import ELSEWHERE, NOT_NEEDED
+from dlstep.serve.settings import ServeOptions
+
+from .blocks import ROOT, tokens_of
+
+CODE = re.compile(r"`([^`]+)`")
+WORD = re.compile(r"[a-z]\w+")
+OWNERS: list[type[Any]] = [
+    EngineConfig,
+    SamplingParams,
+    ServeOptions,
+    *(strategies.load(name) for name in strategies.own()),
+    *(rules.load(name) for name in rules.own()),
+]
+OPTIONS = {field.name for owner in OWNERS for field in fields(owner)}
+VALUES = {"rule": set(rules.own()), "decoding_strategy": set(strategies.own())}
+
+
+def table_rows() -> list[tuple[str, str, str]]:
+    """Return the first two cells and the note of each row."""
+    inlines: list[list[str]] = []
+    for token in tokens_of(ROOT / "docs" / "coming_from.md"):
+        if token.type == "tr_open":
+            inlines.append([])
+        elif token.type == "inline" and inlines:
+            inlines[-1].append(token.content)
+    return [(there, here, *note[:1]) if note else (there, here, "") for there, here, *note in inlines if CODE.search(there)]
+
+
+ROWS = table_rows()
+
+
+def foreign_names(cell: str) -> list[str]:
+    """Return the option names in the first cell of a row."""
+    found: list[str] = []
+    for code in CODE.findall(cell):
+        inner = re.fullmatch(r"SamplingParams\((.*)\)", code)
+        found += [
+            part.strip().lstrip("-").replace("-", "_").partition("=")[0] for part in (inner[1] if inner else code).split(",")
+        ]
+    return found
+
+
+def named_options(text: str) -> set[str]:
+    """Return the options of dlstep that a text names."""
+    return set(WORD.findall(text.replace("-", "_"))) & OPTIONS
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_a_row_names_options_that_exist(row: tuple[str, str, str]) -> None:
+    there, here, _ = row
+    if here == "the same":
+        assert set(foreign_names(there)) <= OPTIONS
+    elif not here.startswith("leave it out"):
+        assert named_options(here)
+        for code in CODE.findall(here):
+            name, _, value = code.lstrip("-").partition("=")
+            assert name in OPTIONS
+            assert name not in VALUES or not value or value.strip('"') in VALUES[name]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_a_row_says_what_the_error_says(row: tuple[str, str, str]) -> None:
+    there, here, _ = row
+    for name in foreign_names(there):
+        if name in ELSEWHERE and here != "the same":
+            assert named_options(ELSEWHERE[name]) <= named_options(here), ELSEWHERE[name]
+        elif name in NOT_NEEDED:
+            assert here.startswith("leave it out")
+
+
+def test_every_name_that_an_error_explains_is_in_a_table() -> None:
+    assert {*ELSEWHERE, *NOT_NEEDED} <= {name for there, *_ in ROWS for name in foreign_names(there)}
+
+
+def test_hints_name_options_that_exist() -> None:
+    assert all(named_options(hint) for hint in ELSEWHERE.values())
