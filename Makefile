@@ -18,7 +18,7 @@ cd .venv-wheel && env -u PYTHONPATH bin/dlstep generate 'Max has 53 shells. Late
 cd .venv-wheel && env -u PYTHONPATH bin/python -c 'from dlstep.views.page import bundle; bundle()'
 endef
 
-.PHONY: demo test lint pytest night stress clients wheel wheel-alone oldest release-check mutants mutate table pictures comparisons page-pictures notebooks kernels-aot clean
+.PHONY: demo test lint pytest night stress clients wheel wheel-alone oldest release-check mutants mutate table pictures moving-picture comparisons page-pictures notebooks kernels-aot clean
 .DELETE_ON_ERROR:
 
 # Stamp files: a target runs again only when what it depends on has changed.
@@ -133,21 +133,25 @@ mutate: $(VENV)/.test
 kernels-aot: $(VENV)/.test
 	$(BIN)/python -m tests.unit.dlstep_kernels.gpu.kernel_aot
 
-# The README's table and picture: every strategy on 500 held-out problems.
+# The table and the picture of docs/results.md: every strategy, and the README's rule, on 500 held-out problems.
 table: $(VENV)/.test
 	$(BIN)/python docs/make_table.py
 
-# How each decoding rule fills in one story, for its page; and the README's table of rules.
+# How each decoding rule fills in one story, for its page; and the table of rules in docs/strategies/index.md.
 pictures: $(VENV)/.test
 	$(BIN)/python docs/make_pictures.py
 
-# Rules, and strategies, compared on stories, as the README shows them.
+# The README's moving picture: one story decoded by three rules.
+moving-picture: $(VENV)/.test
+	$(BIN)/python docs/make_moving_picture.py
+
+# Rules, and strategies, compared on stories, as docs/results.md shows them.
 comparisons: $(VENV)/.test
 	$(BIN)/dlstep compare --plot docs/zoo.png
 	$(BIN)/dlstep compare --strategies all --rules threshold --problems 200 --out build/strategies
 	cp build/strategies/frontier.png docs/strategies.png
 
-# The live page, as the docs and the README show it.
+# The live page, as docs/serving.md shows it.
 page-pictures: $(VENV)/.test $(VENV)/.browser
 	$(BIN)/python docs/make_page_pictures.py
 

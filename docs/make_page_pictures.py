@@ -1,4 +1,4 @@
-"""Take the pictures of the live page for the docs and the README: `make page-pictures`.
+"""Take the pictures of the live page for `docs/serving.md`: `make page-pictures`.
 
 `python docs/make_page_pictures.py --all FOLDER` writes every view in both themes at three widths instead, to be looked at. The
 embedded model is served, and each forward pass waits until it is let through, so that the same code gives the same pictures.

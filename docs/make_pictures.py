@@ -1,4 +1,4 @@
-"""Draw how every rule fills in one story, and write the pictures, the pages' and the README's parts: `make pictures`.
+"""Draw how every rule fills in one story, and write the pictures, the rules' pages and the table of rules: `make pictures`.
 
 `python docs/make_pictures.py quota saber` draws these rules only. Nothing is random: the same code gives the same files.
 """
@@ -18,7 +18,7 @@ from dlstep.views import filling_svg
 
 FOLDER = Path(__file__).parent
 PAGES, PICTURES = FOLDER / "strategies", FOLDER / "strategies" / "pictures"
-README = FOLDER.parent / "README.md"
+INDEX = PAGES / "index.md"
 BEGIN, END, BY_HAND = "<!-- {} -->\n", "<!-- end of {} -->\n", "## Five rows by hand\n"
 STORY = tiny.problems(1, seed=14)[0]
 MAX_TOKENS, BLOCK_SIZE = 32, 8
@@ -92,7 +92,7 @@ def page(text: str, row: RuleRow) -> str:
 
 
 def main() -> None:
-    """Write the pictures, the pages and the README's table."""
+    """Write the pictures, the pages and the table of rules."""
     rows = [row for row in rule_rows() if row.name in own()]
     PICTURES.mkdir(exist_ok=True)
     for row in rows:
@@ -102,7 +102,7 @@ def main() -> None:
         (PICTURES / f"{row.name}.svg").write_text(picture(row), encoding="utf-8")
         path.write_text(page(path.read_text(encoding="utf-8"), row), encoding="utf-8")
         print(f"{row.name}: {(PICTURES / f'{row.name}.svg').stat().st_size} bytes")
-    README.write_text(replaced(README.read_text(encoding="utf-8"), "zoo", rules_markdown(rows) + "\n"), encoding="utf-8")
+    INDEX.write_text(replaced(INDEX.read_text(encoding="utf-8"), "zoo", rules_markdown(rows) + "\n"), encoding="utf-8")
 
 
 if __name__ == "__main__":

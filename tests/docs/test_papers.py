@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "docs" / "strategies").glob("*.md"))
+PAGES = sorted(path for path in (ROOT / "docs" / "strategies").glob("*.md") if path.stem != "index")
 SOURCES = [path for folder in ("rules", "strategies") for path in sorted((ROOT / "src" / "dlstep" / folder).glob("[!_]*.py"))]
 NUMBER = re.compile(r"\d{4}\.\d{5}")
 # A title in asterisks or quotation marks, perhaps a short name after it, and a year.

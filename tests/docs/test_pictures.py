@@ -1,9 +1,8 @@
-"""The pictures of rules and the README's table are what `make pictures` would write now."""
+"""The pictures of rules and the table of rules are what `make pictures` would write now."""
 
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
@@ -16,6 +15,8 @@ from dlstep.cli.inspect import Paper, RuleRow, papers, rule_rows
 from dlstep.core import options_of
 from dlstep.rules import PLUGINS, own
 
+from ..helpers.scripts import script
+
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "strategies"
 ROWS = {row.name: row for row in rule_rows() if row.name in own()}
@@ -25,11 +26,7 @@ LARGEST = 15_000  # bytes
 @pytest.fixture(scope="module")
 def maker() -> ModuleType:
     """Return the script that writes them."""
-    spec = spec_from_file_location("make_pictures", ROOT / "docs" / "make_pictures.py")
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("make_pictures")
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=list(ROWS))
@@ -52,14 +49,14 @@ def test_a_picture_is_that_of_the_present_decode(maker: ModuleType) -> None:
     assert maker.picture(ROWS["remdm"]) == (PAGES / "pictures" / "remdm.svg").read_text(), "run make pictures"
 
 
-def test_the_readme_has_the_table_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_index_has_the_table_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rules", "--markdown"]) == 0
-    readme = (ROOT / "README.md").read_text()
-    table = readme.partition("<!-- zoo -->\n")[2].partition("<!-- end of zoo -->\n")[0]
+    index = (PAGES / "index.md").read_text()
+    table = index.partition("<!-- zoo -->\n")[2].partition("<!-- end of zoo -->\n")[0]
     assert capsys.readouterr().out == table, "run make pictures"
     lines = table.splitlines()[2:]
     assert [re.match(r"\| \[`(\w+)`\]\((\S+)\)", line).groups() for line in lines] == [  # pyright: ignore
-        (name, f"docs/strategies/{name}.md") for name in ROWS
+        (name, f"{name}.md") for name in ROWS
     ]
     assert all(re.search(r", 20\d\d, \[arXiv (\d{4}\.\d{5})\]\(https://arxiv\.org/abs/\1\)", line) for line in lines)
     assert all(line.count(" | ") == 3 for line in lines)

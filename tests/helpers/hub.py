@@ -10,6 +10,9 @@ from pathlib import Path
 from threading import Thread
 from urllib.parse import unquote, urlsplit
 
+import pytest
+from huggingface_hub import constants
+
 COMMIT = hashlib.sha1(b"main").hexdigest()
 API = re.compile(r"/api/models/(?P<name>[^/]+/[^/]+)/(?P<what>revision|tree)/(?P<revision>.+)")
 FILE = re.compile(r"/(?P<name>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<file>.+)")
@@ -86,3 +89,11 @@ def hub_of(folders: Mapping[str, Path], gated: frozenset[str] = frozenset()) -> 
         finally:
             hub.shutdown()
             thread.join()
+
+
+def use_hub(patch: pytest.MonkeyPatch, hub: Hub, cache: Path) -> None:
+    """Let models by name come from `hub`, and keep them in `cache`."""
+    patch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    patch.setattr(constants, "ENDPOINT", hub.url)
+    template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
+    patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template, raising=False)

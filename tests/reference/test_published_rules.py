@@ -1,7 +1,6 @@
 """Rules against the decisions of the authors' released code."""
 
 from dataclasses import replace
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -19,6 +18,7 @@ from dlstep.rules.spaced import Spaced
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
 
+from ..helpers.scripts import script
 from .authors_code import Network as Answer, entropy_bound_spaced, even_shares, llada, maskgit_shares, mdpo, remdm_llada, saber
 from .models import EOS, MASK, WORDS
 from .zoo import Network, Slow, View, check_on_canvases, check_on_grids, rows_of
@@ -102,11 +102,7 @@ def answer_to(network: Network, state: State, span: Span) -> SpanSamples:
 @pytest.fixture(scope="module")
 def released() -> ModuleType:
     """The classes that the page about released code is measured with."""
-    spec = spec_from_file_location("measure_published", ROOT / "docs" / "measure_published.py")
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("measure_published")
 
 
 def test_measured_quota_without_ends_decodes_like_llada(released: ModuleType) -> None:

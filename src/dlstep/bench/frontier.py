@@ -65,8 +65,8 @@ class FrontierRow:
 
 def label(strategy: str, options: dict[str, Any]) -> str:
     """Return a short text of strategy and options."""
-    words = (f"{name.removesuffix('_size').replace('_', ' ')} {value}" for name, value in options.items())
-    return " ".join((strategy, *words))
+    names = ((name.removesuffix("_size").replace("_", " "), value) for name, value in options.items())
+    return " ".join((strategy, *(f"{name} {getattr(value, '__name__', value)}" for name, value in names)))
 
 
 def measure(

@@ -58,7 +58,7 @@ def frontier_figure(tuned: "TuningResult") -> "Figure":
     )  # fmt: skip
     chosen = tuned.chosen_held
     axes.scatter([chosen.speed], [100 * chosen.accuracy], 160, facecolors="none", edgecolors="black", label="chosen", zorder=4)
-    axes.set(xlabel="tokens per forward", ylabel="right answers, %")
+    axes.set(xlabel="tokens per forward pass", ylabel="right answers, %")
     axes.set_title(" ".join(f"{name}={value}" for name, value in tuned.chosen.options), fontsize=10)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8, frameon=False, loc="lower left")

@@ -145,4 +145,4 @@ def print_table(rows: list[FrontierRow], console: Console) -> None:
     console.print("follow that order: right answers, and tokens unmasked per forward pass.")
     console.print(table)
     console.print("Unmasking more tokens per forward pass is faster, but less accurate.")
-    console.print("--json prints all figures, README.md has them for 500 problems.")
+    console.print("--json prints all figures, docs/results.md has them for 500 problems.")

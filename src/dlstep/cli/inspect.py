@@ -116,13 +116,13 @@ def carriers(rule: Rule) -> tuple[str, ...]:
 
 
 def rules_markdown(rows: Iterable[RuleRow]) -> str:
-    """Return the README's table of rules; links are relative to the README."""
+    """Return the table of rules of `docs/strategies/index.md`; links are relative to that page."""
     lines = ["| rule | idea | from | goes with |", "|---|---|---|---|"]
     for row in rows:
         linked = (
             f"{paper.title}, {paper.year}, [arXiv {paper.arxiv}](https://arxiv.org/abs/{paper.arxiv})" for paper in row.papers
         )
-        name = f"[`{row.name}`](docs/strategies/{row.name}.md)" if row.name in rules.own() else f"`{row.name}`"
+        name = f"[`{row.name}`]({row.name}.md)" if row.name in rules.own() else f"`{row.name}`"
         carried = ", ".join(f"`{carrier}`" for carrier in row.carriers)
         cells = (name, row.summary.rstrip("."), "; ".join(linked) or row.source, carried)
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
@@ -164,7 +164,7 @@ def rules_parser() -> ArgumentParser:
         "dlstep rules\ndlstep rules quota\ndlstep rules --json\ndlstep rules --markdown",
     )
     options.add_argument("name", nargs="?", type=str, metavar="NAME", help="A rule, whose options are explained.")
-    options.add_argument("--markdown", action="store_true", help="Print the list as the README's table.")
+    options.add_argument("--markdown", action="store_true", help="Print the list as the table of docs/strategies/index.md.")
     options.add_argument("--json", action="store_true", help="Print a JSON list, and nothing else, on stdout.")
     return options
 

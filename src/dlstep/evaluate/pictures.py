@@ -112,7 +112,7 @@ def _frames(
             axes.xaxis.set(major_locator=FixedLocator(TICKS), major_formatter=ScalarFormatter(), minor_locator=NullLocator())
     for axes in frames[count:]:
         axes.set_visible(False)
-    figure.supxlabel("tokens per forward", fontsize=10)
+    figure.supxlabel("tokens per forward pass", fontsize=10)
     figure.supylabel("right answers, %", fontsize=10)
     return figure, frames[:count]
 

@@ -11,7 +11,7 @@ from dlstep import LLM, SamplingParams, tiny
 from dlstep.cli import main
 from dlstep.engine.hub import fetched, is_hub_name
 
-from ...helpers.hub import COMMIT, Hub, hub_of
+from ...helpers.hub import COMMIT, Hub, hub_of, use_hub
 
 NAME = "some-lab/Tiny-BD"
 
@@ -27,12 +27,8 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     pickled = tmp_path / "pickled"
     pickled.mkdir()
     (pickled / "config.json").write_text("{}")
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     with hub_of({NAME: folder, "some-lab/gated": folder, "some-lab/pickled": pickled}, frozenset(["some-lab/gated"])) as server:
-        monkeypatch.setattr(constants, "ENDPOINT", server.url)
-        monkeypatch.setattr(
-            constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}", raising=False
-        )
+        use_hub(monkeypatch, server, tmp_path / "cache")
         yield server
 
 

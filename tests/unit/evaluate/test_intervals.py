@@ -1,10 +1,7 @@
 """Laws of intervals and tests: they hold their level, are symmetric, never collapse, and equal a count of all cases."""
 
-import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from itertools import product
 from math import comb
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -15,21 +12,16 @@ from dlstep.evaluate.intervals import LEVEL, Z, against_best, compared, paired_s
 from dlstep.evaluate.metrics import Pair, wilson
 from dlstep.views.figures import chance
 
+from ...helpers.scripts import script
 from .test_metrics import pairs
 
-ROOT = Path(__file__).parents[3]
 SCIPY = -2.6995, 0.2146  # a percentile interval: -2.3435, 0.4124
 COUNTS = st.integers(1, 2000).flatmap(lambda count: st.tuples(st.integers(0, count), st.just(count)))
 
 
 def levels() -> ModuleType:
     """The simulation of the docs."""
-    spec = spec_from_file_location("measure_levels", ROOT / "docs" / "measure_levels.py")
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules["measure_levels"] = module
-    spec.loader.exec_module(module)
-    return module
+    return script("measure_levels")
 
 
 @given(COUNTS)

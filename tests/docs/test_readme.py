@@ -1,0 +1,25 @@
+"""The README is short, and its moving picture is that of the present decode."""
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+from ..helpers.scripts import script
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+LONGEST, LARGEST = 180, 200_000  # lines, bytes
+
+
+def test_the_moving_picture_is_that_of_the_present_decode() -> None:
+    maker = script("make_moving_picture")
+    stored = maker.PICTURE.read_text(encoding="utf-8")
+    assert maker.picture() == stored, "run make moving-picture"
+    ElementTree.fromstring(stored)
+    assert len(stored.encode()) < LARGEST
+    (words,) = re.findall(rf"!\[([^]]*)\]\({maker.PICTURE.relative_to(ROOT)}\)", README)
+    assert re.findall(r"\d+", words) == re.findall(r">(\d+) forward passes", stored)
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= LONGEST
