@@ -151,9 +151,10 @@ comparisons: $(VENV)/.test
 	$(BIN)/dlstep compare --strategies all --rules threshold --problems 200 --out build/strategies
 	cp build/strategies/frontier.png docs/strategies.png
 
-# The live page, as docs/serving.md shows it.
+# The live page, and the slider of the first notebook, as the docs show them.
 page-pictures: $(VENV)/.test $(VENV)/.browser
 	$(BIN)/python docs/make_page_pictures.py
+	$(BIN)/python docs/make_notebook_picture.py
 
 # Every notebook run from its first cell to its last, and stored with what it shows.
 notebooks: $(VENV)/.test

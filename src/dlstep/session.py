@@ -32,6 +32,7 @@ from .engine.option_errors import unknown
 from .engine.overrides import with_changes, with_params
 from .text.output import Output, Prompt, output_of
 from .text.prompts import encode, params_of
+from .views import steps_html
 
 
 class Session:
@@ -96,6 +97,18 @@ class Session:
         state = self._decode.state
         counts = f"{len(state.running)} running, {len(state.waiting)} waiting, {len(state.finished)} finished"
         return f"Session(step {state.step}, {counts}, {state.strategy!r})"
+
+    def __str__(self) -> str:
+        return str(self._decode.state)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print the current state in a text console of IPython."""
+        del cycle
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        """Return the steps so far, with a slider, for a notebook."""
+        return steps_html(self.trace)
 
     def submit(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> int:
         """Add a prompt. Return the id of its request.

@@ -26,6 +26,11 @@ def test_every_picture_is_made_small_and_shown() -> None:
             assert (image.width, getattr(image, "n_frames", 1) > 10) == (width, path.suffix == ".gif")
 
 
+def test_the_picture_of_the_notebook_is_small_and_shown() -> None:
+    picture = ROOT / "docs" / "notebook.png"
+    assert picture.stat().st_size < LARGEST[".png"] and "(docs/notebook.png)" in (ROOT / "README.md").read_text("utf-8")
+
+
 def test_every_view_is_shown_in_both_themes_and_at_three_widths() -> None:
     names = [path.stem.split("_") for path in FOLDER.glob("*.png")]
     views, themes, widths = (set(part) for part in zip(*names, strict=True))

@@ -29,6 +29,15 @@ def outputs(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     return [output for cell in notebook.cells for output in cell.get("outputs", ())]
 
 
+def texts(cell: nbformat.NotebookNode) -> str:
+    """What a cell shows in a text console."""
+    return "".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.get("outputs", ()))
+
+
+def test_the_first_notebook_shows_a_slider() -> None:
+    assert "dlstep-steps" in NOTEBOOKS[0].read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_outputs_are_stored(path: Path) -> None:
     """`make notebooks` stores them, so that a notebook shows something where nobody runs it."""
@@ -71,6 +80,8 @@ def _marks(path: Path) -> tuple[pytest.MarkDecorator, ...]:
 @pytest.mark.parametrize("measured", [2, pytest.param(32, marks=pytest.mark.stress)])
 def test_notebook_runs(path: Path, measured: int) -> None:
     notebook = nbformat.read(path, as_version=4)
+    before = [texts(cell) for cell in notebook.cells]
+    same = measured == 32 or not any(text in cell.source for cell in notebook.cells for text in MEASURED)
     for cell in notebook.cells:
         for text in MEASURED:
             cell.source = cell.source.replace(text, text.replace("32", str(measured)))
@@ -78,3 +89,4 @@ def test_notebook_runs(path: Path, measured: int) -> None:
     shown = outputs(notebook)
     assert not [output for output in shown if output.get("name") == "stderr"], "a warning is shown"
     assert any("text/html" in output.get("data", {}) for output in shown), "no state is drawn"
+    assert not same or [texts(cell) for cell in notebook.cells] == before, "the stored outputs are old: make notebooks"

@@ -10,8 +10,8 @@ from ..core import Trace
 from ..core.checks import short
 from ..core.trace import INAPPLICABLE, reason_of
 from ..text.words import counted
-from ..views.frames import KIND, VERSION, recording
 from ..views.page import page_of
+from ..views.recordings import KIND, VERSION, recording
 from .options import new_parser
 from .parser import ArgumentParser, Namespace
 

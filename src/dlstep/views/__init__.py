@@ -12,6 +12,7 @@ from .html import (
     trace_html as trace_html,
 )
 from .notebook import register as register
+from .steps import steps_html as steps_html
 from .svg import filling_svg as filling_svg
 from .terminal import (
     PHASE_STYLES as PHASE_STYLES,

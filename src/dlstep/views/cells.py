@@ -17,10 +17,7 @@ from ..core.trace import Abort, Add, Adopt, Event, Fail, Trace, applied
 # final: can no longer change; held: final, still in the window; open: unmasked, in an open block;
 # draft: masked, fed as a token; masked: fed as a mask; void: after the answer's end.
 Phase = Literal["prompt", "final", "held", "open", "draft", "masked", "void"]
-PHASES: tuple[Phase, ...] = ("prompt", "final", "held", "open", "draft", "masked", "void")
-
 Use = Literal["owned", "shared", "cached", "free"]
-USES: tuple[Use, ...] = ("owned", "shared", "cached", "free")
 
 
 @dataclass(frozen=True, slots=True)

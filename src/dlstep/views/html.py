@@ -3,19 +3,20 @@
 from collections.abc import Iterable
 from html import escape
 
+from ..core.options import Options, options_of
 from ..core.plan import Plan
-from ..core.sequence import SequenceState
+from ..core.sequence import SequenceState, Strategy
 from ..core.spec import Spec
 from ..core.state import State
 from ..core.trace import Trace
 from ..text.words import counted, piece
 from .cells import (
     EVENT_COLUMNS,
-    PHASES,
     SPAN_COLUMNS,
-    USES,
     PageCell,
+    Phase,
     PictureCell,
+    Use,
     cells,
     event_rows,
     page_cells,
@@ -36,6 +37,19 @@ COLOURS = {
     "shared": "#9a86cc",
     "cached": "#f0a860",
     "free": "#ffffff",
+}
+MEANINGS: dict[Phase | Use, str] = {
+    "prompt": "a token of the prompt",
+    "final": "a token that can no longer change",
+    "held": "a token that can no longer change, in a block that is not sealed",
+    "open": "an unmasked token that may still change",
+    "draft": "a masked position, fed as the token shown",
+    "masked": "a masked position",
+    "void": "a position after the end of the answer",
+    "owned": "a page of one request",
+    "shared": "a page of several requests",
+    "cached": "a page without a request, kept for prefix caching",
+    "free": "a page that was used before and is free",
 }
 BOX = "font:13px/1.7 ui-monospace,monospace;color:#111;background:#fafafa;border:1px solid #ccc;padding:8px;margin:4px 0"
 # Display limits: of longer lists, only the end is shown (of pages, the beginning).
@@ -116,8 +130,18 @@ def _page_box(cell: PageCell) -> str:
     return _span(style, f"page {cell.page}, {cell.use}{held}", "")
 
 
-def _legend(names: Iterable[str]) -> str:
-    return " ".join(_span(f"{filled(name)};border:1px solid #ccc;padding:0 4px", name, name) for name in names)
+def _legend(state: State, shown: Iterable[SequenceState]) -> str:
+    """Return the colours of the phases and uses that occur, with their meanings as titles."""
+    used = {cell.phase for sequence in shown for cell in cells(sequence, state.config.spec)}
+    used |= {cell.use for cell in page_cells(state)}
+    style = "border:1px solid #ccc;padding:0 4px"
+    return " ".join(_span(f"{filled(name)};{style}", text, name) for name, text in MEANINGS.items() if name in used)
+
+
+def _strategy(strategy: Strategy) -> str:
+    """Return the names of a strategy and its rules, with all options as title."""
+    rules = [type(value).__name__ for value in options_of(strategy).values() if isinstance(value, Options)]
+    return _span("", repr(strategy), ", ".join([f"strategy {type(strategy).__name__}", *(f"rule {rule}" for rule in rules)]))
 
 
 def state_html(state: State) -> str:
@@ -129,12 +153,11 @@ def state_html(state: State) -> str:
     requests = sequences(state)
     counts = f"{len(state.running)} running, {len(state.waiting)} waiting, {len(state.finished)} finished"
     left_out = max(0, len(requests) - MOST_SEQUENCES)
-    more = note(f"{left_out} earlier requests are not shown") if left_out else ""
+    more = note(f"{counted(left_out, 'earlier request')} not shown") if left_out else ""
     shown = "".join(sequence_html(sequence, state) for sequence in requests[left_out:])
-    head = f"<b>state at step {state.step}</b>: {counts}, {escape(repr(state.strategy))}"
-    return (
-        f'<div style="{BOX}"><div>{head}</div>{more}{shown}{page_map_html(state)}<div>{_legend((*PHASES, *USES))}</div></div>'
-    )
+    legend = _legend(state, requests[left_out:])
+    head = f"<b>state at step {state.step}</b>: {counts}, {_strategy(state.strategy)}"
+    return f'<div style="{BOX}"><div>{head}</div>{more}{shown}{page_map_html(state)}<div>{legend}</div></div>'
 
 
 def plan_html(plan: Plan) -> str:
@@ -154,7 +177,7 @@ def plan_html(plan: Plan) -> str:
     )
     text = "; ".join(f"{name}: {', '.join(map(str, values))}" for name, values in changes if values)
     fed = sum(len(span.tokens) for span in plan.spans)
-    head = f"<b>plan of step {plan.step}</b>: {fed} rows of {len(plan.spans)} requests"
+    head = f"<b>plan of step {plan.step}</b>: {counted(fed, 'row')} of {counted(len(plan.spans), 'request')}"
     return f'<div style="{BOX}"><div>{head}</div>{table}{note(text) if text else ""}</div>'
 
 
@@ -170,7 +193,8 @@ def trace_html(trace: Trace) -> str:
     """
     rows = list(event_rows(trace))
     left_out = max(0, len(rows) - MOST_EVENTS)
-    more = note(f"{left_out} earlier events are not shown") if left_out else ""
-    head = f"<b>trace</b> of {len(rows)} events, {sum(row.kind == 'step' for row in rows)} of them forward passes"
+    more = note(f"{counted(left_out, 'earlier event')} not shown") if left_out else ""
+    passes = counted(sum(row.kind == "step" for row in rows), "forward pass")
+    head = f"<b>trace</b> of {counted(len(rows), 'event')}, with {passes}"
     table = _table(EVENT_COLUMNS, ((*row[:3], _few(row.requests), *row[4:]) for row in rows[left_out:]))
     return f'<div style="{BOX}"><div>{head}</div>{more}{table}</div>'

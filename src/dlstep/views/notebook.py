@@ -1,10 +1,11 @@
-"""Registration of IPython formatters for states, plans, traces and differences."""
+"""Registration of IPython formatters for states, plans, traces, differences and outputs."""
 
 import sys
 import warnings
 from typing import Any
 
 from ..core import Plan, Samples, State, Trace
+from ..text.output import Output
 from .diff_html import state_diff_html, trace_diff_html
 from .differences import StateDiff, TraceDiff
 from .html import plan_html, state_html, trace_html
@@ -16,7 +17,7 @@ DRAWN = {
     StateDiff: state_diff_html,
     TraceDiff: trace_diff_html,
 }
-SHORT = (State, Plan, Samples, Trace, StateDiff, TraceDiff)  # shown as `str` in text consoles
+SHORT = (State, Plan, Samples, Trace, StateDiff, TraceDiff, Output)  # shown as `str` in text consoles
 
 
 def register() -> None:

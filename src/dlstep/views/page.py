@@ -1,28 +1,22 @@
 """Self-contained pages: single HTML files with scripts, styles and data, which work offline.
 
-The policy of a page lists the hashes of its scripts and styles, so it runs no others. Each JavaScript
-module becomes a function, in dependency order. The sources use two forms of import only (`IMPORT`).
+The policy of a page lists the hashes of its scripts and styles, so it runs no others.
 """
 
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ..text.words import printable
+from .bundling import FOLDER, bundle, source
 
-FOLDER = Path(__file__).parents[1] / "serve" / "page"
 ENTRY = "app.js"
-# import { a, b } from "./x.js";  or  import * as a from "./x.js";
-IMPORT = re.compile(r'^import (?:\{([^}]*)\}|\* as (\w+)) from "\./([\w-]+\.js)";\n', re.MULTILINE)
-EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*? |class |const )(\w+))", re.MULTILINE)
 LINKED = re.compile(r'<link rel="stylesheet"[^>]*>\n|<script type="module"[^>]*></script>\n')
 # The page fetches nothing; icons, pictures and saved files are data URLs or blobs.
 POLICY = "default-src 'none'; script-src {script}; style-src {style}; img-src data: blob:; base-uri 'none'; form-action 'none'"
@@ -101,7 +95,7 @@ def data_text(data: object) -> str:
 
 def _live() -> tuple[str, str]:
     """Return the script and the style of the live page."""
-    return f"\n{bundle()}", f"\n{source('style.css')}"
+    return f"\n{bundle(ENTRY)}", f"\n{source('shared.css')}{source('style.css')}"
 
 
 def _module(script: str) -> str:
@@ -110,39 +104,3 @@ def _module(script: str) -> str:
 
 def _hash(text: str) -> str:
     return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
-
-
-def bundle(entry: str = ENTRY) -> str:
-    """Return a module and its imports as one script of functions that return their exports."""
-    return "".join(_wrapped(name) for name in _in_order(entry, []))
-
-
-def _in_order(name: str, seen: list[str]) -> Iterator[str]:
-    """Yield the names of a module and its transitive imports, dependencies first."""
-    if name in seen:
-        return
-    seen.append(name)
-    for _, _, imported in IMPORT.findall(source(name)):
-        yield from _in_order(imported, seen)
-    yield name
-
-
-def source(name: str) -> str:
-    """Return the text of a file of the page."""
-    return (FOLDER / name).read_text("utf-8")
-
-
-def _wrapped(name: str) -> str:
-    text = source(name)
-    exports = EXPORT.findall(text)
-    body = EXPORT.sub("", IMPORT.sub(lambda match: f"const {_names(match)} = {_variable(match[3])};\n", text))
-    return f"const {_variable(name)} = (() => {{\n{body}return {{ {', '.join(exports)} }};\n}})();\n"
-
-
-def _names(match: re.Match[str]) -> str:
-    """Return the left side of the assignment that replaces an import."""
-    return match[2] or f"{{{match[1].replace(' as ', ': ')}}}"
-
-
-def _variable(name: str) -> str:
-    return f"module_{name.removesuffix('.js').replace('-', '_')}"

@@ -29,7 +29,7 @@ UNSEEN = (
 def frame(seq: int, texts: tuple[str, ...], settled: int, known: int, **more: Any) -> dict[str, Any]:
     """A frame whose cells have these texts."""
     cells = [[place, 100 + place, 0.97 - 0.05 * place, text] for place, text in enumerate(texts)]
-    plan = {"rows": 8, "start": 0, "cached": 0, "stored": 0, "wanted": [0], "pages": 1, "preempted": True}
+    plan = {"rows": 8, "start": 0, "cached": 0, "stored": 0, "sampled": [0], "pages": 1, "preempted": True}
     told = {
         "index": 0,
         "seq": seq,

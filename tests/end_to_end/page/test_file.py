@@ -8,7 +8,8 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from dlstep.cli import main
-from dlstep.views.page import FOLDER, bundle, page_of
+from dlstep.views.bundling import FOLDER, bundle
+from dlstep.views.page import page_of
 
 from ...helpers.serving import tiny_llm
 from .browser import Watched, files_opened
@@ -102,7 +103,7 @@ def test_nothing_else_runs_in_the_file(view: View, trace: Path) -> None:
 
 
 def test_the_bundle_has_every_module_and_no_import() -> None:
-    script = bundle() + bundle("report.js")
+    script = bundle("app.js") + bundle("report.js") + bundle("steps.js")
     for path in FOLDER.glob("*.js"):
         assert f"const module_{path.stem} = " in script
         source = path.read_text("utf-8")

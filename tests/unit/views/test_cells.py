@@ -1,9 +1,11 @@
 """Cells of positions, pages and events."""
 
+from typing import get_args
+
 from dlstep import Config, Request, SamplingParams, Session, Spec, Trace, add, init, views
 from dlstep.core import Abort, Add, Adopt, Fail, Prune, Rebuild
 from dlstep.strategies import load
-from dlstep.views.cells import PHASES, cells, event_rows, page_cells
+from dlstep.views.cells import Phase, cells, event_rows, page_cells
 
 
 def test_cells_cover_every_position_once(session: Session) -> None:
@@ -11,7 +13,7 @@ def test_cells_cover_every_position_once(session: Session) -> None:
         for sequence in session.state.running:
             shown = cells(sequence, session.state.config.spec)
             assert [cell.position for cell in shown] == list(range(len(shown)))
-            assert {cell.phase for cell in shown} <= set(PHASES)
+            assert {cell.phase for cell in shown} <= set(get_args(Phase))
             tokens = tuple(cell.token for cell in shown)
             assert tokens[: len(sequence.request.prompt)] == sequence.request.prompt
             for cell in shown:

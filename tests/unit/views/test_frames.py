@@ -12,7 +12,8 @@ from dlstep.core import Abort, Add, Adopt, Fail, Prune, Samples, SequenceState, 
 from dlstep.core.trace import apply
 from dlstep.testing.generators import Case, cases
 from dlstep.testing.harness import run_case
-from dlstep.views.frames import Feeding, Frame, FrameEncoder, FrameRecorder, folded, joined, recording
+from dlstep.views.frames import Feeding, Frame, FrameEncoder, FrameRecorder, folded, joined
+from dlstep.views.recordings import recording
 
 from ...helpers.recorded import recorded
 
@@ -180,7 +181,7 @@ def test_rivals_are_at_the_offset_that_they_were_sampled_for() -> None:
     fed = Feeding(4, 8, 0, 8, (10, 12), 3, False, 1, 4, best_ids=(1, 2, 3, 4), best_probabilities=(0.5, 0.25, 0.75, 0.125))
     told = FrameEncoder(0, 10, (b"", b"a", b"b", b"\xc3", b"d")).encode(Frame(1, 1, 1, 0, (), (), fed=fed))
     assert told["rivals"] == {"0": [[1, 0.5, "a"], [2, 0.25, "b"]], "2": [[3, 0.75, "\ufffd"], [4, 0.125, "d"]]}
-    assert (told["plan"]["start"], told["plan"]["wanted"], told["plan"]["stored"]) == (-2, [0, 2], 8)
+    assert (told["plan"]["start"], told["plan"]["sampled"], told["plan"]["stored"]) == (-2, [0, 2], 8)
 
 
 def test_frames_in_a_wrong_order_are_refused() -> None:

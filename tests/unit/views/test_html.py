@@ -64,7 +64,7 @@ def test_a_trace_is_shown_event_by_event(session: Session) -> None:
     rows = list(event_rows(session.trace))
     assert [row.kind for row in rows[:3]] == ["add", "add", "step"]
     assert rows[-1].emitted == sum(len(session.output(number).token_ids) for number in (0, 1))
-    assert f"trace of {len(rows)} events, {session.state.step} of them forward passes" in read(views.trace_html(session.trace))
+    assert f"trace of {len(rows)} events, with {session.state.step} forward passes" in read(views.trace_html(session.trace))
 
 
 def test_a_finished_and_a_rejected_request_are_shown_with_their_reason(llm: LLM) -> None:
@@ -87,7 +87,7 @@ def test_long_things_are_cut_short() -> None:
     session.step()
     html = views.state_html(session.state)
     assert len(html) < 400_000
-    assert "earlier requests are not shown" in html
+    assert "9 earlier requests not shown" in html
     assert "positions before" in views.sequence_html(session.state.running[0], session.state)
 
 

@@ -27,7 +27,8 @@ def test_notebooks_show_states_plans_and_traces(session: Session, monkeypatch: p
     assert drawn(states) == views.state_diff_html(states)
     assert drawn(first) == views.trace_diff_html(first)
     written = shell.display_formatter.formatters["text/plain"]
-    for value in (session.state, session.plan, session.samples, session.trace, states, first):
+    output = session.output(0)
+    for value in (session.state, session.plan, session.samples, session.trace, states, first, output):
         assert written(value) == str(value)
 
 

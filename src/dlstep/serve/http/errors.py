@@ -24,6 +24,11 @@ EXPECTED = {
     "stop": "must be a text or a list of at most 64 texts, of 1 to 1024 characters each",
     "content": "must be a text or a list of parts of type text",
 }
+# Messages for fields of other servers, whatever their value is.
+UNSUPPORTED = {"tools": "dlstep does not support tools yet: leave the field out"} | dict.fromkeys(
+    ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
+    "dlstep does not support structured output yet: leave the field out, and ask for the format in the prompt",
+)
 
 
 class ApiError(Exception):
@@ -90,10 +95,16 @@ def invalid(errors: Sequence[Mapping[str, Any]]) -> ApiError:
     fields = [part for part in place if part.isidentifier() or part.isdigit()]
     param = ".".join(fields)[:LONGEST] or None
     message = first["msg"].removeprefix("Value error, ")
-    if place and (field := next((part for part in reversed(fields) if part in EXPECTED), None)):
-        message = EXPECTED[field]
-    if first["type"] == "extra_forbidden":
+    if fields and fields[0] in UNSUPPORTED:
+        message = UNSUPPORTED[fields[0]]
+    elif first["type"] == "extra_forbidden":
         message = "this field is unknown; options of the decoding strategy belong in the object dlstep"
+    elif place and (field := next((part for part in reversed(fields) if part in EXPECTED), None)):
+        message = EXPECTED[field]
+    elif first["type"] == "none_required":
+        message = "dlstep does not support this: leave it out or set it to null"
+    elif not place and first["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        message = "the body must be a JSON object"
     return ApiError(400, f"{param}: {message}" if param else message, param=param, code=first["type"])
 
 

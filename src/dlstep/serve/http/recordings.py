@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from ...text.detokenize import cut, decode
-from ...views.frames import VERSION, FrameEncoder
+from ...views.frames import FrameEncoder
+from ...views.recordings import VERSION
 from ..facts import Facts
 from ..router.heads import Head
 from ..router.pending_requests import PendingRequest

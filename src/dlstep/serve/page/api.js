@@ -44,6 +44,12 @@ export async function options() {
   return (await send("v1/options")).json();
 }
 
+/** Return what the server says about its model; empty if it says nothing. */
+export async function description() {
+  const { data } = await (await send("v1/models")).json();
+  return String(data?.[0]?.description ?? "");
+}
+
 /** Return the recording of a request that the server still keeps. */
 export async function kept(id) {
   return parsed(await (await send(`v1/requests/${encodeURIComponent(id)}/steps`)).text());

@@ -14,7 +14,7 @@ import { Stage } from "./stage.js";
 import { answerOf } from "./state.js";
 import { Store } from "./store.js";
 import { themes } from "./theme.js";
-import { Time, paces } from "./time.js";
+import { Time, frameText } from "./time.js";
 
 const RETRY = 1000; // milliseconds between two checks of whether the model is loaded
 
@@ -31,8 +31,7 @@ class App {
     this.live = new Live(() => this.store.focused);
     this.ask = new Ask((requests) => this.generate(requests));
     this.fork = new ForkDialog((entry, index, body) => this.again(entry, index, body));
-    fill(the("pace"), ...paces());
-    the("pace").value = "4";
+    the("time").prepend(...this.time.elements(the("fork-here")));
     fill(the("legend"), legend());
     const turn = themes(() => {
       this.colours = null;
@@ -67,7 +66,7 @@ class App {
       ArrowLeft: ["one frame back", () => this.time.by(-1)],
       ArrowRight: ["one frame forward", () => this.time.by(1)],
       Home: ["to the first frame", () => this.time.move(0)],
-      End: ["to the last frame", () => this.time.end()],
+      End: ["to the last frame", () => this.time.toEnd()],
       " ": ["play or pause", () => this.time.toggle()],
       f: ["fork the focused run at this frame", () => this.forkHere()],
       n: ["focus the next run", () => this.nextRun()],
@@ -130,7 +129,7 @@ class App {
     this.stage.draw(this.colours);
     this.tree.draw();
     const entry = store.focused, index = entry ? store.momentOf(entry) : 0;
-    this.time.draw(store.at, store.last, entry?.run.moments[index]);
+    this.time.draw(store.at, store.last, frameText(store.at, store.last, entry?.run.moments[index]));
     drawCell(the("cell"), entry?.run ?? null, index, store.selected);
     drawPlan(the("plan"), entry?.run.moments[index]);
     if (!the("alone").hidden) drawHead(the("head"), entry?.run ?? null);
@@ -153,15 +152,16 @@ class App {
     await this.connect();
   }
 
-  /** Fetch the options of the server. Wait while the model loads; ask for an API key if the server requires one. */
+  /** Fetch the options of the server and the description of its model. Wait while the model loads; ask for an API key if the server requires one. */
   async connect() {
     const begin = Date.now();
-    let known = null;
+    let known = null, description = "";
     while (!known) {
       try {
+        description = await api.description();
         known = await api.options();
       } catch (error) {
-        if (error.status === 503) await this.waits(error.message, begin);
+        if (error.status === 503 || error.status === 0) await this.waits(error.message, begin);
         else {
           the("loading").hidden = true;
           if (error.status === 401) the("key").showModal();
@@ -173,7 +173,7 @@ class App {
     this.known = known;
     the("loading").hidden = true;
     say(the("model"), shown(this.known.model));
-    this.ask.learn(this.known);
+    this.ask.learn(this.known, description);
     const contents = contentsOf(location.hash);
     if (contents) {
       this.ask.fill(contents);

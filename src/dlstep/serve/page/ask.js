@@ -3,6 +3,7 @@ import { Settings } from "./settings.js";
 import { Controls } from "./controls.js";
 import { fill, make, mark, say, the } from "./dom.js";
 import { MOST_SHOWN, nameOf } from "./store.js";
+import { notice } from "./live.js";
 import { short, shown } from "./shown.js";
 
 const SAMPLING = [
@@ -32,9 +33,11 @@ export class Ask {
     the("restart").addEventListener("click", () => this.forget());
   }
 
-  /** Create the controls from the options of the server. */
-  learn(known) {
+  /** Create the controls from the options of the server, and show the description of its model. */
+  learn(known, description) {
     this.known = known;
+    say(the("about"), shown(description));
+    the("about").hidden = !description;
     this.lanes = [new Settings(known, {}, () => this.names())];
     const length = { ...SAMPLING[0], most: Math.min(4096, known.max_model_len), default: Math.min(128, known.max_model_len) };
     this.sampling = new Controls([length, ...SAMPLING.slice(1)]);
@@ -140,6 +143,7 @@ export class Ask {
     if (!this.known) return;
     if (!text.trim()) {
       this.prompt.focus();
+      notice("Write a prompt first, or select one of the examples below it.");
       return;
     }
     const sampling = this.sampled();

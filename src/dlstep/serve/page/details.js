@@ -87,7 +87,7 @@ export function drawPlan(root, moment) {
   if (!plan) return fill(root, make("p", { class: "soft", text: "No forward pass led to this frame." }));
   const rows = [
     ["rows fed", `${plan.rows}, from position ${plan.start}`], ["cached prompt tokens", plan.cached], ["positions stored", plan.stored],
-    ["sampled", sampled(plan.wanted ?? [])], ["pages held", plan.pages], ["preempted", plan.preempted ? "yes" : "no"],
+    ["sampled", plan.sampled && sampled(plan.sampled)], ["pages held", plan.pages], ["preempted", plan.preempted ? "yes" : "no"],
     ["whole batch", `${plan.batch_rows} rows of ${plan.batch_requests} request${plan.batch_requests === 1 ? "" : "s"}`],
   ];
   const list = rows.filter(([, value]) => value !== undefined && value !== null).flatMap(([name, value]) => [make("dt", { text: name }), make("dd", { text: String(value) })]);

@@ -4,6 +4,7 @@ import { Controls } from "./controls.js";
 import { badgeOf, titleOf } from "./stage.js";
 import { counted, short } from "./shown.js";
 import { fill, make, mark, say, the } from "./dom.js";
+import { broken } from "./state.js";
 
 /** The tree of all runs, as nested lists. */
 export class Tree {
@@ -55,6 +56,7 @@ export function ownerOf(store, entry, index) {
 /** Why an entry cannot be forked at a moment; null if it can. */
 export function hindrance(store, entry, index, served) {
   if (!entry || !entry.run.moments.length) return "there is no run yet";
+  if (broken(ownerOf(store, entry, index).run)) return "this run failed: generate again, or select another run";
   if (!served) return "a fork needs the server that decoded the run";
   if (entry.run.head?.kind === "trace") return "this run comes from a trace, which the server does not have";
   if (entry.run.finish && index >= entry.run.moments.length - 1) return "the answer ends here: fork it at an earlier frame";

@@ -39,13 +39,13 @@ function luminance(colour) {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
-/** The legend: all shades, and the meaning of the other marks. */
-export function legend() {
+/** The legend: all shades, and the meaning of the other marks; of settled and of marked positions, `settled` and `difference`. */
+export function legend(settled = "left of the line", difference = "differs") {
   const swatches = Array.from({ length: SHADES }, (_, place) => make("i", { class: `swatch p${place}` }));
   const item = (kind, text) => make("span", { class: "item" }, make("i", { class: `swatch ${kind}` }), text);
   return make(
     "div", { class: "legend", role: "group", "aria-label": "Legend" },
     make("span", { class: "item" }, "unmasked, probability 0", make("span", { class: "swatches", "aria-hidden": "true" }, ...swatches), "1"),
-    item("open", "masked"), item("settled", "settled: left of the line, can no longer change"), item("differs", "differs"),
+    item("open", "masked"), item("settled", `settled: ${settled}, can no longer change`), item("differs", difference),
   );
 }

@@ -2,7 +2,7 @@
 import { Answer } from "./text.js";
 import { StepMap } from "./map.js";
 import { changedOptions, differing, figures, firstDifference, sameAnswer } from "./compare.js";
-import { cellAt } from "./state.js";
+import { broken, cellAt } from "./state.js";
 import { chance, counted, figure, short, shown, word } from "./shown.js";
 import { fill, make, mark, say, the } from "./dom.js";
 
@@ -64,7 +64,7 @@ class Lane {
     this.stop.hidden = !entry.live;
     this.close.hidden = store.shown.length < 2;
     this.element.classList.toggle("focus", store.focus === entry.key && store.shown.length > 1);
-    this.element.classList.toggle("failed", run.finish === "error" || run.finish === "rejected");
+    this.element.classList.toggle("failed", broken(run));
     const counts = figures(run, index);
     const values = [counts.forwards, counts.tokens, figure(counts.rate), counts.seconds === null ? "–" : figure(counts.seconds, 2)];
     this.numbers.forEach((element, place) => say(element, String(values[place])));

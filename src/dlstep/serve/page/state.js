@@ -77,6 +77,11 @@ export function failed(run, reason) {
   return { ...run, finish: run.finish ?? "error", error: reason };
 }
 
+/** Whether a run failed or was rejected. */
+export function broken(run) {
+  return run.finish === "error" || run.finish === "rejected";
+}
+
 /** A position at a moment: [position, id or null, probability, text or null], or null outside the window. */
 export function cellAt(run, index, position) {
   const moment = run.moments[index];

@@ -5,11 +5,12 @@ import { chance, shown, word } from "./shown.js";
 import { make, mark } from "./dom.js";
 
 export class Answer {
-  /** A list box of positions. `pick(position)` is called when one is selected, `step(by)` for the up and down keys. */
-  constructor(name, pick, step) {
+  /** A list box of positions. `pick(position)` is called when one is selected, `step(by)` for the up and down keys. `difference` describes marked positions. */
+  constructor(name, pick, step, difference = "differs") {
     this.pick = pick;
     this.step = step;
     this.name = name;
+    this.difference = difference;
     this.cells = []; // elements, by position
     this.drawn = []; // what each element shows
     this.chosen = null;
@@ -63,7 +64,7 @@ export class Answer {
     }
     element.className = `cell ${kind}`;
     element.textContent = textOf(cell, text, kind);
-    element.setAttribute("aria-label", labelOf(position, cell, kind));
+    element.setAttribute("aria-label", labelOf(position, cell, kind, this.difference));
     this.drawn[position] = { kind, text, probability: cell?.[2] };
   }
 
@@ -78,7 +79,7 @@ export class Answer {
 function kindOf(cell, isSettled) {
   if (!cell || cell[1] === null) return "open";
   const end = cell[3] === "" ? " end" : "";
-  return `${isSettled ? "settled" : "decided"} p${shade(cell[2])}${end}`;
+  return `${isSettled ? "settled" : "unmasked"} p${shade(cell[2])}${end}`;
 }
 
 function textOf(cell, text, kind) {
@@ -88,8 +89,8 @@ function textOf(cell, text, kind) {
   return shown(text).replaceAll("\n", "↵");
 }
 
-function labelOf(position, cell, kind) {
-  if (!cell || cell[1] === null) return `position ${position}, masked`;
-  const differs = kind.includes("differs") ? ", differs" : "";
-  return `position ${position}, ${word(cell[3])}, ${kind.startsWith("settled") ? "settled" : "unmasked"}, probability ${chance(cell[2])}${differs}`;
+function labelOf(position, cell, kind, difference) {
+  const marked = kind.includes(" differs") ? `, ${difference}` : "";
+  if (!cell || cell[1] === null) return `position ${position}, masked${marked}`;
+  return `position ${position}, ${word(cell[3])}, ${kind.startsWith("settled") ? "settled" : "unmasked"}, probability ${chance(cell[2])}${marked}`;
 }

@@ -1,18 +1,32 @@
-/** Navigation through the moments of the displayed runs: a slider, buttons, and playback. */
-import { make, mark, say, the } from "./dom.js";
+/** Navigation through moments: a slider, buttons, and playback. */
+import { make, mark, say } from "./dom.js";
 import { counted } from "./shown.js";
 
+const PACES = [1, 2, 4, 8, 16]; // moments per second
+
 export class Time {
-  /** `go(index, following)` changes the moment; with `following`, the page follows running runs to their newest moment. */
-  constructor(go) {
+  /** `go(index, following)` changes the moment; with `following`, the caller stays at the newest moment. `noun` names a moment. */
+  constructor(go, noun = "frame") {
     this.go = go;
     this.at = 0;
     this.last = 0;
     this.timer = null;
-    this.range = the("moment");
+    this.range = make("input", { type: "range", id: "moment", min: 0, max: 0, value: 0, step: 1, "aria-label": noun[0].toUpperCase() + noun.slice(1) });
     this.range.addEventListener("input", () => this.move(Number(this.range.value)));
-    const buttons = { first: () => this.move(0), back: () => this.by(-1), play: () => this.toggle(), forth: () => this.by(1), last: () => this.end() };
-    for (const [id, call] of Object.entries(buttons)) the(id).addEventListener("click", call);
+    const button = (id, label, text, click) => make("button", { type: "button", id, "aria-label": label, text, on: { click } });
+    this.first = button("first", `First ${noun}`, "⇤", () => this.move(0));
+    this.back = button("back", `One ${noun} back`, "←", () => this.by(-1));
+    this.play = button("play", "Play", "▶", () => this.toggle());
+    this.forth = button("forth", `One ${noun} forward`, "→", () => this.by(1));
+    this.end = button("last", `Last ${noun}`, "⇥", () => this.toEnd());
+    this.pace = make("select", { id: "pace", "aria-label": "Speed" }, ...PACES.map((pace) => make("option", { value: pace, text: `${pace} / s` })));
+    this.pace.value = "4";
+    this.where = make("span", { id: "where", class: "soft" });
+  }
+
+  /** The elements; `more` come after the buttons. */
+  elements(...more) {
+    return [this.range, make("div", { class: "row" }, this.first, this.back, this.play, this.forth, this.end, this.pace, this.where, ...more)];
   }
 
   move(index, playing = false) {
@@ -25,7 +39,7 @@ export class Time {
     this.move(this.at + steps);
   }
 
-  end() {
+  toEnd() {
     this.move(this.last);
   }
 
@@ -35,10 +49,10 @@ export class Time {
     const beat = () => {
       if (this.at >= this.last) return this.stop();
       this.move(this.at + 1, true);
-      this.timer = setTimeout(beat, 1000 / Number(the("pace").value));
+      this.timer = setTimeout(beat, 1000 / Number(this.pace.value));
     };
     this.timer = setTimeout(beat, 400);
-    this.label();
+    return this.label();
   }
 
   stop() {
@@ -49,27 +63,26 @@ export class Time {
 
   label() {
     const playing = this.timer !== null;
-    mark(the("play"), "aria-label", playing ? "Pause" : "Play");
-    say(the("play"), playing ? "❚❚" : "▶");
+    mark(this.play, "aria-label", playing ? "Pause" : "Play");
+    say(this.play, playing ? "❚❚" : "▶");
   }
 
-  /** Show the current moment; `moment` belongs to the focused run. */
-  draw(at, last, moment) {
+  /** Show the current moment and its description. */
+  draw(at, last, text) {
     this.at = at;
     this.last = last;
     this.range.max = last;
     this.range.value = at;
     this.range.disabled = last <= 0;
-    const text = moment ? `frame ${at} of ${last} · ${counted(moment.nfe, "forward pass")} · ${moment.settled} settled` : "no frames yet";
-    say(the("where"), text);
+    say(this.where, text);
     mark(this.range, "aria-valuetext", text);
-    for (const id of ["first", "back"]) the(id).disabled = at <= 0;
-    for (const id of ["forth", "last"]) the(id).disabled = at >= last;
-    the("play").disabled = last <= 0;
+    this.first.disabled = this.back.disabled = at <= 0;
+    this.forth.disabled = this.end.disabled = at >= last;
+    this.play.disabled = last <= 0;
   }
 }
 
-/** The choices of the playback speed, in frames per second. */
-export function paces() {
-  return [1, 2, 4, 8, 16].map((pace) => make("option", { value: pace, text: `${pace} / s` }));
+/** The description of a moment of a run. */
+export function frameText(at, last, moment) {
+  return moment ? `frame ${at} of ${last} · ${counted(moment.nfe, "forward pass")} · ${moment.settled} settled` : "no frames yet";
 }

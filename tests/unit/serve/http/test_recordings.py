@@ -13,7 +13,7 @@ from openai.types.chat import ChatCompletionChunk
 
 from dlstep import SamplingParams, Trace
 from dlstep.serve.http import recordings
-from dlstep.views.frames import recording
+from dlstep.views.recordings import recording
 
 from ....helpers.serving import Paced, Served, questions, served, shadow_engine, tiny_llm
 from ..router.test_replica import Mortal
@@ -77,7 +77,7 @@ def test_a_stream_of_steps_is_the_trace_of_a_session(tiny: Served) -> None:
         # Pages and their contents depend on earlier requests of the engine.
         for frame, expected in zip(frames, run["frames"], strict=True):
             if frame["plan"]:
-                assert frame["plan"]["wanted"] == expected["plan"]["wanted"]
+                assert frame["plan"]["sampled"] == expected["plan"]["sampled"]
             left_out = {"plan", "seconds", "head"}
             assert {k: v for k, v in frame.items() if k not in left_out} == {
                 k: v for k, v in expected.items() if k not in left_out

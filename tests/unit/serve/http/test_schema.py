@@ -58,6 +58,23 @@ def test_what_cannot_be_done_is_refused_by_the_name_of_its_field(http: httpx2.Cl
 
 
 @pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        (COMPLETIONS, GOOD | {"guided_json": {}}, "guided_json: dlstep does not support structured output yet: "),
+        (COMPLETIONS, GOOD | {"guided_regex": "a+"}, "guided_regex: dlstep does not support structured output yet: "),
+        (CHAT, GOOD_CHAT | {"response_format": {"type": "json_object"}}, "response_format.type: dlstep does not support"),
+        (CHAT, GOOD_CHAT | {"tools": [{"type": "function"}]}, "tools: dlstep does not support tools yet"),
+        (CHAT, GOOD_CHAT | {"prompt": "x"}, "prompt: this field is unknown"),
+        (COMPLETIONS, GOOD | {"prompt_logprobs": 1}, "prompt_logprobs: dlstep does not support this: leave it out"),
+        *((COMPLETIONS, body, "the body must be a JSON object") for body in ([], "x", 5, None)),
+    ],
+)  # fmt: skip
+def test_errors_are_sentences(http: httpx2.Client, path: str, body: Any, message: str) -> None:
+    response = http.post(path, content=json.dumps(body), headers={"Content-Type": "application/json"})
+    assert response.status_code == 400 and response.json()["error"]["message"].startswith(message), response.text
+
+
+@pytest.mark.parametrize(
     ("param", "given"),
     [
         ("accept_threshold", 1.5), ("accept_threshold", "high"), ("no_such_option", 1), ("block_size", 16), ("max_nfe", 0),

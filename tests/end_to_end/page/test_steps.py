@@ -1,0 +1,139 @@
+"""The view of steps of notebooks, in a page without a server: by mouse, by keys, without scripts, several in one page."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from dlstep import Session, Trace, views
+
+from ...helpers.serving import tiny_llm
+from ...unit.views.test_steps import spelled
+from .browser import Watched, files_opened
+from .hostile import TEXTS
+from .test_safety import FOREIGN
+from .test_use import STORY, answer
+
+OTHER = STORY.replace("53", "12")
+Open = Callable[..., Watched]
+DARK = "background: #111111; color: #eeeeee"
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    """Two answers, the second of which began two steps later."""
+    session = tiny_llm().session()
+    session.submit(STORY)
+    session.step()
+    session.step()
+    session.submit(OTHER)
+    session.run()
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def opened(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+    """Opens outputs of cells as a page."""
+    with files_opened(browser) as file_opened:
+
+        def page(*outputs: str, style: str = "", **options: object) -> Watched:
+            target = tmp_path / "notebook.html"
+            text = "\n<p>between</p>\n".join(outputs)
+            head = '<!doctype html><html lang="en"><title>x</title>'
+            target.write_text(f'{head}<body style="{style}"><main><h1>A notebook</h1>{text}</main>', "ascii")
+            return file_opened(target, **options)
+
+        yield page
+
+
+def texts(view: Locator) -> list[str]:
+    """The answers of a view."""
+    return view.locator(".answer:visible").all_text_contents()
+
+
+def where(view: Locator) -> str:
+    """The chosen step."""
+    return view.locator("#where").text_content() or ""
+
+
+def test_a_slider_goes_through_the_steps(opened, session: Session) -> None:
+    watched = opened(session._repr_html_())
+    view, last = watched.page.locator(".dlstep-steps"), session.state.step
+    expect(view.locator("#where")).to_have_text(f"step {last} of {last}")
+    assert texts(view) == [answer(STORY), answer(OTHER)]
+    view.locator("#first").click()
+    assert where(view) == f"step 0 of {last}" and set(texts(view)[0]) == {"·"} and len(texts(view)) == 1
+    states = {state.step: state for state in session.trace.states()}
+    for step in range(1, last + 1):
+        view.locator("#forth").click()
+        assert where(view) == f"step {step} of {last}"
+        counts = view.locator(".request:visible b").all_text_contents()
+        nfes = [sequence.nfe for sequence in map(states[step].find, range(2)) if sequence is not None]
+        assert all(f"{nfe} forward pass" in text for text, nfe in zip(counts, nfes, strict=True))
+    view.locator("#moment").press("Home")
+    view.locator("#moment").press("ArrowRight")
+    assert where(view) == f"step 1 of {last}"
+    changed = "position 2, +, unmasked, probability 0.999, changed in this step"
+    expect(view.locator(".cell.differs").first).to_have_attribute("aria-label", changed)
+    view.locator("[data-position='2']").first.click()
+    expect(view.locator(".readout").first).to_contain_text("position 2, +, ")
+    view.locator(".answer").first.press("ArrowRight")
+    expect(view.locator(".readout").first).to_contain_text("position 3, ")
+    view.locator(".answer").first.press("ArrowDown")
+    assert where(view) == f"step 2 of {last}"
+    view.locator("#pace").select_option("16")
+    view.locator("#play").click()
+    expect(view.locator("#where")).to_have_text(f"step {last} of {last}")
+    expect(view.locator(".readout").first).to_contain_text("since step")
+
+
+def theme(page: Page) -> str | None:
+    """The theme that the first view has chosen."""
+    return page.locator(".dlstep-steps").first.get_attribute("data-theme")
+
+
+def test_several_views_do_not_disturb_one_another_or_the_page(opened, session: Session) -> None:
+    html, last = session._repr_html_(), session.state.step
+    watched = opened(html, html, '<p id="moment" class="cell answer">of the notebook</p>')
+    page, one, two = watched.page, *watched.page.locator(".dlstep-steps").all()
+    expect(two.locator("#where")).to_have_text(f"step {last} of {last}")
+    one.locator("#moment").fill("2")
+    assert where(one) == f"step 2 of {last}" and where(two) == f"step {last} of {last}"
+    foreign = page.locator("p.cell")
+    assert foreign.evaluate("(p) => [p.textContent, getComputedStyle(p).cursor, getComputedStyle(p).whiteSpace]") == [
+        "of the notebook", "auto", "normal",
+    ]  # fmt: skip
+    watched.accessible()
+    page.set_viewport_size({"width": 360, "height": 740})
+    watched.fits()
+
+
+def test_the_theme_is_that_of_the_page_around(opened, session: Session) -> None:
+    watched = opened(session._repr_html_(), style=DARK)
+    page = watched.page
+    expect(page.locator(".dlstep-steps >> .steps")).to_be_visible()
+    assert theme(page) == "dark"
+    watched.accessible()
+    page.evaluate("document.body.style.color = '#222222'")
+    expect(page.locator(".dlstep-steps")).to_have_attribute("data-theme", "light")
+
+
+def test_without_scripts_the_last_state_is_shown(opened, session: Session) -> None:
+    page = opened(session._repr_html_(), java_script_enabled=False).page
+    expect(page.locator(".dlstep-steps")).to_contain_text(f"state at step {session.state.step}")
+    assert answer(STORY).replace("\n", "↵") in (page.locator(".dlstep-steps").text_content() or "")
+
+
+def test_hostile_tokens_stay_texts(opened, session: Session) -> None:
+    trace: Trace = spelled(session.trace, [*TEXTS, "</script>", "<!--", '"', "\x00"])
+    watched = opened(views.steps_html(trace))
+    view = watched.page.locator(".dlstep-steps")
+    for step in range(session.state.step + 1):
+        view.locator("#moment").fill(str(step))
+        view.locator("[data-position='1']").first.click()
+    assert "<script>window.hacked = true</script>" in "".join(texts(view))
+    assert watched.page.evaluate("window.hacked") is None
+    assert len(watched.page.evaluate(FOREIGN)) == 1  # the script of the view
+    assert not set("".join(texts(view))) & set("\x00\u202e\u2066\u200b")

@@ -1,0 +1,139 @@
+"""The view of steps: what the script gets is the recording, and no token can leave the place where it is text."""
+
+import base64
+import json
+import zlib
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dlstep import LLM, SamplingParams, Session, Trace, views
+from dlstep.views import steps
+from dlstep.views.recordings import recording
+
+from ...end_to_end.page.hostile import TEXTS
+from ...helpers.shadow_llm import make_llm, spec
+
+MARKUP = (
+    "</script>",
+    "<script>",
+    "<!--",
+    "-->",
+    "]]>",
+    "</div>",
+    '"',
+    "'",
+    "&lt;",
+    "&#60;",
+    "\x00",
+    "\u202e",
+    "\u2028",
+    "\\u003c",
+)
+HOSTILE = st.lists(st.one_of(st.sampled_from((*TEXTS, *MARKUP)), st.text(max_size=4)), min_size=1, max_size=4).map("".join)
+
+
+class Parts(HTMLParser):
+    """The tags, attributes and texts of HTML, and its scripts."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags, self.names, self.scripts, self.texts = list[str](), set[str](), list[str](), list[str]()
+        self.data, self.inside = "", ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.names |= {name for name, _ in attrs}
+        self.data = dict(attrs).get("data-steps") or self.data
+        self.inside = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        del tag
+        self.inside = ""
+
+    def handle_data(self, data: str) -> None:
+        (self.scripts if self.inside == "script" else self.texts).append(data)
+
+    def handle_comment(self, data: str) -> None:
+        raise AssertionError(f"a comment: {data}")
+
+
+def unpacked(html: str) -> dict[str, Any]:
+    """The data that the script gets."""
+    return json.loads(zlib.decompress(base64.b64decode(Parts(html).data)))
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    """Two answers, the second of which began later and was aborted."""
+    session = make_llm().session()
+    session.submit(list(range(3, 20)), SamplingParams(max_tokens=16, ignore_eos=True))
+    session.step()
+    late = session.submit(list(range(30, 40)), SamplingParams(max_tokens=16, ignore_eos=True))
+    session.step()
+    session.step()
+    session.abort(late)
+    session.run()
+    return session.trace
+
+
+def spelled(trace: Trace, texts: list[str]) -> Trace:
+    """The trace of a model whose tokens have these texts."""
+    pieces = tuple(texts[token % len(texts)].encode("utf-8", "surrogatepass") for token in range(spec().vocab_size))
+    config = trace.first.config
+    return replace(trace, first=replace(trace.first, config=replace(config, spec=replace(config.spec, pieces=pieces))))
+
+
+@given(texts=st.lists(HOSTILE, min_size=1, max_size=6))
+def test_no_token_is_markup(trace: Trace, texts: list[str]) -> None:
+    plain, html = Parts(views.steps_html(trace)), views.steps_html(spelled(trace, texts))
+    parts = Parts(html)
+    assert html.isascii() and "\x00" not in html
+    assert (parts.tags, parts.names, parts.scripts) == (plain.tags, plain.names, plain.scripts)
+    told = unpacked(html)
+    assert [run["frames"] for run in told["runs"]] == [run["frames"] for run in recording(spelled(trace, texts))["runs"]]
+
+
+def test_every_step_selects_the_frames_up_to_it(trace: Trace) -> None:
+    data = unpacked(views.steps_html(trace))
+    states = {state.step: state for state in trace.states()}  # the last state of each step
+    assert (data["first"], data["last"]) == (min(states), max(states))
+    for step, state in states.items():
+        for number, run in enumerate(data["runs"]):
+            shown = [frame for frame, at in zip(run["frames"], run["steps"], strict=True) if at <= step]
+            sequence = state.find(number)
+            assert bool(shown) == (sequence is not None)
+            if sequence is not None:
+                assert shown[-1]["nfe"] == sequence.nfe and shown[-1].get("finish_reason") == sequence.finish
+
+
+def test_a_session_shows_its_steps_in_a_notebook_and_its_state_in_a_terminal(session: Session) -> None:
+    html = session._repr_html_()
+    assert html == views.steps_html(session.trace)
+    assert views.state_html(session.state).encode("ascii", "xmlcharrefreplace").decode() in html
+    assert str(session) == str(session.state)
+    assert len(unpacked(html)["runs"]) == 2
+
+
+def test_a_decode_of_sixty_steps_is_small() -> None:
+    session = make_llm(max_model_len=256).session()
+    one_by_one = (("accept_threshold", 1.0), ("add_block_threshold", 1.0))
+    session.submit(list(range(3, 60)), SamplingParams(max_tokens=96, ignore_eos=True, strategy_options=one_by_one))
+    session.run()
+    assert session.state.step >= 60
+    assert len(session._repr_html_()) < 100_000
+
+
+def test_a_session_without_requests_is_shown(llm: LLM) -> None:
+    assert "state at step 0" in llm.session()._repr_html_()
+
+
+def test_too_many_steps_are_shown_without_a_slider(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "LARGEST", 100)
+    html = views.steps_html(trace)
+    assert "run dlstep view FILE" in html and "<script" not in html and views.state_html(trace.replay())[:60] in html
