@@ -18,7 +18,7 @@ cd .venv-wheel && env -u PYTHONPATH bin/dlstep generate 'Max has 53 shells. Late
 cd .venv-wheel && env -u PYTHONPATH bin/python -c 'from dlstep.views.page import bundle; bundle()'
 endef
 
-.PHONY: demo test lint pytest night stress clients wheel wheel-alone oldest release-check mutants mutate table pictures moving-picture comparisons page-pictures notebooks kernels-aot clean
+.PHONY: demo test lint pytest night stress clients wheel wheel-alone oldest release-check mutants mutate table pictures moving-picture comparisons page-pictures docs docs-serve site-pictures notebooks kernels-aot clean
 .DELETE_ON_ERROR:
 
 # Stamp files: a target runs again only when what it depends on has changed.
@@ -34,6 +34,10 @@ $(VENV)/.demo: $(VENV)/.torch pyproject.toml
 
 $(VENV)/.test: $(VENV)/.torch pyproject.toml
 	$(BIN)/pip $(PIP_INSTALL) -e '.[test]'
+	touch $@ $(VENV)/.demo
+
+$(VENV)/.docs: $(VENV)/.torch pyproject.toml
+	$(BIN)/pip $(PIP_INSTALL) -e '.[docs]'
 	touch $@ $(VENV)/.demo
 
 # A browser for the tests of the page and bubblewrap for those of jails, where they may be installed; tests without theirs are
@@ -155,6 +159,18 @@ comparisons: $(VENV)/.test
 page-pictures: $(VENV)/.test $(VENV)/.browser
 	$(BIN)/python docs/make_page_pictures.py
 	$(BIN)/python docs/make_notebook_picture.py
+
+# The documentation site, in build/site. A warning is an error.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -q -n -W --keep-going -d build/doctrees docs build/site
+	@echo "build/site/index.html"
+
+docs-serve: docs
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8080
+
+# The site, as CONTRIBUTING.md shows it.
+site-pictures: $(VENV)/.test $(VENV)/.browser docs
+	$(BIN)/python docs/make_site_pictures.py
 
 # Every notebook run from its first cell to its last, and stored with what it shows.
 notebooks: $(VENV)/.test

@@ -1,0 +1,143 @@
+"""The documentation site builds without a warning, and its reference is complete."""
+
+import ast
+import os
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from bs4 import BeautifulSoup
+from PIL import Image
+
+from dlstep.cli import main
+from dlstep.cli.main import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PACKAGES = ("dlstep", "dlstep.core", "dlstep.rules", "dlstep.strategies", "dlstep.testing", "dlstep.views")
+
+
+def build(builder: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Build the site as `make docs` does."""
+    command = [sys.executable, "-m", "sphinx", "-q", "-n", "-W", "--keep-going", "-b", builder]
+    command += ["-d", str(folder / "doctrees"), str(DOCS), str(folder / "site")]
+    search = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": search})
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of all pages, read and with resolved references, but not written as HTML."""
+    folder = tmp_path_factory.mktemp("site")
+    done = build("dummy", folder)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return folder / "doctrees"
+
+
+@pytest.fixture(scope="module")
+def domains(built: Path) -> dict[str, Any]:
+    """Return what the reference describes, by domain."""
+    return pickle.loads((built / "environment.pickle").read_bytes()).domaindata
+
+
+def public_names(package: str) -> Iterator[str]:
+    """Yield the names that a package exports."""
+    tree = ast.parse(Path(str(import_module(package).__file__)).read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names if alias.asname == alias.name)
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        for target in node.targets if isinstance(node, ast.Assign) else ():
+            yield from (each.id for each in ast.walk(target) if isinstance(each, ast.Name))
+
+
+def places(package: str, name: str) -> set[str]:
+    """Return all full names of an exported value: `dlstep.core.add` is `dlstep.add` as well."""
+    value = getattr(import_module(package), name)
+    return {f"{each}.{name}" for each in PACKAGES if getattr(import_module(each), name, None) is value}
+
+
+def test_the_site_builds_without_a_warning(built: Path) -> None:
+    assert (built / "index.doctree").exists()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_reference_lists_every_public_name(package: str, domains: dict[str, Any]) -> None:
+    listed = domains["py"]["objects"]
+    names = [name for name in public_names(package) if not name.startswith("_")]
+    assert len(names) >= 3
+    assert not [name for name in names if not places(package, name) & listed.keys()]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_reference_lists_every_option_that_help_shows(
+    command: str, domains: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    shown = set(re.findall(r"^  (?:-h, )?(--[\w+]+)", capsys.readouterr().out.partition("\noptions:\n")[2], re.MULTILINE))
+    listed = {flag for program, flag in domains["std"]["progoptions"] if program == f"dlstep-{command}"}
+    page = {flag for _, flag in domains["std"]["progoptions"]}
+    assert "--help" in shown & listed and shown <= page
+
+
+def test_the_reference_lists_every_route(built: Path) -> None:
+    from fastapi.routing import APIRoute
+
+    from dlstep.serve.http.app import create_app
+    from dlstep.serve.router.router import Router
+    from dlstep.serve.settings import ServeOptions
+
+    routes = [each for each in create_app(Router([], ServeOptions())).routes if isinstance(each, APIRoute)]
+    paths = {f"{method} {each.path_format}" for each in routes if each.include_in_schema for method in each.methods or ()}
+    page = pickle.loads((built / "reference" / "http.doctree").read_bytes()).astext()
+    assert len(paths) > 10 and not [path for path in paths if path not in page]
+
+
+def test_the_first_page_shows_what_its_code_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (DOCS / "index.md").read_text(encoding="utf-8")
+    ((code, output),) = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)
+    exec(compile(code, "index.md", "exec"), {})
+    assert capsys.readouterr().out == output
+
+
+def test_pictures_of_the_site_are_small_and_shown() -> None:
+    pictures = sorted((DOCS / "site").iterdir())
+    assert [path.name for path in pictures] == [
+        f"{size}_{theme}.png" for size in ("desktop", "phone") for theme in ("dark", "light")
+    ]
+    for path in pictures:
+        assert path.stat().st_size < 150_000 and f"docs/site/{path.name}" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+        with Image.open(path) as image:
+            assert image.width == {"desktop": 1280, "phone": 390}[path.stem.partition("_")[0]]
+
+
+@pytest.mark.stress
+def test_written_pages_load_nothing_from_the_network_and_their_links_lead_somewhere(tmp_path: Path) -> None:
+    done = build("html", tmp_path)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    pages = {path: BeautifulSoup(path.read_text("utf-8"), "html.parser") for path in (tmp_path / "site").rglob("*.html")}
+    styles = [path.read_text("utf-8") for path in (tmp_path / "site").rglob("*.css")]
+    assert len(pages) > 50 and styles
+    assert not [style for style in styles if re.search(r"url\(['\"]?(?:https?:)?//|@import", style)]
+    for path, page in pages.items():
+        loaded = [each["src"] for each in page.select("script[src], img[src]")] + [
+            each["href"] for each in page.select("link[href]")
+        ]
+        links = [each["href"] for each in page.select("a[href]") if not urlsplit(str(each["href"])).scheme]
+        for address in [*loaded, *links]:
+            parts = urlsplit(str(address))
+            assert not parts.scheme and not parts.netloc, f"{path.name} loads {address}"
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            assert target.exists(), f"{path.name} links to {address}"
+            if parts.fragment and target in pages:
+                assert pages[target].find(id=unquote(parts.fragment)), f"{path.name} links to {address}"
