@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from .core import SamplingParams, State, Strategy, Trace, Update
 from .core.checks import listed as items_of, plain, short
-from .core.options import StrategyOptions
+from .core.options import StrategyOptions, explains
+from .core.request import place_of
 from .engine.buffer_policy import BufferPolicy
 from .engine.config import ENGINE_FIELDS, EngineConfig, engine_config
 from .engine.loader import LoadedEngine, load_engine
@@ -165,6 +166,7 @@ class LLM:
     def __repr__(self) -> str:
         return f"LLM({self._engine.name!r}, {self._engine.first.strategy!r})"
 
+    @explains(place_of, "LLM.generate")
     def generate(
         self,
         prompts: Prompt | Sequence[Prompt],
@@ -213,6 +215,7 @@ class LLM:
             for subscription, prompt in zip(subscriptions, listed, strict=True)
         ]
 
+    @explains(place_of, "LLM.chat")
     def chat(
         self,
         messages: Conversation | Sequence[Conversation],
@@ -258,6 +261,7 @@ class LLM:
         """
         return encode_pins(self._engine, texts)
 
+    @explains(place_of, "LLM.stream")
     def stream(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> Stream[str]:
         """Return an iterator of pieces of the answer; joined, they are the text of `generate`.
 
@@ -270,6 +274,7 @@ class LLM:
         """
         return self._stream(prompt, sampling_params, Drafts.piece)
 
+    @explains(place_of, "LLM.stream_drafts")
     def stream_drafts(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> Stream[Draft]:
         """Return an iterator of drafts, one per pass: new final text, and the current window.
 

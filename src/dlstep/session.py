@@ -26,7 +26,8 @@ from .core import (
     with_options,
 )
 from .core.checks import plain, short
-from .core.options import options_of, sorted_options
+from .core.options import explains, options_of, sorted_options
+from .core.request import place_of
 from .engine.loader import LoadedEngine
 from .engine.option_errors import unknown
 from .engine.overrides import with_changes, with_params
@@ -110,6 +111,7 @@ class Session:
         """Return the steps so far, with a slider, for a notebook."""
         return steps_html(self.trace)
 
+    @explains(place_of, "Session.submit")
     def submit(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> int:
         """Add a prompt. Return the id of its request.
 

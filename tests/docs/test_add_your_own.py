@@ -74,7 +74,7 @@ class Installed:
         return done.returncode, done.stdout
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder / "env", with_pip=False)

@@ -113,7 +113,7 @@ def test_a_rule_by_name_of_one_request() -> None:
     wide = LLM.of(engine).generate("a", plain)[0]
     assert (wide.token_ids, wide.steps) == (ruled[0].token_ids, ruled[0].steps)
     for call in (llm.generate, llm.stream, llm.session().submit):
-        with pytest.raises(ValueError, match="rule 'quoat' is unknown: choose from ada_block, credit"):
+        with pytest.raises(ValueError, match="rule 'quoat' is unknown: did you mean quota"):
             call("a", SamplingParams(strategy_options={"rule": "quoat"}))
     assert "".join(llm.stream("a", asked[0])) == ruled[0].text
 

@@ -130,7 +130,7 @@ def test_a_changed_threshold_wins_over_that_of_a_request(llm: LLM) -> None:
             {"rule": "quota", "accept_threshold": 0.5},
             "accept_threshold is an option of the rules credit, hierarchy, local_leap and threshold",
         ),
-        ({"rule": "quoat"}, "rule 'quoat' is unknown: choose from"),
+        ({"rule": "quoat"}, "rule 'quoat' is unknown: did you mean quota"),
         ({"accept_threshold": 2.0}, "accept_threshold must be at most 1.0"),
         ({"block_size": 16}, "would move the blocks of request 0"),
         ({"buffer_size": 1000}, "less than the 8000 rows"),

@@ -52,7 +52,7 @@ def _parsed(name: str, number: int, text: bytes, *, last: bool) -> dict[str, Any
         line = json.loads(text)
     except (ValueError, RecursionError) as error:
         cut = "; it is the last one and has no end, so the file may have been cut off" if last else ""
-        raise ValueError(f"{name}, line {number} holds no JSON: {short(str(error))}{cut}") from error
+        raise ValueError(f"{name}, line {number} holds no JSON: {error}{cut}") from error
     if not isinstance(line, dict):
         raise ValueError(f"{name}, line {number} is no request, which is an object with {OWN}, method, url and body")
     return line

@@ -27,7 +27,8 @@ pickled weights are never opened.
 A model can be given by the name of its repository on the Hugging Face hub: `LLM("org/name")`,
 `--model org/name` and `dlstep models check org/name`, with `@revision` behind the name for a branch,
 tag or commit. Only safetensors, tokenizer and configuration files are downloaded, into the hub's
-cache; later runs need no network. `HF_ENDPOINT`, `HF_TOKEN`, `HF_HOME` and `HF_HUB_OFFLINE` work as in
+cache; later runs need no network. A hub that does not answer within `HF_HUB_ETAG_TIMEOUT` seconds
+(default 10) is an error, unless the cache has the model. `HF_ENDPOINT`, `HF_TOKEN`, `HF_HOME` and `HF_HUB_OFFLINE` work as in
 transformers. A folder with the same relative path takes precedence over the hub.
 
 `dlstep models --markdown` prints this page.

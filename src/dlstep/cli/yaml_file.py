@@ -80,6 +80,8 @@ def options_in(source: str, owners: Owners) -> dict[Any, Any]:
     Raises ValueError for invalid YAML and for options in the wrong section.
     """
     path = Path(source)
+    if path.suffix in (".yml", ".yaml") and not path.is_file():
+        raise ValueError(f"--config: there is no file {source!r}")
     where, text = (f"the file {source!r}", path.read_text(encoding="utf-8")) if path.is_file() else ("the text", source)
     try:
         value = load(text)

@@ -50,9 +50,21 @@ def check_chosen(rule: "Rule", chosen: Any, block: Block, begin: int, must: bool
     """
     last = begin + len(block.masked) - 1
     if not ascending(chosen) or (chosen and not begin <= chosen[0] <= chosen[-1] <= last):
-        raise WrongAnswer(rule, "chosen", f"{short(chosen)}: it must be a list of ascending rows from {begin} to {last}")
+        what = f"{short(chosen)}: it must be a list of ascending rows from {begin} to {last}"
+        raise WrongAnswer(rule, "chosen", f"{what}{_wrong_with(chosen, block, begin)}")
     if must and not chosen:
         raise WrongAnswer(rule, "chosen", "no row although must is true: it must unmask at least one, or decoding never ends")
+
+
+def _wrong_with(chosen: Any, block: Block, begin: int) -> str:
+    """Return a hint at what is wrong with the rows from `chosen`; empty if nothing is known."""
+    if type(chosen) not in (tuple, list):
+        return f", and this is a {type(chosen).__name__}"
+    if (other := next((row for row in chosen if type(row) is not int), None)) is not None:
+        return f", and {short(other)} is a {type(other).__name__}: convert each row by int()"
+    if set(chosen) <= set(block.masked):
+        return f", and these are positions: the row of block.masked[i] is begin + i, begin is {begin}"
+    return "" if ascending(chosen) else ", and these do not ascend: return sorted(set(rows))"
 
 
 def check_sampled(rule: "Rule", sampled: Any, block: Block, limit: int) -> None:

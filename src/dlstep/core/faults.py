@@ -11,6 +11,7 @@ the same way.
 """
 
 import dataclasses
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from traceback import format_exception_only
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 PACKAGE = f"{Path(__file__).parents[1]}"
 NOT_USER_CODE = (PACKAGE, dataclasses.__file__, "<string>")  # dataclasses compile methods from strings
+LIBRARIES = ("<frozen", *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
 LONGEST = 300  # characters of an exception's message that a reason quotes
 
 
@@ -57,7 +59,7 @@ class WrongAnswer(Exception):
     """
 
     def __init__(self, owner: object, hook: str, what: str) -> None:
-        super().__init__(f"{type(owner).__qualname__}.{hook}{_defined(type(owner), hook)} returned {what}")
+        super().__init__(f"{type(owner).__qualname__}.{hook}{defined(type(owner), hook)} returned {what}")
 
 
 def fault_of(sequence: "SequenceState", step: int, error: BaseException) -> RequestFault:
@@ -89,12 +91,29 @@ def described(error: BaseException) -> str:
     """Return a line with the exception, the hook that was called and the innermost user frame."""
     if isinstance(error, WrongAnswer):
         return str(error)
-    raised = " ".join("".join(format_exception_only(error)).split())[:LONGEST]
+    raised = _one_line(error)
     frames = list(_user_frames(error.__traceback__))
     if not frames:
         return raised
-    (hook, _), (inner, line) = frames[0], frames[-1]
-    return f"{hook.co_qualname} raised {raised} ({_place(inner.co_filename, line)})"
+    return f"{frames[0][0].co_qualname} raised {raised}{_innermost(frames)}"
+
+
+def of_import(error: BaseException) -> str:
+    """Return a line with an exception that a user's module raised, and its innermost user frame."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return f"{type(error).__name__}: {error.msg} ({_place(error.filename, error.lineno)}: {(error.text or '').strip()})"
+    return _one_line(error) + _innermost(list(_user_frames(error.__traceback__)))
+
+
+def _innermost(frames: list[tuple[CodeType, int]]) -> str:
+    """Return file and line of the innermost frame of user code, of a library only if there is no other."""
+    files = [(code.co_filename, line) for code, line in frames]
+    own = [place for place in files if not place[0].startswith(LIBRARIES)]
+    return f" ({_place(*(own or files)[-1])})" if files else ""
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join("".join(format_exception_only(error)).split())[:LONGEST]
 
 
 def _user_frames(traceback: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
@@ -106,7 +125,7 @@ def _user_frames(traceback: TracebackType | None) -> Iterator[tuple[CodeType, in
         traceback = traceback.tb_next
 
 
-def _defined(owner: type, hook: str) -> str:
+def defined(owner: type, hook: str) -> str:
     """Return file and line of a method for a message; empty if `hook` is no plain method."""
     method = next((vars(cls)[hook] for cls in owner.__mro__ if hook in vars(cls)), None)
     code = method.__code__ if isinstance(method, FunctionType) else None

@@ -1,11 +1,12 @@
 """Options: the fields of a strategy and of its rule, in one flat namespace."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from difflib import get_close_matches
-from inspect import isabstract
+from functools import wraps
+from inspect import isabstract, signature
 from operator import attrgetter, itemgetter
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from .checks import check_ranges, listed, pairs_of, plain, short, text_of, whole_numbers
 from .faults import UserCodeTimeout, described
@@ -31,6 +32,8 @@ class Options:
 
 
 Value = TypeVar("Value", bound=Options)
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 StrategyOptions = tuple[tuple[str, Any], ...]  # sorted by name, so that equal options are equal values
 MOST_OPTIONS = 1000
 _PLAIN = (bool, int, float, str)
@@ -78,7 +81,11 @@ def by_default(cls: type[Value]) -> Value:
     for field in fields(cls):
         if field.init and field.default is MISSING and field.default_factory is MISSING:
             raise ValueError(f"{cls.__name__}.{field.name} has no default: each option of a strategy or rule needs one")
-    return cls()
+    value = cls()
+    for name, option in options_of(value).items():
+        if not isinstance(option, Hashable):
+            raise ValueError(f"{cls.__name__}.{name}={short(option)} can change: give a number, a text or a tuple")
+    return value
 
 
 def options_of(value: Options) -> dict[str, Any]:
@@ -141,6 +148,27 @@ def _changed(value: Value, options: Mapping[str, Any]) -> Value:
         raise
     except BaseException as error:
         raise ValueError(f"{type(value).__name__} cannot have {short(dict(options))}: {described(error)}") from error
+
+
+def explains(hint: Callable[[str, object], str], owner: str) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
+    """Return a decorator: an unknown keyword raises a TypeError that hints at the right one.
+
+    `hint` returns where a keyword with its value belongs, or an empty text; `owner` is the name of
+    the function for users.
+    """
+
+    def decorated(function: Callable[Given, Result]) -> Callable[Given, Result]:
+        known = frozenset(signature(function).parameters) - {"self"}
+
+        @wraps(function)
+        def checked(*arguments: Given.args, **options: Given.kwargs) -> Result:
+            for name in options.keys() - known:
+                raise TypeError(unknown_option(owner, name, options[name], known, hint(name, options[name])))
+            return function(*arguments, **options)
+
+        return checked
+
+    return decorated
 
 
 def unknown_option(owner: str, name: str, value: object, known: Iterable[str], hint: str = "") -> str:

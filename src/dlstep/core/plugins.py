@@ -5,19 +5,26 @@ import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, is_dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import module_from_spec, spec_from_file_location
-from inspect import isabstract
+from inspect import isabstract, signature
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Generic, TypeVar, cast
+from types import FunctionType, ModuleType
+from typing import Any, Generic, TypeVar
 
 from .checks import short
+from .faults import defined, of_import
 from .options import Options, by_default
 
 Kind = TypeVar("Kind", bound=Options)
 LONGEST_NAME = 200  # characters of a name that messages quote in full
+DECORATOR = "@dataclass(frozen=True, slots=True)"
+
+
+class ImportFailed(ValueError):
+    """A module of a strategy or a rule that raised an exception, its cause, when it was imported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +39,14 @@ class PluginGroup(Generic[Kind]):
     """Class from which all classes of this kind derive."""
     package: str
     """Package with one module per class; also the name of the entry point group."""
+    other: tuple[str, str]
+    """The option and the package of the other kind, for names given as the wrong option."""
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     """Other names of some classes."""
 
     def own(self) -> tuple[str, ...]:
         """Return the names in this package, without importing any module."""
-        path = import_module(self.package).__path__
-        return tuple(module.name for module in pkgutil.iter_modules(path) if not module.name.startswith("_"))
+        return _modules(self.package)
 
     def available(self) -> tuple[str, ...]:
         """Return the names in this package and of installed entry points, without importing any."""
@@ -53,14 +61,15 @@ class PluginGroup(Generic[Kind]):
         return self.aliases.get(name, name) in self.available()
 
     def load(self, name: str) -> type[Kind]:
-        """Return the class that a name stands for. Errors of its module's own code propagate unchanged.
+        """Return the class that a name stands for.
 
         Args:
             name: A module of this package, an entry point, a dotted path, `module:Class`, or the
                 path of a .py file.
 
         Raises:
-            ValueError: For an unknown name, or a module without such a class.
+            ValueError: For an unknown name, or a class that cannot be used.
+            ImportFailed: For an error of the module's own code.
         """
         name = self.aliases.get(name, name)
         if name in self.own():
@@ -75,11 +84,17 @@ class PluginGroup(Generic[Kind]):
         elif "." in place or own_class:
             module = self._module(name, place)
         else:
-            raise ValueError(
-                f"{self.word} {_quoted(name)} is unknown: choose from {', '.join(self.available())}, or give a dotted module "
-                "path or the path of a .py file"
-            )
+            raise ValueError(f"{self.word} {_quoted(name)} is unknown: {self._meant(name)}")
         return self._class(name, vars(module), own_class or self.constant)
+
+    def _meant(self, name: str) -> str:
+        """Return what to give instead of an unknown name."""
+        option, package = self.other
+        if name in _modules(package):
+            return f"did you mean {option}={name!r}?"
+        if near := get_close_matches(name, self.available(), 1):
+            return f"did you mean {near[0]}? `dlstep {self.package.rpartition('.')[2]}` lists all of them"
+        return f"choose from {', '.join(self.available())}, or give a dotted module path or the path of a .py file"
 
     def value(self, given: str | type[Kind] | Kind) -> Kind:
         """Return a value as is, or an instance of a class with default options.
@@ -93,8 +108,10 @@ class PluginGroup(Generic[Kind]):
         if isinstance(given, self.base):
             return given
         cls = self.load(given) if isinstance(given, str) else given
-        if not (isinstance(cls, type) and issubclass(cls, self.base)) or isabstract(cls):
+        if not (isinstance(cls, type) and issubclass(cls, self.base)) or cls is self.base:
             raise ValueError(f"a {self.word} must be a name, a class or a value, got {short(given)}")
+        if flaw := _flaw(cls):
+            raise ValueError(f"{self.word} {flaw}")
         return by_default(cls)
 
     def name_of(self, cls: type) -> str | None:
@@ -119,10 +136,13 @@ class PluginGroup(Generic[Kind]):
             )
             raise ValueError(f"{self.word} {_quoted(name)} has no class{more}: {remedy}")
         cls: Any = names[constant]
-        if not (isinstance(cls, type) and issubclass(cls, self.base) and is_dataclass(cls)) or isabstract(cls):
-            kind = f"a dataclass that derives from dlstep.core.{self.base.__name__} and has all of its methods"
-            raise ValueError(f"{self.word} {_quoted(name)}: {constant} must be {kind}, got {short(names[constant])}")
-        return cast("type[Kind]", cls)
+        if not (isinstance(cls, type) and issubclass(cls, self.base)):
+            kind = f"a dataclass that derives from dlstep.core.{self.base.__name__}"
+            hint = f": write {constant} = {type(cls).__name__}, without brackets" if isinstance(cls, self.base) else ""
+            raise ValueError(f"{self.word} {_quoted(name)}: {constant} must be {kind}, got {short(names[constant])}{hint}")
+        if flaw := _flaw(cls):
+            raise ValueError(f"{self.word} {_quoted(name)}: {flaw}")
+        return cls
 
     def _module(self, name: str, path: str) -> ModuleType:
         """Return the module with this dotted path."""
@@ -139,6 +159,8 @@ class PluginGroup(Generic[Kind]):
                 f"{self.word} {_quoted(name)} is unknown: Python finds no module {short(error.name)}; give one of "
                 f"{', '.join(self.available())}, the path of a .py file, or add the folder of your module to PYTHONPATH"
             ) from error
+        except (Exception, SystemExit) as error:  # the user's module may raise anything
+            raise self._failed(name, error) from error
 
     def _file(self, name: str, path: Path) -> ModuleType:
         """Return the module in a file, named after the file so that its values can be saved."""
@@ -166,6 +188,8 @@ class PluginGroup(Generic[Kind]):
             done = True
         except ModuleNotFoundError as error:
             raise self._lacking(name, error) from error
+        except (Exception, SystemExit) as error:  # the user's module may raise anything
+            raise self._failed(name, error) from error
         finally:
             if not done:
                 del sys.modules[place.stem]
@@ -174,6 +198,41 @@ class PluginGroup(Generic[Kind]):
     def _lacking(self, name: str, error: ModuleNotFoundError) -> ValueError:
         needs = f"it needs the module {short(error.name)}, which Python does not find"
         return ValueError(f"{self.word} {_quoted(name)} cannot be imported: {needs}")
+
+    def _failed(self, name: str, error: BaseException) -> ImportFailed:
+        frozen = f": write {DECORATOR} above the class" if "non-frozen dataclass" in str(error) else ""
+        return ImportFailed(f"{self.word} {_quoted(name)} cannot be imported: {of_import(error)}{frozen}")
+
+
+def _modules(package: str) -> tuple[str, ...]:
+    """Return the names of the public modules of a package, without importing them."""
+    path = import_module(package).__path__
+    return tuple(module.name for module in pkgutil.iter_modules(path) if not module.name.startswith("_"))
+
+
+def _flaw(cls: type[Options]) -> str | None:
+    """Return why a class cannot be used; None if it can."""
+    if isabstract(cls):
+        missing: frozenset[str] = vars(cls)["__abstractmethods__"]
+        return f"{cls.__name__} does not define {', '.join(sorted(missing))}"
+    if not is_dataclass(cls) or ("__dataclass_fields__" not in vars(cls) and "__annotations__" in vars(cls)):
+        return f"{cls.__name__} is no dataclass: write {DECORATOR} above it"
+    return None if cls.SHIPPED else _wrong_signature(cls)
+
+
+def _wrong_signature(cls: type[Options]) -> str | None:
+    """Return which method of a class cannot be called like the one that it overrides."""
+    for name, method in vars(cls).items():
+        known = next((vars(base)[name] for base in cls.__mro__[1:] if name in vars(base)), None)
+        if name.startswith("_") or not (isinstance(method, FunctionType) and isinstance(known, FunctionType)):
+            continue
+        arguments = list(signature(known).parameters)
+        try:
+            signature(method).bind(*arguments)
+        except TypeError:
+            takes, called = ", ".join(signature(method).parameters), ", ".join(arguments)
+            return f"{cls.__name__}.{name}{defined(cls, name)} takes ({takes}), but it is called with ({called})"
+    return None
 
 
 def _quoted(name: str) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from annotated_types import Ge, Gt, Interval
 
 from .checks import check_ranges, listed, pairs_of, plain, short
-from .options import StrategyOptions, sorted_options
+from .options import StrategyOptions, explains, sorted_options
 
 Probability = Annotated[float, Interval(ge=0.0, le=1.0)]
 Seed = Annotated[int, Interval(ge=-(1 << 63), le=(1 << 64) - 1)]  # 64 bits, signed or unsigned
@@ -118,6 +118,19 @@ class SamplingParams:
         if not self.pinned:
             return replace(self, max_tokens=max_tokens)
         return replace(self, max_tokens=max_tokens, pinned=[pin for pin in self.pinned if pin[0] < max_tokens])
+
+
+def place_of(name: str, value: object) -> str:
+    """Return a hint at where an option of a request belongs; empty if it is none."""
+    if name in (field.name for field in fields(SamplingParams)):
+        return f"it belongs in SamplingParams({name}={short(value)})"
+    if name in (field.name for field in fields(Thresholds)):
+        return f"it belongs in SamplingParams(thresholds=Thresholds({name}={short(value)}))"
+    return ""
+
+
+SamplingParams.__init__ = explains(place_of, "SamplingParams")(SamplingParams.__init__)
+Thresholds.__init__ = explains(place_of, "Thresholds")(Thresholds.__init__)
 
 
 def sorted_pins(given: object, max_tokens: int) -> Pins:

@@ -5,6 +5,7 @@ Options of a strategy are defined only by the fields of its class and of its rul
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Interval
@@ -18,6 +19,7 @@ from .buffer_policy import BufferPolicy, policy_of
 
 DTYPES = ("float32", "bfloat16", "float16")
 CAPTURES = ("start", "lazy")
+ABBREVIATIONS = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
 SAMPLING_MODES = ("naive", "edit")
 
 
@@ -117,13 +119,17 @@ class EngineConfig:
 
 def _check_names(config: EngineConfig) -> None:
     """Raise ValueError for a name that is not allowed."""
+    if config.model == "":
+        raise ValueError("EngineConfig.model is an empty text: give a folder or a name, or leave it out for an embedded model")
     for name, value, allowed in (
         ("sampling_mode", config.sampling_mode, SAMPLING_MODES),
         ("dtype", config.dtype, DTYPES),
         ("capture_graphs", config.capture_graphs, CAPTURES),
     ):
         if value is not None and value not in allowed:
-            more = "; leave it out for the dtype that suits the device" if value == "auto" else ""
+            near = [ABBREVIATIONS[value]] if value in ABBREVIATIONS else get_close_matches(value, allowed, 1)
+            more = f": did you mean {near[0]}?" if near else ""
+            more = "; leave it out for the dtype that suits the device" if value == "auto" else more
             raise ValueError(f"EngineConfig.{name} must be one of {', '.join(allowed)}, got {short(value)}{more}")
 
 

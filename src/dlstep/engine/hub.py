@@ -5,6 +5,8 @@ of the cache, and no network access.
 """
 
 import re
+from importlib import import_module
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
@@ -47,26 +49,21 @@ def fetched(model: str) -> Path:
     Raises:
         ValueError: If the model cannot be downloaded, with a remedy.
     """
-    from huggingface_hub import constants, errors, snapshot_download
-    from tqdm.auto import tqdm
+    from huggingface_hub import constants, errors
 
-    class Bar(tqdm):  # pyright: ignore[reportMissingTypeArgument]
-        """A bar on terminals only, also where HF_HUB_DISABLE_PROGRESS_BARS hides those of transformers."""
-
-        def __init__(self, *values: Any, **options: Any) -> None:
-            super().__init__(*values, **{**options, "disable": None})
+    # httpx2, or httpx in huggingface_hub 1.
+    client = import_module(errors.HfHubHTTPError.__mro__[1].__module__.partition(".")[0])
+    there = f"there is no folder {model!r} in {Path.cwd()}"
 
     found = _NAME.fullmatch(model)
     assert found is not None, "is_hub_name was asked"
     name, revision = found["repository"], found["revision"]
+    silent = False
     try:
-        folder = Path(
-            snapshot_download(
-                name, revision=revision, allow_patterns=[*FILES], ignore_patterns=["*/*.safetensors"], tqdm_class=Bar
-            )
-        )
+        silent = not constants.HF_HUB_OFFLINE and _is_silent(name, revision, client)
+        folder = _downloaded(name, revision, local_files_only=silent)
     except errors.HFValidationError as error:
-        raise ValueError(f"{name} cannot be the name of a model on {constants.ENDPOINT}: {error}") from None
+        raise ValueError(f"{name} cannot be the name of a model on {constants.ENDPOINT}: {error}; {there}") from None
     except errors.GatedRepoError:
         raise ValueError(
             f"{name} is gated: accept its conditions on {constants.ENDPOINT}/{name}, then log in with `hf auth login` or "
@@ -76,16 +73,62 @@ def fetched(model: str) -> Path:
         raise ValueError(f"{name} has no revision {revision!r} on {constants.ENDPOINT}") from None
     except errors.RepositoryNotFoundError:
         raise ValueError(
-            f"{constants.ENDPOINT} has no model {name}, or it is private: check the name, or log in with `hf auth login`"
+            f"{constants.ENDPOINT} has no model {name}, or it is private: check the name, or log in with `hf auth login`; "
+            f"{there}"
         ) from None
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
-        if constants.HF_HUB_OFFLINE:
-            cause = "HF_HUB_OFFLINE is set: unset it once to download the model"
-        else:
-            cause = f"{constants.ENDPOINT} cannot be reached: download the model where it can, or give the path of a folder"
-        raise ValueError(f"{model} is not complete in the cache {constants.HF_HUB_CACHE}, and {cause}") from error
-    except errors.HfHubHTTPError as error:
-        raise ValueError(f"{name} cannot be downloaded from {constants.ENDPOINT}: {error}") from error
+        cause = _cause(silent=silent)
+        raise ValueError(f"{model} is not complete in the cache {constants.HF_HUB_CACHE}, and {cause}; {there}") from error
+    except (client.HTTPError, client.InvalidURL) as error:
+        raise ValueError(f"{name} cannot be downloaded from {constants.ENDPOINT}: {error}; check HF_ENDPOINT") from error
+    except JSONDecodeError as error:  # the login page of a network, for example
+        raise ValueError(
+            f"{constants.ENDPOINT} does not answer like a hub: check the network and HF_ENDPOINT ({error})"
+        ) from error
     if not any(folder.glob("*.safetensors")):
         raise ValueError(f"{name} has no *.safetensors: weights in other formats may hold code, and are not downloaded")
     return folder
+
+
+def _downloaded(name: str, revision: str | None, *, local_files_only: bool) -> Path:
+    """Return the folder of a model in the cache, after downloading the files that it lacks."""
+    from huggingface_hub import snapshot_download
+    from tqdm.auto import tqdm
+
+    class Bar(tqdm):  # pyright: ignore[reportMissingTypeArgument]
+        """A bar on terminals only, also where HF_HUB_DISABLE_PROGRESS_BARS hides those of transformers."""
+
+        def __init__(self, *values: Any, **options: Any) -> None:
+            super().__init__(*values, **{**options, "disable": None})
+
+    options = {"allow_patterns": [*FILES], "ignore_patterns": ["*/*.safetensors"], "tqdm_class": Bar}
+    return Path(snapshot_download(name, revision=revision, local_files_only=local_files_only, **options))
+
+
+def _cause(*, silent: bool) -> str:
+    """Return why a model cannot be downloaded, with a remedy."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set: unset it once to download the model"
+    late = f"does not answer within {constants.HF_HUB_ETAG_TIMEOUT} s (HF_HUB_ETAG_TIMEOUT)"
+    return (
+        f"{constants.ENDPOINT} {late if silent else 'cannot be reached'}: check the network and HF_ENDPOINT, or download the "
+        "model where the hub can be reached, and set HF_HUB_OFFLINE=1"
+    )
+
+
+def _is_silent(name: str, revision: str | None, client: Any) -> bool:
+    """Return whether the hub exceeds the deadline for an answer. Other failures are left to the download.
+
+    `snapshot_download` sets no deadline for its first request. `client` is the HTTP library.
+    """
+    from huggingface_hub import HfApi, constants
+
+    try:
+        HfApi().model_info(name, revision=revision, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+    except client.TimeoutException:
+        return True
+    except client.HTTPError:
+        return False
+    return False

@@ -42,7 +42,7 @@ def whole_lines(path: Path) -> list[Line]:
         try:
             line = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}, line {number} holds no JSON: {short(str(error))}") from error
+            raise ValueError(f"{path}, line {number} holds no JSON: {error}") from error
         if not isinstance(line, dict):
             raise ValueError(f"{path}, line {number} is not a line of a run: {short(line)}")
         lines.append(line)

@@ -6,6 +6,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -203,12 +204,15 @@ def _folder(config: EngineConfig) -> Path:
             f"no embedded model can be decoded with {config.decoding_strategy!r}: give model=, one of "
             f"{', '.join(tiny.names())} or a checkpoint folder"
         )
-    model = config.model or models[0]
+    model = models[0] if config.model is None else config.model
     path = tiny.path(model) if model in tiny.names() else folder_of(model)
+    if path.is_file():
+        raise ValueError(f"model={model!r} is a file: give the folder that holds it")
     if not path.is_dir():
+        near = get_close_matches(model, tiny.names(), 1)
         raise ValueError(
-            f"no checkpoint folder at {model!r}, and the embedded models are {', '.join(tiny.names())}; a model of a "
-            "hub has a name like org/name"
+            f"no checkpoint folder at {model!r}, and the embedded models are {', '.join(tiny.names())}"
+            + (f": did you mean {near[0]}?" if near else "; a model of a hub has a name like org/name")
         )
     return path
 

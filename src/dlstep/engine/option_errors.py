@@ -75,7 +75,7 @@ NOT_NEEDED = {
     "tokenizer_mode": "the tokenizer is read from the model's folder",
     "skip_tokenizer_init": "prompts may be token ids in any case",
     "load_format": "weights are read from safetensors",
-    "download_dir": "models of a hub are in its cache, in the folder HF_HOME",
+    "download_dir": "HF_HOME is the folder of downloads",
     "quantization": "weights are used in the dtype that they are loaded in",
     "kv_cache_dtype": "keys and values have the dtype of the weights",
     "kv_cache_layout": "the device decides",

@@ -81,7 +81,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} holds no JSON: {short(str(error))}") from error
+        raise ValueError(f"{path} holds no JSON: {error}") from error
     if not isinstance(settings, dict) or not isinstance(settings.get("key"), dict):
         raise ValueError(f"{path} was not written by `dlstep eval`")
     return settings

@@ -136,11 +136,16 @@ def entries_of(path: Path) -> list[Mapping[str, Any]]:
         raise ValueError(f"there is no file of problems at {short(str(path))}")
     if path.stat().st_size > LARGEST_FILE:
         raise ValueError(f"{path} has more than {LARGEST_FILE} bytes: give fewer problems")
+    place = str(path)
     try:
         text = path.read_text(encoding="utf-8").lstrip()
-        entries = json.loads(text) if text.startswith("[") else [json.loads(line) for line in text.splitlines() if line.strip()]
+        is_list = text.startswith("[")
+        entries = json.loads(text) if is_list else []
+        for number, line in enumerate(() if is_list else text.splitlines(), 1):
+            place = f"{path}, line {number}"
+            entries += [json.loads(line)] if line.strip() else []
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} holds no JSON: {short(str(error))}") from error
+        raise ValueError(f"{place} holds no JSON: {error}") from error
     if not is_a(entries, [dict]) or not entries:
         raise ValueError(f"{path} must hold problems: a JSON list, or a JSON object on each line")
     return entries

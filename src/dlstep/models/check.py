@@ -46,9 +46,7 @@ def check(path: str | Path, model_name: str | None = None, lora_path: str | Path
     """
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        raise FileNotFoundError(
-            f"checkpoint folder {str(folder)!r} does not exist: give the path of a local folder, or a hub's name like org/name"
-        )
+        raise FileNotFoundError(f"checkpoint folder {str(folder)!r} does not exist: give a folder, or a name like org/name")
     problems: list[str] = []
     description = _found(problems, lambda: read_description(folder, model_name))
     contents = _found(problems, lambda: read_contents(folder)) or Contents({}, ())

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,9 @@ def recognise(folder: Path, facts: dict[str, Any], model_name: str | None = None
     """
     if model_name is not None:
         if model_name not in FAMILIES:
-            raise ValueError(f"model_name={model_name!r} is unknown: choose from {', '.join(FAMILIES)}")
+            near = get_close_matches(model_name, FAMILIES, 1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(f"model_name={model_name!r} is unknown: choose from {', '.join(FAMILIES)}{meant}")
         family = FAMILIES[model_name]
     else:
         family = _detect(folder, facts)

@@ -60,7 +60,11 @@ def read_contents(folder: Path) -> Contents:
 def advice_on_pickles(folder: Path) -> str:
     """Return advice about pickle files in the folder; empty if there are none."""
     others = sorted({path.name for pattern in PICKLES for path in folder.glob(pattern)})
-    return f" ({', '.join(others)} may hold code and is not read: convert it to safetensors)" if others else ""
+    if others:
+        return f" ({', '.join(others)} may hold code and is not read: convert it to safetensors)"
+    if formats := sorted({path.name for path in folder.glob("*.gguf")}):
+        return f" ({', '.join(formats)} is not read: give the folder of the model in transformers' format)"
+    return ""
 
 
 def _read_index(folder: Path) -> Contents:

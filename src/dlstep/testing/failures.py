@@ -62,7 +62,12 @@ def description(error: BaseException, seconds: float) -> str:
     else:
         last = traceback.extract_tb(error.__traceback__)[-1]
         what = f"raised {_one_line(error)} ({Path(last.filename).name}:{last.lineno})"
-    return "\n".join([what, *_printed(frames[-MOST_FRAMES:])])
+    return "\n".join([what, *printed_frames(error)])
+
+
+def printed_frames(error: BaseException) -> list[str]:
+    """Return the innermost user frames as Python prints them."""
+    return _printed(user_frames(error)[-MOST_FRAMES:])
 
 
 def dumped_frames(dump: str) -> str:

@@ -26,8 +26,9 @@ from hypothesis.strategies import DataObject, SearchStrategy, data as any_data
 from .. import rules, strategies
 from ..core import DlstepError, Rule, SampleSpec, Spec, Strategy, options_of
 from ..core.faults import UserCodeTimeout
+from ..core.plugins import ImportFailed
 from .advice import ON_REQUEST, open_field_warnings, unrequested_reads
-from .failures import case_shown, description, timed_out, user_frames
+from .failures import case_shown, description, printed_frames, timed_out, user_frames
 from .generators import Case
 from .laws import LAWS, Law, progress
 
@@ -125,6 +126,8 @@ def tried(
         with output.captured(), time_limit(limits.case_timeout, dump):
             found = subjects(name)
             opened = [Opened(title, tuple(open_field_warnings(value))) for title, value in found]
+    except ImportFailed as error:
+        return TrialRefused("\n".join((str(error), *printed_frames(error))))
     except BaseException as error:  # noqa: BLE001 - the user's module may raise anything
         if isinstance(error, (ValueError, DlstepError)) and not user_frames(error):
             return TrialRefused(str(error))

@@ -14,9 +14,14 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     Raises FileNotFoundError without tokenizer.json, or the vocab.json and merges.txt of Qwen2 models.
     """
     if (folder / TOKENIZER).is_file():
-        return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
-    if all((folder / name).is_file() for name in QWEN_FILES):
-        return Qwen2Tokenizer.from_pretrained(folder, local_files_only=True)
-    raise FileNotFoundError(
-        f"{folder} holds no {TOKENIZER}: save its tokenizer as a fast one there (code that a checkpoint brings is never run)"
-    )
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    elif all((folder / name).is_file() for name in QWEN_FILES):
+        tokenizer = Qwen2Tokenizer.from_pretrained(folder, local_files_only=True)
+    else:
+        raise FileNotFoundError(
+            f"{folder} holds no {TOKENIZER}: save its tokenizer as a fast one there (code that a checkpoint brings is never "
+            "run)"
+        )
+    # Omit the warning of transformers about "indexing errors" for a long prompt: such a request is rejected with a reason.
+    tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
+    return tokenizer

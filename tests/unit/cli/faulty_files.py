@@ -171,7 +171,9 @@ FILES: dict[str, Faulty] = {
     "exception in __post_init__": Faulty(
         rule(post="1 // (self.number <= 1)"), ("Mine.__post_init__ raised ZeroDivisionError",), "1 // (self.number <= 1)"
     ),
-    "exception at import": Faulty(rule(after="nothing"), ("cannot be loaded", "NameError: name 'nothing'"), "nothing", code=2),
+    "exception at import": Faulty(
+        rule(after="nothing"), ("cannot be imported", "NameError: name 'nothing'"), "nothing", code=2
+    ),
     "missing statistic": Faulty(
         rule("rows.entropies[begin]"),
         (
@@ -185,7 +187,7 @@ FILES: dict[str, Faulty] = {
     ),
     "no default": Faulty(UNDEFAULTED, ("Mine.share has no default: each option of a strategy or rule needs one",), code=2),
     "exit": Faulty(rule("sys.exit(3)"), ("Mine.chosen raised SystemExit: 3",), "sys.exit(3)"),
-    "exit at import": Faulty(rule(after="sys.exit(0)"), ("cannot be loaded", "SystemExit"), "sys.exit(0)", code=2),
+    "exit at import": Faulty(rule(after="sys.exit(0)"), ("cannot be imported", "SystemExit"), "sys.exit(0)", code=2),
     "interrupt": Faulty(rule("raise KeyboardInterrupt"), ("Mine.chosen raised KeyboardInterrupt",), "raise KeyboardInterrupt"),
     "output without end": Faulty(
         rule("while True: print('a line ' * 10)"), ("Mine.chosen", TIMEOUT, "It printed:"), "while True: print('a line ' * 10)"

@@ -82,7 +82,7 @@ def test_wrong_file_is_refused_with_the_place(tmp_path: Path, capsys: Captured) 
     path.write_text("nothing\n", encoding="utf-8")
     assert main(["laws", str(path)]) == 2
     text: Any = capsys.readouterr().err
-    assert "cannot be loaded: its code raised NameError: name 'nothing' is not defined" in text
+    assert "cannot be imported: NameError: name 'nothing' is not defined" in text
     assert f'File "{path}", line 1, in <module>' in text
 
 

@@ -1,5 +1,8 @@
 """Options of a strategy, of its rule and of a rule inside that one, by flat names."""
 
+from dataclasses import fields
+from inspect import signature
+
 import pytest
 
 from dlstep.core import Config, Request, SamplingParams, Spec, Thresholds, add, init, with_options
@@ -21,3 +24,16 @@ def test_options_of_the_inner_rule_are_options_of_the_outer_one() -> None:
     params = SamplingParams(thresholds=Thresholds(accept_threshold=0.1))
     (waiting,) = add(init(Config(Spec(99, (98,), 100)), canvas), Request(0, (1,), params)).waiting
     assert waiting.request_spec.strategy.rule.inner.accept_threshold == 0.1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("owner", [SamplingParams, Thresholds])
+def test_unknown_keyword_hints_at_its_place(owner: type) -> None:
+    known = {field.name for field in fields(owner)}
+    assert set(signature(owner).parameters) == known, "the signature is that of the dataclass"
+    for other in (SamplingParams, Thresholds):
+        for name in {field.name for field in fields(other)} - known:
+            with pytest.raises(TypeError, match=rf"^{owner.__name__} has no option '{name}', .* it belongs in .*{name}=3\)"):
+                owner(**{name: 3})
+    for name in known:
+        with pytest.raises(TypeError, match=rf"has no option '{name}x', but {name}x=3 is given: did you mean {name}\?"):
+            owner(**{f"{name}x": 3})

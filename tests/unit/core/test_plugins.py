@@ -9,7 +9,7 @@ import pytest
 
 from dlstep import rules, strategies
 from dlstep.core import Rule
-from dlstep.core.plugins import PluginGroup, searched
+from dlstep.core.plugins import ImportFailed, PluginGroup, searched
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.multi_bd import MultiBD
@@ -107,7 +107,22 @@ def test_a_file_may_import_those_beside_it(group: Group, tmp_path: Path) -> None
     [
         ("", "x = 1", "has no class: let its last line be (RULE|STRATEGY) = YourClass"),
         ("", "RULE = STRATEGY = 5", "(RULE|STRATEGY) must be a dataclass that derives from dlstep.core.*got 5"),
-        ("", "RULE = STRATEGY = Choice if 'Choice' in dir() else Blockwise", "and has all of its methods, got"),
+        ("", "RULE = STRATEGY = Choice if 'Choice' in dir() else Blockwise", "(Choice|Blockwise) does not define [a-z, ]+$"),
+        (
+            "",
+            "RULE = STRATEGY = Odd()",
+            r"(RULE|STRATEGY) must be a dataclass .*: write (RULE|STRATEGY) = Odd, without brackets",
+        ),
+        (
+            "",
+            "class More(Odd.__base__):\n    more: int = 3\n    chosen = grid = None\n\nRULE = STRATEGY = More",
+            "More is no dataclass",
+        ),
+        (
+            "",
+            "class More(Odd.__base__):\n    def chosen(self): ...\n    def grid(self): ...\n\nRULE = STRATEGY = More",
+            r"More\.(chosen|grid) \(odd_file\.py:\d+\) takes \(self\), but it is called with \(self, (sequence, block|request)",
+        ),
         ("import odd_nowhere", "", "cannot be imported: it needs the module 'odd_nowhere', which Python does not find"),
     ],
 )
@@ -126,12 +141,26 @@ def test_class_of_the_other_kind_is_named_in_the_error(group: Group, tmp_path: P
         group[0].load(str(path))
 
 
-@pytest.mark.parametrize("error", ["ValueError", "ImportError", "KeyError"])
-def test_what_the_code_of_a_file_raises_comes_through(group: Group, tmp_path: Path, error: str) -> None:
-    path = write(tmp_path, group, f"raise {error}('mine')")
-    for _ in range(2):
-        with pytest.raises(vars(__import__("builtins"))[error], match="mine"):
-            group[0].load(str(path))
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ("raise ValueError('mine')", "ValueError: mine (odd_file.py:"),
+        ("from json import mine", "ImportError: cannot import name 'mine' from 'json'"),
+        ("raise SystemExit", "SystemExit (odd_file.py:"),
+        ("class X(:", ": class X(:)"),
+        (
+            "@dataclass\nclass Odd(Grid if 'Grid' in dir() else Choice): ...",
+            "write @dataclass(frozen=True, slots=True) above the class",
+        ),
+    ],
+)
+def test_what_the_code_of_a_file_raises_is_one_sentence(group: Group, tmp_path: Path, extra: str, message: str) -> None:
+    path = write(tmp_path, group, extra)
+    for name in (str(path), "odd_file"):
+        with pytest.raises(ImportFailed) as caught, searched(tmp_path):
+            group[0].load(name if name != "odd_file" else "odd_file:Odd")
+        assert "odd_file" in str(caught.value) and "cannot be imported: " in str(caught.value) and "\n" not in str(caught.value)
+        assert message in str(caught.value) and caught.value.__cause__ is not None
     assert "odd_file" not in sys.modules and str(tmp_path) not in sys.path
 
 
@@ -155,6 +184,25 @@ def test_what_the_code_of_a_file_raises_comes_through(group: Group, tmp_path: Pa
 def test_a_name_that_leads_nowhere_is_one_sentence(group: Group, name: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         group[0].load(name)
+
+
+def test_name_of_the_other_kind_and_near_name_are_hints() -> None:
+    for plugins, other in ((rules, strategies), (strategies, rules)):
+        for name in other.own():
+            with pytest.raises(ValueError, match=rf"is unknown: did you mean \w+='{name}'\?"):
+                plugins.load(name)
+        for name in plugins.own():
+            with pytest.raises(ValueError, match=rf"is unknown: did you mean {name}\? `dlstep \w+` lists"):
+                plugins.load(f"{name}s")
+
+
+def test_option_that_can_change_is_named(group: Group, tmp_path: Path) -> None:
+    path = write(tmp_path, group, "from dataclasses import field")
+    changed = "odd: object = field(default_factory=list)"
+    source = path.read_text().replace("odd: Probability = 0.5", changed).replace("odd: int = 3", changed)
+    path.write_text(source.replace("check_ranges(self)", "pass"))
+    with pytest.raises(ValueError, match=r"Odd.odd=\[\] can change: give a number, a text or a tuple"):
+        group[0].value(str(path))
 
 
 def test_a_file_cannot_take_the_name_of_another_module(group: Group, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Models by name: what is downloaded, what is kept, and what each failure says."""
 
+import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from shutil import copytree
 
@@ -46,7 +48,7 @@ def test_only_safe_files_are_downloaded_and_only_once(hub: Hub) -> None:
     ("model", "said"),
     [
         ("some-lab/gated", "is gated: accept its conditions"),
-        ("some-lab/none", "has no model some-lab/none, or it is private"),
+        ("some-lab/none", "has no model some-lab/none, or it is private.* there is no folder 'some-lab/none' in /"),
         (f"{NAME}@v9", "has no revision 'v9'"),
         ("some-lab/pickled", r"has no \*\.safetensors"),
         ("some--lab/x", "cannot be the name of a model"),
@@ -66,7 +68,38 @@ def test_without_a_network_the_cache_answers(hub: Hub, monkeypatch: pytest.Monke
     assert fetched(NAME) == folder
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert fetched(NAME) == folder
-    with pytest.raises(ValueError, match=r"not complete in the cache .* HF_HUB_OFFLINE is set"):
+    with pytest.raises(ValueError, match=r"not complete in the cache .* HF_HUB_OFFLINE is set.* no folder"):
+        fetched("some-lab/other")
+
+
+@contextmanager
+def silent_hub() -> Iterator[str]:
+    """The address of a server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_silent_hub_ends_at_the_deadline(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = fetched(NAME)
+    with silent_hub() as url:
+        monkeypatch.setattr(constants, "ENDPOINT", url)
+        monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 0.2)
+        assert fetched(NAME) == folder, "the cache answers"
+        with pytest.raises(ValueError, match=r"does not answer within 0\.2 s .* check the network and HF_ENDPOINT.* no folder"):
+            fetched("some-lab/other")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "said"),
+    [
+        ("http://127.0.0.1:1", "cannot be reached: check the network and HF_ENDPOINT"),
+        ("127.0.0.1:1", "cannot be downloaded from 127.0.0.1:1: .*; check HF_ENDPOINT"),
+    ],
+)
+def test_wrong_address_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, endpoint: str, said: str) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(ValueError, match=said):
         fetched("some-lab/other")
 
 

@@ -109,7 +109,7 @@ def test_default_pages_are_capped_but_hold_the_longest_request(facts: Facts) -> 
             "'multi_bd' has no option 'edit_threshold', .*: edit_threshold is an option of multi_bd_edit",
         ),
         ({"temperature": 0.5}, r": it is set for each request, as SamplingParams\(temperature=0.5\)"),
-        ({"rule": "quoat"}, "rule 'quoat' is unknown: choose from ada_block, credit"),
+        ({"rule": "quoat"}, "rule 'quoat' is unknown: did you mean quota"),
         ({"rule": 5}, "^MultiBD.rule must be a Rule, got 5"),
         ({"rule": None}, "^MultiBD.rule must be a Rule, got None"),
         ({"max_num_seqs": 4}, "'max_num_seqs', but max_num_seqs=4 is given: here it is max_num_reqs"),

@@ -66,10 +66,11 @@ def fields_of(content: bytes, adapter: TypeAdapter[Any]) -> Any:
     try:
         return adapter.validate_json(content.removeprefix(BOM_UTF8))
     except ValidationError as error:
-        errors = error.errors(include_url=False, include_context=False, include_input=False)
+        errors = error.errors(include_url=False, include_context=False, include_input=len(content) <= LARGE)
     if errors[0]["type"] == "json_invalid":
         raise ApiError(400, _unreadable(content, errors[0]["msg"]), code="invalid_json")
-    raise invalid(errors)
+    fields = getattr(adapter.core_schema.get("cls"), "model_fields", {})
+    raise invalid(errors, fields)
 
 
 def _unreadable(content: bytes, message: str) -> str:

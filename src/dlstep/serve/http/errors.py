@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from fastapi import Request
@@ -10,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from ...core.checks import short
 from ..router.pending_requests import PendingRequest
 from ..shapes import ErrorBody, ErrorDetail
 
@@ -86,8 +88,8 @@ def of_validation(request: Request, error: Exception) -> Response:
     return invalid(error.errors()).response
 
 
-def invalid(errors: Sequence[Mapping[str, Any]]) -> ApiError:
-    """Return the first of the errors that pydantic found in a body, as an ApiError."""
+def invalid(errors: Sequence[Mapping[str, Any]], known: Iterable[str] = ()) -> ApiError:
+    """Return the first of the errors that pydantic found in a body with the fields `known`, as an ApiError."""
     first = errors[0]
     # Drop the names of models that pydantic tried: field names do not start with a capital letter.
     place = [str(part) for part in first["loc"] if part != "body" and not str(part)[:1].isupper()]
@@ -98,13 +100,17 @@ def invalid(errors: Sequence[Mapping[str, Any]]) -> ApiError:
     if fields and fields[0] in UNSUPPORTED:
         message = UNSUPPORTED[fields[0]]
     elif first["type"] == "extra_forbidden":
-        message = "this field is unknown; options of the decoding strategy belong in the object dlstep"
+        near = get_close_matches(str(place[-1])[:LONGEST_NAME], known, 1) if len(place) == 1 else []
+        meant = f"did you mean {near[0]}? Options" if near else "options"
+        message = f"this field is unknown; {meant} of the decoding strategy belong in the object dlstep"
     elif place and (field := next((part for part in reversed(fields) if part in EXPECTED), None)):
         message = EXPECTED[field]
     elif first["type"] == "none_required":
         message = "dlstep does not support this: leave it out or set it to null"
     elif not place and first["type"] in ("model_type", "model_attributes_type", "dict_type"):
         message = "the body must be a JSON object"
+    elif message.startswith("Input should") and isinstance(first.get("input"), str | int | float | None):
+        message = f"{message}, got {short(first['input'])}"
     return ApiError(400, f"{param}: {message}" if param else message, param=param, code=first["type"])
 
 

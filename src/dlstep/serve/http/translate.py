@@ -3,10 +3,12 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from typing import Any
 
 from ... import rules
 from ...core import Request, RequestFault, SamplingParams, SequenceState, add, refusal
+from ...core.checks import short
 from ...engine.watchdog import limited
 from ...text.chat import chat_prompt
 from ...text.detokenize import Tokenizer, decode
@@ -15,7 +17,7 @@ from ...views.frames import Frame, first_frame
 from ..facts import Facts, ModelTexts
 from ..messages import ModelInfo, Submit
 from ..router.heads import Head
-from .errors import ApiError, mentions
+from .errors import LONGEST_NAME, ApiError, mentions
 from .schema import ChatRequest, CompletionRequest, DlstepOptions, Message, Sampling
 
 LONGEST_TOKEN = 64  # upper bound of the average number of characters per token in a prompt
@@ -131,7 +133,9 @@ def strategy_options(extra: Mapping[str, Any]) -> dict[str, Any]:
     for name in rules.HOLDERS:
         rule = options.get(name)
         if rule is not None and not (isinstance(rule, str) and rules.is_known(rule)):
-            message = f"dlstep.{name} must be the name of a rule, one of {', '.join(rules.available())}"
+            near = get_close_matches(str(rule)[:LONGEST_NAME], rules.available(), 1)
+            meant = f": did you mean {near[0]}?" if near else f", one of {', '.join(rules.available())}"
+            message = f"dlstep.{name} must be the name of a rule, got {short(rule)}{meant}"
             raise ApiError(400, message, param=f"dlstep.{name}")
     return rules.with_values(options)
 

@@ -1,0 +1,384 @@
+"""Mistakes of a first hour: what is typed, and the sentence that is printed. No traceback, and an exit code.
+
+`python -m tests.end_to_end.test_mistakes` prints the table as Markdown.
+"""
+
+import importlib.util
+import io
+import json
+import os
+import shlex
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+import httpx2
+import pytest
+from huggingface_hub import constants
+
+from dlstep import LLM, SamplingParams, Thresholds, tiny
+from dlstep.cli import main
+
+from ..helpers.serving import served, tiny_llm
+
+STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
+HEAD = """\
+from dataclasses import dataclass, field
+
+from dlstep.core import Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Mine(Choice):
+    count: int = 1
+
+    def chosen(self, sequence, block, rows, begin, must):
+        {}
+
+
+RULE = Mine
+"""
+RULE = HEAD.format("return [begin]")
+
+
+def edited(folder: Path, **changes: Any) -> None:
+    """Change fields of config.json; None removes a field."""
+    facts = json.loads((folder / "config.json").read_text()) | changes
+    (folder / "config.json").write_text(json.dumps({name: value for name, value in facts.items() if value is not None}))
+
+
+def truncated(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-5000])
+
+
+CHECKPOINTS: dict[str, Callable[[Path], object]] = {
+    "no_config": lambda folder: (folder / "config.json").unlink(),
+    "bin_only": lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+    "gguf_only": lambda folder: (folder / "model.safetensors").rename(folder / "model.gguf"),
+    "gpt2": lambda folder: edited(folder, architectures=["GPT2LMHeadModel"], model_type="gpt2"),
+    "no_tokenizer": lambda folder: (folder / "tokenizer.json").unlink(),
+    "cut": truncated,
+    "other_sizes": lambda folder: edited(folder, hidden_size=96),
+    "quantized": lambda folder: edited(folder, quantization_config={"quant_method": "gptq"}),
+    "no_strategy": lambda folder: edited(folder, dlstep=None, mask_token_id=None),
+}
+FILES = {
+    "syntax.py": "class Mine(:\n",
+    "misspelled.py": "from dlstep.core import Choise\n",
+    "lacking.py": "import nonexistent_package\n",
+    "nothing.py": "x = 1\n",
+    "thawed.py": RULE.replace("(frozen=True, slots=True)", ""),
+    "plain.py": RULE.replace("@dataclass(frozen=True, slots=True)\n", ""),
+    "value.py": RULE.replace("RULE = Mine", "RULE = Mine()"),
+    "listed.py": RULE.replace("count: int = 1", "counts: list = field(default_factory=list)"),
+    "renamed.py": RULE.replace("def chosen", "def choose"),
+    "arguments.py": RULE.replace("(self, sequence, block, rows, begin, must)", "(self, block, rows)"),
+    "empty_rows.py": HEAD.format("return []"),
+    "no_rows.py": HEAD.format("pass"),
+    "positions.py": HEAD.format("return list(block.masked)"),
+    "descending.py": HEAD.format("return [begin + 1, begin]"),
+    "twice.py": HEAD.format("return [begin, begin]"),
+    "a_set.py": HEAD.format("return {begin}"),
+    "floats.py": HEAD.format("return [float(begin)]"),
+    "entropies.py": HEAD.format("return [begin] if rows.entropies[begin] > 0 else []"),
+    "assigned.py": HEAD.format("self.count += 1"),
+    "my-rule.py": RULE,
+    "unknown.yaml": "accept_treshold: 0.3\n",
+    "broken.yaml": "accept_threshold: [0.3\n",
+    "imports.yaml": "rule: ./value.py\n",
+    "section.yaml": "eval:\n  accept_threshold: 0.3\n",
+    "broken.jsonl": '{"prompt": "a", "answer": "b"}\n{"prompt": "c"\n',
+    "misnamed.jsonl": '{"question": "a", "anser": "b"}\n',
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """What a user types, and parts of the sentence that must be printed.
+
+    Attributes:
+        typed: A command line, or a line of Python or of HTTP as users would write it.
+        said: Parts of the sentence, in any order: field, value, remedy.
+        code: The exit code of a command; the status of an HTTP response.
+        act: What to do instead of running `typed`, which is then only shown; it returns what is printed.
+    """
+
+    typed: str
+    said: tuple[str, ...]
+    code: int = 2
+    act: Callable[[], str] | None = None
+
+
+def command(line: str, *said: str, code: int = 2) -> Mistake:
+    """A command line; `generate` stands for `dlstep generate STORY`."""
+    return Mistake(f"dlstep {line}", said, code)
+
+
+def rule(file: str, *said: str, code: int = 2) -> Mistake:
+    """A rule in one of the files."""
+    return Mistake(f"dlstep generate STORY --rule ./{file}", said, code)
+
+
+def python(typed: str, *said: str) -> Mistake:
+    """An expression, with the names of `from dlstep import LLM, SamplingParams, Thresholds`."""
+    return Mistake(typed, said, 0, partial(raised, typed))
+
+
+def raised(typed: str) -> str:
+    """The message of the exception that an expression raises."""
+    names = {"LLM": LLM, "SamplingParams": SamplingParams, "Thresholds": Thresholds, "STORY": STORY, "llm": tiny_llm()}
+    try:
+        result = eval(typed, names)
+    except (ValueError, TypeError, FileNotFoundError) as error:
+        return str(error)
+    (output,) = result
+    return output.error
+
+
+def body(said: tuple[str, ...], path: str = "/v1/completions", code: int = 400, **fields: Any) -> Mistake:
+    """A request of HTTP; without a prompt among its fields, it has the story and eight tokens."""
+    given = fields if "messages" in fields else {"prompt": STORY, "max_tokens": 8} | fields
+    shown = {name: value for name, value in given.items() if value != STORY} if fields else given
+    return Mistake(f"POST {path} {json.dumps(shown)}", said, code, partial(answered, path, given, code))
+
+
+def answered(path: str, given: dict[str, Any], code: int) -> str:
+    """The message of the server's answer."""
+    response = httpx2.post(f"{os.environ['MISTAKES_SERVER']}{path}", json=given, timeout=60)
+    assert response.status_code == code, response.text
+    return response.json()["error"]["message"]
+
+
+COMMANDS = [
+    command("generate STORY --acept_threshold 0.3", "--acept_threshold", "did you mean --accept_threshold?"),
+    command("generate STORY --max_tokens 0", "max_tokens must be at least 1, got 0"),
+    command("generate STORY --max_tokens -1", "max_tokens must be at least 1, got -1"),
+    command("generate STORY --max_tokens many", "--max_tokens takes a whole number, got 'many'"),
+    command("generate STORY --temperature -1", "temperature must be at least 0.0, got -1"),
+    command("generate STORY --top_p 0", "top_p must be more than 0.0, got 0"),
+    command("generate STORY --seed 99999999999999999999", "seed must be a whole number of 64 bits", "99999999999999999999"),
+    command("generate STORY --rule treshold", "rule 'treshold' is unknown: did you mean threshold?"),
+    command("generate STORY --rule multi_bd", "rule 'multi_bd' is unknown: did you mean decoding_strategy='multi_bd'?"),
+    command("generate STORY --decoding_strategy multibd", "'multibd' is unknown: did you mean multi_bd?"),
+    command("generate STORY --block_size 0", "MultiBD.block_size must be more than 0, got 0"),
+    command("generate STORY --block_size 4096", "max_num_batched_tokens=4096 is less than the 16384 rows", "lower block_size"),
+    command(
+        "generate STORY --dtype fp16", "dtype must be one of float32, bfloat16, float16", "got 'fp16': did you mean float16?"
+    ),
+    command("generate STORY --device gpu", "device must be cpu, cuda or cuda:N, got 'gpu'"),
+    command("generate STORY --model ''", "model is an empty text: give a folder or a name"),
+    command("generate STORY --model tiny_bd", "no checkpoint folder at 'tiny_bd'", "did you mean tiny-bd?"),
+    command("generate STORY --model models/llada", "there is no folder 'models/llada' in", "HF_HUB_OFFLINE is set"),
+    command("generate LONG", "rejected", "the prompt has 1801 tokens; max_model_len=512 leaves no room", code=1),
+    command("generate ''", "the prompt is empty; give at least one token"),
+    command("generate STORY --config nowhere.yaml", "--config: there is no file 'nowhere.yaml'"),
+    command("generate STORY --config unknown.yaml", "no option 'accept_treshold': did you mean --accept_threshold?"),
+    command("generate STORY --config broken.yaml", "the file 'broken.yaml' is no YAML of options", "line 1"),
+    command("generate STORY --config imports.yaml", "is a path, which imports a module: give it on the command line"),
+    command("eval --config section.yaml", "accept_threshold is in section `eval:`, it belongs to `engine:`"),
+    command("eval --grid '{\"accept_threshold\": [0.3'", "--grid takes options with lists of values, like {"),
+    command("eval --grid '{\"acept_threshold\": [0.3]}'", "no option 'acept_threshold'", "did you mean accept_threshold?"),
+    command("eval --tasks shels", "EvalOptions.tasks: 'shels' is unknown, choose from shells"),
+    command("eval --tasks gsm8k", "task gsm8k reads GSM8K.json: give --data, the folder with it"),
+    command("eval --tasks questions --questions broken.jsonl", "broken.jsonl, line 2 holds no JSON: Expecting"),
+    command("eval --tasks questions --questions misnamed.jsonl", "misnamed.jsonl, entry 1", "look at 'answer'"),
+    command("eval --dataset_limit 3 --seed 1 --out run", "run", "seed", "give another"),
+    command("report nowhere", "no run in 'nowhere'", "give a folder that `dlstep eval --out` wrote"),
+    command("tune --over acept_threshold=0.3:0.9 --out t", "no option 'acept_threshold'", "did you mean accept_threshold?"),
+    command("tune --over accept_threshold=0.9:0.3 --out t", "a range is LOW:HIGH or LOW:HIGH:COUNT, LOW below HIGH"),
+    command("batch broken.jsonl out.jsonl", "broken.jsonl, line 1 needs a non-empty text as its custom_id"),
+    command("serve --port 99999", "port must be at most 65535, got 99999"),
+    command("serve --port PORT_IN_USE", "cannot listen on 127.0.0.1", "choose another address with --host and --port"),
+    command("models check nowhere", "'nowhere' does not exist: give a folder, or a name like org/name"),
+    command("laws nowhere.py", "no strategy, rule, .py file or module is called 'nowhere.py'"),
+    command("laws threshold --only progres", "law 'progres' is unknown: choose from progress"),
+]
+RULES = [
+    rule("syntax.py", "cannot be imported: SyntaxError: invalid syntax (syntax.py:1: class Mine(:)"),
+    rule("misspelled.py", "cannot import name 'Choise' from 'dlstep.core'", "(misspelled.py:1)"),
+    rule("lacking.py", "it needs the module 'nonexistent_package', which Python does not find"),
+    rule("nothing.py", "has no class: let its last line be RULE = YourClass"),
+    rule("thawed.py", "non-frozen", "(thawed.py:6)", "write @dataclass(frozen=True, slots=True) above the class"),
+    rule("plain.py", "Mine is no dataclass: write @dataclass(frozen=True, slots=True) above it"),
+    rule("value.py", "write RULE = Mine, without brackets"),
+    rule("listed.py", "Mine.counts=[] can change: give a number, a text or a tuple"),
+    rule("renamed.py", "Mine does not define chosen"),
+    rule("arguments.py", "Mine.chosen (arguments.py:10) takes (self, block, rows), but it is called with (self, sequence,"),
+    rule("my-rule.py", "it must be the path of a .py file that is named like a Python module"),
+    rule("nowhere.py", "it must be the path of a .py file, and there is none"),
+    rule("empty_rows.py", "step 0", "Mine.chosen (empty_rows.py:10)", "it must unmask at least one", code=1),
+    rule("no_rows.py", "Mine.chosen", "returned None", "a list of ascending rows from 0 to", "this is a NoneType", code=1),
+    rule("positions.py", "these are positions: the row of block.masked[i] is begin + i, begin is 0", code=1),
+    rule("descending.py", "returned [1, 0]", "these do not ascend: return sorted(set(rows))", code=1),
+    rule("twice.py", "returned [0, 0]", "these do not ascend: return sorted(set(rows))", code=1),
+    rule("a_set.py", "returned {0}", "this is a set", code=1),
+    rule("floats.py", "returned [0.0]", "0.0 is a float: convert each row by int()", code=1),
+    rule("entropies.py", "Mine.chosen raised IndexError: tuple index out of range (entropies.py:11)", code=1),
+    rule("assigned.py", "FrozenInstanceError: cannot assign to field 'count' (assigned.py:11)", code=1),
+]
+PYTHON = [
+    python("LLM(bufer_size=4)", "no option 'bufer_size'", "did you mean buffer_size?"),
+    python("LLM(max_tokens=5)", "it is set for each request, as SamplingParams(max_tokens=5)"),
+    python("LLM(steps_per_block=4)", "is an option of the rules quota", "rule='quota'"),
+    python("LLM(revision='main')", "it is given with the model, as org/name@revision"),
+    python("LLM(decoding_strategy='mutli_bd')", "'mutli_bd' is unknown: did you mean multi_bd?"),
+    python("LLM(rule='qouta')", "rule 'qouta' is unknown: did you mean quota?"),
+    python("LLM('tiny-llada', decoding_strategy='multi_bd')", "does not go with the model tiny-llada", "dual_cache"),
+    python("LLM('tiny-bd', model_name='lada')", "model_name='lada' is unknown", "did you mean llada?"),
+    python("LLM(num_pages=1)", "num_pages=1 of page_size=8 cannot hold one request", "give at least 64 pages"),
+    python("LLM('no_config')", "holds no config.json: it is not a checkpoint folder"),
+    python("LLM('bin_only')", "pytorch_model.bin may hold code and is not read: convert it to safetensors"),
+    python("LLM('gguf_only')", "model.gguf is not read: give the folder of the model in transformers' format"),
+    python("LLM('gpt2')", "model_type 'gpt2'", "is not supported", "name one of these as model_name"),
+    python("LLM('no_tokenizer')", "holds no tokenizer.json: save its tokenizer as a fast one there"),
+    python("LLM('cut')", "model.safetensors is cut off", "download it again"),
+    python("LLM('other_sizes')", "do not fit Qwen3ForCausalLM", "model.embed_tokens.weight has [192, 128], the network takes"),
+    python("LLM('quantized')", "quantization_config={'quant_method': 'gptq'} is not supported"),
+    python("LLM('no_strategy')", "does not name its decoding strategy: give decoding_strategy, one of"),
+    python("LLM('cut/model.safetensors')", "is a file: give the folder that holds it"),
+    python("SamplingParams(max_new_tokens=64)", "SamplingParams has no option 'max_new_tokens'", "did you mean max_tokens?"),
+    python("SamplingParams(accept_threshold=0.9)", "SamplingParams(thresholds=Thresholds(accept_threshold=0.9))"),
+    python("SamplingParams(temperature=float('nan'))", "temperature must be at least 0.0, got nan"),
+    python("SamplingParams(max_tokens=10**30)", "max_tokens must be a whole number of 64 bits, got 1"),
+    python("SamplingParams(stop='text')", "stop must be a list of items that are each a text", "got 'text'"),
+    python("Thresholds(accept_threshold=3)", "Thresholds.accept_threshold must be at most 1.0, got 3"),
+    python("llm.generate(STORY, max_tokens=64)", "LLM.generate has no option", "SamplingParams(max_tokens=64)"),
+    python("llm.generate(STORY, {'max_tokens': 64})", "sampling_params must be SamplingParams, got {'max_tokens': 64}"),
+    python("llm.generate([99999])", "an id outside [0, 139), the ids of the tokenizer"),
+    python("llm.resume('trace.jsonl')", "load a file with Trace.load(path)"),
+]
+HTTP = [
+    body(("max_token: this field is unknown; did you mean max_tokens?",), max_token=8),
+    body(("belong in the object dlstep",), accept_threshold=0.3),
+    body(("no option 'acept_threshold'", "did you mean accept_threshold?"), dlstep={"acept_threshold": 0.3}),
+    body(("dlstep.rule must be the name of a rule, got 'treshold': did you mean threshold?",), dlstep={"rule": "treshold"}),
+    body(("accept_threshold must be at most 1.0, got 3",), dlstep={"accept_threshold": 3}),
+    body(("max_tokens: Input should be greater than or equal to 1, got 0",), max_tokens=0),
+    body(("temperature: Input should be a valid number, got '0.5'",), temperature="0.5"),
+    body(("seed: Input should be less than or equal to 18446744073709551615, got",), seed=1 << 70),
+    body(("frequency_penalty: dlstep does not support this: leave it out or set it to 0",), frequency_penalty=0.5),
+    body(("the model 'gpt-4' does not exist: this server has 'tiny-bd'",), code=404, model="gpt-4"),
+    body(("dlstep.stream: Input should be 'settled', 'drafts' or 'steps', got 'draft'",), dlstep={"stream": "draft"}),
+    body(("the prompt has 1801 tokens; max_model_len=512 leaves no room for an answer",), prompt="Max " * 900),
+    body(("there is nothing at /v1/complete",), "/v1/complete", 404),
+    body(("messages: Input should be a valid array, got 'hello'",), "/v1/chat/completions", messages="hello"),
+]
+MISTAKES = [*COMMANDS, *RULES, *PYTHON, *HTTP]
+
+
+def unanswered() -> str:
+    """What loading a model says whose hub accepts the connection and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        changed = {"ENDPOINT": url, "HF_HUB_ETAG_TIMEOUT": 0.2, "HF_HUB_OFFLINE": False}
+        with patch.multiple(constants, **changed):
+            return raised("LLM('org/name')").replace(url, "https://huggingface.co")
+
+
+HUB = Mistake(
+    "LLM('org/name'), and the hub never answers",
+    ("does not answer within 0.2 s", "check the network and HF_ENDPOINT", "HF_HUB_OFFLINE=1"),
+    0,
+    unanswered,
+)
+
+
+def printed(mistake: Mistake) -> tuple[int, str]:
+    """Make the mistake. Return the exit code and what is printed, of the table's files in the current folder."""
+    if mistake.act is not None:
+        return mistake.code, mistake.act()
+    given = {"STORY": STORY, "LONG": "Max " * 900, "PORT_IN_USE": os.environ["MISTAKES_SERVER"].rpartition(":")[2]}
+    arguments = [given.get(word, word) for word in shlex.split(mistake.typed)[1:]]
+    out, err = io.StringIO(), io.StringIO()
+    loaded = set(sys.modules)
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main(arguments)
+    for name in [name for name in sys.modules if name not in loaded and f"{name}.py" in FILES]:
+        del sys.modules[name]
+    return code, err.getvalue().strip()
+
+
+@contextmanager
+def prepared(folder: Path) -> Iterator[None]:
+    """Make `folder` the current one, with the files and checkpoints of the table, a run, and a server."""
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    for name, change in CHECKPOINTS.items():
+        shutil.copytree(tiny.path("tiny-bd"), folder / name)
+        change(folder / name)
+    with pytest.MonkeyPatch.context() as patched, served(tiny_llm().engine) as server:
+        patched.chdir(folder)
+        patched.setattr(constants, "HF_HUB_OFFLINE", True)
+        patched.setattr(constants, "HF_HUB_CACHE", str(folder / "cache"))
+        patched.setenv("MISTAKES_SERVER", server.url)
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            assert main(["eval", "--dataset_limit", "2", "--out", "run"]) == 0
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("mistakes")
+    with prepared(path):
+        yield path
+
+
+@pytest.mark.parametrize("mistake", [*MISTAKES, HUB], ids=lambda mistake: mistake.typed[:60])
+def test_mistake_is_one_sentence_with_a_remedy(mistake: Mistake, folder: Path) -> None:
+    code, sentence = printed(mistake)
+    assert code == mistake.code, sentence
+    assert all(part in sentence for part in mistake.said), sentence
+    assert sentence and "Traceback" not in sentence and sentence.count("\n") == 0
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a CUDA device here")
+def test_missing_device_is_one_sentence(folder: Path) -> None:
+    said = raised("LLM(device='cuda')")
+    assert said == "device='cuda' does not exist, torch finds no CUDA device: give cpu, or leave device out"
+
+
+@pytest.mark.parametrize(
+    ("line", "extra"),
+    [
+        ("serve", "pip install 'dlstep[serve]'"),
+        ("laws threshold", "pip install hypothesis"),
+        ("tune --over accept_threshold=0.3:0.9 --out t --study s.db", "pip install 'dlstep[tune]'"),
+        ("compare --plot rules.png --problems 1", "matplotlib"),
+    ],
+)
+def test_missing_extra_is_one_sentence(folder: Path, line: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    absent = ("fastapi", "hypothesis", "optuna", "matplotlib")
+    for module in ("serve", "laws", "tune", "compare"):
+        __import__(f"dlstep.cli.{module}")
+    for module in [module for name, module in sys.modules.items() if name.startswith("dlstep.") and module is not None]:
+        if getattr(module, "find_spec", None) is found:
+            monkeypatch.setattr(module, "find_spec", lambda name: None if name in absent else found(name))
+    for name in absent:
+        monkeypatch.setitem(sys.modules, name, None)
+    code, sentence = printed(Mistake(f"dlstep {line}", ()))
+    assert code == 2 and extra in sentence and "\n" not in sentence
+
+
+def table() -> str:
+    """Return the mistakes and what is printed as Markdown."""
+    rows = ["| mistake | what is printed |", "|---|---|"]
+    for mistake in [*MISTAKES, HUB]:
+        sentence = printed(mistake)[1].removeprefix("dlstep: error: ")
+        cells = (mistake.typed.replace("Max " * 20, "Max ... ")[:160], sentence.replace(str(Path.cwd()), "."))
+        rows.append("| `{}` | {} |".format(*(cell.replace("|", "\\|") for cell in cells)))
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    with TemporaryDirectory() as place, prepared(Path(place)):
+        text = table()
+    print(text)
