@@ -18,7 +18,7 @@ cd .venv-wheel && env -u PYTHONPATH bin/dlstep generate 'Max has 53 shells. Late
 cd .venv-wheel && env -u PYTHONPATH bin/python -c 'from dlstep.views.page import bundle; bundle()'
 endef
 
-.PHONY: demo test lint pytest night stress clients wheel wheel-alone oldest release-check mutants mutate table pictures moving-picture comparisons page-pictures docs docs-serve site-pictures notebooks kernels-aot clean
+.PHONY: demo test lint pytest night stress clients wheel wheel-alone oldest release-check mutants mutate table pictures moving-picture comparisons page-pictures docs docs-serve site-pictures notebooks kernels-aot recorded terminal-pictures clean
 .DELETE_ON_ERROR:
 
 # Stamp files: a target runs again only when what it depends on has changed.
@@ -171,6 +171,14 @@ docs-serve: docs
 # The site, as CONTRIBUTING.md shows it.
 site-pictures: $(VENV)/.test $(VENV)/.browser docs
 	$(BIN)/python docs/make_site_pictures.py
+
+# The decode that `dlstep demo` shows while it imports torch.
+recorded: $(VENV)/.test
+	$(BIN)/python -m training.record_demo
+
+# `dlstep demo` in terminals of two widths, on a dark and on a light background: docs/terminal.
+terminal-pictures: $(VENV)/.test
+	$(BIN)/python docs/make_terminal_pictures.py
 
 # Every notebook run from its first cell to its last, and stored with what it shows.
 notebooks: $(VENV)/.test

@@ -36,7 +36,7 @@ def wheel_faults(sizes: Mapping[str, int], entry_points: str) -> Iterator[str]:
     """Yield what is wrong with the files of a wheel, given their compressed sizes."""
     for name in sizes:
         top, *_ = path = PurePosixPath(name).parts
-        if top not in ("dlstep", "dlstep_kernels") and not top.endswith(".dist-info"):
+        if top not in ("dlstep", "dlstep_command.py", "dlstep_kernels") and not top.endswith(".dist-info"):
             yield f"{name} is outside of the packages"
         if {"tests", "training", "benchmarks"} & {*path} or path[-1].startswith(("test_", "README")):
             yield f"{name} is not for users"

@@ -15,7 +15,7 @@ def modules() -> dict[str, Path]:
     for path in sorted(ROOT.glob("src/**/*.py")):
         if any(isinstance(node, DEFINITIONS) for node in ast.parse(path.read_text(encoding="utf-8")).body):
             *folders, name = path.relative_to(ROOT / "src").with_suffix("").parts
-            inner = folders[1:] if folders[0] == "dlstep" else folders
+            inner = folders[1:] if folders[:1] == ["dlstep"] else folders
             found[".".join([*inner, name])] = ROOT.joinpath("tests", "unit", *inner, f"test_{name.strip('_')}.py")
     return found
 

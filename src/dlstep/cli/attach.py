@@ -98,7 +98,7 @@ def show_list(rows: list[dict[str, Any]], *, as_json: bool) -> int:
         print("no request is under way, and the steps of none are kept")
         return 0
     for row in rows:
-        took = f"{counted(int(row['tokens']), 'token')} in {counted(int(row['nfe']), 'forward')}"
+        took = f"{counted(int(row['tokens']), 'token')} in {counted(int(row['nfe']), 'forward pass')}"
         print(printable(f"{row['id']}  {row['status']}, {took}{'' if row['steps'] else ', did not ask for steps'}"))
     return 0
 
@@ -165,7 +165,7 @@ def follow(url: str, request_id: str, interval: float, *, as_json: bool) -> int:
             frame = frames[-1]
             if not console.is_terminal:
                 print(harmless(text))
-            took = f"{counted(int(frame['settled']), 'token')} in {counted(int(frame['nfe']), 'forward')}"
+            took = f"{counted(int(frame['settled']), 'token')} in {counted(int(frame['nfe']), 'forward pass')}"
             message = f"{took}, ended by {frame['finish_reason']}"
             console.print(Text(printable(f"{message}: {frame['error']}" if frame.get("error") else message)), soft_wrap=True)
     return int(followed.failed)

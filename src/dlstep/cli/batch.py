@@ -20,7 +20,8 @@ EXAMPLES = """
     dlstep batch in.jsonl two.jsonl --ray local --actors 2
     dlstep batch in.jsonl all.jsonl --ray auto    engines on all GPUs of the cluster that this machine is in
     echo '{"custom_id": "a", "method": "POST", "url": "/v1/completions",
-           "body": {"prompt": "Max has 53 shells. How many shells does Max have?"}}' | tr -d '\\n' > in.jsonl
+      "body": {"prompt": "Max has 5 eggs. Now Max gets 2 more. How many eggs does
+      Max have?"}}' | tr -d '\\n' | tr -s ' ' > in.jsonl
 """
 OWN = ("input", "output", "config", "progress")
 

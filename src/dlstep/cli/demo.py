@@ -2,8 +2,11 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from inspect import getdoc
+from time import monotonic
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
@@ -16,8 +19,10 @@ from ..bench.frontier import DECODERS, MAX_TOKENS, FrontierRow, as_json, label, 
 from ..core import SamplingParams
 from ..llm import LLM
 from ..session import Session
-from ..text.words import harmless
-from ..views import legend, sequence_view
+from ..text.words import counted, harmless
+from ..views import frames_view, legend, sequence_view
+from ..views.display import display
+from ..views.terminal import MASK
 from .json_text import json_text
 from .options import new_parser
 from .parser import ArgumentParser, Namespace
@@ -31,6 +36,7 @@ EXAMPLES = """
 
 
 SHOWN = DECODERS[1:]  # the decoders whose blocks are shown
+Runs = list[dict[str, Any]]  # of a recording
 SECONDS_PER_STEP = 0.2  # slow enough to watch on a terminal
 
 
@@ -54,7 +60,8 @@ def run(options: Namespace) -> int:
             raise ValueError(f"--{name} must be at least 1, got {options[name]}")
     console = Console()
     if not options.json:
-        show_all(tiny.problems(options.shown, options.seed), options.device, console)
+        with display(enabled=not console.is_terminal):  # the pictures are the only thing that is drawn on a terminal
+            show_all(tiny.problems(options.shown, options.seed), options.device, console)
     rows = measured(tiny.problems(options.problems, options.seed), options.device)
     if options.json:
         print(json_text([as_json(row) for row in rows]))
@@ -64,24 +71,80 @@ def run(options: Namespace) -> int:
 
 
 def show_all(problems: Sequence[tiny.Problem], device: str | None, console: Console) -> None:
-    """Decode `problems` with several decoders: on a terminal as pictures with a legend, otherwise as text."""
+    """Show a recorded decode while the first model loads, then decode `problems` with several decoders.
+
+    A terminal shows pictures with a legend, everything else text.
+    """
     if console.is_terminal:
-        console.print("Tiny models answer word problems, several positions in each forward pass.")
-        console.print(legend(("prompt", "masked", "draft", "open", "held", "final")))
+        print_legend(console)
+    # The first model takes seconds because torch and transformers are imported; the others load at once. Ctrl-C does not wait
+    # for the thread, so nothing may wait for its executor.
+    pool = ThreadPoolExecutor(1)
+    first = show_recorded(tiny.recorded()["runs"], console, lambda: pool.submit(SHOWN[0].model, SHOWN[0].values[0], device))
+    pool.shutdown(wait=False)
     for number, problem in enumerate([] if console.is_terminal else problems, 1):
         console.print(f"problem {number}: {problem.prompt.strip()} ({problem.answer})", soft_wrap=True, highlight=False)
     described: set[str] = set()
     for decoder in SHOWN:
-        # The first model takes seconds because torch and transformers are imported; the others load
-        # at once.
-        with Console(stderr=True).status("loading torch, transformers and a model of a few megabytes"):
-            llm = decoder.model(decoder.values[0], device)
+        llm = first.result() if decoder is SHOWN[0] else decoder.model(decoder.values[0], device)
         summary = getdoc(sys.modules[type(llm.state.strategy).__module__]) or ""
         subtitle = (
             "the same, with another option" if decoder.strategy in described else summary.splitlines()[0].partition(": ")[2]
         )
         described.add(decoder.strategy)
         show(llm, problems, console, f"{decoder.label}: {subtitle}")
+
+
+def print_legend(console: Console) -> None:
+    """Print what the pictures show."""
+    console.print("Tiny models answer word problems, several positions in each forward pass.")
+    console.print(legend(("prompt", "masked", "draft", "open", "held", "final")))
+
+
+def title_of(runs: Runs) -> str:
+    """Return the title of a recorded decode."""
+    return f"recorded decode of {runs[0]['head']['model']}, until torch and transformers are imported"
+
+
+def recorded_picture(runs: Runs, forwards: int, note: str = "") -> Group:
+    """Return a picture of a recorded decode after some forward passes, with a note below it."""
+    panels = (frames_view(run["head"], run["frames"][: forwards + 1]) for run in runs)
+    return Group(Text(title_of(runs), style="bold"), *panels, *([Text(note, "dim")] if note else []))
+
+
+def show_recorded(runs: Runs, console: Console, load: Callable[[], Future[LLM]]) -> Future[LLM]:
+    """Show a recorded decode frame by frame, and call `load` after its first frame. Wait for the result of `load`."""
+    if not console.is_terminal:
+        print_recorded(runs, console)
+        loading = load()
+        wait([loading])
+        return loading
+
+    last = max(len(run["frames"]) for run in runs) - 1
+    with Live(recorded_picture(runs, 0), console=console, auto_refresh=False) as live:
+        live.refresh()
+        loading, began = load(), monotonic()
+        for shown in range(last + 1):
+            live.update(recorded_picture(runs, shown), refresh=True)
+            time.sleep(SECONDS_PER_STEP)
+        while not loading.done():
+            note = f"importing torch and transformers: {monotonic() - began:.0f} s"
+            live.update(recorded_picture(runs, last, note), refresh=True)
+            wait([loading], SECONDS_PER_STEP)
+        live.update(recorded_picture(runs, last), refresh=True)
+    return loading
+
+
+def print_recorded(runs: Runs, console: Console) -> None:
+    """Print the first answer of a recording as text, a line for each forward pass."""
+    run = runs[0]
+    console.print(f"{title_of(runs)}\n{run['head']['prompt'].strip()}", soft_wrap=True, highlight=False, markup=False)
+    settled = ""
+    for frame in run["frames"]:
+        settled += "".join(text for *_, text in frame["tokens"])
+        window = "".join(MASK if text is None else text for *_, text in frame["cells"])
+        console.print(f"{frame['nfe']:4} {harmless(settled + window)}", soft_wrap=True, highlight=False, markup=False)
+    console.file.flush()
 
 
 def show(llm: LLM, problems: Sequence[tiny.Problem], console: Console, title: str) -> None:
@@ -101,7 +164,8 @@ def show(llm: LLM, problems: Sequence[tiny.Problem], console: Console, title: st
     console.print(f"\n{title}", soft_wrap=True, highlight=False)
     for number in range(len(problems)):
         output = session.output(number)
-        text = f"  {number + 1}: {harmless(output.text.strip())}\n     {len(output.token_ids)} tokens in {output.nfe} forwards"
+        cost = f"{counted(len(output.token_ids), 'token')} in {counted(output.nfe, 'forward pass')}"
+        text = f"  {number + 1}: {harmless(output.text.strip())}\n     {cost}"
         console.print(text, soft_wrap=True, highlight=False, markup=False)
 
 

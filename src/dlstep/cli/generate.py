@@ -3,12 +3,16 @@
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
+from textwrap import fill
 
+from .. import tiny
 from ..engine.config import engine_config
 from ..llm import LLM
 from ..text.chat import Conversation
 from ..text.output import Output
-from ..text.words import counted, harmless, printable
+from ..text.words import WIDTH, counted, harmless, printable
+from ..views.display import display
+from ..views.progress_bars import waiting_line
 from .json_text import json_text
 from .options import (
     add_config_option,
@@ -70,14 +74,16 @@ def run(options: Namespace) -> int:
         raise ValueError("--system is a message of a conversation: give --chat, too")
     pins = None if options.pinned is None else pins_of(options)
     profile = nullcontext() if options.profile is None else _profiled(options.profile)
-    llm = LLM.from_config(engine_config(engine_options(options, OWN)))
-    if pins is not None:
-        params = replace(params, pinned=llm.pins(pins))
-    with profile:
-        if options.chat:
-            outputs = llm.chat(conversations(options), params, progress=options.progress)
-        else:
-            outputs = llm.generate(options.prompts, params, progress=options.progress)
+    config = engine_config(engine_options(options, OWN))
+    with display(enabled=options.progress):  # something is shown at once, although the imports take seconds
+        with waiting_line(f"loading {config.model or 'an embedded model'}"):
+            llm = LLM.from_config(config)
+        if pins is not None:
+            params = replace(params, pinned=llm.pins(pins))
+        with profile:
+            outputs = llm.chat(conversations(options), params) if options.chat else llm.generate(options.prompts, params)
+    if tiny.is_embedded(llm.engine.folder) and not all(map(tiny.is_story, options.prompts)):
+        print(fill(f"dlstep: {tiny.PURPOSE}; {tiny.REMEDY}", WIDTH), file=sys.stderr)
     if options.json:
         print(json_text([as_row(output) for output in outputs]))
     for output in outputs:
@@ -117,8 +123,8 @@ def statistics(output: Output) -> str:
     if output.error:
         return f"dlstep: {output.finish_reason}: {printable(output.error)}"
     line = (
-        f"{counted(len(output.token_ids), 'token')} in {counted(output.nfe, 'forward')}, "
-        f"{output.tokens_per_forward:.2f} tokens per forward, ended by {output.finish_reason}"
+        f"{counted(len(output.token_ids), 'token')} in {counted(output.nfe, 'forward pass')}, "
+        f"{output.tokens_per_forward:.2f} tokens per forward pass, ended by {output.finish_reason}"
     )
     if output.token_ids or output.finish_reason != "stop":
         return line

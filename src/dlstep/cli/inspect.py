@@ -20,6 +20,7 @@ from ..engine.config import EngineConfig
 from ..engine.option_help import OptionRow, option_rows, paragraphs, parts_of
 from ..engine.resolve import embedded_models_for
 from ..text.words import counted, printable
+from .flags import as_yaml
 from .json_text import json_text
 from .options import new_parser
 from .parser import ArgumentParser, Namespace
@@ -200,7 +201,9 @@ def print_list(rows: Iterable[tuple[str, str, list[str], dict[str, object]]]) ->
 def print_wrapped(console: Console, texts: Iterable[str], indent: str = "  ") -> None:
     """Print indented paragraphs."""
     for text in filter(None, texts):
-        lines = wrap(text, min(console.width, 100), initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+        lines = wrap(
+            as_yaml(text), min(console.width, 100), initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+        )
         console.print(Text("\n".join(lines)))
 
 

@@ -1,102 +1,66 @@
 """Parsing and dispatch of the command line. Errors are one line on stderr with exit code 2."""
 
-import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from textwrap import indent
 from traceback import walk_tb
 from typing import Any
 
-from .. import __version__
 from ..core import DlstepError
 from ..engine.threads import spin_less
+from ..rules import HOLDERS
 from ..text.words import printable
-from .options import new_parser
-from .parser import ArgumentParser, Namespace
-
-SUMMARY = "Decode diffusion language models step by step."
-EXAMPLES = """
-    dlstep demo                                   watch tiny models write, then compare strategies
-    dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?'
-    dlstep generate --help                        all options, which a YAML file can hold as well; --max-tokens is --max_tokens
-    dlstep serve                                  the same over HTTP, for OpenAI clients
-    dlstep batch IN.jsonl OUT.jsonl               a file of requests in OpenAI's batch format
-    dlstep simulate                               what 1 to 1,000 replicas would do, in virtual time
-    dlstep view RECORDING                         a saved recording or trace as one HTML page
-    dlstep strategies                             decoding strategies and their options
-    dlstep rules                                  decoding rules and their options
-    dlstep models                                 supported model families
-"""
+from .commands import COMMANDS, FIRST_STEPS, SUMMARY, Kinds, Run, listing, module_of, parser_of, top_parser
+from .flags import with_flags
+from .parser import Namespace, folded
 
 CLOSED_PIPE = 128 + 13  # exit code that a shell reports for a process ended by SIGPIPE
 LONGEST_MESSAGE = 2000  # characters
 UNDECODED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as Python represents them
-# Name, summary, and module with `parser` and `run`. After a colon: the prefix or suffix of the
-# names of these two functions.
-COMMANDS = {
-    "demo": ("Watch embedded models decode, then compare accuracy and speed.", "demo"),
-    "generate": ("Answer prompts.", "generate"),
-    "serve": ("Serve a model to OpenAI clients over HTTP.", "serve"),
-    "batch": ("Answer a file of requests in OpenAI's batch format.", "batch"),
-    "attach": ("Watch a running server's request.", "attach"),
-    "strategies": ("List decoding strategies and their options.", "inspect:strategies"),
-    "rules": ("List decoding rules and their options.", "inspect:rules"),
-    "compare": ("Compare decoding rules: accuracy against speed.", "compare"),
-    "eval": ("Evaluate accuracy and speed on tasks.", "eval"),
-    "report": ("Report wrong answers and costs of an eval run.", "report"),
-    "tune": ("Find options that are accurate and fast.", "tune"),
-    "laws": ("Check your own strategy or rule against the engine's laws.", "laws"),
-    "models": ("List families of models, or check a checkpoint.", "models"),
-    "replay": ("Re-execute a saved trace without a model.", "inspect:replay"),
-    "view": ("Write a recording or a trace as a page that opens without a server.", "view"),
-    "simulate": ("Simulate 1 to 1,000 replicas in virtual time.", "simulate"),
-    "bench": ("Measure host cost, decode steps, kernels or a server.", "bench"),
-}
-WITH_STRATEGY = ("generate", "serve", "batch", "eval", "tune")  # commands with the options of a strategy
-Run = Callable[[Namespace], int]
-Kinds = Mapping[str, tuple[str, Callable[[], ArgumentParser], Run]]
-
-
-def listing(parser: ArgumentParser, word: str, summaries: Mapping[str, str]) -> ArgumentParser:
-    """Return the parser, with a list of subcommands added to its help."""
-    names = parser.add_subparsers(
-        title="subcommands", dest=word, metavar=word.upper(), parser_class=argparse.ArgumentParser,
-        description="For more details of each subcommand, add it as an argument followed by --help.",
-    )  # fmt: skip
-    for name, summary in summaries.items():
-        names.add_parser(name, help=summary, add_help=False)
-    return parser
-
-
-def top_parser() -> ArgumentParser:
-    """Return the parser for arguments without a command."""
-    parser = new_parser("dlstep COMMAND ...", SUMMARY, EXAMPLES)
-    parser.add_argument("--version", action="version", version=f"dlstep {__version__}", help="Print the version and stop.")
-    return listing(parser, "command", {name: summary for name, (summary, _) in COMMANDS.items()})
 
 
 def command_of(arguments: Sequence[str]) -> tuple[Namespace, Run]:
     """Return the parsed options and the function to call with them. Raises ValueError for invalid ones."""
-    command, rest = (arguments[0], arguments[1:]) if arguments else ("", arguments)
+    if not arguments:
+        return Namespace(), print_first_steps
+    command, rest = arguments[0], arguments[1:]
     if command not in COMMANDS:
-        top_parser().parse_args(arguments[:1])
-        raise ValueError(f"dlstep needs a command: give one of {', '.join(COMMANDS)}")
-    module_name, _, which = COMMANDS[command][1].partition(":")
-    module = import_module(f".{module_name}", __package__)
+        return without_command(arguments)
+    module, which = module_of(command)
     if kinds := getattr(module, "KINDS", None):
         return kind_of(module, kinds, command, rest)
     if command == "serve":
         rest = module.with_model_named(rest)
-    parser = getattr(module, f"{which}_parser" if which else "parser")()
-    if command in WITH_STRATEGY:
-        from .strategy_options import add_strategy_options
-
-        add_strategy_options(parser, rest)
+    parser = parser_of(command, rest)
     return parser.parse_args(rest), getattr(module, f"run_{which}" if which else "run")
+
+
+def without_command(arguments: Sequence[str]) -> tuple[Namespace, Run]:
+    """Return the same for arguments that begin with no command. Raises ValueError for an unknown one."""
+    if not arguments[0].startswith("-"):
+        near = get_close_matches(arguments[0], COMMANDS, 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ValueError(f"dlstep has no command {arguments[0]!r}: {hint}`dlstep --help` lists all")
+    options = top_parser().parse_args(arguments)
+    if options.print_completion is None:
+        raise ValueError("dlstep needs a command: `dlstep --help` lists all")
+    from .completion import print_completion
+
+    return options, print_completion
+
+
+def print_first_steps(options: Namespace) -> int:
+    """Print what one can do first."""
+    print(f"{SUMMARY}\n")
+    for task, line in FIRST_STEPS.items():
+        print(f"{task}:\n{indent(chr(10).join(folded(line)), '  ')}")
+    print("\n`dlstep --help` lists all commands, and `dlstep COMMAND --help` explains one.")
+    return 0
 
 
 def kind_of(module: Any, kinds: Kinds, command: str, arguments: Sequence[str]) -> tuple[Namespace, Run]:
@@ -108,6 +72,8 @@ def kind_of(module: Any, kinds: Kinds, command: str, arguments: Sequence[str]) -
         place = arguments.index(kind)
         return make().parse_args([*arguments[:place], *arguments[place + 1 :]]), run
     parser = listing(module.parser(), "kind", {name: summary for name, (summary, _, _) in kinds.items()})
+    if (word := next(iter(arguments), "-")) and not word.startswith("-") and (near := get_close_matches(word, kinds, 1)):
+        raise ValueError(f"dlstep {command} has no {word!r}: did you mean {near[0]}?")
     options = parser.parse_args(arguments)
     if not hasattr(module, "run"):
         raise ValueError(f"dlstep {command} needs a kind: give one of {', '.join(kinds)}")
@@ -145,6 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     """Return the exit code of a command, and print errors as one line on stderr."""
+    options = Namespace()
     try:
         options, run = parsed(arguments)
         return run(options)
@@ -153,7 +120,7 @@ def _run(arguments: Sequence[str]) -> int:
     except (ValueError, OSError, DlstepError) as error:
         if raised_elsewhere(error):
             raise
-        message = shortened(" ".join(str(error).split()))
+        message = shortened(with_flags(" ".join(str(error).split()), {*vars(options), *HOLDERS} if vars(options) else ()))
         print(f"dlstep: error: {printable(message)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

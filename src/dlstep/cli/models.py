@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Column, Table
+from rich.text import Text
 
 from . import check
+from .inspect import print_wrapped
 from .json_text import json_text
 from .options import new_parser
 from .parser import ArgumentParser, Namespace
@@ -157,14 +158,12 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def print_rows(rows: list[dict[str, Any]]) -> None:
-    """Print the table, narrow enough for a terminal."""
-    shown = Table(
-        *(Column(name, overflow="fold") for name in ("family", "recognised by", "facts", "strategies")), show_lines=True
-    )
+    """Print the families. Lines wrap between words only."""
+    console = Console()
     for name, network, recognised, mask_id, shift, rule, size, able in map(cells, rows):
-        facts = f"mask {mask_id}\nshift {shift}, rule {rule}\n{size}"
-        shown.add_row(f"{name}\n{network}", recognised.replace("; ", "\n"), facts, able.replace(", ", "\n"))
-    Console().print(shown)
+        console.print(Text.assemble((name, "bold"), f", {network}"))
+        facts = f"mask {mask_id}, shift {shift}, rule {rule}, {size.replace(', ', ' ')}"
+        print_wrapped(console, (f"recognised by {recognised}", facts, f"strategies {able}"))
 
 
 def page(rows: list[dict[str, Any]]) -> str:

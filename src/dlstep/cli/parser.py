@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import takewhile
@@ -14,10 +15,26 @@ import yaml
 from ..engine.option_errors import meant
 from ..text.words import WIDTH
 from . import yaml_file
+from .flags import as_yaml, hint_with_flags
 
 # Names of types in messages, in the order in which they appear for a union.
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", dict: "a mapping like {name: value}"}
 SHORT = {str: "[one,two]"}  # example lists by item type
+
+
+def folded(example: str, width: int = WIDTH - 2) -> list[str]:
+    """Return the lines of an example. A long one continues after a backslash, and its note goes below it."""
+    if len(example) <= width:
+        return [example]
+    line, *notes = re.split(r"(?<=\S) {2,}(?=\S)", example, maxsplit=1)
+    lines = [""]
+    for words in re.findall(r"--\S+ (?:'[^']*'|[^\s'-]\S*)|'[^']*'|\S+", line):  # an option and its value stay together
+        if lines[-1] and len(lines[-1]) + len(words) + 3 > width:
+            lines[-1] += " \\"
+            lines.append(f"  {words}")
+        else:
+            lines[-1] += f" {words}" if lines[-1] else words
+    return [*lines, *(f"      {note}" for note in notes)]
 
 
 class Namespace(argparse.Namespace):
@@ -123,7 +140,7 @@ class ConfigFile(argparse.Action):
             if (action := parser.action_of(name)) is not None:
                 action.take(namespace, value, str(name), loaded=True)
             elif not parser.partial:
-                hint = meant(str(name), parser.names())
+                hint = hint_with_flags(meant(str(name), parser.names()), parser.names())
                 raise ValueError(f"--config: `{parser.prog}` has no option {name!r}" + (f": {hint}" if hint else ""))
 
 
@@ -141,11 +158,13 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if not isinstance(action, StoreOption):
             return action.help
-        default = "null" if action.default is None else str(action.default).replace("%", "%%")
+        text = as_yaml(action.help or "")
+        default = str(action.default).lower() if isinstance(action.default, bool) else str(action.default)
+        default = "null" if action.default is None else default.replace("%", "%%")
         facts = ["required"] if action.needed else []
         facts += [] if action.nargs == 0 else [f"type: {shown(action.hint)}"]
         facts += [] if action.needed or action.default is argparse.SUPPRESS else [f"default: {default}"]
-        return f"{action.help} ({', '.join(facts)})"
+        return f"{text} ({', '.join(facts)})"
 
 
 class ArgumentParser(argparse.ArgumentParser):
@@ -159,9 +178,10 @@ class ArgumentParser(argparse.ArgumentParser):
     def __init__(self, usage: str, summary: str = "", examples: str = "", *, partial: bool = False) -> None:
         self.owners: Mapping[str, Sequence[str]] = {}
         self.partial, self.prints = partial, False
-        description = f"{fill(summary, WIDTH)}\n\nexamples:\n{indent(examples, '  ')}"
+        shown = "\n".join(line for example in examples.splitlines() for line in folded(example))
+        description = f"{fill(summary, WIDTH)}\n\nexamples:\n{indent(shown, '  ')}"
         prog = " ".join(takewhile(str.islower, usage.partition(" [")[0].split()))
-        super().__init__(prog, usage, description, formatter_class=HelpFormatter, add_help=False)
+        super().__init__(prog, usage, description, formatter_class=HelpFormatter, add_help=False, allow_abbrev=False)
         switch = functools.partial(StoreOption, type=bool, nargs=0, default=False)
         for name, action in ((None, StoreOption), ("store_true", switch), ("config", ConfigFile), ("print", PrintConfig)):
             self.register("action", name, action)
@@ -204,7 +224,7 @@ class ArgumentParser(argparse.ArgumentParser):
             raise ValueError(f"{self.prog} needs {article} {name}: `{self.prog} --help` shows examples")
         if unknown:
             flag = next((each[2:].partition("=")[0] for each in unknown if each.startswith("--")), "")
-            hint = meant(flag, self.names()) if flag else ""
+            hint = hint_with_flags(meant(flag, self.names()), self.names()) if flag else ""
             raise ValueError(f"unrecognized arguments: {' '.join(unknown)}" + (f": {hint}" if hint else ""))
         if self.prints:
             print(yaml.safe_dump(vars(options), sort_keys=False, allow_unicode=True), end="")

@@ -6,9 +6,9 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ..views.progress_bars import measuring_bar
 from .json_text import json_text
 
 CHECKS = ("equal", "good")  # fields that record whether the measured result is right
@@ -22,18 +22,14 @@ def followed(measured: Iterable[R], total: int | None = None, named: Callable[[R
 
     `named` describes a row, by default with its texts and integers.
     """
-    console, rows = Console(stderr=True), list[R]()
-    # Rows arrive in bursts, half a minute apart: a spinner and a clock show that the program is
-    # running.
-    columns = (SpinnerColumn(), TextColumn("measuring"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
-    last = TextColumn("{task.description}")
-    with Progress(*columns, last, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=total)
+    rows = list[R]()
+    with measuring_bar(total) as show:
         for row in measured:
             rows.append(row)
             words = (named or facts)(row)
-            bar.update(task, advance=1, description=f"after {words}")
-            if bar.disable:
+            if show is not None:
+                show(words)
+            else:
                 print(f"measured {len(rows)}{'' if total is None else f' of {total}'}: {words}", file=sys.stderr)
     return rows
 

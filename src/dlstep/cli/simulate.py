@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .. import tiny
 from ..core import Config, Strategy
 from ..strategies import load
+from ..text.words import counted
 from .json_text import json_text
 from .options import new_parser
 from .parser import ArgumentParser, Namespace
@@ -289,7 +290,7 @@ def _print_costs(simulated: "SimulatedReplicas", comparisons: "list[PredictionEr
 def _followed(rows: "Iterable[Figures]") -> "Iterable[Figures]":
     """Yield the rows, and report each on stderr."""
     for row in rows:
-        print(f"simulated {row.requests} requests on {row.replicas} replicas", file=sys.stderr)
+        print(f"simulated {counted(row.requests, 'request')} on {counted(row.replicas, 'replica')}", file=sys.stderr)
         yield row
 
 

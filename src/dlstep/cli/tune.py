@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, fields
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -25,7 +26,7 @@ EXAMPLES = """
     dlstep tune                                       accept_threshold of the embedded model, on stories
     dlstep tune --over accept_threshold=0.3:0.99 add_block_threshold=0.1,0.5,0.9 --write best.yml --plot frontier.png
     dlstep tune --over buffer_size=1:4 accept_threshold=0.5:0.95:10 --at_least 0.98 --out buffers
-    dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?' --config best.yml
+    dlstep generate --config best.yml 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?'
     dlstep tune --config configs/sdar.multi_bd.yaml --model /models/SDAR-1.7B-Chat --data /data --resume --out sdar
     dlstep tune --throughput --over buffer_size=1,2,4 --batch_sizes [1,8,32] --write policy.yml --out load
 """
@@ -121,8 +122,7 @@ def run(options: Namespace) -> int:
         from ..evaluate.tuning import write_study
 
         write_study(Path(options.study), tuned.space, tuned.tried)
-    if options.write is not None:
-        write_best(Path(options.write), options, engine, tuned, eval_options)
+    again = "" if options.write is None else write_best(Path(options.write), options, engine, tuned, eval_options)
     if options.json:
         from ..evaluate.tuning import as_json
 
@@ -132,7 +132,7 @@ def run(options: Namespace) -> int:
 
         print_tuned(tuned, Console(), chosen_by(tuning))
         if options.write is not None:
-            print(f"written: `dlstep eval --config {options.write}`, the same for generate and serve")
+            print(f"written: `dlstep eval --config {quote(options.write)}{again}`, the same for generate and serve")
     return 0
 
 
@@ -190,8 +190,11 @@ def chosen_by(tuning: "TuneOptions") -> str:
 
 def write_best(
     path: Path, options: Namespace, engine: Mapping[str, Any], tuned: "TuningResult", eval_options: "EvalOptions"
-) -> None:
-    """Write the given engine options and the chosen ones as a file for `--config`."""
+) -> str:
+    """Write the given engine options and the chosen ones as a file for `--config`.
+
+    Return the flags that must be given with the file: those of modules, which a file may not import.
+    """
     from ..views.figures import interval
 
     usual = {field.name: field.default for field in fields(EngineConfig)}
@@ -201,13 +204,14 @@ def write_best(
     right = interval(held.accuracy, *held.accuracy_interval, 100, 1)
     lines = [
         f"# Chosen by `dlstep tune` for {', '.join(eval_options.tasks)}; on {held.count} held-out problems:",
-        f"# {right} % right, {held.tokens_per_forward:.2f} tokens per forward.",
+        f"# {right} % right, {held.tokens_per_forward:.2f} tokens per forward pass.",
         *(f"# Give --{name} {value} again: a file may not import a module." for name, value in left_out.items()),
     ]
     body = yaml.safe_dump({"engine": written | dict(tuned.chosen.options)}, sort_keys=False, allow_unicode=True)
     path.write_text("\n".join(lines) + "\n" + body, encoding="utf-8")
     for name, value in left_out.items():
         print(f"dlstep: {options.write} leaves out --{name} {value}: a file may not import a module", file=sys.stderr)
+    return "".join(f" --{name} {quote(value)}" for name, value in left_out.items())
 
 
 def is_path(name: str, value: object) -> bool:

@@ -36,7 +36,7 @@ def print_tuned(tuned: TuningResult, console: Console, rule: str) -> None:
     for line in lines:
         say(line)
     if failed := sum(point.sums.failed for point in tuned.tried):
-        say(f"{failed} requests were rejected or failed, and count as wrong")
+        say(f"{counted(failed, 'request')} rejected or failed, counted as wrong")
 
 
 def cells_of(sums: Answers) -> tuple[str, str]:

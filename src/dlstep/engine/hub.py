@@ -93,16 +93,12 @@ def fetched(model: str) -> Path:
 def _downloaded(name: str, revision: str | None, *, local_files_only: bool) -> Path:
     """Return the folder of a model in the cache, after downloading the files that it lacks."""
     from huggingface_hub import snapshot_download
-    from tqdm.auto import tqdm
 
-    class Bar(tqdm):  # pyright: ignore[reportMissingTypeArgument]
-        """A bar on terminals only, also where HF_HUB_DISABLE_PROGRESS_BARS hides those of transformers."""
+    from ..views.progress_bars import download_bars
 
-        def __init__(self, *values: Any, **options: Any) -> None:
-            super().__init__(*values, **{**options, "disable": None})
-
-    options = {"allow_patterns": [*FILES], "ignore_patterns": ["*/*.safetensors"], "tqdm_class": Bar}
-    return Path(snapshot_download(name, revision=revision, local_files_only=local_files_only, **options))
+    options = {"allow_patterns": [*FILES], "ignore_patterns": ["*/*.safetensors"]}
+    with download_bars() as bar:
+        return Path(snapshot_download(name, revision=revision, local_files_only=local_files_only, tqdm_class=bar, **options))
 
 
 def _cause(*, silent: bool) -> str:

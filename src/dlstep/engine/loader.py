@@ -147,7 +147,7 @@ def _load(config: EngineConfig, gather: Callable[[], "WorkerGroup"], undone: Exi
     state = init(core_config, strategy)
     driver = _build_driver(config, checkpoint, core_config, strategy, group)
     # The embedded models were trained on whole lines, so a prompt must end with a newline.
-    embedded = model.folder.resolve() in [tiny.path(name).resolve() for name in tiny.names()]
+    embedded = tiny.is_embedded(model.folder)
     return LoadedEngine(
         state,
         driver,

@@ -14,7 +14,7 @@ from ..engine.config import engine_config
 from ..engine.json_lines import is_a
 from ..engine.run_lock import RunLock, check_free
 from ..llm import LLM
-from ..text.words import clipped, clipped_front, printable
+from ..text.words import clipped, clipped_front, counted, printable
 from .checkpoint import EvalRun, key_of
 from .items import Key, items_of, read_documents
 from .metrics import Pair, ratio
@@ -129,7 +129,7 @@ def report_lines(run: EvalRun, most: int) -> Iterator[str]:
             yield f"  dlstep report {run.folder} --show {names[key_of(missed[0][0])]}"
         yield from ("", "Slowest requests")
         for row, beside in sorted(pairs, key=lambda pair: -pair[1]["seconds"])[:most]:
-            cost = f"{beside['seconds']:.2f} s, {beside['forwards']} forwards, {len(row['tokens'])} tokens"
+            cost = f"{beside['seconds']:.2f} s, {counted(beside['forwards'], 'forward pass')}, {len(row['tokens'])} tokens"
             yield clipped(f"  {names[key_of(row)]}: {cost}, ended by {row['finish']}", 80)
 
 

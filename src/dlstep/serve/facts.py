@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from .. import tiny
 from ..core import State, init
 from ..text.detokenize import Tokenizer
 from .messages import ModelInfo
@@ -30,6 +31,13 @@ class Facts:
     model: str
     most_answers: int
     most_kept: int = 0
+
+
+def description_of(info: ModelInfo) -> str | None:
+    """Return what an embedded model is for, and how to load another model; None for any other model."""
+    if not tiny.is_embedded(info.folder):
+        return None
+    return f"{tiny.PURPOSE[0].upper()}{tiny.PURPOSE[1:]}. {tiny.REMEDY[0].upper()}{tiny.REMEDY[1:]}."
 
 
 def known_facts(

@@ -39,13 +39,14 @@ class Cancelled(TypedDict):
 
 @exact
 class ModelCard(TypedDict):
-    """The served model."""
+    """The served model. `description` tells what an embedded model is for."""
 
     id: str
     object: Literal["model"]
     created: int
     owned_by: Literal["dlstep"]
     max_model_len: int
+    description: str | None
 
 
 @exact
@@ -184,6 +185,7 @@ class Choices(StrategyChoices):
     """The options that a single request can set on this engine."""
 
     model: str
+    description: str | None
     chat: bool
     max_model_len: int
     mask: int | None

@@ -224,7 +224,10 @@ class Blockwise(Blocks):
     def incompatibility(self, spec: Spec) -> str | None:
         """Return why the rule or the model does not fit; None if both do."""
         if not self.rule.grids:
-            return f"{type(self.rule).__name__} looks at more than a block, which a grid does not offer: it needs a canvas"
+            return (
+                f"{type(self.rule).__name__} looks at more than a block, which a grid does not offer: it needs a canvas, as of "
+                "decoding_strategy='dual_cache'"
+            )
         return masked_only(spec) or self.rule.incompatibility(spec)
 
     @property

@@ -32,10 +32,10 @@ class Output:
     """Why `finish_reason` is `rejected` or `error`; else empty."""
 
     def __str__(self) -> str:
-        counts = f"{counted(len(self.token_ids), 'token')} in {counted(self.nfe, 'forward')}"
+        counts = f"{counted(len(self.token_ids), 'token')} in {counted(self.nfe, 'forward pass')}"
         ended = f"ended by {self.finish_reason}" if self.finish_reason else "not ended"
         lines = [printable(self.text.strip())] if self.text.strip() else []
-        lines.append(f"{counts}, {self.tokens_per_forward:.2f} tokens per forward, {ended}")
+        lines.append(f"{counts}, {self.tokens_per_forward:.2f} tokens per forward pass, {ended}")
         return "\n".join(map(clipped, [*lines, *([f"error: {printable(self.error)}"] if self.error else [])]))
 
     @property

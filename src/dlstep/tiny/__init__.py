@@ -1,11 +1,27 @@
 """Tiny block-diffusion models shipped with the package, and their task. Loads no torch."""
 
+import json
 from pathlib import Path
+from typing import Any
 
-from dlstep.tiny.task import Problem as Problem, Score as Score, held_out as held_out, problems as problems, score as score
+from dlstep.tiny.task import (
+    Problem as Problem,
+    Score as Score,
+    held_out as held_out,
+    is_story as is_story,
+    problems as problems,
+    score as score,
+)
 
 # Trained on single stories (a question, and the answer on the next line): drop earlier turns.
 CHAT_TEMPLATE = "{{ messages[-1]['content'] | trim ~ '\\n' }}"  # Jinja drops a trailing newline
+
+RECORDED = Path(__file__).with_name("recorded.json")
+PURPOSE = (
+    "the embedded models are for trying dlstep out: they only continue word problems like 'Max has 53 shells. Later Max buys "
+    "39 more. How many shells does Max have?'"
+)
+REMEDY = "for other prompts, load a model by its name on the Hugging Face hub, --model org/name, or from a folder"
 
 _CHECKPOINTS = Path(__file__).parent / "checkpoints"
 
@@ -20,3 +36,13 @@ def path(name: str) -> Path:
     if name not in names():
         raise ValueError(f"no tiny model is called {name!r}: the shipped ones are {', '.join(names())}")
     return _CHECKPOINTS / name
+
+
+def is_embedded(folder: Path | None) -> bool:
+    """Return whether a checkpoint folder is that of a shipped model."""
+    return folder is not None and folder.resolve().parent == _CHECKPOINTS.resolve() and folder.name in names()
+
+
+def recorded() -> dict[str, Any]:
+    """Return the recording of a decode that `dlstep demo` shows before it can load a model."""
+    return json.loads(RECORDED.read_text(encoding="utf-8"))

@@ -44,6 +44,14 @@ TEMPLATE_WORDS = (
     " left",
 )
 
+_VERBS = "|".join(
+    [*(rf"{verb} \d+ more" for verb in GAIN_VERBS), *(rf"{verb} \d+" for verb in LOSE_VERBS), "doubles the number"]
+)
+_STORY = re.compile(
+    rf"(?P<name>{'|'.join(NAMES)}) has \d+ (?P<thing>{'|'.join(THINGS)})\. "
+    rf"(?:(?:{'|'.join(LEADS)}) (?P=name) (?:{_VERBS})\. ){{1,{MOST_EVENTS}}}How many (?P=thing) does (?P=name) have\?",
+    re.ASCII,
+)
 _EQUATION = re.compile(r"(\d+)([+-])(\d+)=(\d+) (\w+)", re.ASCII)
 _NUMBER = re.compile(r"\d+", re.ASCII)
 
@@ -122,6 +130,11 @@ def problems(n: int, seed: int = 0) -> tuple[Problem, ...]:
         if held_out(problem.prompt):
             found.setdefault(problem.prompt, problem)
     return tuple(found.values())
+
+
+def is_story(prompt: str) -> bool:
+    """Return whether a prompt is worded like the stories of the task, which is all that the embedded models continue."""
+    return _STORY.fullmatch(prompt.strip()) is not None
 
 
 def training_stories(seed: int) -> Iterator[tuple[str, str]]:

@@ -1,14 +1,17 @@
-"""Progress bars for batches of requests and for loading."""
+"""Progress bars for batches of requests, loading and downloads. All of them are parts of one display."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Group
 from rich.progress import (
     BarColumn,
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -16,23 +19,75 @@ from rich.progress import (
 )
 
 from ..core import State
+from ..text.words import WIDTH
+from .display import display
+from .terminal import answer_text
+
+if TYPE_CHECKING:
+    from tqdm.auto import tqdm
+
+MOST_ANSWERS = 8  # with more requests, only their number is shown
+LINES_OF_ANSWER = 8
+
+
+@contextmanager
+def _shown(*columns: ProgressColumn, enabled: bool = True) -> Iterator[Progress]:
+    """Yield a bar that is a part of the display. It is disabled if the display is not drawn."""
+    with display(enabled=enabled) as area:
+        bar = Progress(*columns, console=area.console, auto_refresh=False, disable=not area.drawn)
+        with area.showing(bar):
+            yield bar
+
+
+@contextmanager
+def waiting_line(text: str, *, enabled: bool = True) -> Iterator[None]:
+    """Show what the program is doing, and for how long, until the end of the block."""
+    with _shown(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), enabled=enabled) as bar:
+        bar.add_task(text, total=None)
+        with display() as area:
+            area.refresh()
+        yield
+
+
+class FormingAnswers:
+    """The answers of the running requests of the latest state, with a sign for each masked position."""
+
+    def __init__(self) -> None:
+        self.state: State | None = None
+
+    def __rich__(self) -> Group:
+        state = self.state
+        if state is None:
+            return Group()
+        running = state.running[:MOST_ANSWERS]
+        most = WIDTH * LINES_OF_ANSWER // max(1, len(running))
+        texts = (answer_text(sequence, state, prompt=False) for sequence in running)
+        return Group(*(text[-most:] if len(text) > most else text for text in texts))
 
 
 @contextmanager
 def progress_bar(total: int, *, enabled: bool) -> Iterator[Callable[[State], None]]:
     """Show how many of `total` requests have ended, on a terminal. Yield the update function.
 
-    Live requests of other callers count as not ended.
+    Up to `MOST_ANSWERS` answers are shown as they form. Live requests of other callers count as not ended.
     """
-    console = Console(stderr=True)
-    columns = (TextColumn("answers"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[rate]}"))
-    with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
+    columns = (
+        TextColumn("answers"),
+        BarColumn(20),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[rate]}"),
+    )
+    forming = FormingAnswers()
+    with display(enabled=enabled) as area, area.showing(forming), _shown(*columns) as bar:
         task = bar.add_task("answers", total=total, rate="")
         first_step: list[int] = []
 
         def show(state: State) -> None:
             if bar.disable:
                 return
+            if total <= MOST_ANSWERS:
+                forming.state = state
             first_step[:] = first_step or [state.step]
             ended = max(0, total - len(state.running) - len(state.waiting))
             running = f"step {state.step - first_step[0]}, {len(state.running)} running, {len(state.waiting)} waiting"
@@ -44,9 +99,8 @@ def progress_bar(total: int, *, enabled: bool) -> Iterator[Callable[[State], Non
 @contextmanager
 def loading_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int], None]]:
     """Show how many of `total` bytes of weights are loaded. Yield a function of the added bytes."""
-    console = Console(stderr=True)
     columns = (TextColumn("weights"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
+    with _shown(*columns, enabled=enabled) as bar:
         task = bar.add_task("weights", total=total)
         yield lambda size: bar.advance(task, size)
 
@@ -54,17 +108,15 @@ def loading_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int], None]]
 @contextmanager
 def capturing_bar(*, enabled: bool) -> Iterator[Callable[[int, int], None]]:
     """Show how many graphs are captured. Yield a function of the captured and total numbers."""
-    console = Console(stderr=True)
     columns = (TextColumn("graphs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
-        task = bar.add_task("graphs", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    with _shown(*columns, enabled=enabled) as bar:
+        task = bar.add_task("graphs", total=None, visible=False)  # visible once there are graphs, which a CPU has not
+        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
 
 
 @contextmanager
 def counting_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, str], None]]:
     """Show how many of `total` answers exist. Yield a function of their number and a status."""
-    console = Console(stderr=True)
     columns = (
         TextColumn("answers"),
         BarColumn(20),
@@ -72,7 +124,7 @@ def counting_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, str], 
         TimeElapsedColumn(),
         TextColumn("{task.fields[rate]}"),
     )
-    with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
+    with _shown(*columns, enabled=enabled) as bar:
         task = bar.add_task("answers", total=total, rate="")
         first: list[int] = []
 
@@ -110,7 +162,6 @@ class TuningBar:
 @contextmanager
 def tuning_bar(*, enabled: bool) -> Iterator[TuningBar]:
     """Show the rounds of a search, if stderr is a terminal."""
-    console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(16),
@@ -118,7 +169,7 @@ def tuning_bar(*, enabled: bool) -> Iterator[TuningBar]:
         TimeElapsedColumn(),
         TextColumn("{task.fields[rate]}"),
     )
-    with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
+    with _shown(*columns, enabled=enabled) as bar:
         yield TuningBar(bar)
 
 
@@ -127,3 +178,40 @@ def scoring_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, float],
     """Show how many of `total` answers are scored. Yield a function of number and score."""
     with counting_bar(total, enabled=enabled) as show:
         yield lambda done, score: show(done, f"{100 * score / done:.1f} % right")
+
+
+@contextmanager
+def measuring_bar(total: int | None) -> Iterator[Callable[[str], None] | None]:
+    """Show how many of `total` rows are measured. Yield a function of the last row's description, or None if not drawn.
+
+    Rows arrive in bursts, half a minute apart: a spinner and a clock show that the program is running.
+    """
+    columns = (SpinnerColumn(), TextColumn("measuring"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
+    with _shown(*columns, TextColumn("{task.description}")) as bar:
+        task = bar.add_task("", total=total)
+        yield None if bar.disable else lambda words: bar.update(task, advance=1, description=f"after {words}")
+
+
+@contextmanager
+def download_bars() -> "Iterator[type[tqdm[Any]]]":
+    """Yield a class of tqdm bars that are parts of the display, for libraries that report downloads to such a class."""
+    from tqdm.auto import tqdm
+
+    with _shown(TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[count]}")) as shown:
+
+        class DownloadBar(tqdm):  # pyright: ignore[reportMissingTypeArgument]
+            """A tqdm bar that is a task of `shown`. `gui` keeps tqdm from writing to the terminal."""
+
+            def __init__(self, *values: Any, **options: Any) -> None:
+                self._task = shown.add_task("", total=None, count="", visible=False)
+                super().__init__(*values, **{**options, "disable": shown.disable, "gui": True})
+
+            def display(self, *values: Any, **options: Any) -> None:
+                size = self.format_sizeof if self.unit_scale else str
+                count = f"{size(self.n)}/{size(self.total)}" if self.total else size(self.n)
+                shown.update(self._task, completed=self.n, total=self.total, description=self.desc, count=count, visible=True)
+
+            def clear(self, *values: Any, **options: Any) -> None:
+                """Do nothing: the task is removed with `shown`."""
+
+        yield DownloadBar

@@ -12,16 +12,26 @@ from ..core import Plan, SequenceState, State, Trace
 from ..text.words import counted, piece, printable
 from .cells import EVENT_COLUMNS, SPAN_COLUMNS, Phase, Use, cells, event_rows, page_cells, sequences, span_row, status
 
+# Colours of medium lightness, which can be read on light and on dark backgrounds. Without colours, and for eyes that cannot
+# tell them apart, brightness, slant and the sign of a masked position are different as well.
+ORANGE, BLUE, PURPLE, TEAL = "#c06000", "#1f7fd0", "#a65ac8", "#00897b"
 PHASE_STYLES: dict[Phase, str] = {
     "prompt": "dim",
-    "final": "green",
-    "held": "magenta",
-    "open": "yellow",
-    "draft": "bright_black italic",
-    "masked": "bright_black",
-    "void": "bright_black dim",
+    "final": "bold",
+    "held": f"bold italic {BLUE}",
+    "open": ORANGE,
+    "draft": f"italic {PURPLE}",
+    "masked": "dim",
+    "void": "dim italic",
 }
-USE_STYLES: dict[Use, str] = {"owned": "blue", "shared": "magenta", "cached": "cyan", "free": "bright_black"}
+USE_STYLES: dict[Use, str] = {"owned": BLUE, "shared": PURPLE, "cached": TEAL, "free": "dim"}
+USE_SIGNS: dict[Use, str] = {
+    "owned": "\N{BLACK SQUARE}",
+    "shared": "\N{WHITE SQUARE CONTAINING BLACK SMALL SQUARE}",
+    "cached": "\N{WHITE SQUARE}",
+    "free": "\N{MIDDLE DOT}",
+}
+MASK = "\N{LIGHT SHADE}"
 Shown = list[tuple[str | None, Phase, float]]  # text (None: a mask), phase and probability of positions
 SURE = 0.9  # tokens with a lower probability are underlined
 
@@ -47,7 +57,7 @@ def phase_text(shown: Iterable[tuple[str | None, Phase, float]]) -> Text:
     text = Text()
     for piece_, phase, probability in shown:
         unsure = phase not in ("draft", "masked") and probability < SURE
-        shown_piece = "\N{LIGHT SHADE}" if piece_ is None else printable(piece_)
+        shown_piece = MASK if piece_ is None else printable(piece_)
         text.append(shown_piece, f"{PHASE_STYLES[phase]}{' underline' if unsure else ''}")
     return text
 
@@ -86,7 +96,7 @@ def legend(phases: Iterable[Phase]) -> Text:
     """
     text = Text()
     for phase in phases:
-        shown = f"\N{LIGHT SHADE} {phase}" if phase == "masked" else phase
+        shown = f"{MASK} {phase}" if phase == "masked" else phase
         text.append(shown, PHASE_STYLES[phase]).append("  ")
     return text.append(f"probability below {SURE}", "underline")
 
@@ -108,10 +118,9 @@ def page_map(state: State) -> Text:
     Args:
         state: The state to show.
     """
-    signs = {"owned": "\N{BLACK SQUARE}", "shared": "\N{BLACK SQUARE}", "cached": "\N{WHITE SQUARE}", "free": "\N{MIDDLE DOT}"}
     text = Text()
     for cell in page_cells(state):
-        text.append(signs[cell.use], USE_STYLES[cell.use])
+        text.append(USE_SIGNS[cell.use], USE_STYLES[cell.use])
     return text
 
 

@@ -143,7 +143,7 @@ def test_a_request_is_followed_while_it_runs(monkeypatch: pytest.MonkeyPatch, ca
             server.until(lambda: bool(other.get("/v1/requests").json()["data"]))
             request_id = other.get("/v1/requests").json()["data"][0]["id"]
         assert attached(server.url) == 0
-        assert f"{request_id}  running, 0 tokens in 0 forwards" in capsys.readouterr().out
+        assert f"{request_id}  running, 0 tokens in 0 forward passes" in capsys.readouterr().out
         screen = Screen(engine.driver.gate)
         monkeypatch.setattr(
             attach, "Console", lambda: Console(file=screen, force_terminal=True, width=100, height=40, color_system=None)

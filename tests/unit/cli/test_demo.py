@@ -13,7 +13,7 @@ from rich.console import Console
 from dlstep import LLM, tiny
 from dlstep.bench.accuracy import Accuracy
 from dlstep.bench.frontier import DECODERS, Decoder, FrontierRow
-from dlstep.cli import demo
+from dlstep.cli import demo, main
 
 from ...helpers.shadow_llm import make_llm
 
@@ -25,8 +25,9 @@ def test_the_demo_runs_without_a_terminal(problems: int) -> None:
     code = "from dlstep.cli import main; raise SystemExit(main())"
     command = [sys.executable, "-c", code, "demo", "--problems", str(problems), "--shown", "1"]
     plain = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "80"})
-    assert "forwards" in plain.stdout
+    assert "forward passes" in plain.stdout
     assert "\x1b[" not in plain.stdout
+    assert plain.stdout.startswith("recorded decode of tiny-bd"), "shown before torch is imported"
     headings = [line.partition(":")[0] for line in plain.stdout.splitlines() if line.partition(":")[0] in LABELS]
     assert headings == LABELS[1:], "each way of decoding has one heading of its own"
     table = plain.stdout.partition("held-out problems")[2].splitlines()
@@ -56,12 +57,43 @@ def test_the_demo_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Decoder, "model", model)
     demo.show_all(tiny.problems(2, 0), None, console)
     (before,) = shown
-    for phase in ("prompt", "masked", "draft", "open", "held", "final"):
-        assert phase in before, "the legend is there before anything is loaded"
+    for phase in ("prompt", "masked", "draft", "open", "held", "final", "recorded decode of tiny-bd", "\N{LIGHT SHADE}"):
+        assert phase in before, "the legend and a recorded decode are there before anything is loaded"
     lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in console.file.getvalue().splitlines()]
     assert max(len(line.rpartition("\r")[2]) for line in lines) <= 80
     assert any("multi_bd buffer 4: several unfinished blocks" in line for line in lines)
     assert any("request 1, finished: length" in line for line in lines)
+
+
+def test_the_recorded_decode_needs_neither_torch_nor_transformers() -> None:
+    """It is on the terminal before the imports begin, which take seconds."""
+    code = """
+import sys
+from concurrent.futures import Future
+from io import StringIO
+from rich.console import Console
+from dlstep import tiny
+from dlstep.cli import demo
+
+console = Console(file=StringIO(), width=80, height=24, force_terminal=True)
+def load():
+    drawn = console.file.getvalue()
+    assert "recorded" in drawn and "Bob has 16 shells" in drawn and "\N{LIGHT SHADE}" in drawn, drawn
+    assert not {"torch", "transformers"} & sys.modules.keys()
+    future = Future()
+    future.set_result(None)
+    return future
+demo.SECONDS_PER_STEP = 0.0
+demo.show_recorded(tiny.recorded()["runs"], console, load)
+assert not {"torch", "transformers"} & sys.modules.keys()
+assert "finished: stop, 13 forward passes" in console.file.getvalue()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+
+
+def test_an_error_while_the_recorded_decode_is_shown_is_the_demo_s(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--device", "xyz"]) == 2
+    assert capsys.readouterr().err == "dlstep: error: device must be cpu, cuda or cuda:N, got 'xyz'\n"
 
 
 def test_the_table_of_the_demo_cuts_no_name() -> None:

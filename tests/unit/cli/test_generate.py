@@ -15,7 +15,16 @@ def test_generate_prints_the_right_answer(capsys: Captured) -> None:
     out, err = capsys.readouterr()
     assert out.count("\n") == 1
     assert "92" in out
-    assert "tokens per forward, ended by stop" in err
+    assert "tokens per forward pass, ended by stop" in err
+
+
+def test_a_prompt_of_another_kind_is_told_once_what_embedded_models_are_for(capsys: Captured) -> None:
+    assert main(["generate", "Hello, how are you?", "Hi", QUESTION, "--max_tokens", "4"]) == 0
+    out, err = capsys.readouterr()
+    assert err.count("the embedded models are for trying dlstep out") == 1 and "--model org/name" in " ".join(err.split())
+    assert max(map(len, err.splitlines())) <= 80 and out.count("\n") == 3
+    assert main(["generate", QUESTION, "--max_tokens", "4"]) == 0
+    assert "embedded models" not in capsys.readouterr().err
 
 
 def test_an_empty_answer_is_told_with_a_remedy(capsys: Captured) -> None:

@@ -118,4 +118,4 @@ def test_lists_of_strategies_fit_80_columns(arguments: list[str], capsys: Captur
     for row in strategy_rows():
         assert re.search(rf"\b{row.name}\b", out)
         if arguments == ["strategies"]:
-            assert all(f"{name}={value}" in out for name, value in row.options.items())
+            assert all(f"{name}={'null' if value is None else value}" in out for name, value in row.options.items())

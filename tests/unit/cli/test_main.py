@@ -1,12 +1,17 @@
 """The command `dlstep`: config files, wrong requests, and help."""
 
 import json
+import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from dlstep.cli import main
-from dlstep.cli.main import COMMANDS
+from dlstep.cli.commands import COMMANDS, module_of
+from dlstep.cli.main import parsed
 
 from .failing import Captured, failure
 
@@ -28,11 +33,24 @@ def test_a_config_file_gives_options_and_the_command_line_overrides_them(capsys:
     ("arguments", "message"),
     [
         (["generate", ""], "the prompt is empty"),
-        (["nonsense"], "invalid choice: 'nonsense'"),
+        (["nonsense"], "dlstep has no command 'nonsense': `dlstep --help` lists all"),
+        (["genrate"], "dlstep has no command 'genrate': did you mean generate?"),
+        (["models", "chek"], "dlstep models has no 'chek': did you mean check?"),
+        (["--print_config"], "unrecognized arguments: --print_config"),
         (["generate", "a", "--nonsense", "1"], "unrecognized arguments: --nonsense"),
-        (["generate", "a", "--max_tokens", "0"], "SamplingParams.max_tokens must be at least 1, got 0"),
-        (["generate", "a", "--max-tokens=0"], "SamplingParams.max_tokens must be at least 1, got 0"),
-        (["generate", "a", "--temperature", "-1"], "SamplingParams.temperature must be at least 0.0, got -1.0"),
+        (["generate", "a", "--tempertaure", "1"], "unrecognized arguments: --tempertaure 1: did you mean --temperature?"),
+        (["generate", "a", "--steps", "32"], "--steps 32: here it is --rule quota with --steps_per_block"),
+        (["generate", "a", "--gen_length", "32"], "--gen_length 32: here it is --max_tokens"),
+        (["generate", "a", "--mem-fraction-static", "1"], "here it is --gpu_memory_utilization with --num_pages -1"),
+        (["generate", "a", "--max_tokens", "0"], "error: --max_tokens must be at least 1, got 0"),
+        (["generate", "a", "--max-tokens=0"], "error: --max_tokens must be at least 1, got 0"),
+        (["generate", "a", "--temperature", "-1"], "error: --temperature must be at least 0.0, got -1.0"),
+        (["generate", "a", "--steps_per_block", "3"], "give one of them as well, as --rule quota"),
+        (["generate", "a", "--rule", "early_commit"], "it needs a canvas, as of --decoding_strategy dual_cache"),
+        (["generate", "a", "--rule", "treshold"], "rule 'treshold' is unknown: did you mean threshold?"),
+        (["compare", "--rules", "treshold"], "error: rule 'treshold' is unknown: did you mean threshold?"),
+        (["generate", "a", "--decoding_strategy", "multi-bd"], "'multi-bd' is unknown: did you mean multi_bd?"),
+        (["serve", "--port", "99999"], "error: --port must be at most 65535, got 99999"),
         (["generate", "a", "--max_tokens", "x"], "--max_tokens takes a whole number, got 'x'"),
         (["generate", "a", "--temperature", "x"], "--temperature takes a number, got 'x'"),
         (["generate", "a", "--ignore_eos", "maybe"], "--ignore_eos takes true or false, got 'maybe'"),
@@ -64,10 +82,51 @@ def test_a_wrong_request_is_one_line_and_exits_with_two(arguments: list[str], me
     assert message in failure(arguments, capsys)
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_help_teaches_with_examples(command: str, capsys: Captured) -> None:
+def kinds_of(command: str) -> list[list[str]]:
+    """The arguments of a command and of each of its kinds."""
+    return [[command], *([command, kind] for kind in getattr(module_of(command)[0], "KINDS", ()))]
+
+
+@pytest.mark.parametrize("arguments", [kind for command in sorted(COMMANDS) for kind in kinds_of(command)], ids=" ".join)
+def test_help_teaches_with_examples_in_80_columns(
+    arguments: list[str], capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as stop:
-        main([command, "--help"])
+        main([*arguments, "--help"])
     assert stop.value.code == 0
     out = capsys.readouterr().out
-    assert f"examples:\n  dlstep {command}" in out
+    assert f"examples:\n  dlstep {arguments[0]}" in out
+    assert not [line for line in out.splitlines() if len(line) > 80]
+    assert not re.search(r"\bNone\b", out), "YAML and the command line have `null`"
+
+
+def test_without_arguments_five_things_are_listed_each_with_a_command_that_can_be_given(capsys: Captured) -> None:
+    assert main([]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == "" and max(map(len, shown.out.splitlines())) <= 80
+    lines = [shlex.split(line) for line in shown.out.replace("\\\n", "").splitlines() if line.startswith("  dlstep ")]
+    assert len(lines) == len({line[1] for line in lines}) == 5
+    for _, *arguments in lines:
+        parsed(arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--help"], ["--version"], *([command, "--help"] for command in ("demo", "doctor", "generate"))], ids=str
+)
+def test_help_and_version_import_no_array_library(arguments: list[str]) -> None:
+    allowed = ("numpy",) if arguments[:1] == ["demo"] else ()
+    code = f"""
+import sys
+from dlstep.cli import main
+try:
+    main({arguments!r})
+except SystemExit:
+    pass
+assert not {{"torch", "numpy", "transformers"}} - {{*{allowed!r}}} & sys.modules.keys()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_options_cannot_be_abbreviated(capsys: Captured) -> None:
+    assert "unrecognized arguments: --prog" in failure(["generate", "a", "--prog", "false"], capsys)

@@ -18,7 +18,7 @@ from dlstep.engine.option_help import field_help
 from ..core.test_plugins import RULE, STRATEGY
 
 NEEDS_QUOTA = (
-    "steps_per_block is an option of the rules quota, remdm and running_confidence: give one of them as well, as rule='quota'"
+    "steps_per_block is an option of the rules quota, remdm and running_confidence: give one of them as well, as --rule quota"
 )
 
 Captured = pytest.CaptureFixture[str]
@@ -91,6 +91,7 @@ def test_flags_may_have_hyphens_and_so_may_names_in_yaml(tmp_path: Path, capsys:
     assert (
         main(["generate", "a", "--decoding_strategy", "d2f", "--rule", "quota", "--steps_per_block=3", "--buffer-size=3"]) == 0
     )
+    capsys.readouterr()
     assert chosen[0] == chosen[1] and "D2F" in repr(chosen[0]) and "Quota(steps_per_block=3," in repr(chosen[0])
     path.write_text("steps-per-block: 3\nsteps_per_block: 4\n")
     assert "it says an option twice" in failure(capsys, "--config", str(path))
@@ -116,13 +117,13 @@ def test_a_path_in_a_yaml_file_imports_nothing(option: str, folder: Path, capsys
         ),
         (["--edit_threshold", "0.5"], "'multi_bd' has no option 'edit_threshold', but edit_threshold=0.5 is given"),
         (["--acept-threshold", "0.5"], "unrecognized arguments: --acept_threshold 0.5: did you mean --accept_threshold?"),
-        (["--max_num_seqs", "4"], "unrecognized arguments: --max_num_seqs 4: here it is max_num_reqs"),
+        (["--max_num_seqs", "4"], "unrecognized arguments: --max_num_seqs 4: here it is --max_num_reqs"),
         (["--trust-remote-code", "true"], ": leave it out, code of checkpoints is never run"),
         (["--dtype", "auto"], "leave it out for the dtype that suits the device"),
         (["--rule", "quoat"], "rule 'quoat' is unknown: did you mean quota?"),
         (["--rule", "./nowhere.py"], "rule './nowhere.py' is unknown: it must be the path of a .py file, and there is none"),
-        (["--accept_threshold", "1.5"], "error: Threshold.accept_threshold must be at most 1.0, got 1.5"),
-        (["--block_size", "0"], "error: MultiBD.block_size must be more than 0, got 0"),
+        (["--accept_threshold", "1.5"], "error: --accept_threshold must be at most 1.0, got 1.5"),
+        (["--block_size", "0"], "error: --block_size must be more than 0, got 0"),
         (["--decoding_strategy", "dual_cache", "--cache", "all"], "--cache takes one of 'none', 'prefix', 'dual', got 'all'"),
         (["--decoding_strategy", "dmax", "--rule", "quota"], "'dmax' has no option 'rule'"),
         (["--inner", "quota"], "'multi_bd' has no option 'inner'"),
@@ -148,9 +149,10 @@ def test_files_of_ones_own_are_found_in_the_current_folder(
     arguments = ["--decoding_strategy", strategy, "--rule", rule]
     assert "rule Odd: --odd ODD How odd. (at least 0.0, at most 1.0; default 0.5)" in help_of(capsys, "--rule", rule)
     assert main(["generate", "a", *arguments, "--odd", "7"]) == 0
+    capsys.readouterr()
     (made,) = chosen
     assert "odd=7" in repr(made) and "rule=Odd(odd=0.5)" in repr(made)
-    assert "Odd.odd must be" in failure(capsys, "--rule", rule, "--odd", "1.5")
+    assert "--odd must be" in failure(capsys, "--rule", rule, "--odd", "1.5")
     assert "--oddd 1: did you mean --odd?" in failure(capsys, "--rule", rule, "--oddd", "1")
     assert str(folder) not in sys.path
 

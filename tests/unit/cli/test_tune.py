@@ -1,6 +1,8 @@
 """`dlstep tune` from options to a file that other commands use; wrong options give one line."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -112,9 +114,9 @@ def test_loads_give_a_table_that_an_llm_and_a_server_read(tmp_path: Path, capsys
     [
         (["--over", "accept_treshold=0.5,0.9"], "did you mean accept_threshold?"),
         (["--problems", "600"], "are more than the 500 problems of the tasks"),
-        (["--problems", "0"], "TuneOptions.problems must be at least 1, got 0"),
-        (["--share", "0"], "TuneOptions.share must be more than 0"),
-        (["--at_least", "1.5"], "TuneOptions.at_least must be at most 1"),
+        (["--problems", "0"], "--problems must be at least 1, got 0"),
+        (["--share", "0"], "--share must be more than 0"),
+        (["--at_least", "1.5"], "--at_least must be at most 1"),
         (["--dataset_limit", "1"], "the tasks have 1 problem, but tuning needs some"),
         (["--write", "/nonsense/best.yml"], "--write '/nonsense/best.yml' is no file in a folder that there is"),
         (["--plot", "."], "--plot '.' is no file"),
@@ -125,7 +127,7 @@ def test_loads_give_a_table_that_an_llm_and_a_server_read(tmp_path: Path, capsys
         (["--throughput", "--over", "accept_threshold=0.1:0.9:65"], "measures at most 64: give fewer"),
         (["--grid", "{}"], "unrecognized arguments: --grid"),
         (["--helt_out", "5"], "did you mean --held_out?"),
-        (["--tasks", "nonsense"], "EvalOptions.tasks: 'nonsense' is unknown"),
+        (["--tasks", "nonsense"], "--tasks: 'nonsense' is unknown"),
         (["--config", "eval: {held_out: 5}"], "held_out is in section `eval:`, it belongs to `tune:`"),
         (["--config", "accept_threshold: 0.5"], "outside of a section: put it below `engine:`"),
         (["--config", "over: [a=1]"], "'over' outside of a section: put it below `tune:`"),
@@ -144,7 +146,11 @@ def test_a_module_that_was_given_is_not_written(folder: Path, tmp_path: Path, ca
     arguments = ["tune", "--over", "accept_threshold=0.3,0.9", "--problems", "2", "--held_out", "2"]
     arguments += ["--decoding_strategy", "dlstep.strategies.multi_bd", "--out", str(tmp_path / "out")]
     assert main([*arguments, "--write", path]) == 0
-    assert "leaves out --decoding_strategy dlstep.strategies.multi_bd: a file may not import" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert "leaves out --decoding_strategy dlstep.strategies.multi_bd: a file may not import" in err
+    line = re.search("`dlstep (eval --config .*)`", out)
+    assert line is not None and "--decoding_strategy dlstep.strategies.multi_bd" in line[1]
+    parsed(shlex.split(line[1]))  # the command that is recommended can be given
     assert list(yaml.safe_load(Path(path).read_text())["engine"]) == ["accept_threshold"]
 
 

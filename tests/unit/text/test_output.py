@@ -22,8 +22,8 @@ def test_an_output_is_shown_in_two_lines() -> None:
     first, second = str(output).splitlines()
     assert first.startswith("one\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}two ") and first.endswith("x...") and len(first) == 80
     assert "\x1b" not in str(output)
-    assert second == "3 tokens in 2 forwards, 1.50 tokens per forward, ended by stop"
+    assert second == "3 tokens in 2 forward passes, 1.50 tokens per forward pass, ended by stop"
     rejected = Output("a", "", (), (), "rejected", 0, 0, "request 0: the prompt is too long")
     assert str(rejected).splitlines()[-1] == "error: request 0: the prompt is too long"
     running = Output("a", "", (), (), None, 1, 1)
-    assert str(running) == "0 tokens in 1 forward, 0.00 tokens per forward, not ended"
+    assert str(running) == "0 tokens in 1 forward pass, 0.00 tokens per forward pass, not ended"

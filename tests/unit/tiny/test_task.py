@@ -5,11 +5,12 @@ import re
 import subprocess
 import sys
 from itertools import islice
+from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.tiny import Score, held_out, names, path, problems, score
+from dlstep.tiny import Score, held_out, is_embedded, is_story, names, path, problems, score
 from dlstep.tiny.task import LARGEST, MOST_EVENTS, SMALLEST, Problem, draw_problem, draw_response, training_stories
 
 FIRST_PROMPT = "Mia has 14 apples. Now Mia loses 9. Then Mia wins 5 more. How many apples does Mia have?\n"  # of seed 0
@@ -58,6 +59,14 @@ def test_any_text_can_be_scored(case: tuple[Problem, str], text: str) -> None:
 
 
 @given(answered())
+def test_stories_are_recognised_and_nothing_else(case: tuple[Problem, str]) -> None:
+    prompt = case[0].prompt
+    assert is_story(prompt) and is_story(prompt.strip())
+    assert not is_story(case[1]) and not is_story(f"Hello. {prompt}") and not is_story(prompt.replace(" has ", " had "))
+    assert not is_story(f"{prompt}{prompt}") and not is_story("Hello, how are you?") and not is_story("")
+
+
+@given(answered())
 def test_stories_state_what_the_problem_holds(case: tuple[Problem, str]) -> None:
     problem, _ = case
     total = problem.start
@@ -98,6 +107,11 @@ def test_arguments_out_of_range_are_named() -> None:
         problems(-1)
     with pytest.raises(ValueError, match=r"'tiny-xy': the shipped ones are .*tiny-bd"):
         path("tiny-xy")
+
+
+def test_folders_of_shipped_models_are_recognised(tmp_path: Path) -> None:
+    assert all(is_embedded(path(name)) for name in names())
+    assert not is_embedded(tmp_path) and not is_embedded(None) and not is_embedded(path(names()[0]).parent)
 
 
 def test_names_lead_to_folders() -> None:

@@ -1,10 +1,14 @@
 """Views of a terminal."""
 
+import re
 from io import StringIO
 
+import pytest
 from rich.console import Console, RenderableType
 
 from dlstep import Session, views
+from dlstep.views.cells import PHASES, Phase
+from dlstep.views.terminal import PHASE_STYLES, USE_SIGNS, USE_STYLES, legend
 
 
 def printed(view: RenderableType) -> str:
@@ -22,3 +26,45 @@ def test_terminal_views_show_the_same(session: Session) -> None:
     assert "step 3: 2 running" in state
     assert "plan of step 3" in printed(views.plan_view(session.plan))
     assert "sampled" in printed(views.trace_view(session.trace))
+
+
+def contrast(one: str, two: str) -> float:
+    """The contrast ratio of two colours like `#c06000`, as WCAG 2 defines it."""
+
+    def luminance(colour: str) -> float:
+        parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    dark, light = sorted((luminance(one), luminance(two)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+BACKGROUNDS = ("#000000", "#1e1e1e", "#002b36", "#ffffff", "#fdf6e3")  # black, VS Code, solarized dark, white, solarized light
+
+
+@pytest.mark.parametrize("style", sorted({*PHASE_STYLES.values(), *USE_STYLES.values()}))
+def test_colours_can_be_read_on_dark_and_light_backgrounds(style: str) -> None:
+    """Graphics need a ratio of 3. Styles without a colour have that of the terminal's own text."""
+    colours = [word for word in style.split() if word.startswith("#")]
+    assert all(contrast(colour, background) >= 3 for colour in colours for background in BACKGROUNDS)
+    assert not {*style.split()} - {"bold", "dim", "italic", *colours}, "colours of a theme may be those of its background"
+
+
+def test_states_can_be_told_apart_without_colours() -> None:
+    """By weight, brightness and slant, or by their sign."""
+
+    def plain(phase: Phase) -> frozenset[str]:
+        return frozenset(word for word in PHASE_STYLES[phase].split() if not word.startswith("#"))
+
+    with_text: tuple[Phase, ...] = ("prompt", "final", "held", "open", "draft")
+    assert len({plain(phase) for phase in with_text}) == len(with_text)
+    assert plain("masked") != plain("void") and len({*USE_SIGNS.values()}) == len(USE_SIGNS)
+
+
+def test_no_color_leaves_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    console = Console(file=StringIO(), force_terminal=True, color_system="truecolor")
+    console.print(legend(PHASES))
+    codes = {code for codes in re.findall(r"\x1b\[([\d;]*)m", console.file.getvalue()) for code in codes.split(";")}  # pyright: ignore[reportAttributeAccessIssue]
+    assert codes <= {"0", "1", "2", "3", "4"}

@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from ... import __version__
 from ...core import State
 from .. import shapes
-from ..facts import Facts
+from ..facts import Facts, description_of
 from ..log_lines import LineWriter
 from ..router.heads import Head
 from ..router.router import NotReady, Router
@@ -110,8 +110,14 @@ class Api:
 
     def _model(self) -> shapes.ModelCard:
         facts = self.router.facts
-        limit = facts.info.config.max_model_len
-        return shapes.ModelCard(id=facts.model, object="model", created=0, owned_by="dlstep", max_model_len=limit)
+        return shapes.ModelCard(
+            id=facts.model,
+            object="model",
+            created=0,
+            owned_by="dlstep",
+            max_model_len=facts.info.config.max_model_len,
+            description=description_of(facts.info),
+        )
 
     async def models(self) -> Response:
         """Return the list of models, which contains the one served model."""

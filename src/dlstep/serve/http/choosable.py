@@ -9,7 +9,7 @@ from ...core.lifecycle import incompatibility
 from ...engine.option_help import OptionRow, option_rows, paragraphs, parts_of
 from ...rules import HOLDERS
 from ...views.frames import name_of
-from ..facts import Facts
+from ..facts import Facts, description_of
 from ..shapes import Choices, Example, OptionCard, OptionKind, RuleCard, StrategyCard, StrategyChoices
 
 KINDS: dict[Any, OptionKind] = {bool: "boolean", int: "integer", float: "number", str: "text"}
@@ -26,9 +26,10 @@ def options_answer(facts: Facts, choices: StrategyChoices) -> Choices:
     info, texts = facts.info, facts.texts
     tokenizer = texts.tokenizer
     chats = texts.chat_template is not None or (tokenizer is not None and bool(tokenizer.chat_template))
-    embedded = info.folder is not None and info.folder.resolve() in [tiny.path(name).resolve() for name in tiny.names()]
+    embedded = tiny.is_embedded(info.folder)
     return Choices(
         model=facts.model,
+        description=description_of(info),
         chat=chats,
         max_model_len=info.config.max_model_len,
         mask=info.config.spec.mask_id,

@@ -11,7 +11,7 @@ from openai import BadRequestError, NotFoundError
 from dlstep import SamplingParams
 from dlstep.text.rendering import render
 
-from ....helpers.serving import TEMPLATE, Served, questions, tiny_llm
+from ....helpers.serving import TEMPLATE, Served, questions, served, tiny_llm
 
 COUNT, AT_ONCE, TOKENS = 48, 32, 48
 PARAMS = SamplingParams(max_tokens=TOKENS)
@@ -236,3 +236,24 @@ def test_tokenize_and_detokenize_are_inverse(tiny: Served) -> None:
     assert found["count"] == len(found["tokens"]) == len(found["token_strs"])
     assert back["prompt"].rstrip("\n") == prompt.rstrip("\n")
     assert chat["count"] >= found["count"]
+
+
+def test_an_embedded_model_says_what_it_is_for(tiny: Served) -> None:
+    with tiny.http() as http:
+        (card,) = http.get("/v1/models").json()["data"]
+        options = http.get("/v1/options").json()
+    assert card["description"] == options["description"]
+    assert "Max has 53 shells" in card["description"] and "--model org/name" in card["description"]
+
+
+def test_other_models_have_no_description(http: Any) -> None:
+    (card,) = http.get("/v1/models").json()["data"]
+    assert card["description"] is None
+
+
+def test_embedded_models_chat_without_a_template_file() -> None:
+    story = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
+    body = {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": story}]}
+    with served(tiny_llm().engine) as server, server.http() as http:
+        answer = http.post("/v1/chat/completions", json=body).json()
+    assert "92 shells" in answer["choices"][0]["message"]["content"]

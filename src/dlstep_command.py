@@ -1,0 +1,52 @@
+"""The console script `dlstep`. Ctrl-C ends it quietly at any time, also while modules are imported."""
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from types import FrameType
+from typing import NoReturn
+
+INTERRUPTED = 128 + signal.SIGINT
+SHOW_CURSOR = "\x1b[?25h"
+IMPORTING = "<frozen importlib._bootstrap>"  # the file name of the code that imports modules
+
+
+def main() -> int:
+    """Run the command line."""
+    # A shell starts background jobs with SIGINT ignored, which stays so.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupted)
+    try:
+        from dlstep.cli import main as run
+    except KeyboardInterrupt:
+        leave()
+    code = run()
+    if code == INTERRUPTED:
+        leave()
+    return code
+
+
+def interrupted(signum: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, or end the process if the main thread is importing a module.
+
+    Native modules turn an exception that is raised during their import into another one, or abort.
+    """
+    while frame is not None:
+        if frame.f_code.co_filename == IMPORTING:
+            leave()
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def leave() -> NoReturn:
+    """End the process with the exit code of Ctrl-C, without waiting for threads: an import in one cannot be stopped."""
+    if (module := sys.modules.get("dlstep.views.display")) is not None:
+        with suppress(AttributeError):  # it is being imported
+            module.close()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            if stream.isatty():
+                stream.write(SHOW_CURSOR)
+            stream.flush()
+    os._exit(INTERRUPTED)

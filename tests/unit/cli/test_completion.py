@@ -1,0 +1,62 @@
+"""Scripts for completion by shells, which know every command and option."""
+
+import shutil
+import subprocess
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from dlstep import rules, strategies
+from dlstep.cli import main
+from dlstep.cli.commands import COMMANDS
+
+from .failing import Captured, failure
+
+pytest.importorskip("shtab", reason="the extra dlstep[completion] is not installed")
+CHECKS = {"bash": ["-n"], "zsh": ["-n"], "fish": ["--no-execute"]}
+
+
+@pytest.fixture(scope="module")
+def script() -> str:
+    """The script for bash."""
+    with redirect_stdout(StringIO()) as out:
+        main(["--print_completion", "bash"])
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("shell", CHECKS)
+def test_the_script_is_one_of_the_shell(shell: str, tmp_path: Path, capsys: Captured) -> None:
+    assert main(["--print_completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(command in script for command in COMMANDS)
+    for word in ("--decoding_strategy", "--max_tokens", *rules.own(), *strategies.own()):
+        assert word.removeprefix("--") in script, word
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed: its syntax is not checked")
+    path = tmp_path / "script"
+    path.write_text(script, encoding="utf-8")
+    subprocess.run([shell, *CHECKS[shell], str(path)], check=True)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["dlstep", "gen"], {"generate"}),
+        (["dlstep", "generate", "--decoding_str"], {"--decoding_strategy"}),
+        (["dlstep", "generate", "--rule", "thr"], {"threshold"}),
+        (["dlstep", "bench", "ker"], {"kernels"}),
+        (["dlstep", "demo", "--js"], {"--json"}),
+    ],
+)
+def test_bash_completes_commands_options_and_values(words: list[str], found: set[str], script: str) -> None:
+    quoted = " ".join(f"'{word}'" for word in words)
+    call = f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _shtab_dlstep; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    done = subprocess.run(["bash", "-c", f"{script}\n{call}"], check=True, capture_output=True, text=True)
+    assert {word.strip() for word in done.stdout.splitlines()} == found
+
+
+def test_an_unknown_shell_is_refused(capsys: Captured) -> None:
+    assert "--print_completion takes one of 'bash', 'zsh', 'fish', got 'ksh'" in failure(["--print_completion", "ksh"], capsys)

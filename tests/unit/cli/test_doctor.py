@@ -1,0 +1,82 @@
+"""`dlstep doctor`: what it finds, on a machine and in an environment where things are missing or broken."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from dlstep import __version__
+from dlstep.cli import doctor, main
+
+from .failing import Captured
+
+
+def test_it_prints_a_table_of_80_columns_and_the_same_facts_as_json(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    assert main(["doctor", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["versions"]["dlstep"] == __version__ and facts["versions"]["torch"] == torch.__version__
+    assert facts["devices"][-1]["name"] == "cpu" and facts["problems"] == []
+    assert set(facts["kernels"]) == {"kind", "reason"} and facts["kernels"]["kind"] in ("compiled", "interpreter", "none")
+    names = [line.split()[0] for line in text.splitlines() if not line.startswith(" ")]
+    assert {"python", "dlstep", "torch", "triton", "transformers", "cpu", "kernels", "hub", "jail"} <= {*names}
+
+
+def test_missing_packages_come_with_the_command_that_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    required = ["numpy>=1", "nosuchpackage>=1; extra == 'serve'", "numpy>=1; extra == 'serve'", "ruff; extra == 'test'"]
+    monkeypatch.setattr(doctor, "requires", lambda name: required)
+    assert doctor.extras() == {"serve": ["nosuchpackage", "numpy"]}
+    facts = doctor.extra_facts("serve", ["nosuchpackage", "numpy"])
+    assert facts["missing"] == ["nosuchpackage"] and facts["install"] == "pip install 'dlstep[serve]'"
+    assert doctor.extra_facts("serve", ["numpy"])["install"] is None
+
+
+def test_a_cuda_that_is_broken_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init() -> None:
+        raise RuntimeError("the driver is\nbroken")
+
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "init", init)
+    devices, reason = doctor.devices_of()
+    assert [device["name"] for device in devices] == ["cpu"] and reason == "the driver is broken"
+    assert doctor.kernels_of(devices)["kind"] in ("none", "interpreter")
+
+
+MISSING = "sys.modules[{!r}] = None"
+BROKEN = """
+class Broken(Loader):
+    def find_spec(self, name, path=None, target=None):
+        return spec_from_loader(name, self) if name == {!r} else None
+    def exec_module(self, module):
+        raise OSError("libbroken.so: cannot open\\nshared object file")
+sys.meta_path.insert(0, Broken())
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "name", "code", "shown"),
+    [
+        (BROKEN, "torch", 1, "torch cannot be imported: libbroken.so: cannot open shared object file"),
+        (MISSING, "huggingface_hub", 1, "hub import of huggingface_hub halted"),
+        (MISSING, "triton", 0, "kernels none: triton is not installed"),
+    ],
+)
+def test_a_package_that_cannot_be_imported_is_reported(fault: str, name: str, code: int, shown: str) -> None:
+    """Without torch or transformers no model can be loaded, which is exit code 1; transformers needs the hub."""
+    program = f"""
+import sys
+from importlib.abc import Loader
+from importlib.util import spec_from_loader
+{fault.format(name)}
+from dlstep.cli import main
+raise SystemExit(main(["doctor"]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    assert done.returncode == code, done.stderr
+    assert shown in " ".join(done.stdout.split())
