@@ -26,8 +26,8 @@ extensions = [
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_ext", "_static"]
 nitpicky = True
-# No inventories are downloaded, so names of other packages have no target. Neither have type variables and classes that only
-# annotations name, by the module that defines them; names in docstrings are links where the reference has them.
+# References that may have no target: names of other packages, as no inventories are downloaded; names in docstrings, which are
+# links only if the reference has them; and type variables and classes that annotations name by their defining module.
 nitpick_ignore_regex = [
     ("py:.*", r"(?!dlstep\.).*"),
     ("py:obj", ".*"),

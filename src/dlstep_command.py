@@ -1,4 +1,4 @@
-"""The console script `dlstep`. Ctrl-C ends it quietly at any time, also while modules are imported."""
+"""The console script `dlstep`. Ctrl-C ends it without a traceback, even while modules are imported."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ IMPORTING = "<frozen importlib._bootstrap>"  # the file name of the code that im
 
 def main() -> int:
     """Run the command line."""
-    # A shell starts background jobs with SIGINT ignored, which stays so.
+    # A shell starts background jobs with SIGINT ignored. Such a job keeps ignoring it.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupted)
     try:
@@ -30,7 +30,7 @@ def main() -> int:
 def interrupted(signum: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt, or end the process if the main thread is importing a module.
 
-    Native modules turn an exception that is raised during their import into another one, or abort.
+    If an exception is raised during the import of a native module, the module may replace it by another one or abort.
     """
     while frame is not None:
         if frame.f_code.co_filename == IMPORTING:
@@ -40,9 +40,9 @@ def interrupted(signum: int, frame: FrameType | None) -> None:
 
 
 def leave() -> NoReturn:
-    """End the process with the exit code of Ctrl-C, without waiting for threads: an import in one cannot be stopped."""
+    """End the process with the exit code of Ctrl-C. Do not wait for threads: a thread that imports cannot be stopped."""
     if (module := sys.modules.get("dlstep.views.display")) is not None:
-        with suppress(AttributeError):  # it is being imported
+        with suppress(AttributeError):  # the module is still being imported
             module.close()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):

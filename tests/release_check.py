@@ -1,6 +1,7 @@
 """Check the wheel and the source archive of a release: one version everywhere, the right files, a small size.
 
-`make release-check` builds both and runs this on their folder; with `TAG=v1.2.3` also the tag and the date of the changelog.
+`make release-check` builds both and runs this on their folder. With `TAG=v1.2.3`, it also
+checks the tag and the date in the changelog.
 """
 
 import re
@@ -13,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from zipfile import ZipFile
 
 ROOT = Path(__file__).parents[1]
-MOST_BYTES = 800_000  # compressed, of all files of the wheel but the embedded weights
+MOST_BYTES = 800_000  # compressed size of all files of the wheel except the embedded weights
 COMMANDS = ("dlstep", "dlstep-lm-eval")
 FOLDERS = ("benchmarks", "configs", "deploy", "docs", "notebooks", "src", "tests", "training")
 FILES = ("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "Makefile", "PKG-INFO", "README.md", "SECURITY.md")
@@ -62,13 +63,13 @@ def small_bytes(sizes: Mapping[str, int]) -> int:
 
 
 def sdist_faults(names: Collection[str]) -> Iterator[str]:
-    """Yield what is wrong with the files of a source archive, whose first folder is left out."""
+    """Yield what is wrong with the files of a source archive. `names` omit its top folder."""
     missing = [*({*FOLDERS} - {name.partition("/")[0] for name in names}), *({*FILES} - {*names})]
     if missing:
         yield f"the source archive lacks {', '.join(sorted(missing))}"
     for name in names:
         if {".git", ".venv", "__pycache__", "dist", "build"} & {*PurePosixPath(name).parts}:
-            yield f"{name} does not belong into the source archive"
+            yield f"{name} does not belong in the source archive"
 
 
 def main(folder: Path, tag: str) -> int:

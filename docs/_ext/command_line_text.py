@@ -2,25 +2,18 @@
 
 from argparse import SUPPRESS, Action
 from collections.abc import Iterator
-from importlib import import_module
 
 from option_text import escaped
 
-from dlstep.cli.main import COMMANDS, WITH_STRATEGY
+from dlstep.cli.commands import COMMANDS, module_of, parser_of
 from dlstep.cli.parser import ArgumentParser
-from dlstep.cli.strategy_options import add_strategy_options
 
 
 def parsers() -> Iterator[tuple[str, ArgumentParser]]:
     """Yield the name and the parser of every command and of every kind of a command."""
-    for command, (_, place) in COMMANDS.items():
-        module_name, _, which = place.partition(":")
-        module = import_module(f"dlstep.cli.{module_name}")
-        parser = getattr(module, f"{which}_parser" if which else "parser")()
-        if command in WITH_STRATEGY:
-            add_strategy_options(parser, ())
-        yield f"dlstep {command}", parser
-        for kind, (_, make, _) in getattr(module, "KINDS", {}).items():
+    for command in COMMANDS:
+        yield f"dlstep {command}", parser_of(command)
+        for kind, (_, make, _) in getattr(module_of(command)[0], "KINDS", {}).items():
             yield f"dlstep {command} {kind}", make()
 
 
@@ -44,7 +37,7 @@ def _section(name: str, parser: ArgumentParser, seen: dict[tuple[str, ...], str]
             continue
         yield f"```{{rubric}} {(group.title or '').capitalize()}\n```\n"
         flags = tuple("/".join(action.option_strings) for action in actions)
-        if len(flags) > 1 and flags in seen:
+        if len(flags) > 2 and flags in seen:
             yield f"The same as those of [{seen[flags]}](#{seen[flags].replace(' ', '-')}).\n"
             continue
         seen[flags] = name

@@ -69,7 +69,7 @@ def with_types(
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the functions. Sphinx has no event for the annotations of attributes."""
+    """Register the functions. `stringify` replaces a function of Sphinx, which has no event for annotations of attributes."""
     app.connect("autodoc-process-docstring", prepare, priority=BEFORE_NAPOLEON)
     app.connect("autodoc-process-signature", with_types)
     for module in list(sys.modules.values()):

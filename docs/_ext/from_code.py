@@ -39,7 +39,7 @@ class FromCode(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         (name,) = self.arguments
-        self.env.note_reread()  # the code may change without a change of the page
+        self.env.note_reread()  # the code may change while the page does not
         text = TEXTS[name]() if name in TEXTS else options_text(name)
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 

@@ -11,7 +11,7 @@ from dlstep.serve.router.router import Router
 from dlstep.serve.settings import ServeOptions
 
 Json = dict[str, Any]
-# Answers with the schemas of OpenAI's client library, which its documentation describes.
+# Schemas of OpenAI's client library, which are described in its documentation.
 OF_OPENAI = ("Completion", "ChatCompletion")
 LIMITS = {
     "minimum": "at least {}",
@@ -114,5 +114,5 @@ def _kind(schema: Json) -> str:
 
 
 def _number(value: float) -> str:
-    """Return a bound as it is written: the document has numbers like 128.0 for integers."""
+    """Return a bound as text. Integers lose their fraction: the document has 128.0 instead of 128."""
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else f"{value:g}"

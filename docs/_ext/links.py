@@ -1,6 +1,7 @@
-"""Links from pages to files outside `docs/`, which a code host shows and the site does not.
+"""Links from pages to files outside `docs/`, which work on a code host but not on the site.
 
-Files become downloads, as MyST makes them; some have a page on the site, and folders become plain text.
+MyST turns links to files into downloads. A link to a file that has a page on the site leads to this page
+instead, and a link to a folder or to another Markdown file of the root becomes plain text.
 """
 
 from pathlib import Path
@@ -24,13 +25,19 @@ class OutsideLinks(SphinxPostTransform):
         del kwargs
         for node in list(self.document.findall(lambda each: isinstance(each, download_reference | pending_xref))):
             assert isinstance(node, nodes.Element)
-            if node.get("reftype") != "myst" or node.get("refdomain") == "doc":
+            if node.get("reftype") != "myst":
                 continue
-            path = Path(self.env.relfn2path(node["reftarget"].partition("#")[0], node["refdoc"])[1]).resolve()
+            target = node["reftarget"].partition("#")[0]
+            if node.get("refdomain") == "doc":  # a link to a Markdown file, relative to `docs/` and without its ending
+                path = (Path(self.env.srcdir) / f"{target}.md").resolve()
+            else:
+                path = Path(self.env.relfn2path(target, node["refdoc"])[1]).resolve()
+                if not path.exists() and (ROOT / target).exists():  # from a file that a page includes
+                    path = ROOT / target
             if path.parent == ROOT and path.name in PAGES:
                 uri = self.app.builder.get_relative_uri(self.env.docname, PAGES[path.name])
                 node.replace_self(nodes.reference("", "", *node.children, internal=True, refuri=uri))
-            elif path.is_dir() and path.is_relative_to(ROOT):
+            elif path.is_relative_to(ROOT) and (path.is_dir() or (path.parent == ROOT and path.suffix == ".md")):
                 node.replace_self(node.children)
 
 

@@ -1,4 +1,4 @@
-"""Markdown of options: the table of a dataclass's fields, and helps that are safe in Markdown."""
+"""Markdown of options: the table of a dataclass's fields, and help texts with escaped characters."""
 
 import re
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -13,7 +13,7 @@ _SPECIAL = re.compile(r"([*_<>\[\]{}|])")
 
 
 def escaped(text: str) -> str:
-    """Return a help text as Markdown: what is in backticks stays code."""
+    """Return a help text as Markdown, in which text in backticks stays code."""
     parts = text.split("`")
     return "`".join(part if place % 2 else _SPECIAL.sub(r"\\\1", part) for place, part in enumerate(parts))
 

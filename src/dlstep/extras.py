@@ -3,9 +3,10 @@
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
-# For each extra of pyproject.toml: the modules that the sources import, and the package of each, with
-# its version if no other one works.
+# For each extra of pyproject.toml: the modules that dlstep imports, and the package of each module. A package is
+# followed by a version if only that version works.
 EXTRAS = {
+    "completion": {"shtab": "shtab"},
     "eval": {"antlr4": "antlr4-python3-runtime 4.11", "math_verify": "math-verify"},
     "laws": {"hypothesis": "hypothesis"},
     "lm-eval": {"lm_eval": "lm-eval"},
@@ -18,7 +19,7 @@ EXTRAS = {
 
 
 def installed(package: str) -> str:
-    """Return the version of a package, empty if it is not installed."""
+    """Return the version of a package; empty if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -26,7 +27,7 @@ def installed(package: str) -> str:
 
 
 def _found(module: str, package: str) -> bool:
-    """Return whether a module can be imported, and its package has the version that is needed."""
+    """Return whether a module can be imported and its package has the required version."""
     name, _, needed = package.partition(" ")
     return find_spec(module) is not None and (not needed or installed(name).startswith(f"{needed}."))
 

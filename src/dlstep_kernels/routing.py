@@ -38,7 +38,7 @@ def choose_experts(
     """Return the best-rated experts of each row, best first, and their weights, all computed in fp32.
 
     Scores are sigmoid(hidden @ weight.T); ratings are scores + bias. Weights are scores times
-    `scale`. Ties: lowest number; NaN wins.
+    `scale`. Ties go to the lowest number; NaN ranks above all numbers.
 
     Args:
         hidden: Hidden state of each row.

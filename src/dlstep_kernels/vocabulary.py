@@ -33,7 +33,7 @@ Exchange = Callable[[Tensor], list[Tensor]]  # returns the tensors of all ranks,
 
 @dataclass(frozen=True, slots=True)
 class VocabularyShard:
-    """The ids of a rank: `count` of `total`, from `first` on. All but the last have `most`."""
+    """The ids of one rank: `count` of `total` ids, from `first` on. No rank has more than `most`."""
 
     first: int
     count: int
@@ -114,7 +114,7 @@ def own_part(
     cut: VocabularyShard,
     sampler: SamplerConfig,
 ) -> Float32[Tensor, "w n"]:
-    """Return what `merged` needs of these ids, a line per number. Ids below 2**24 are exact."""
+    """Return what `merged` needs from this rank, one row per number. Ids below 2**24 are exact."""
     plain = allowed - peaks[1][:, None]
     scores = plain if settings.temperatures is None else plain / divisors(settings.temperatures)[:, None]
     raced = perturbed(scores, settings, cut.first)

@@ -18,7 +18,8 @@ import pytest
 import yaml
 
 from ..helpers.random_checkpoints import write_checkpoint
-from .test_add_your_own import FORKING, ROOT, Installed, blocks, installed
+from .blocks import ROOT, blocks_of
+from .test_add_your_own import FORKING, Installed, installed, path_of
 
 __all__ = ["installed"]
 
@@ -149,7 +150,7 @@ def serving(installed: Installed, folder: Path) -> Iterator[str]:
 
 def prepared(folder: Path) -> None:
     """Save the files of the docs, and a checkpoint with random weights."""
-    for block in blocks("add_a_rule"):
+    for block in blocks_of(path_of("add_a_rule")):
         if block.file is not None:
             (folder / block.file).write_text(block.text, encoding="utf-8")
     (folder / "ten_lines.py").write_text(TEN_LINES)

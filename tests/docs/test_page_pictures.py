@@ -28,7 +28,7 @@ def test_every_picture_is_made_small_and_shown() -> None:
 
 def test_the_picture_of_the_notebook_is_small_and_shown() -> None:
     picture = ROOT / "docs" / "notebook.png"
-    assert picture.stat().st_size < LARGEST[".png"] and "(docs/notebook.png)" in (ROOT / "README.md").read_text("utf-8")
+    assert picture.stat().st_size < LARGEST[".png"] and "(notebook.png)" in (ROOT / "docs" / "structure.md").read_text("utf-8")
 
 
 def test_every_view_is_shown_in_both_themes_and_at_three_widths() -> None:

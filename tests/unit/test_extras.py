@@ -11,7 +11,7 @@ import pytest
 
 from dlstep import LLM, extras
 from dlstep.cli import lm_eval, main
-from dlstep.cli.main import COMMANDS
+from dlstep.cli.commands import COMMANDS
 from dlstep.extras import EXTRAS, require
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,8 @@ USERS = [
     ("notebook", "--plot", ["bench", "decode", "--shape", "sdar-1.7b", "--plot", "{out}"]),
     ("tune", "--study", ["tune", "--study", "{out}"]),
     ("laws", "dlstep laws", ["laws", "threshold"]),
-    ("lora", "EngineConfig.lora_path", ["generate", "a", "--lora_path", "{data}"]),
+    ("completion", "--print_completion", ["--print_completion", "bash"]),
+    ("lora", "--lora_path", ["generate", "a", "--lora_path", "{data}"]),
 ]
 
 

@@ -11,7 +11,7 @@ from .parser import ArgumentParser, Namespace
 
 SUMMARY = "Decode diffusion language models step by step."
 QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
-# What one can do first, and a command line for each that runs as it is.
+# First things to try, each with a command line that runs unchanged.
 FIRST_STEPS = {
     "watch small models decode": "dlstep demo",
     "answer a prompt": f"dlstep generate '{QUESTION}'",
@@ -23,7 +23,7 @@ EXAMPLES = f"""
     dlstep demo                    watch small models decode
     dlstep generate \\
       '{QUESTION}'
-    dlstep generate --help         all options, which a YAML file can hold as well
+    dlstep generate --help         all options, which can also be set in a YAML file
     dlstep serve                   the same over HTTP, for OpenAI clients
     dlstep batch IN.jsonl OUT.jsonl
                                    a file of requests in OpenAI's batch format
@@ -35,8 +35,8 @@ EXAMPLES = f"""
     dlstep doctor                  what this machine can use
 """
 
-# Name, summary, and module with `parser` and `run`. After a colon: the prefix or suffix of the
-# names of these two functions.
+# For each command: its summary, and the module that defines `parser` and `run`. If the name of the module is followed by a
+# colon and a word, as in `inspect:rules`, these functions are called `rules_parser` and `run_rules`.
 COMMANDS = {
     "demo": ("Watch embedded models decode, then compare accuracy and speed.", "demo"),
     "generate": ("Answer prompts.", "generate"),
@@ -77,13 +77,13 @@ def top_parser() -> ArgumentParser:
     """Return the parser for arguments without a command."""
     parser = new_parser("dlstep COMMAND ...", SUMMARY, EXAMPLES)
     parser.add_argument("--version", action="version", version=f"dlstep {__version__}", help="Print the version and stop.")
-    help_text = "Print a script for completion by the shell, and stop."
+    help_text = "Print a shell completion script and stop."
     parser.add_argument("--print_completion", type=Literal["bash", "zsh", "fish"], default=None, help=help_text)
     return listing(parser, "command", {name: summary for name, (summary, _) in COMMANDS.items()})
 
 
 def module_of(command: str) -> tuple[Any, str]:
-    """Return the module of a command, and the prefix or suffix of the names of its two functions."""
+    """Return the module of a command, and the word in the names of its two functions (see `COMMANDS`); mostly empty."""
     module_name, _, which = COMMANDS[command][1].partition(":")
     return import_module(f".{module_name}", __package__), which
 

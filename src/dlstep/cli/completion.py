@@ -1,10 +1,10 @@
 """`dlstep --print_completion SHELL`: a script with which a shell completes commands, options and some of their values."""
 
 from argparse import ArgumentParser as Parser, _SubParsersAction
-from importlib.util import find_spec
 from typing import Any, Literal, get_args, get_origin
 
 from .. import rules, strategies
+from ..extras import require
 from .commands import COMMANDS, listing, module_of, parser_of, top_parser
 from .parser import ArgumentParser, Namespace, StoreOption, kinds
 
@@ -14,8 +14,7 @@ FILES = ("FILE", "PATH", "FOLDER", "RECORDING")  # metavars of paths
 
 def print_completion(options: Namespace) -> int:
     """Print the script for a shell."""
-    if find_spec("shtab") is None:
-        raise ValueError("--print_completion needs shtab: pip install 'dlstep[completion]'")
+    require("--print_completion", "completion")
     import shtab
 
     print(shtab.complete(complete_parser(), options.print_completion))
@@ -23,14 +22,14 @@ def print_completion(options: Namespace) -> int:
 
 
 def complete_parser() -> ArgumentParser:
-    """Return the parser of all commands, whose actions know the values that they accept."""
+    """Return the parser of all commands, whose actions list the values that they accept."""
     parser = top_parser()
     _fill(parser, {command: _parser_of(command) for command in COMMANDS})
     return parser
 
 
 def _parser_of(command: str) -> ArgumentParser:
-    """Return the parser of a command. The parsers of its kinds, if it has some, are below it."""
+    """Return the parser of a command. If the command has kinds, their parsers are its subparsers."""
     module, _ = module_of(command)
     if (kinds_of_command := getattr(module, "KINDS", None)) is None:
         parser = parser_of(command)
@@ -42,7 +41,7 @@ def _parser_of(command: str) -> ArgumentParser:
 
 
 def _fill(parser: Parser, parsers: dict[str, ArgumentParser]) -> None:
-    """Replace the empty parsers of the subcommands of a parser."""
+    """Replace the empty parsers of the subcommands of `parser` by `parsers`."""
     subcommands: Any = next(action for action in parser._actions if isinstance(action, _SubParsersAction))
     for name, own in parsers.items():
         _annotate(own)

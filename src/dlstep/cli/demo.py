@@ -36,7 +36,7 @@ EXAMPLES = """
 
 
 SHOWN = DECODERS[1:]  # the decoders whose blocks are shown
-Runs = list[dict[str, Any]]  # of a recording
+Runs = list[dict[str, Any]]  # the runs of a recording
 SECONDS_PER_STEP = 0.2  # slow enough to watch on a terminal
 
 
@@ -54,13 +54,13 @@ def parser() -> ArgumentParser:
 
 
 def run(options: Namespace) -> int:
-    """Show decodes, then the table; with --json only the rows."""
+    """Show decodes and then the table. With --json, print only the rows."""
     for name in ("problems", "shown"):
         if options[name] < 1:
             raise ValueError(f"--{name} must be at least 1, got {options[name]}")
     console = Console()
     if not options.json:
-        with display(enabled=not console.is_terminal):  # the pictures are the only thing that is drawn on a terminal
+        with display(enabled=not console.is_terminal):  # on a terminal, only the pictures are drawn
             show_all(tiny.problems(options.shown, options.seed), options.device, console)
     rows = measured(tiny.problems(options.problems, options.seed), options.device)
     if options.json:
@@ -73,12 +73,12 @@ def run(options: Namespace) -> int:
 def show_all(problems: Sequence[tiny.Problem], device: str | None, console: Console) -> None:
     """Show a recorded decode while the first model loads, then decode `problems` with several decoders.
 
-    A terminal shows pictures with a legend, everything else text.
+    On a terminal, show pictures with a legend; otherwise, print text.
     """
     if console.is_terminal:
         print_legend(console)
-    # The first model takes seconds because torch and transformers are imported; the others load at once. Ctrl-C does not wait
-    # for the thread, so nothing may wait for its executor.
+    # The first model takes seconds to load because torch and transformers are imported; the others load at once. Ctrl-C must
+    # not wait for the loading thread, so the pool is shut down without waiting.
     pool = ThreadPoolExecutor(1)
     first = show_recorded(tiny.recorded()["runs"], console, lambda: pool.submit(SHOWN[0].model, SHOWN[0].values[0], device))
     pool.shutdown(wait=False)
@@ -96,7 +96,7 @@ def show_all(problems: Sequence[tiny.Problem], device: str | None, console: Cons
 
 
 def print_legend(console: Console) -> None:
-    """Print what the pictures show."""
+    """Print an introduction and the legend of the pictures."""
     console.print("Tiny models answer word problems, several positions in each forward pass.")
     console.print(legend(("prompt", "masked", "draft", "open", "held", "final")))
 
@@ -113,7 +113,10 @@ def recorded_picture(runs: Runs, forwards: int, note: str = "") -> Group:
 
 
 def show_recorded(runs: Runs, console: Console, load: Callable[[], Future[LLM]]) -> Future[LLM]:
-    """Show a recorded decode frame by frame, and call `load` after its first frame. Wait for the result of `load`."""
+    """Show a recorded decode frame by frame.
+
+    Call `load` after the first frame, wait until its future is done, and return the future.
+    """
     if not console.is_terminal:
         print_recorded(runs, console)
         loading = load()
@@ -136,7 +139,7 @@ def show_recorded(runs: Runs, console: Console, load: Callable[[], Future[LLM]])
 
 
 def print_recorded(runs: Runs, console: Console) -> None:
-    """Print the first answer of a recording as text, a line for each forward pass."""
+    """Print the first answer of a recording as text, one line per forward pass."""
     run = runs[0]
     console.print(f"{title_of(runs)}\n{run['head']['prompt'].strip()}", soft_wrap=True, highlight=False, markup=False)
     settled = ""
@@ -209,4 +212,4 @@ def print_table(rows: list[FrontierRow], console: Console) -> None:
     console.print("follow that order: right answers, and tokens unmasked per forward pass.")
     console.print(table)
     console.print("Unmasking more tokens per forward pass is faster, but less accurate.")
-    console.print("--json prints all figures, docs/results.md has them for 500 problems.")
+    console.print("--json prints all figures; docs/results.md has those for 500 problems.")

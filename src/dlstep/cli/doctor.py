@@ -2,10 +2,9 @@
 
 import os
 import platform
-import re
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from rich.text import Text
 from .. import __version__
 from ..core import DlstepError
 from ..engine.devices import GIB
+from ..extras import EXTRAS
 from ..text.words import counted, printable
 from ..views.progress_bars import waiting_line
 from .json_text import json_text
@@ -24,8 +24,6 @@ from .options import new_parser
 from .parser import ArgumentParser, Namespace
 
 NEEDED = ("torch", "transformers", "triton", "tokenizers", "safetensors", "huggingface-hub", "numpy")
-EXTRA = re.compile(r"""extra == ["']([\w-]+)""")
-DEVELOPMENT = ("test", "mutate")  # extras that users of dlstep do not need
 Facts = dict[str, Any]
 
 
@@ -33,7 +31,7 @@ def parser() -> ArgumentParser:
     """Return the parser of `dlstep doctor`."""
     options = new_parser(
         "dlstep doctor [options]",
-        "Check versions, devices, kernels, the cache of models, the jail for generated programs, and optional packages.",
+        "Check versions, devices, kernels, the model cache, the jail for generated programs, and optional packages.",
         "dlstep doctor\ndlstep doctor --json",
     )
     options.add_argument("--json", action="store_true", help="Print a JSON object, and nothing else, on stdout.")
@@ -41,7 +39,7 @@ def parser() -> ArgumentParser:
 
 
 def run(options: Namespace) -> int:
-    """Print the facts. Return 1 if torch or transformers cannot be imported, so that no model can be loaded, else 0."""
+    """Print the facts. Return 1 if torch or transformers cannot be imported, as then no model can be loaded; else 0."""
     with waiting_line("importing torch and transformers"):
         facts = facts_of()
     if options.json:
@@ -63,7 +61,7 @@ def facts_of() -> Facts:
         "kernels": kernels_of(devices),
         "hub": hub_facts(),
         "jail": jail_facts(),
-        "extras": [extra_facts(name, packages) for name, packages in extras().items()],
+        "extras": [extra_facts(name, [*packages.values()]) for name, packages in EXTRAS.items()],
     }
 
 
@@ -85,7 +83,7 @@ def import_problem(name: str) -> str | None:
 
 
 def devices_of() -> tuple[list[Facts], str | None]:
-    """Return the devices that torch finds, and why it cannot use CUDA; None if it can."""
+    """Return the devices that torch finds, and the reason why it cannot use CUDA (None if it can)."""
     import torch
 
     cpu = {"name": "cpu", "description": f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"}
@@ -128,7 +126,7 @@ def kernels_of(devices: list[Facts]) -> Facts:
 
 
 def hub_facts() -> Facts:
-    """Return the settings of the Hugging Face hub, from which models are downloaded by name."""
+    """Return the settings of the Hugging Face hub client, and the names of the models in its cache."""
     try:
         from huggingface_hub import constants
     except Exception as error:  # noqa: BLE001 - a broken installation may raise anything
@@ -139,7 +137,7 @@ def hub_facts() -> Facts:
 
 
 def jail_facts() -> Facts:
-    """Return whether programs that a model wrote can be run, and why not."""
+    """Return whether the jail for programs written by a model is available, and the reason if it is not."""
     from ..evaluate.jail import find_jail
 
     try:
@@ -149,29 +147,16 @@ def jail_facts() -> Facts:
     return {"available": True, "reason": ""}
 
 
-def extras() -> dict[str, list[str]]:
-    """Return the packages of each extra of dlstep, without those for its development."""
-    from packaging.requirements import Requirement
-
-    try:
-        required = [Requirement(text) for text in requires("dlstep") or ()]
-    except PackageNotFoundError:  # run from the sources
-        return {}
-    optional = [(each, EXTRA.findall(str(each.marker))) for each in required if each.name != "dlstep"]
-    names = {extra for _, found in optional for extra in found} - {*DEVELOPMENT}
-    return {name: [each.name for each, found in optional if name in found] for name in sorted(names)}
-
-
 def extra_facts(name: str, packages: list[str]) -> Facts:
-    """Return the versions of an extra's packages, those that are missing, and how to install them."""
-    versions = {package: version_of(package) for package in packages}
+    """Return the installed versions of an extra's packages, the missing packages, and the command that installs them."""
+    versions = {name: version_of(name) for name in [package.partition(" ")[0] for package in packages]}
     missing = [package for package, found in versions.items() if found is None]
     install = f"pip install 'dlstep[{name}]'" if missing else None
     return {"name": name, "versions": versions, "missing": missing, "install": install}
 
 
 def print_table(facts: Facts) -> None:
-    """Print the facts as a table with a line of text for each."""
+    """Print the facts as a table, one line per fact."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")

@@ -1,13 +1,13 @@
-"""Options in messages: flags of the command line for names in Python's form, such as `EngineConfig.seed`."""
+"""Rewrite messages for the command line: Python names of options, such as `EngineConfig.seed`, become flags."""
 
 import re
 from collections.abc import Callable, Iterable
 
 from ..core.options import Options
 
-# A name is qualified by its class or followed by a value. Names inside of paths, texts and other names stay.
+# Matches an option that is qualified by its class or followed by a value, but not inside paths, quoted texts or other names.
 QUALIFIED = r"(?<![\w/\\.'\"-])(?:(?:[A-Z]\w*(?:Options|Config|Params)|{owners})\.({names})\b|({names})=('[^' ]*'))"
-# The same in hints, which name nothing but options: a bare name as well, and values without quotes.
+# The same for hints. Known names in a hint always mean options, so bare names and values without quotes match as well.
 BARE = r"(?<![\w/\\.'\"-])(?:[A-Z]\w*\()?({names})\b(?:=('[^' ]*'|-?\w+|\.\.\.))?\)?"
 
 
@@ -22,12 +22,12 @@ def with_flags(message: str, names: Iterable[str]) -> str:
 
 
 def hint_with_flags(hint: str, names: Iterable[str]) -> str:
-    """Return a hint in which the options `names` appear as flags, also those that are named alone."""
+    """Return a hint in which the options `names` appear as flags, even without a class or a value."""
     return _replaced(BARE, hint, names, lambda found: _flag(found[1], found[2]))
 
 
 def as_yaml(text: str) -> str:
-    """Return a text of Python's documentation with the word for None that YAML and the command line have."""
+    """Return a text from a docstring with None written as `null`, as in YAML and on the command line."""
     return re.sub(r"\bNone\b", "null", text)
 
 
@@ -42,6 +42,6 @@ def _replaced(pattern: str, text: str, names: Iterable[str], flag: Callable[[re.
 
 
 def _flag(name: str, value: str | None) -> str:
-    """Return the flag of an option, with its value unless that is left open."""
+    """Return the flag of an option, followed by its value. A missing value and `...` are left out."""
     shown = "" if value in (None, "...") else value.strip("'")
     return f"--{name} {shown.lower() if shown in ('True', 'False') else shown}".rstrip()

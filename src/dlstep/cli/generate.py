@@ -52,9 +52,9 @@ def parser() -> ArgumentParser:
         nargs="+",
         type=str,
         metavar="PROMPT",
-        help="Texts to continue; embedded models get a missing newline.",
+        help="Texts to continue. For embedded models, a missing newline at the end is added.",
     )
-    options.add_argument("--chat", action="store_true", help="Take each prompt as a user's message, not as text to continue.")
+    options.add_argument("--chat", action="store_true", help="Treat each prompt as a user's message, not as text to continue.")
     options.add_argument("--system", type=str | None, default=None, help="With --chat: a system message before each prompt.")
     add_config_option(options)
     options.add_argument("--json", action="store_true", help="Print a JSON list of the outputs, and nothing else, on stdout.")
@@ -75,7 +75,7 @@ def run(options: Namespace) -> int:
     pins = None if options.pinned is None else pins_of(options)
     profile = nullcontext() if options.profile is None else _profiled(options.profile)
     config = engine_config(engine_options(options, OWN))
-    with display(enabled=options.progress):  # something is shown at once, although the imports take seconds
+    with display(enabled=options.progress):  # show something at once: the imports take seconds
         with waiting_line(f"loading {config.model or 'an embedded model'}"):
             llm = LLM.from_config(config)
         if pins is not None:
@@ -128,4 +128,7 @@ def statistics(output: Output) -> str:
     )
     if output.token_ids or output.finish_reason != "stop":
         return line
-    return f"{line}: the answer began with its end; models that see all of it as masks do so if --max_tokens is too large"
+    return (
+        f"{line}: the answer begins with its end token; models that see the whole answer as masks do this if --max_tokens is "
+        "too large"
+    )

@@ -41,7 +41,7 @@ def command_of(arguments: Sequence[str]) -> tuple[Namespace, Run]:
 
 
 def without_command(arguments: Sequence[str]) -> tuple[Namespace, Run]:
-    """Return the same for arguments that begin with no command. Raises ValueError for an unknown one."""
+    """Return the result of `command_of` for arguments without a command. Raises ValueError for an unknown command."""
     if not arguments[0].startswith("-"):
         near = get_close_matches(arguments[0], COMMANDS, 1)
         hint = f"did you mean {near[0]}? " if near else ""
@@ -55,7 +55,7 @@ def without_command(arguments: Sequence[str]) -> tuple[Namespace, Run]:
 
 
 def print_first_steps(options: Namespace) -> int:
-    """Print what one can do first."""
+    """Print first things to try, each with its command line."""
     print(f"{SUMMARY}\n")
     for task, line in FIRST_STEPS.items():
         print(f"{task}:\n{indent(chr(10).join(folded(line)), '  ')}")
@@ -64,7 +64,7 @@ def print_first_steps(options: Namespace) -> int:
 
 
 def kind_of(module: Any, kinds: Kinds, command: str, arguments: Sequence[str]) -> tuple[Namespace, Run]:
-    """Return the same for a command with several kinds, which `module` defines."""
+    """Return the result of `command_of` for a command with several kinds, which `module` defines."""
     if command == "bench":
         module.refuse_moved(arguments)
     if kind := next((word for word in arguments if word in kinds), None):
@@ -92,8 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The exit code is 0, 1 if an answer or a check failed, 2 for an invalid request, 130 for Ctrl-C,
     and 141 if the reader of the output closed the pipe.
     """
-    # stderr is for progress of decodes and for errors. Without this, loading an embedded model
-    # would draw a bar after it has finished.
+    # stderr is for errors and for the progress of decodes. Without this setting, loading an embedded
+    # model would draw a progress bar after the model has been loaded.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.update(spin_less())  # before torch is loaded
     try:
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _closed_pipe()
     except SystemExit as stop:
-        if isinstance(stop.__context__, BrokenPipeError):  # rich exits this way
+        if isinstance(stop.__context__, BrokenPipeError):  # rich raises SystemExit for a closed pipe
             return _closed_pipe()
         raise
 
@@ -129,7 +129,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def raised_elsewhere(error: BaseException) -> bool:
-    """Return whether a user's strategy or rule raised the error, so that its traceback must be shown."""
+    """Return whether a user's strategy or rule raised the error: its author needs the traceback."""
     installed = {*sys.stdlib_module_names, *packages_distributions()}
     for frame, _ in reversed(list(walk_tb(error.__traceback__))):
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -149,13 +149,13 @@ def parsed(arguments: Sequence[str]) -> tuple[Namespace, Run]:
 
 
 def shortened(message: str) -> str:
-    """Return the message without its middle if it is long, because it repeats the input."""
+    """Return the message. If it is long, leave out its middle: long messages repeat the input."""
     kept = LONGEST_MESSAGE // 2
     return message if len(message) <= LONGEST_MESSAGE else f"{message[:kept]} ... {message[-kept:]}"
 
 
 def _closed_pipe() -> int:
-    """Return the exit code for a closed pipe, and redirect all output to null: Python flushes at exit."""
+    """Return the exit code for a closed pipe. Redirect stdout and stderr to the null device, as Python flushes them at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(nowhere, stream.fileno())

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .. import rules, strategies, tiny
-from ..core import Options, Rule, Strategy
+from ..core import Options, Rule
 from ..core.plugins import searched
 from ..engine.config import EngineConfig
 from ..engine.option_help import option_rows, parts_of
@@ -52,8 +52,8 @@ def own_strategy(model: str | None) -> str | None:
     return name if isinstance(name, str) and strategies.is_known(name) else None
 
 
-def strategy_of(arguments: Sequence[str], owners: Owners) -> Strategy | None:
-    """Return the requested strategy with the requested rule, or None if it depends on the checkpoint.
+def requested_parts(arguments: Sequence[str], owners: Owners) -> list[Options]:
+    """Return the requested strategy and rule, whose options exist; none if they depend on the checkpoint.
 
     Modules are also searched in the current folder.
     """
@@ -62,7 +62,12 @@ def strategy_of(arguments: Sequence[str], owners: Owners) -> Strategy | None:
     with searched(Path.cwd()):
         base = chosen(config, own_strategy(requested.model))
         holders = rules.with_values({name: requested[name] for name in rules.HOLDERS if requested[name] is not None})
-        return None if base is None else base_of(base, holders)
+        if base is None:
+            return []
+        try:
+            return list(parts_of(base_of(base, holders)))
+        except ValueError:  # the rule may need another option, which is parsed next
+            return [base_of(base, {}), *holders.values()]
 
 
 def add_strategy_options(parser: ArgumentParser, arguments: Sequence[str]) -> None:
@@ -71,9 +76,8 @@ def add_strategy_options(parser: ArgumentParser, arguments: Sequence[str]) -> No
     The hidden flags allow a clear error for an option of another strategy. Raises ValueError for an
     unknown strategy.
     """
-    strategy = strategy_of(arguments, parser.owners)
     taken = {field.name for field in (*ENGINE_FIELDS, *SAMPLING_FIELDS)}
-    shown = list(parts_of(strategy)) if strategy is not None else []
+    shown = requested_parts(arguments, parser.owners)
     added: set[str] = set()
     for part in (*shown, *everything()):
         group = parser.add_argument_group(title_of(part)) if part in shown else parser

@@ -127,7 +127,7 @@ def _check_cells(rule: "Rule", sequence: SequenceState, before: Block, after: Bl
         raise wrong("a block of other positions or with other given tokens")
     free = set(before.sampled(sequence.request_spec.limit))
     if not ascending(after.masked) or not free.issuperset(after.masked):
-        raise wrong(f"masked={short(after.masked)}: masked positions must ascend and be none that were given")
+        raise wrong(f"masked={short(after.masked)}: masked positions must ascend, and none may be a given one")
     if not rule.remasks and not set(before.masked).issuperset(after.masked):
         raise wrong("a block with new masks, but `remasks` of the rule is False")
     masked, sampled = set(after.masked), {*rows.tokens, *rows.best_ids, *before.tokens} - {spec.mask_id}
@@ -166,7 +166,9 @@ def _check_layout(strategy: Strategy, sequence: SequenceState, span: Span) -> No
     if not known or span.grid != request_spec.grid or span.query_only or span.final_rows:
         raise wrong("a span of another request or another grid, or with query_only or final_rows, which only the core may set")
     if type(span.start) is not int or span.start < sequence.final or not span.tokens:
-        raise wrong(f"a span of {len(span.tokens)} tokens from {short(span.start)}: it must feed some from {sequence.final} on")
+        raise wrong(
+            f"a span of {len(span.tokens)} tokens from {short(span.start)}: it must feed one or more from {sequence.final} on"
+        )
     stop, reach = span.start + len(span.tokens), strategy.reach(request)
     if type(span.end) is not int or not stop <= span.end <= reach:
         raise wrong(f"end={short(span.end)}: it must lie between its last row's end {stop} and reach(request)={reach}")
@@ -178,7 +180,7 @@ def _check_sampled_rows(strategy: Strategy, span: Span) -> None:
     if not span.sampled or not ascending(span.sampled) or not span.start <= span.sampled[0] <= span.sampled[-1] < stop:
         raise wrong(f"sampled={short(span.sampled)}: positions must ascend within [{span.start}, {stop}), at least one")
     if len(span.draws) != len(span.sampled) or min(span.draws) < 0:
-        raise wrong(f"draws={short(span.draws)}: one number for each of {len(span.sampled)} sampled positions, from 0 on")
+        raise wrong(f"draws={short(span.draws)}: it must hold {len(span.sampled)} numbers from 0 on, one per sampled position")
     if len(span.scored_ids) > strategy.sample_spec.scored * len(span.sampled) or len(span.scored_ids) % len(span.sampled):
         raise wrong(
             f"{len(span.scored_ids)} scored ids: equally many for each sampled position, at most {strategy.sample_spec.scored}"
@@ -186,7 +188,7 @@ def _check_sampled_rows(strategy: Strategy, span: Span) -> None:
 
 
 def check_sequence(strategy: Strategy, hook: str, before: SequenceState, after: Any) -> None:
-    """Check the sequence from a strategy: only its own fields differ, settled tokens do not."""
+    """Check the sequence from a strategy: it may change only its own fields, and no settled token."""
     wrong = partial(WrongAnswer, strategy, hook)
     if not isinstance(after, SequenceState):
         raise wrong(f"{short(after)}: it must be a SequenceState")
@@ -202,7 +204,7 @@ def check_sequence(strategy: Strategy, hook: str, before: SequenceState, after: 
 
 
 def _check_progress(strategy: Strategy, hook: str, before: SequenceState, after: SequenceState, least: int) -> None:
-    """Check the blocks of `after`; it must settle at least `least` positions, none masked."""
+    """Check the blocks of `after`: at least `least` positions are settled, and none of them is masked."""
     wrong, limit = partial(WrongAnswer, strategy, hook), before.request_spec.limit
     if not _blocks(after.window):
         raise wrong(f"window={short(after.window)}: it must be a tuple of Blocks")
@@ -227,5 +229,5 @@ def _blocks(window: Any) -> bool:
 
 
 def _before_forward(sequence: SequenceState) -> SequenceState:
-    """Return the sequence before the pass just counted: a measure may depend on that count."""
+    """Return the sequence without the pass that was just counted: a measure may depend on the count."""
     return sequence.with_accounting(replace(sequence.accounting, steps=sequence.accounting.steps - 1))

@@ -1,13 +1,13 @@
-"""Blame: a strategy or a rule that fails ends only the request that uses it.
+"""Faults of user code: a strategy or a rule that fails ends only the request that uses it.
 
 Strategies and rules are user code. Wherever the core calls them, it turns any exception into a
 RequestFault that names the request (`fault_of`). A function that raises a RequestFault leaves the
 state unchanged: end the request with `fail(state, fault.request_id, str(fault))`, then call the
 function again for the other requests. `Decode` does both.
 
-Laws prove the return values of the strategies and rules of this package. The core checks the return
-values of all others (`contract.py`): a wrong one raises WrongAnswer, which becomes a RequestFault in
-the same way.
+The laws test the return values of the strategies and rules of this package. For all others, the core
+checks each return value (`contract.py`): a wrong value raises WrongAnswer, which becomes a
+RequestFault in the same way.
 """
 
 import dataclasses
@@ -88,7 +88,7 @@ def measured(sequence: "SequenceState", step: int) -> int:
 
 
 def described(error: BaseException) -> str:
-    """Return a line with the exception, the hook that was called and the innermost user frame."""
+    """Return a line with the exception, the hook that was called and the innermost frame of user code."""
     if isinstance(error, WrongAnswer):
         return str(error)
     raised = _one_line(error)
@@ -99,14 +99,14 @@ def described(error: BaseException) -> str:
 
 
 def of_import(error: BaseException) -> str:
-    """Return a line with an exception that a user's module raised, and its innermost user frame."""
+    """Return a line with the exception that a user's module raised, and the innermost frame of user code."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return f"{type(error).__name__}: {error.msg} ({_place(error.filename, error.lineno)}: {(error.text or '').strip()})"
     return _one_line(error) + _innermost(list(_user_frames(error.__traceback__)))
 
 
 def _innermost(frames: list[tuple[CodeType, int]]) -> str:
-    """Return file and line of the innermost frame of user code, of a library only if there is no other."""
+    """Return file and line of the innermost frame of user code. Frames of libraries count only if there is no other."""
     files = [(code.co_filename, line) for code, line in frames]
     own = [place for place in files if not place[0].startswith(LIBRARIES)]
     return f" ({_place(*(own or files)[-1])})" if files else ""

@@ -25,7 +25,7 @@ def stop_ids(params: SamplingParams, spec: Spec) -> tuple[int, ...]:
 
 
 def ended(sequence: SequenceState, reason: FinishReason, end: int, error: str = "") -> SequenceState:
-    """Return the sequence with its answer ended before position `end`, and no pages."""
+    """Return the finished sequence, without its pages. Its answer ends before position `end`."""
     return sequence.with_finish(FinishInfo(reason, end, error))
 
 

@@ -317,7 +317,7 @@ def abort(state: State, request_id: int, reason: str = "") -> State:
 
 
 def fail(state: State, request_id: int, error: str) -> State:
-    """Return `state` with the request finished as `error`, without pages; unchanged if not live.
+    """Return `state` with the request finished as `error`, without pages. A request that is not live changes nothing.
 
     Args:
         state: The current state.

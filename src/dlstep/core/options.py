@@ -19,7 +19,7 @@ class Options:
     """Base of strategies and rules, whose fields are options."""
 
     SWEEP: ClassVar[tuple[str, tuple[Any, ...]] | None] = None
-    """Name and values of the option that `dlstep compare` varies; None: it varies none."""
+    """Name and values of the option that `dlstep compare` varies; None if it varies none."""
     SHIPPED: ClassVar[bool] = False
     """Whether this package ships the class. The core checks what other classes return."""
 
@@ -27,7 +27,7 @@ class Options:
         cls.SHIPPED = cls.__module__.startswith(SHIPPING)
 
     def __post_init__(self) -> None:
-        if self.SHIPPED:  # user classes call `check_ranges` themselves: hints may not resolve
+        if self.SHIPPED:  # user classes call `check_ranges` themselves, as their annotations may not resolve
             check_ranges(self)
 
 
@@ -42,8 +42,8 @@ _PLAIN = (bool, int, float, str)
 def sorted_options(owner: str, given: object) -> StrategyOptions:
     """Return options from a mapping or from (name, value) pairs, sorted by name.
 
-    Raises ValueError for a name that is no text or repeated, and for a value other than a number,
-    text, bool, None, rule or list of integers. Lists become tuples, rule classes instances.
+    Raises ValueError for a name that is not a text or is repeated, and for a value that is not a number,
+    text, bool, None, rule or list of integers. Lists become tuples, and rule classes become instances.
     """
     pairs = pairs_of(given)
     if pairs is None or len(pairs) > MOST_OPTIONS:
@@ -106,7 +106,7 @@ def shown_options(value: Options) -> dict[str, Any]:
 
 
 def with_options(value: Value, options: Mapping[str, Any]) -> Value:
-    """Return `value` with some options changed, a rule first, so that its own can change too.
+    """Return `value` with some options changed. A new rule is set before its own options are.
 
     Args:
         value: A strategy or a rule.
@@ -134,7 +134,7 @@ def with_options(value: Value, options: Mapping[str, Any]) -> Value:
 def _pop_options_of(part: Options, rest: dict[str, Any]) -> dict[str, Any]:
     """Remove the options of `part` from `rest`, and return them."""
     known = set(options_of(part))
-    # A rule that replaces a rule nested in `part` adds its options.
+    # The options of a rule that replaces a rule nested in `part` are known as well.
     for name in known.intersection(rest):
         known.update(options_of(rest[name]) if isinstance(rest[name], Options) else ())
     return {name: rest.pop(name) for name in list(rest) if name in known}
@@ -151,10 +151,10 @@ def _changed(value: Value, options: Mapping[str, Any]) -> Value:
 
 
 def explains(hint: Callable[[str, object], str], owner: str) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
-    """Return a decorator: an unknown keyword raises a TypeError that hints at the right one.
+    """Return a decorator for a function: unknown keywords raise a TypeError that suggests the right one.
 
-    `hint` returns where a keyword with its value belongs, or an empty text; `owner` is the name of
-    the function for users.
+    `hint` returns where a keyword with its value belongs, or an empty text. `owner` is the name of the
+    function in messages.
     """
 
     def decorated(function: Callable[Given, Result]) -> Callable[Given, Result]:

@@ -172,7 +172,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Pages appended to the page table of a request, their only owner."""
+    """Pages appended to the page table of a request, which is their only owner."""
 
     seq_id: int
     """Sequence number of the request."""

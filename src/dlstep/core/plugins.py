@@ -19,12 +19,12 @@ from .faults import defined, of_import
 from .options import Options, by_default
 
 Kind = TypeVar("Kind", bound=Options)
-LONGEST_NAME = 200  # characters of a name that messages quote in full
+LONGEST_NAME = 200  # characters; messages shorten longer names
 DECORATOR = "@dataclass(frozen=True, slots=True)"
 
 
 class ImportFailed(ValueError):
-    """A module of a strategy or a rule that raised an exception, its cause, when it was imported."""
+    """A failed import of the module of a strategy or rule. `__cause__` is the exception that the module raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class PluginGroup(Generic[Kind]):
     """All classes of one kind (strategies or rules), found by name."""
 
     word: str
-    """The kind, as messages call it."""
+    """Name of the kind in messages."""
     constant: str
     """Module attribute that holds the class."""
     base: type[Kind]
@@ -40,7 +40,7 @@ class PluginGroup(Generic[Kind]):
     package: str
     """Package with one module per class; also the name of the entry point group."""
     other: tuple[str, str]
-    """The option and the package of the other kind, for names given as the wrong option."""
+    """Option and package of the other kind, to recognise a name that is given as the wrong option."""
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     """Other names of some classes."""
 
@@ -49,11 +49,11 @@ class PluginGroup(Generic[Kind]):
         return _modules(self.package)
 
     def available(self) -> tuple[str, ...]:
-        """Return the names in this package and of installed entry points, without importing any."""
+        """Return the names in this package and those of installed entry points, without importing any module."""
         return tuple(sorted({*self.own(), *self._entry_points()}))
 
     def is_known(self, name: str) -> bool:
-        """Return whether this name needs no path to a module.
+        """Return whether a name can be loaded without a path.
 
         Args:
             name: A name or an alias.
@@ -163,9 +163,9 @@ class PluginGroup(Generic[Kind]):
             raise self._failed(name, error) from error
 
     def _file(self, name: str, path: Path) -> ModuleType:
-        """Return the module in a file, named after the file so that its values can be saved."""
+        """Return the module in a file. It is named after the file, so that values of its classes can be saved."""
         if not path.exists():
-            raise ValueError(f"{self.word} {_quoted(name)} is unknown: it must be the path of a .py file, and there is none")
+            raise ValueError(f"{self.word} {_quoted(name)} is unknown: there is no such file; give the path of a .py file")
         if not path.is_file() or path.suffix != ".py" or not path.stem.isidentifier():
             raise ValueError(
                 f"{self.word} {_quoted(name)} is unknown: it must be the path of a .py file that is named like a Python module"
@@ -221,7 +221,7 @@ def _flaw(cls: type[Options]) -> str | None:
 
 
 def _wrong_signature(cls: type[Options]) -> str | None:
-    """Return which method of a class cannot be called like the one that it overrides."""
+    """Return a message about a method that cannot be called like the one it overrides; None if there is none."""
     for name, method in vars(cls).items():
         known = next((vars(base)[name] for base in cls.__mro__[1:] if name in vars(base)), None)
         if name.startswith("_") or not (isinstance(method, FunctionType) and isinstance(known, FunctionType)):
@@ -241,7 +241,7 @@ def _quoted(name: str) -> str:
 
 @contextmanager
 def searched(folder: Path) -> Generator[None]:
-    """Make Python search `folder` for modules first."""
+    """Put `folder` first on the search path for modules until the end of the block."""
     entry = str(folder)
     sys.path.insert(0, entry)
     try:

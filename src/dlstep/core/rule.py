@@ -56,7 +56,7 @@ class Rule(Options, ABC):
     def scored_ids(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
         """Return the ids whose probabilities a forward pass reports.
 
-        For each position of `sampled` in turn, `sample_spec.scored` ids (-1 is none);
+        For each position of `sampled` in turn, `sample_spec.scored` ids (-1: no id);
         `SpanSamples.scored_probabilities` has the same order. Called only if `sample_spec.scored`
         is above 0.
 

@@ -1,4 +1,4 @@
-"""What a driver reports about sampled positions: the statistics on request, and their values."""
+"""What a driver reports about sampled positions: the specification of the statistics, and their values."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -20,7 +20,7 @@ class SampleSpec:
     best: int = 0
     """How many of the most probable ids to report with their probabilities."""
     tempered: bool = True
-    """Report probabilities after temperature and filters, otherwise of the plain softmax."""
+    """Whether probabilities are those after temperature and filters, or those of the plain softmax."""
     scored: int = 0
     """Maximum number of ids per sampled position whose probabilities a span may request."""
     all_ids: bool = False
@@ -53,15 +53,15 @@ class SpanSamples:
     margins: tuple[float, ...] = ()
     """Best minus second-best probability; empty unless requested."""
     best_ids: tuple[int, ...] = ()
-    """`SampleSpec.best` most probable ids of each entry in turn, the most probable first."""
+    """For each entry in turn, its `SampleSpec.best` most probable ids, the most probable first."""
     best_probabilities: tuple[float, ...] = ()
     """Probabilities of `best_ids`."""
     noise: tuple[int, ...] = ()
     """One uniform random id per entry; empty unless requested."""
     scored_probabilities: tuple[float, ...] = ()
-    """Probabilities of `Span.scored_ids`, under the distribution of `SampleSpec`; 0.0 for -1, for an
-    id that a filter removed (`tempered`) and, without `all_ids`, for the mask id and ids beyond the
-    vocabulary."""
+    """Probabilities of `Span.scored_ids`, under the distribution that `SampleSpec` selects. They are 0.0
+    for the id -1; with `tempered`, for ids that a filter removed; and without `all_ids`, for the mask id
+    and ids beyond the vocabulary."""
 
     def at(self, rows: Sequence[int], best: int) -> "SpanSamples":
         """Return some rows, in this order.
@@ -82,9 +82,9 @@ class SpanSamples:
         )
 
     def trimmed(self, given: "SampleSpec", needed: "SampleSpec") -> "SpanSamples":
-        """Return the rows as a strategy with other needs would get them.
+        """Return the rows with only the statistics of `needed`.
 
-        Scored ids belong to the span, so their probabilities stay.
+        The span requests the scored ids, so their probabilities stay.
 
         Args:
             given: The statistics with which the rows were made.

@@ -239,7 +239,7 @@ class SequenceState:
         return self.with_accounting(replace(self.accounting, stop_state=stop_state))
 
     def with_finish(self, finish_info: FinishInfo) -> "SequenceState":
-        """Return the sequence with its answer ended and no pages.
+        """Return the finished sequence, without its pages.
 
         Args:
             finish_info: How the answer ended.

@@ -29,7 +29,7 @@ def is_hub_name(model: str) -> bool:
 
 
 def folder_of(model: str) -> Path:
-    """Return the folder of a model, which is downloaded first if it is given by a name on the hub.
+    """Return the folder of a model. If the model is given by a name on the hub, download it first.
 
     Args:
         model: A path, or a name as `fetched` takes it.
@@ -41,7 +41,7 @@ def folder_of(model: str) -> Path:
 
 
 def fetched(model: str) -> Path:
-    """Return the folder of a model of the hub, after downloading the files that the cache lacks.
+    """Return the folder of a model on the hub, after downloading the files that are missing from the cache.
 
     Args:
         model: `org/name`, or `org/name@revision` with a branch, tag or commit.
@@ -51,12 +51,12 @@ def fetched(model: str) -> Path:
     """
     from huggingface_hub import constants, errors
 
-    # httpx2, or httpx in huggingface_hub 1.
+    # The HTTP library of huggingface_hub: httpx in version 1, httpx2 in version 2.
     client = import_module(errors.HfHubHTTPError.__mro__[1].__module__.partition(".")[0])
     there = f"there is no folder {model!r} in {Path.cwd()}"
 
     found = _NAME.fullmatch(model)
-    assert found is not None, "is_hub_name was asked"
+    assert found is not None, "callers check is_hub_name first"
     name, revision = found["repository"], found["revision"]
     silent = False
     try:
@@ -81,7 +81,7 @@ def fetched(model: str) -> Path:
         raise ValueError(f"{model} is not complete in the cache {constants.HF_HUB_CACHE}, and {cause}; {there}") from error
     except (client.HTTPError, client.InvalidURL) as error:
         raise ValueError(f"{name} cannot be downloaded from {constants.ENDPOINT}: {error}; check HF_ENDPOINT") from error
-    except JSONDecodeError as error:  # the login page of a network, for example
+    except JSONDecodeError as error:  # for example, because the network answered with its login page
         raise ValueError(
             f"{constants.ENDPOINT} does not answer like a hub: check the network and HF_ENDPOINT ({error})"
         ) from error
@@ -91,14 +91,21 @@ def fetched(model: str) -> Path:
 
 
 def _downloaded(name: str, revision: str | None, *, local_files_only: bool) -> Path:
-    """Return the folder of a model in the cache, after downloading the files that it lacks."""
+    """Return the folder of a model in the cache, after downloading the files that are missing from it."""
     from huggingface_hub import snapshot_download
 
     from ..views.progress_bars import download_bars
 
-    options = {"allow_patterns": [*FILES], "ignore_patterns": ["*/*.safetensors"]}
     with download_bars() as bar:
-        return Path(snapshot_download(name, revision=revision, local_files_only=local_files_only, tqdm_class=bar, **options))
+        folder = snapshot_download(
+            name,
+            revision=revision,
+            local_files_only=local_files_only,
+            tqdm_class=bar,
+            allow_patterns=[*FILES],
+            ignore_patterns=["*/*.safetensors"],
+        )
+    return Path(folder)
 
 
 def _cause(*, silent: bool) -> str:
@@ -115,9 +122,10 @@ def _cause(*, silent: bool) -> str:
 
 
 def _is_silent(name: str, revision: str | None, client: Any) -> bool:
-    """Return whether the hub exceeds the deadline for an answer. Other failures are left to the download.
+    """Return whether the hub fails to answer within the deadline. Other failures are left to the download.
 
-    `snapshot_download` sets no deadline for its first request. `client` is the HTTP library.
+    This check is needed because `snapshot_download` sets no deadline for its first request. `client` is
+    the HTTP library.
     """
     from huggingface_hub import HfApi, constants
 

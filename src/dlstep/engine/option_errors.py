@@ -11,7 +11,7 @@ from ..core.checks import short
 from ..core.options import unknown_option
 from .config import ENGINE_FIELDS
 
-# Names in other engines and in the model authors' decoding loops.
+# Names of options in other engines and in the model authors' decoding loops, and what to give here instead.
 ELSEWHERE = {
     "max_num_seqs": "max_num_reqs",
     "max_seqs": "max_num_reqs",
@@ -66,8 +66,8 @@ NOT_NEEDED = {
     "pipeline_parallel_size": "layers of an LLM run one after the other on each device: give tensor_parallel_size",
     "enable_expert_parallel": "tensor_parallel_size shards every expert by its inner width, so that all ranks have equal work",
     "expert_parallel_size": "tensor_parallel_size shards every expert by its inner width, so that all ranks have equal work",
-    "data_parallel_size": "an LLM is one engine: make one for each, or give `dlstep serve` --replicas",
-    "dp_size": "an LLM is one engine: make one for each, or give `dlstep serve` --replicas",
+    "data_parallel_size": "an LLM is one engine: create several, or use --replicas of `dlstep serve`",
+    "dp_size": "an LLM is one engine: create several, or use --replicas of `dlstep serve`",
     "swap_space": "a preempted request is recomputed, nothing is swapped",
     "cpu_offload_gb": "weights stay on the device",
     "enable_chunked_prefill": "long prompts are always cut into pieces where the strategy allows it",
@@ -79,7 +79,7 @@ NOT_NEEDED = {
     "quantization": "weights are used in the dtype that they are loaded in",
     "kv_cache_dtype": "keys and values have the dtype of the weights",
     "kv_cache_layout": "the device decides",
-    "multi_block_prefix_full": "the strategy decides: d2f shows every prompt position the whole prompt, others do not",
+    "multi_block_prefix_full": "the strategy decides: d2f shows the whole prompt to every prompt position, others do not",
     "cfg_scale": "guidance by a second forward pass is not supported",
     "attention_backend": "the device decides",
     "attn_implementation": "the device decides",
@@ -96,13 +96,13 @@ def unknown(owner: str, name: str, value: object, strategy: Strategy) -> str:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Return a hint at what an unknown flag may have meant; empty if nothing is similar."""
+    """Return a hint at what an unknown flag may mean; empty if nothing is similar."""
     near = get_close_matches(name, list(known), 1)
     return _foreign(name) or (f"did you mean --{near[0]}?" if near else "")
 
 
 def _location(name: str, value: object, own: Mapping[str, Any]) -> str:
-    """Return a hint at where an option of this name belongs; empty if nowhere."""
+    """Return a hint at where an option of this name belongs; empty if it is unknown."""
     if name in (field.name for field in fields(SamplingParams)):
         return f"it is set for each request, as SamplingParams({name}={short(value)})"
     if owners := [rule for rule in rules.own() if name in _fields(rules.load(rule))]:

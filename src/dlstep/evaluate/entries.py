@@ -85,7 +85,7 @@ def entries(
     by_name: dict[str, str | Rule | None] = {name_of(rule): rule for rule in (rules.available() if named is None else named)}
     if named is not None and len(by_name) < len(named):
         raise ValueError(f"a rule is given twice in {short([*map(name_of, named)])}: compare it once, or give it its own class")
-    for rule in by_name.values() if named is not None else ():
+    for rule in named or ():
         rules.PLUGINS.value(rule)  # raises for an unknown name, before a model is loaded
     requested = tuple(carriers or (CARRIERS if engine.get("model") is None else (None,)))
     if len(set(requested)) < len(requested):

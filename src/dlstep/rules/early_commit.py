@@ -55,7 +55,7 @@ class EarlyCommit(Rule):
 
     @property
     def whole(self) -> bool:
-        """True: decoding may end with any position."""
+        """True: an early end unmasks the whole answer at once."""
         return True
 
     @property

@@ -1,9 +1,9 @@
-"""The entropy bound: unmask positions while their entropies, less the largest, sum to it.
+"""The entropy bound: unmask positions while the sum of their entropies, without the largest, is within it.
 
 Source: Ben-Hamu et al., "Accelerated Sampling from Masked Diffusion Models via Entropy Bounded
 Unmasking" (EB-Sampler), 2025, arXiv 2505.24857. The authors tune the bound per task; the default is
 that of `diffusion_gemma`. The bound is in nats (some copies use bits), and the largest entropy is
-that of the unmasked positions (one copy's is of other requests too unless the order is entropy).
+that of the unmasked positions (one copy includes other requests, unless the order is entropy).
 """
 
 from collections.abc import Sequence

@@ -19,7 +19,7 @@ from ..core import Block, Choice, Probability, SequenceState, SpanSamples, best
 class LocalLeap(Choice):
     """A rule that unmasks certain positions, and less certain ones near them.
 
-    If there are none and a position must be unmasked, the best one is.
+    If no position is certain and one must be unmasked, the rule unmasks the best one.
     """
 
     SWEEP = ("relaxed_threshold", (0.9, 0.75, 0.6, 0.45, 0.3))

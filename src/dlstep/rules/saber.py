@@ -30,7 +30,7 @@ class Confidences(Extra):
 @final
 @dataclass(frozen=True, slots=True)
 class Saber(Rule):
-    """A rule that unmasks above the mean confidence so far, and remasks what lost most confidence.
+    """A rule that unmasks positions above the mean confidence so far, and remasks those that lost most of it.
 
     It remasks an eighth of the tokens that a pass unmasked, at least half of `least_taken`, and
     fewer than were unmasked. The confidence of an unmasked position is the probability of the token

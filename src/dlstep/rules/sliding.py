@@ -90,7 +90,7 @@ class Sliding(Rule):
 
 
 def check_inner(owner: Rule, inner: Rule) -> None:
-    """Raise ValueError for an inner rule that needs more than a block."""
+    """Raise ValueError for an inner rule that needs a canvas."""
     if not inner.grids:
         raise ValueError(f"{type(owner).__name__}.inner must be a rule for blocks, and {type(inner).__name__} needs a canvas")
 

@@ -22,7 +22,7 @@ _ENTROPY = SampleSpec(statistics=frozenset({"entropy"}))
 @final
 @dataclass(frozen=True, slots=True)
 class Threshold(Choice):
-    """A rule that unmasks every certain position; if none is and the block must advance, the best.
+    """A rule that unmasks all certain positions, or the best one if none is and the block must advance.
 
     With order="confidence", a position is certain if the probability of its token is above a
     threshold; with order="entropy", if the entropy of its distribution is below another one.

@@ -22,7 +22,7 @@ class Facts:
     """The facts of a loaded engine.
 
     `first` is the engine's state before any request; `model` is the model name that clients use. One
-    body may request at most `most_answers` answers; the steps of at most `most_kept` are kept.
+    body may request at most `most_answers` answers. The steps of a body with at most `most_kept` answers are kept.
     """
 
     info: ModelInfo
@@ -43,6 +43,6 @@ def description_of(info: ModelInfo) -> str | None:
 def known_facts(
     info: ModelInfo, tokenizer: Tokenizer | None, name: str | None, template: str | None, most: int, most_kept: int = 0
 ) -> Facts:
-    """Return the facts of an engine; `name` and `template` override those of `info`."""
+    """Return the facts of an engine; `name` and `template` override those of `info`. `most`: see `most_answers`."""
     texts = ModelTexts(tokenizer, info.prompt_end, template or info.chat_template)
     return Facts(info, texts, init(info.config, info.strategy), name or info.name, most, most_kept)

@@ -7,9 +7,9 @@ from ..core import Extra, SequenceState
 
 @dataclass(frozen=True, slots=True)
 class Warm(Extra):
-    """Keys and values of all positions that the block's passes see are on the device.
+    """State of a refreshed block: the device stores keys and values of all positions that its passes see.
 
-    `num_masked` is the number of the block's masks at the last refresh, for rules that need it.
+    `num_masked` is the number of masked positions at the last refresh, for rules that need it.
     """
 
     num_masked: int = 0

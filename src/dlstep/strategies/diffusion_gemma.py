@@ -48,7 +48,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class CanvasDraft(Extra):
-    """The most probable tokens of a canvas in its last pass, and for how many passes in a row."""
+    """The most probable tokens of a canvas in its last pass, and how many passes in a row had them."""
 
     tokens: tuple[int, ...]
     run: int

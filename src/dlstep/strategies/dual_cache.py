@@ -1,8 +1,8 @@
 """Fast-dLLM: a canvas under full attention, decoded block by block, with approximate caches.
 
 Every position of the canvas (prompt and answer) sees every other. A block begins with a *refresh*,
-a pass over the canvas. Until it is full, later passes feed only the block and use the refresh's KV
-elsewhere (`dual`), feed the block and all that follows (`prefix`), or refresh again (`none`).
+a pass over the canvas. Until the block is full, later passes feed only the block and use the KV of the
+refresh elsewhere (`dual`), feed the block and all that follows (`prefix`), or refresh again (`none`).
 Source: Wu et al., "Fast-dLLM: Training-free Acceleration of Diffusion LLM by Enabling KV Cache and
 Parallel Decoding", 2025, arXiv 2505.22618.
 """

@@ -100,7 +100,7 @@ def run_case(case: Case, driver: Driver | None = None, watch: Callable[[CaseRun]
 
 
 def alone(config: Config, strategy: Strategy, request: Request, driver: Driver | None = None) -> CaseRun:
-    """Run `request` as the only one of an engine."""
+    """Run `request` alone on an engine."""
     return run_case(Case(config, strategy, (request,), (0,)), driver)
 
 

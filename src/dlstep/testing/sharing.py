@@ -230,7 +230,7 @@ class User:
 def histories(kind: Kind, data: DataObject) -> None:
     """14. States that take turns on one device get the same answers as each would alone.
 
-    A device may be blind to prompts: different prompts then get equal samples, and only the stored
+    A device may ignore prompts: different prompts then get equal samples, and only the stored
     tokens differ. If the device has several ranks, each makes the same plan as the first one. After
     a loss, a step runs only as many forward passes as it needs to advance.
     """

@@ -102,13 +102,13 @@ class TrialRefused:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The last message if every law has its verdict."""
+    """The last message, after the verdicts on all laws."""
 
 
 def serve(connection: Connection, name: str, only: list[str], limits: TrialLimits, dump: str) -> None:
-    """Try the laws `only` on a strategy or rule and send messages, at last Refused or Finished.
+    """Try the laws `only` on a strategy or rule and send messages. The last is TrialRefused or Finished.
 
-    The target of the worker process; `dump` is the file for a stack from `faulthandler`.
+    This is the target of the worker process; `dump` is the file for a stack from `faulthandler`.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard what user code writes past sys.stdout
     set_hypothesis_home_dir(Path(dump).parent)  # no .hypothesis folder in the current one

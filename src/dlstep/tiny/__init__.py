@@ -1,4 +1,4 @@
-"""Tiny block-diffusion models shipped with the package, and their task. Loads no torch."""
+"""Tiny block-diffusion models shipped with the package, and their task. Does not import torch."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from dlstep.tiny.task import (
     score as score,
 )
 
-# Trained on single stories (a question, and the answer on the next line): drop earlier turns.
+# The models were trained on single stories (a question, and the answer on the next line), so drop earlier turns.
 CHAT_TEMPLATE = "{{ messages[-1]['content'] | trim ~ '\\n' }}"  # Jinja drops a trailing newline
 
 RECORDED = Path(__file__).with_name("recorded.json")
@@ -39,7 +39,7 @@ def path(name: str) -> Path:
 
 
 def is_embedded(folder: Path | None) -> bool:
-    """Return whether a checkpoint folder is that of a shipped model."""
+    """Return whether a folder is the checkpoint folder of a shipped model."""
     return folder is not None and folder.resolve().parent == _CHECKPOINTS.resolve() and folder.name in names()
 
 

@@ -104,7 +104,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Whether the last number is right, and whether all equations and the closing sentence are."""
+    """Whether the last number is right, and whether all equations and the closing sentence are right."""
 
     answer: bool
     chain: bool
@@ -133,7 +133,7 @@ def problems(n: int, seed: int = 0) -> tuple[Problem, ...]:
 
 
 def is_story(prompt: str) -> bool:
-    """Return whether a prompt is worded like the stories of the task, which is all that the embedded models continue."""
+    """Return whether a prompt is worded like the stories of the task. The embedded models continue no other prompts."""
     return _STORY.fullmatch(prompt.strip()) is not None
 
 
@@ -163,7 +163,7 @@ def draw_problem(source: random.Random) -> Problem:
 
 
 def draw_response(problem: Problem, source: random.Random) -> str:
-    """Draw a right answer: the order of operands of `+`, and the closing sentence."""
+    """Draw a right answer, with a random order of the operands of `+` and a random closing sentence."""
     total = problem.start
     parts: list[str] = []
     for event in problem.events:
@@ -203,7 +203,7 @@ def score(problem: Problem, text: str) -> Score:
 
 
 def _draw_event(source: random.Random, total: int) -> Event:
-    """Draw an event: often a gain or loss, rarely a double, which keeps numbers at three digits."""
+    """Draw an event: often a gain or loss, rarely a double, so that numbers have at most three digits."""
     share = source.random()
     if share < GAIN_SHARE or total < SMALLEST:
         return TaskGain(source.randint(SMALLEST, LARGEST))

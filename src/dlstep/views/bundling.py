@@ -1,6 +1,6 @@
 """JavaScript modules of the live page as one script, which needs no server.
 
-Each module becomes a function, in dependency order. The sources use two forms of import only (`IMPORT`).
+Each module becomes a function, in dependency order. The sources use only the two forms of import that `IMPORT` matches.
 """
 
 import re

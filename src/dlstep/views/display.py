@@ -1,6 +1,6 @@
-"""The live area at the bottom of the terminal, which everything that shows progress in a process shares.
+"""The live area at the bottom of the terminal. Everything in a process that shows progress shares it.
 
-Two displays that draw on their own would overwrite each other's lines.
+Two separate areas would overwrite each other's lines.
 """
 
 import sys
@@ -18,7 +18,7 @@ class Display:
         self.console = Console(stderr=True)
         self.drawn = enabled and self.console.is_terminal and not self.console.is_dumb_terminal
         self._parts: list[RenderableType] = []
-        # Lines that are printed meanwhile go above the area. Those on a stdout that is no terminal stay there.
+        # Lines that are printed meanwhile go above the area. If stdout is not a terminal, it is not redirected.
         self._live = Live(
             self, console=self.console, transient=True, refresh_per_second=10, redirect_stdout=sys.stdout.isatty()
         )
@@ -41,7 +41,7 @@ class Display:
             self._live.start(refresh=True)
 
     def refresh(self) -> None:
-        """Draw the parts now, as imports that follow may keep the thread that draws from running."""
+        """Draw the parts now. Imports that follow may keep the drawing thread from running."""
         if self._live.is_started:
             self._live.refresh()
 
@@ -55,9 +55,9 @@ _open: list[Display] = []  # the display of this process, if one is open
 
 @contextmanager
 def display(*, enabled: bool = True) -> Generator[Display]:
-    """Yield the open display of this process; without one, open one until the end of the block.
+    """Yield the open display of this process. If there is none, open one until the end of the block.
 
-    A display that is not `enabled` draws nothing, and so hides everything that is shown inside the block.
+    `enabled` applies to a new display only. If it is False, nothing that is shown inside the block is drawn.
     """
     if _open:
         yield _open[0]

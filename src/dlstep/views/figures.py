@@ -36,5 +36,5 @@ def interval(value: float | None, low: float | None, high: float | None, scale: 
 
 
 def chance(p: float | None) -> str:
-    """Return a p-value as text, `<0.001` if it is smaller; it is never printed as 0."""
+    """Return a p-value as text. Values below 0.001 become `<0.001`, never 0."""
     return "<0.001" if p is not None and p < 0.001 else number(p, 3)

@@ -105,7 +105,7 @@ class FrameRecorder:
         return (first,)
 
     def record(self, event: Event, state: State) -> list[tuple[SequenceState, Frame]]:
-        """Return the frames of an event, each with its sequence. `state`: after the event."""
+        """Return the frames of an event, each with its sequence. `state` is the state after the event."""
         if not self._answers:
             return []
         match event:

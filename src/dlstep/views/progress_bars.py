@@ -69,7 +69,7 @@ class FormingAnswers:
 def progress_bar(total: int, *, enabled: bool) -> Iterator[Callable[[State], None]]:
     """Show how many of `total` requests have ended, on a terminal. Yield the update function.
 
-    Up to `MOST_ANSWERS` answers are shown as they form. Live requests of other callers count as not ended.
+    Up to `MOST_ANSWERS` answers are shown as they form. Unfinished requests of other callers lower the number.
     """
     columns = (
         TextColumn("answers"),
@@ -98,7 +98,7 @@ def progress_bar(total: int, *, enabled: bool) -> Iterator[Callable[[State], Non
 
 @contextmanager
 def loading_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int], None]]:
-    """Show how many of `total` bytes of weights are loaded. Yield a function of the added bytes."""
+    """Show how many of `total` bytes of weights are loaded. Yield a function that adds a number of bytes."""
     columns = (TextColumn("weights"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with _shown(*columns, enabled=enabled) as bar:
         task = bar.add_task("weights", total=total)
@@ -107,16 +107,16 @@ def loading_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int], None]]
 
 @contextmanager
 def capturing_bar(*, enabled: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show how many graphs are captured. Yield a function of the captured and total numbers."""
+    """Show how many graphs are captured. Yield a function that sets the captured and total numbers."""
     columns = (TextColumn("graphs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with _shown(*columns, enabled=enabled) as bar:
-        task = bar.add_task("graphs", total=None, visible=False)  # visible once there are graphs, which a CPU has not
+        task = bar.add_task("graphs", total=None, visible=False)  # visible once there are graphs; a CPU has none
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
 
 
 @contextmanager
 def counting_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, str], None]]:
-    """Show how many of `total` answers exist. Yield a function of their number and a status."""
+    """Show how many of `total` answers exist. Yield a function that sets their number and a status."""
     columns = (
         TextColumn("answers"),
         BarColumn(20),
@@ -131,7 +131,7 @@ def counting_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, str], 
         def show(done: int, status: str) -> None:
             if bar.disable:
                 return
-            first[:] = first or [done - 1]  # answers of an earlier run do not count
+            first[:] = first or [done - 1]  # the rate excludes answers of an earlier run
             seconds = bar.tasks[0].elapsed or 0.0
             rate = f"{(done - first[0]) / seconds:.1f} a second" if seconds else ""
             bar.update(task, completed=done, rate=", ".join(filter(None, (status, rate))))
@@ -175,14 +175,16 @@ def tuning_bar(*, enabled: bool) -> Iterator[TuningBar]:
 
 @contextmanager
 def scoring_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, float], None]]:
-    """Show how many of `total` answers are scored. Yield a function of number and score."""
+    """Show how many of `total` answers are scored. Yield a function that sets their number and the sum of their scores."""
     with counting_bar(total, enabled=enabled) as show:
         yield lambda done, score: show(done, f"{100 * score / done:.1f} % right")
 
 
 @contextmanager
 def measuring_bar(total: int | None) -> Iterator[Callable[[str], None] | None]:
-    """Show how many of `total` rows are measured. Yield a function of the last row's description, or None if not drawn.
+    """Show how many of `total` rows are measured. Yield None if no bar is drawn.
+
+    Otherwise, yield a function that counts one more row and shows its description.
 
     Rows arrive in bursts, half a minute apart: a spinner and a clock show that the program is running.
     """
@@ -194,7 +196,7 @@ def measuring_bar(total: int | None) -> Iterator[Callable[[str], None] | None]:
 
 @contextmanager
 def download_bars() -> "Iterator[type[tqdm[Any]]]":
-    """Yield a class of tqdm bars that are parts of the display, for libraries that report downloads to such a class."""
+    """Yield a subclass of tqdm whose bars are parts of the display, for libraries that show downloads with a given class."""
     from tqdm.auto import tqdm
 
     with _shown(TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[count]}")) as shown:

@@ -21,7 +21,7 @@ def recorded(runs: list[Json]) -> Json:
 
 @dataclass(slots=True)
 class _Run:
-    """An answer of a trace: its first sequence, origin, frames, and the sequence and state's step of each."""
+    """One answer of a trace: its first sequence, its origin, its frames, and the sequence and step after each frame."""
 
     sequence: SequenceState
     forked_from: Json | None
@@ -61,7 +61,7 @@ def recording(trace: Trace, model: str = "") -> Json:
 
 
 def _origin(runs: Mapping[int, _Run], sequence: SequenceState | None) -> Json | None:
-    """Return the origin of an adopted sequence, or None if it is not in the trace."""
+    """Return where in the trace an adopted sequence comes from; None if it comes from elsewhere or was not adopted."""
     if sequence is None:
         return None
     for seq_id, run in runs.items():

@@ -17,8 +17,11 @@ LARGEST = 1 << 23  # bytes of JSON; more would make a notebook slow
 def steps_html(trace: Trace) -> str:
     """Return the states of a trace as HTML in which a slider selects the step.
 
-    The HTML is ASCII and contains the last state without scripts, which is what a viewer shows that runs
-    none. Several of them can be in one page. Of a long trace, only the last state is shown.
+    The HTML is ASCII. It contains the last state as static HTML, for viewers that run no scripts. A page
+    can contain several of these texts. For a long trace, only the last state is shown.
+
+    Args:
+        trace: The trace of a decode.
     """
     *_, last = trace.states()
     runs = recording(trace)["runs"][-MOST_SEQUENCES:]
@@ -40,5 +43,5 @@ def _needed(run: dict[str, object]) -> dict[str, object]:
 
 @cache
 def _script() -> str:
-    """Return the script. It is ASCII, and a function, because a page may contain it several times."""
+    """Return the script as ASCII. It is wrapped in a function, because a page may contain it several times."""
     return f'(() => {{\n"use strict";\n{bundle("steps.js")}}})();'.encode("ascii", "backslashreplace").decode()

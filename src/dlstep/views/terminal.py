@@ -12,8 +12,8 @@ from ..core import Plan, SequenceState, State, Trace
 from ..text.words import counted, piece, printable
 from .cells import EVENT_COLUMNS, SPAN_COLUMNS, Phase, Use, cells, event_rows, page_cells, sequences, span_row, status
 
-# Colours of medium lightness, which can be read on light and on dark backgrounds. Without colours, and for eyes that cannot
-# tell them apart, brightness, slant and the sign of a masked position are different as well.
+# Colours of medium lightness, which are readable on light and on dark backgrounds. The phases also differ in brightness,
+# slant and the sign of a masked position, for terminals without colours and for readers who cannot tell them apart.
 ORANGE, BLUE, PURPLE, TEAL = "#c06000", "#1f7fd0", "#a65ac8", "#00897b"
 PHASE_STYLES: dict[Phase, str] = {
     "prompt": "dim",
@@ -37,7 +37,7 @@ SURE = 0.9  # tokens with a lower probability are underlined
 
 
 def answer_text(sequence: SequenceState, state: State, *, prompt: bool = True) -> Text:
-    """Return a request's positions as text: coloured by phase, underlined if below `SURE`.
+    """Return a request's positions as text: coloured by phase, and underlined if the probability is below `SURE`.
 
     Args:
         sequence: The sequence of the request.
@@ -53,7 +53,7 @@ def answer_text(sequence: SequenceState, state: State, *, prompt: bool = True) -
 
 
 def phase_text(shown: Iterable[tuple[str | None, Phase, float]]) -> Text:
-    """Return positions (text or None: mask, phase, probability) as coloured, printable text."""
+    """Return positions as coloured, printable text. Each has a text (None: a mask), a phase and a probability."""
     text = Text()
     for piece_, phase, probability in shown:
         unsure = phase not in ("draft", "masked") and probability < SURE

@@ -78,7 +78,7 @@ def with_named(
 ) -> Drawn:
     """Return `drawn` with the probabilities of the settings' `scored_ids`.
 
-    `logits` are those of all ids if `whole`, else of the scored ids. Others as in `answer`.
+    `logits` are those of all ids if `whole`, else of the scored ids. The other arguments are those of `answer`.
     """
     ids, penalty = settings.scored_ids, settings.penalty
     assert ids is not None, "there must be ids to score"

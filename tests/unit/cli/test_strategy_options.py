@@ -121,7 +121,7 @@ def test_a_path_in_a_yaml_file_imports_nothing(option: str, folder: Path, capsys
         (["--trust-remote-code", "true"], ": leave it out, code of checkpoints is never run"),
         (["--dtype", "auto"], "leave it out for the dtype that suits the device"),
         (["--rule", "quoat"], "rule 'quoat' is unknown: did you mean quota?"),
-        (["--rule", "./nowhere.py"], "rule './nowhere.py' is unknown: it must be the path of a .py file, and there is none"),
+        (["--rule", "./nowhere.py"], "rule './nowhere.py' is unknown: there is no such file; give the path of a .py file"),
         (["--accept_threshold", "1.5"], "error: --accept_threshold must be at most 1.0, got 1.5"),
         (["--block_size", "0"], "error: --block_size must be more than 0, got 0"),
         (["--decoding_strategy", "dual_cache", "--cache", "all"], "--cache takes one of 'none', 'prefix', 'dual', got 'all'"),

@@ -168,9 +168,9 @@ def test_what_the_code_of_a_file_raises_is_one_sentence(group: Group, tmp_path: 
     ("name", "message"),
     [
         ("nonsense", "'nonsense' is unknown: choose from .*, or give a dotted module path or the path of a .py file"),
-        ("./nowhere.py", "'./nowhere.py' is unknown: it must be the path of a .py file, and there is none"),
-        ("a/b", "'a/b' is unknown: it must be the path of a .py file, and there is none"),
-        ("\0/.py", "is unknown: it must be the path"),
+        ("./nowhere.py", "'./nowhere.py' is unknown: there is no such file; give the path of a .py file"),
+        ("a/b", "'a/b' is unknown: there is no such file; give the path of a .py file"),
+        ("\0/.py", "is unknown: there is no such file"),
         ("no.such", "'no.such' is unknown: Python finds no module 'no'"),
         ("json.such", "'json.such' is unknown: Python finds no module 'json.such'"),
         ("..a", "'..a' is unknown"),

@@ -2,12 +2,13 @@
 
 import re
 from io import StringIO
+from typing import get_args
 
 import pytest
 from rich.console import Console, RenderableType
 
 from dlstep import Session, views
-from dlstep.views.cells import PHASES, Phase
+from dlstep.views.cells import Phase
 from dlstep.views.terminal import PHASE_STYLES, USE_SIGNS, USE_STYLES, legend
 
 
@@ -65,6 +66,6 @@ def test_states_can_be_told_apart_without_colours() -> None:
 def test_no_color_leaves_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     console = Console(file=StringIO(), force_terminal=True, color_system="truecolor")
-    console.print(legend(PHASES))
+    console.print(legend(get_args(Phase)))
     codes = {code for codes in re.findall(r"\x1b\[([\d;]*)m", console.file.getvalue()) for code in codes.split(";")}  # pyright: ignore[reportAttributeAccessIssue]
     assert codes <= {"0", "1", "2", "3", "4"}

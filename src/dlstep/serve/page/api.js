@@ -44,7 +44,7 @@ export async function options() {
   return (await send("v1/options")).json();
 }
 
-/** Return what the server says about its model; empty if it says nothing. */
+/** Return the server's description of its model; empty if it has none. */
 export async function description() {
   const { data } = await (await send("v1/models")).json();
   return String(data?.[0]?.description ?? "");

@@ -39,7 +39,7 @@ function luminance(colour) {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
-/** The legend: all shades, and the meaning of the other marks; of settled and of marked positions, `settled` and `difference`. */
+/** The legend: all shades, and the other marks. `settled` says how settled positions look, `difference` what a marked position means. */
 export function legend(settled = "left of the line", difference = "differs") {
   const swatches = Array.from({ length: SHADES }, (_, place) => make("i", { class: `swatch p${place}` }));
   const item = (kind, text) => make("span", { class: "item" }, make("i", { class: `swatch ${kind}` }), text);

@@ -5,7 +5,7 @@ import { counted } from "./shown.js";
 const PACES = [1, 2, 4, 8, 16]; // moments per second
 
 export class Time {
-  /** `go(index, following)` changes the moment; with `following`, the caller stays at the newest moment. `noun` names a moment. */
+  /** `go(index, following)` changes the moment; with `following`, the caller stays at the newest moment. Labels call a moment `noun`. */
   constructor(go, noun = "frame") {
     this.go = go;
     this.at = 0;
@@ -24,7 +24,7 @@ export class Time {
     this.where = make("span", { id: "where", class: "soft" });
   }
 
-  /** The elements; `more` come after the buttons. */
+  /** The elements of the bar, with `more` after the buttons. */
   elements(...more) {
     return [this.range, make("div", { class: "row" }, this.first, this.back, this.play, this.forth, this.end, this.pace, this.where, ...more)];
   }
