@@ -47,8 +47,10 @@ class Loyal(Rule):
         found = enumerate(pairs, begin)
         chosen = [row for row, (first, second) in found if isinstance(block.extra, Said) and first >= self._least(second)]
         chosen = chosen or ([best(rows, begin, end)] if must else [])
-        left = tuple([rows.tokens[row] for row in range(begin, end) if row not in chosen])
-        return block.unmask_rows(chosen, begin, rows.tokens, rows.probabilities).with_extra(Said(left))
+        after = block.unmask_rows(chosen, begin, rows.tokens, rows.probabilities)
+        still = set(after.masked)  # with a constraint, also rows that were chosen
+        left = tuple([rows.tokens[row] for row, position in enumerate(block.masked, begin) if position in still])
+        return after.with_extra(Said(left))
 
     def _least(self, other: float) -> float:
         return max(self.loyal_threshold, other)

@@ -29,7 +29,6 @@ from .lifecycle import (
     probe as probe,
     prune as prune,
     rebuild as rebuild,
-    refusal as refusal,
 )
 from .options import Options as Options, options_of as options_of, with_options as with_options
 from .plan import (
@@ -43,6 +42,7 @@ from .plan import (
     span_of as span_of,
 )
 from .queue import WaitingQueue as WaitingQueue
+from .refusals import refusal as refusal
 from .request import (
     Probability as Probability,
     Request as Request,

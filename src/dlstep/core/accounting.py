@@ -47,6 +47,8 @@ class StopState:
     """Number of equal tokens at the end."""
     tail: bytes = b""
     """The last bytes, which may begin a stop string."""
+    state: int = 0
+    """State of the constraint's automaton."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,8 @@ def class_path(cls: type) -> str:
 
 @cache
 def _written(cls: type) -> tuple[tuple[str, Any], ...]:
-    """Return names and defaults of the fields of a dataclass that are written."""
-    return tuple((field.name, field.default) for field in fields(cls) if field.init)
+    """Return names and defaults of the fields of a dataclass that are written: those that are compared."""
+    return tuple((field.name, field.default) for field in fields(cls) if field.init and field.compare)
 
 
 def to_json(value: Any) -> Any:

@@ -5,9 +5,11 @@
 equal settled tokens at the end. The first rule that holds counts. Only settled tokens are emitted.
 """
 
+from dataclasses import replace
 from itertools import takewhile
 
-from .accounting import FinishInfo, FinishReason, StopState
+from .accounting import NOTHING_STORED, FinishInfo, FinishReason
+from .constraint import RequestConstraint
 from .request import Request, SamplingParams
 from .sequence import SequenceState
 from .spec import Config, Spec
@@ -26,7 +28,8 @@ def stop_ids(params: SamplingParams, spec: Spec) -> tuple[int, ...]:
 
 def ended(sequence: SequenceState, reason: FinishReason, end: int, error: str = "") -> SequenceState:
     """Return the finished sequence, without its pages. Its answer ends before position `end`."""
-    return sequence.with_finish(FinishInfo(reason, end, error))
+    info = FinishInfo(reason, end, error)
+    return sequence.with_accounting(replace(sequence.accounting, storage=NOTHING_STORED, finish_info=info))
 
 
 def judge(sequence: SequenceState, since: int, spec: Spec) -> SequenceState:
@@ -36,6 +39,8 @@ def judge(sequence: SequenceState, since: int, spec: Spec) -> SequenceState:
     settled = sequence.settled
     if settled > since:
         new = sequence.tokens(since, settled)
+        if request_spec.constraint is not None:
+            sequence = _advanced_state(sequence, request_spec.constraint, new)
         stopped = False
         for stop_id in request_spec.stop_ids:
             if stop_id in new:
@@ -57,12 +62,18 @@ def judge(sequence: SequenceState, since: int, spec: Spec) -> SequenceState:
     return sequence
 
 
+def _advanced_state(sequence: SequenceState, constraint: RequestConstraint, new: tuple[int, ...]) -> SequenceState:
+    """Return the sequence with the constraint's automaton moved on by the tokens `new`."""
+    stop_state = sequence.accounting.stop_state
+    return sequence.with_stop_state(replace(stop_state, state=constraint.run(stop_state.state, new)))
+
+
 def _count_run(sequence: SequenceState, since: int, new: tuple[int, ...]) -> SequenceState:
     """Return the sequence with the run of equal answer tokens at its settled end counted."""
     run = sum(1 for _ in takewhile(lambda token: token == new[-1], reversed(new)))
     if run == len(new) and sequence.tokens(since - 1, since) == new[-1:]:
         run += sequence.accounting.stop_state.run
-    return sequence.with_stop_state(StopState(run, sequence.accounting.stop_state.tail))
+    return sequence.with_stop_state(replace(sequence.accounting.stop_state, run=run))
 
 
 def _match_stops(sequence: SequenceState, since: int, new: tuple[int, ...], spec: Spec) -> tuple[SequenceState, int | None]:
@@ -75,4 +86,4 @@ def _match_stops(sequence: SequenceState, since: int, new: tuple[int, ...], spec
         if any(stop in text for stop in stops):
             return sequence, position + 1
         tail = text[max(0, len(text) - keep) :]
-    return sequence.with_stop_state(StopState(sequence.accounting.stop_state.run, tail)), None
+    return sequence.with_stop_state(replace(sequence.accounting.stop_state, tail=tail)), None

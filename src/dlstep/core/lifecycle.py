@@ -4,15 +4,15 @@ from dataclasses import replace
 
 from .accounting import FinishReason
 from .cache import Cache
-from .checks import short
 from .commit import forgotten
+from .constraint import RequestConstraint
 from .contract import check_sequence
 from .draws import derived_seed
-from .faults import RequestFault, UserCodeTimeout, described, fault_of, reraise_interrupt
+from .faults import RequestFault, UserCodeTimeout, fault_of
 from .finish import answer_limit, ended, judge, stop_ids
 from .grid import Grid
-from .options import with_options
 from .plan import EMPTY_CACHE
+from .refusals import incompatibility, request_constraint, request_strategy, sized, unrunnable
 from .request import Request, SamplingParams
 from .sequence import RequestSpec, SequenceState, Strategy
 from .spec import Config, Spec
@@ -87,115 +87,17 @@ def _empty_cache(config: Config, strategy: Strategy) -> Cache:
     return Cache(config.num_pages, slots=tuple(range(config.max_num_reqs)) if strategy.carries else ())
 
 
-def sized(request: Request, max_model_len: int) -> Request:
-    """Return `request` with `max_tokens` cut to the room in `max_model_len`, but at least 1."""
-    room = max(1, min(request.params.max_tokens, max_model_len - len(request.prompt)))
-    return replace(request, params=request.params.shortened(room))
-
-
-def refusal(config: Config, strategy: Strategy, request: Request) -> str | None:
-    """Return why `add` would always reject `request`; None if it would not.
-
-    Args:
-        config: Limits of the engine, and the facts of its model.
-        strategy: The strategy of requests that set no options.
-        request: The request.
-
-    Raises:
-        RequestFault: If a method of the strategy or rule times out.
-    """
-    return request_strategy(config, strategy, request)[1]
-
-
-def _unrunnable(config: Config, request: Request) -> str | None:
-    """Return why `request` could never run under any strategy; None if it can."""
-    spec, params = config.spec, request.params
-    length = len(request.prompt)
-    if length >= config.max_model_len:
-        return f"the prompt has {length} tokens; max_model_len={config.max_model_len} leaves no room for an answer"
-    if spec.mask_id is not None and spec.mask_id in request.prompt:
-        return f"the prompt holds the mask id {spec.mask_id} at position {request.prompt.index(spec.mask_id)}"
-    if min(request.prompt) < 0 or max(request.prompt) >= spec.vocab_size:
-        return f"the prompt holds an id outside [0, {spec.vocab_size}), the ids of the tokenizer"
-    if params.stop and not spec.pieces:
-        return f"stop={short(params.stop)} needs the bytes of the tokens; give stop_token_ids instead"
-    if spec.mask_id is not None and spec.mask_id in params.stop_token_ids:
-        return f"stop_token_ids holds the mask id {spec.mask_id}, which is never sampled"
-    if any(not 0 <= stop_id < spec.vocab_size for stop_id in params.stop_token_ids):
-        return f"stop_token_ids holds an id outside [0, {spec.vocab_size}), the ids of the tokenizer"
-    return _unpinnable(config, request) if params.pinned or params.canvas else None
-
-
-def _unpinnable(config: Config, request: Request) -> str | None:
-    """Return why the pinned tokens or the canvas of the request are invalid; None if valid."""
-    spec, params = config.spec, request.params
-    room = config.max_model_len - len(request.prompt)
-    for offset, token in params.pinned:
-        if offset >= room:
-            return f"pinned[{offset}]={token} is past the answer: max_model_len={config.max_model_len} leaves {room} tokens"
-        if token == spec.mask_id:
-            return f"pinned[{offset}]={token} is the mask id, which is not a token"
-        if token >= spec.vocab_size:
-            return f"pinned[{offset}]={token} is outside [0, {spec.vocab_size}), the ids of the tokenizer"
-    for token in params.canvas:
-        if not 0 <= token < spec.vocab_size or token == spec.mask_id:
-            return f"canvas holds {token}: ids must be in [0, {spec.vocab_size}) and not the mask id"
-    return None
-
-
-def request_strategy(config: Config, base: Strategy, request: Request) -> tuple[Strategy, str | None]:
-    """Return the strategy for `request`, and why the request could never run (None if it can).
-
-    The strategy is `base`, or `base` changed by the options of the request. Raises RequestFault if
-    a method of the strategy or rule times out.
-    """
-    strategy, reason = base, _unrunnable(config, request)
-    try:
-        if options := request.params.options:
-            try:
-                strategy = with_options(strategy, options)
-            except ValueError as error:
-                reason = reason or str(error)
-        reason = reason or incompatibility(config, base, strategy, request)
-    except UserCodeTimeout as error:
-        raise RequestFault(request.id, described(error)) from error
-    except BaseException as error:  # noqa: BLE001 - a hook of user code
-        reraise_interrupt(error)
-        reason = described(error)
-    return (base if reason else strategy), reason
-
-
-def incompatibility(config: Config, base: Strategy, strategy: Strategy, request: Request) -> str | None:
-    """Return why `strategy` cannot decode `request` in a batch of `base`; None if it can."""
-    name = type(base).__name__
-    sizes = sized(request, config.max_model_len)
-    if strategy is not base:
-        if type(strategy) is not type(base):
-            return f"it is decoded by {type(strategy).__name__}, the others by {name}"
-        if reason := strategy.incompatibility(config.spec):
-            return f"{name} cannot decode this model with its options: {reason}"
-        if strategy.carries != base.carries:
-            return "its options change whether the network carries state from one forward pass to the next"
-        layouts = [(value.grid(sizes), value.reach(sizes)) for value in (strategy, base)]
-        if layouts[0] != layouts[1]:
-            return f"its options would give it other blocks than those of {base!r}: set them for the engine"
-        if not base.sample_spec.covers(strategy.sample_spec):
-            needed, sampled = strategy.sample_spec, base.sample_spec
-            return f"its options need {needed}, the engine's samples have {sampled}: set them for the engine"
-    rows = strategy.atom(sizes) + config.spec.head_shift
-    if rows > config.max_num_batched_tokens:
-        return f"{name} must feed {rows} rows of this request at once; max_num_batched_tokens={config.max_num_batched_tokens}"
-    params = request.params
-    if params.pinned and not strategy.holds_pins:
-        return f"pinned={dict(params.pinned)} has no effect in {name}, which does not support pinned tokens: leave it out"
-    if params.canvas and not strategy.takes_canvas:
-        return f"canvas has no effect in {name}, which has no canvas of random tokens: leave it out"
-    return strategy.refusal(request)
-
-
-def open_sequence(request: Request, limit: int, stop_ids: tuple[int, ...], grid: Grid, strategy: Strategy) -> SequenceState:
+def open_sequence(
+    request: Request,
+    limit: int,
+    stop_ids: tuple[int, ...],
+    grid: Grid,
+    strategy: Strategy,
+    constraint: RequestConstraint | None = None,
+) -> SequenceState:
     """Return a sequence without blocks; `Strategy.init` sets its window and `final`."""
-    return SequenceState(RequestSpec(request, limit, stop_ids, grid, strategy, strategy.shipped), (), 0, len(request.prompt))
+    request_spec = RequestSpec(request, limit, stop_ids, grid, strategy, strategy.shipped, constraint)
+    return SequenceState(request_spec, (), 0, len(request.prompt))
 
 
 def add(state: State, request: Request, failure: str = "") -> State:
@@ -228,7 +130,8 @@ def add(state: State, request: Request, failure: str = "") -> State:
         reason, message = ("error", message) if failure else ("rejected", f"request {request.id}: {message}")
         return _filed(state, ended(refused, reason, length, message))
     try:
-        opened = open_sequence(request, limit, stops, strategy.grid(sized(request, state.config.max_model_len)), strategy)
+        grid = strategy.grid(sized(request, state.config.max_model_len))
+        opened = open_sequence(request, limit, stops, grid, strategy, request_constraint(state.config, request))
         sequence = strategy.init(opened, state.config.spec)
         if not strategy.shipped:
             check_sequence(strategy, "init", opened, sequence)
@@ -277,7 +180,7 @@ def adopt(state: State, sequence: SequenceState, request_id: int, failure: str =
         return _filed(state, ended(sequence.with_request(request), "error", sequence.settled, failure))
     if state.strategy.grid(sized(request, state.config.max_model_len)) != sequence.request_spec.grid:
         raise ValueError(f"request {sequence.id} has blocks of another size than {state.strategy!r} makes")
-    reason = _unrunnable(state.config, request) or incompatibility(
+    reason = unrunnable(state.config, request) or incompatibility(
         state.config, state.strategy, sequence.request_spec.strategy, request
     )
     if not reason and sequence.limit > state.config.max_model_len:

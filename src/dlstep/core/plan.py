@@ -8,6 +8,7 @@ from struct import Struct
 from sys import byteorder
 from typing import Literal
 
+from .constraint import TokenMask
 from .errors import DlstepError, SamplesMismatch
 from .grid import Grid
 from .request import Request, SamplingParams
@@ -67,6 +68,8 @@ class Span:
     """Subtracted at each sampled position from the logit of the previous token in its group."""
     scored_ids: tuple[int, ...] = ()
     """Ids to report probabilities of, equally many per sampled position in turn; -1 is none."""
+    masks: tuple[TokenMask, ...] = ()
+    """Ids that each sampled position may hold; empty without a constraint."""
 
     @property
     def stop(self) -> int:
@@ -102,12 +105,13 @@ class Span:
         return Span(
             self.id, self.seq_id, start, tokens + self.tokens, self.end, self.grid, self.sampled, self.draws, self.params,
             self.seed, query_only, final_rows, self.joins, self.soft, self.mode, self.carry, self.penalty, self.scored_ids,
+            self.masks,
         )  # fmt: skip
 
     def mark(self) -> int:
         """Return a hash of everything that the span writes to the device, equal in every process.
 
-        `sampled`, `scored_ids` and `penalty` only affect the results, so they are left out.
+        `sampled`, `scored_ids`, `penalty` and `masks` only affect the results, so they are left out.
         """
         grid, extra = self.grid, 0
         if self.soft is not None or self.carry != "none" or self.mode != "encode":
@@ -137,6 +141,7 @@ def span_of(
     end: int | None = None,
     joins: bool = True,
     scored_ids: tuple[int, ...] = (),
+    masks: tuple[TokenMask, ...] = (),
 ) -> Span:
     """Return a span of the window of `request`.
 
@@ -150,12 +155,14 @@ def span_of(
         end: Queries see positions below this; None: below the last row's end.
         joins: Whether the core may put unstored final rows before the window.
         scored_ids: Ids to report probabilities of, equally many per sampled position.
+        masks: Ids that each sampled position may hold; empty without a constraint.
     """
     end = start + len(tokens) if end is None else end
     params, seed = request.params, request.seed
     return Span(
-        request.id, request.seq_id, start, tokens, end, grid, sampled, draws, params, seed, joins=joins, scored_ids=scored_ids
-    )
+        request.id, request.seq_id, start, tokens, end, grid, sampled, draws, params, seed, joins=joins, scored_ids=scored_ids,
+        masks=masks,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

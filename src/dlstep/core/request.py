@@ -1,11 +1,13 @@
 """A request: its prompt, how to sample, and when to stop. All values are immutable."""
 
+import json
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Interval
 
+from .automaton import Automaton
 from .checks import check_ranges, listed, pairs_of, plain, short
 from .options import StrategyOptions, explains, sorted_options
 
@@ -13,6 +15,7 @@ Probability = Annotated[float, Interval(ge=0.0, le=1.0)]
 Seed = Annotated[int, Interval(ge=-(1 << 63), le=(1 << 64) - 1)]  # 64 bits, signed or unsigned
 Pins = tuple[tuple[int, int], ...]  # (offset in the answer, token id) pairs, sorted by offset
 LAST_ID = (1 << 31) - 1
+CONSTRAINTS = ("regex", "choice", "json_schema")
 COLDEST = 1e-30  # with a lower temperature, scaled logits overflow single precision
 
 
@@ -89,9 +92,19 @@ class SamplingParams:
     """Token ids by offset in the answer, counted from 0; fixed like the prompt."""
     canvas: tuple[int, ...] = ()
     """Ids of the initial canvas instead of random ones (diffusion_gemma); pinned tokens win."""
+    regex: str | None = None
+    """A regular expression that the whole answer matches."""
+    choice: tuple[str, ...] = ()
+    """Texts, one of which is the answer."""
+    json_schema: str | None = None
+    """A JSON schema that the answer conforms to; also a dictionary or a pydantic class."""
 
     def __post_init__(self) -> None:
+        if self.json_schema is not None:
+            object.__setattr__(self, "json_schema", schema_text(self.json_schema))
         check_ranges(self)
+        if len(given := [name for name in CONSTRAINTS if attrgetter(name)(self)]) > 1:
+            raise ValueError(f"SamplingParams takes one constraint, got {' and '.join(given)}: give one of them")
         if type(self.pinned) is not tuple or self.pinned:
             object.__setattr__(self, "pinned", sorted_pins(self.pinned, self.max_tokens))
         object.__setattr__(self, "strategy_options", sorted_options("SamplingParams.strategy_options", self.strategy_options))
@@ -108,6 +121,14 @@ class SamplingParams:
         if self.thresholds is NO_THRESHOLDS and not self.strategy_options:
             return {}
         return {**self.thresholds.given, **dict(self.strategy_options)}
+
+    @property
+    def constraint_source(self) -> tuple[str, str] | None:
+        """Name and text of the constraint; None without one."""
+        for name in CONSTRAINTS:
+            if given := attrgetter(name)(self):
+                return name, json.dumps(given) if name == "choice" else given
+        return None
 
     def shortened(self, max_tokens: int) -> "SamplingParams":
         """Return the parameters with fewer tokens, without pinned tokens past the new end.
@@ -131,6 +152,24 @@ def place_of(name: str, value: object) -> str:
 
 SamplingParams.__init__ = explains(place_of, "SamplingParams")(SamplingParams.__init__)
 Thresholds.__init__ = explains(place_of, "Thresholds")(Thresholds.__init__)
+
+
+def schema_text(given: object) -> str:
+    """Return a JSON schema as text: from text, a dictionary, or a pydantic class.
+
+    Raises ValueError if it is none of them.
+    """
+    schema: Any = getattr(given, "model_json_schema", None)
+    schema = schema() if isinstance(given, type) and callable(schema) else given
+    try:
+        read = json.loads(schema) if isinstance(schema, str) else schema
+        if not isinstance(read, dict) or not read:
+            raise ValueError("it is no object, or an empty one, which allows any value")
+        return json.dumps(read)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"SamplingParams.json_schema must be a JSON schema (a dictionary, text, or a pydantic class), got {short(given)}"
+        ) from error
 
 
 def sorted_pins(given: object, max_tokens: int) -> Pins:
@@ -180,6 +219,8 @@ class Request:
     """Number that separates equal requests of one call, so that they get different seeds."""
     salt: bytes = b""
     """Only requests with equal salts share KV cache pages."""
+    constraint: Automaton | None = None
+    """Automaton that accepts valid answers; None: any answer."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -7,8 +7,9 @@ from itertools import chain
 
 from rpds import List
 
-from .accounting import NEW_ACCOUNTING, NOTHING_STORED, Accounting, FinishInfo, FinishReason, StopState, Storage
+from .accounting import NEW_ACCOUNTING, Accounting, FinishInfo, FinishReason, StopState, Storage
 from .block import Block, Extra, Sealed
+from .constraint import RequestConstraint
 from .grid import Grid
 from .options import Options
 from .plan import Span
@@ -36,6 +37,8 @@ class RequestSpec:
     """The state's strategy, or a copy with the request's options."""
     shipped: bool
     """Copy of `strategy.shipped`, which every step reads."""
+    constraint: RequestConstraint | None = None
+    """The constraint of the request; None without one."""
 
 
 @value
@@ -238,14 +241,6 @@ class SequenceState:
         """
         return self.with_accounting(replace(self.accounting, stop_state=stop_state))
 
-    def with_finish(self, finish_info: FinishInfo) -> "SequenceState":
-        """Return the finished sequence, without its pages.
-
-        Args:
-            finish_info: How the answer ended.
-        """
-        return self.with_accounting(replace(self.accounting, storage=NOTHING_STORED, finish_info=finish_info))
-
     def with_request(self, request: Request) -> "SequenceState":
         """Return the sequence for another request.
 
@@ -379,6 +374,11 @@ class Strategy(Options, ABC):
     @property
     def holds_pins(self) -> bool:
         """Whether requests may pin tokens; blocks open with them, and full blocks are skipped."""
+        return False
+
+    @property
+    def takes_constraints(self) -> bool:
+        """Whether requests may have a constraint: spans have masks, and decisions are filtered."""
         return False
 
     @property

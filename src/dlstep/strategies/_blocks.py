@@ -33,6 +33,7 @@ from ..core import (
     maker,
     open_block,
 )  # fmt: skip
+from ..core.filtering import added_passes, masks_of, window_filter_of
 from ..rules.threshold import Threshold
 
 _span = maker(Span)
@@ -245,6 +246,11 @@ class Blockwise(Blocks):
         """True: rules sample only positions that are not pinned."""
         return True
 
+    @property
+    def takes_constraints(self) -> bool:
+        """True, as blocks drop tokens that contradict it, unless the rule remasks: it could undo all progress."""
+        return not self.rule.remasks
+
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span of all open blocks that samples what the rule needs in unfinished ones."""
         del spec
@@ -270,7 +276,7 @@ class Blockwise(Blocks):
         end = final + len(tokens)
         return _span(
             request.id, request.seq_id, final, tokens, end, grid, sampled, draws, request.params, request.seed, 0, 0, joins,
-            scored_ids=scored_ids,
+            scored_ids=scored_ids, masks=masks_of(sequence, sampled),
         )  # fmt: skip
 
     def settled_end(self, block: Block, limit: int) -> int:
@@ -294,7 +300,8 @@ class Blockwise(Blocks):
         """
         rule, forced, steps, limit = self.rule, spec.accept_rule == "B", sequence.accounting.steps, sequence.request_spec.limit
         must, shipped, simple = True, rule.shipped, rule.SAMPLES_MASKED
-        accepted = rule.accepted(rows) if shipped else None
+        window_filter = window_filter_of(sequence)
+        accepted = rule.accepted(rows) if shipped and window_filter is None else None
         if accepted is not None:
             return self._with_accepted(sequence, rows, accepted, spec)
         blocks: list[Block] = []
@@ -303,10 +310,17 @@ class Blockwise(Blocks):
             if not block.masked and not still_open(rule, block, limit):
                 blocks.append(block)
                 must = True
+                if window_filter is not None:
+                    window_filter.skip(block)
                 continue
-            after = rule.commit(sequence, block, rows, begin, must or forced, spec)
-            if not shipped:
-                check_block(rule, sequence, block, after, rows, must or forced, spec)
+            if window_filter is None:
+                after = rule.commit(sequence, block, rows, begin, must or forced, spec)
+            else:
+                entered = window_filter.enter(block)
+                after = window_filter.leave(rule.commit(sequence, entered, rows, begin, must or forced, spec), entered)
+            if not shipped:  # what earlier blocks just decided may forbid all tokens of a later one
+                first = window_filter is None or block is sequence.window[0]
+                check_block(rule, sequence, block, after, rows, (must or forced) and first, spec)
             blocks.append(after)
             begin += len(block.masked if simple else rule.sampled(block, limit, steps - block.opened - 1))
             must = block.progress >= self.semi_complete_threshold
@@ -336,4 +350,6 @@ class Blockwise(Blocks):
         opened = sequence.window[-1].end if sequence.window else sequence.final
         full, rest = divmod(max(0, limit - opened), size)
         to_come = full * rule.bound(size) + (rule.bound(rest) if rest else 0)
-        return sum(rule.measure(sequence, block) for block in sequence.window if self._open(block, limit)) + to_come
+        # A constraint may need more passes than the schedule of a rule has, whose measure is then below 0.
+        of_window = sum(max(0, rule.measure(sequence, block)) for block in sequence.window if self._open(block, limit))
+        return of_window + to_come + added_passes(sequence)

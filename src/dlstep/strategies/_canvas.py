@@ -22,6 +22,7 @@ from ..core import (
     open_block,
     span_of,
 )  # fmt: skip
+from ..core.filtering import added_passes, masks_of, window_filter_of
 from ..rules.threshold import Threshold
 from ._blocks import mask_of, masked_only, still_open
 from ._warm import Warm, cooled, refreshed, warmed
@@ -106,6 +107,7 @@ class Canvas(Strategy):
         else:
             tokens = block.tokens
         scored_ids = self.rule.scored_ids(block, request_spec.limit, number) if self.rule.sample_spec.scored else ()
+        masks = masks_of(sequence, sampled)
         return span_of(
             request,
             start,
@@ -115,6 +117,7 @@ class Canvas(Strategy):
             (number,) * len(sampled),
             end=request_spec.limit,
             scored_ids=scored_ids,
+            masks=masks,
         )
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
@@ -126,7 +129,12 @@ class Canvas(Strategy):
             if end < block.end:
                 block, rest = block.part(block.start, end, block.opened), list(self._rest(sequence, end, spec))
         num_masked = len(block.masked)
-        after = self.rule.commit(sequence, block, rows, 0, True, spec)
+        window_filter = window_filter_of(sequence)
+        if window_filter is None:
+            after = self.rule.commit(sequence, block, rows, 0, True, spec)
+        else:
+            entered = window_filter.enter(block)
+            after = window_filter.leave(self.rule.commit(sequence, entered, rows, 0, True, spec), entered)
         if not self.rule.shipped:
             check_block(self.rule, sequence, block, after, rows, True, spec)
         block = after
@@ -155,7 +163,9 @@ class Canvas(Strategy):
         block, *rest = sequence.window
         full, left = divmod(len(rest[0].tokens) if rest else 0, self.block_size)
         to_come = full * self.rule.bound(self.block_size) + (self.rule.bound(left) if left else 0)
-        return (self.rule.measure(sequence, block) if self._open(block, sequence.request_spec.limit) else 0) + to_come
+        # A constraint may need more passes than the schedule of a rule has, whose measure is then below 0.
+        of_block = max(0, self.rule.measure(sequence, block)) if self._open(block, sequence.request_spec.limit) else 0
+        return of_block + to_come + added_passes(sequence)
 
     def forget(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Return the sequence without a cache, so that the next pass refreshes the canvas."""
@@ -166,6 +176,15 @@ class Canvas(Strategy):
     def holds_pins(self) -> bool:
         """True: every pass sees pinned tokens."""
         return True
+
+    @property
+    def takes_constraints(self) -> bool:
+        """True, as blocks drop tokens that contradict it, but for some rules.
+
+        One that remasks could undo all progress. One on the whole answer has a schedule for its
+        parts, which dropped tokens would upset.
+        """
+        return not (self.rule.remasks or self.rule.whole)
 
     def _open(self, block: Block, limit: int) -> bool:
         return bool(block.masked) or still_open(self.rule, block, limit)

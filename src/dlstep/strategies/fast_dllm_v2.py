@@ -14,6 +14,7 @@ from typing import Annotated, final
 from annotated_types import Gt
 
 from ..core import Block, Grid, Probability, Request, SequenceState, Span, SpanSamples, Spec, Strategy, open_block, span_of
+from ..core.filtering import masks_of, window_filter_of
 from ._blocks import mask_of, masked_only
 from ._warm import cooled, warmed
 
@@ -58,6 +59,11 @@ class FastDLLMV2(Strategy):
         del request
         return Grid(0, self.block_size * self.buffer_size)
 
+    @property
+    def takes_constraints(self) -> bool:
+        """True: blocks drop tokens that contradict the constraint."""
+        return True
+
     def atom(self, request: Request) -> int:
         """Return the size of a diffusion block."""
         del request
@@ -92,7 +98,8 @@ class FastDLLMV2(Strategy):
                 tokens, start = block.tokens[sub - start : stop - start], sub
         request = request_spec.request
         draws = (sequence.accounting.steps - block.opened,) * len(sampled)
-        return span_of(request, start, tokens, request_spec.grid, sampled, draws, end=end)
+        masks = masks_of(sequence, sampled)
+        return span_of(request, start, tokens, request_spec.grid, sampled, draws, end=end, masks=masks)
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Unmask positions of one sub-block; a full block becomes final and the next one opens."""
@@ -100,7 +107,11 @@ class FastDLLMV2(Strategy):
         start, probabilities = block.start, rows.probabilities
         accept = self.accept_threshold
         chosen = [row for row, probability in enumerate(probabilities) if probability > accept]
-        block = block.unmask_rows(chosen or [probabilities.index(max(probabilities))], 0, rows.tokens, probabilities)
+        window_filter = window_filter_of(sequence)
+        entered = block if window_filter is None else window_filter.enter(block)
+        block = entered.unmask_rows(chosen or [probabilities.index(max(probabilities))], 0, rows.tokens, probabilities)
+        if window_filter is not None:
+            block = window_filter.leave(block, entered)
         if block.masked:
             if self.fdv2_use_block_cache and span.stop > start:
                 sequence = warmed(sequence)

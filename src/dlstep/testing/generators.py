@@ -8,14 +8,17 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 from math import ceil, floor, isfinite
 from operator import attrgetter
+from random import Random
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import reject, strategies as st
 
 from ..core import Config, Options, Request, SamplingParams, Spec, Strategy, Thresholds, options_of
+from ..core.automaton import Automaton, token_automaton
 from ..core.checks import limits_of
-from ..core.lifecycle import least_pages, probe, sized
+from ..core.lifecycle import least_pages, probe
+from ..core.refusals import sized
 from ..core.spec import AcceptRule
 
 VOCABULARY = 50
@@ -250,8 +253,32 @@ def batches(draw: st.DrawFn, strategy: Strategy, most: int = 5, *, pinned: bool 
         prompt = base[:cut] + draw(TAILS) or base[:1]
         if draw(st.integers(0, 11)) == 0:
             prompt = draw(st.sampled_from([(*prompt, MASK), (MASK, *prompt), base]))
-        requests.append(Request(number, prompt, draw(params(strategy, often=pinned)), salt=draw(SALTS)))
+        request = Request(number, prompt, draw(params(strategy, often=pinned)), salt=draw(SALTS))
+        requests.append(draw(_constrained(request)) if strategy.takes_constraints else request)
     return tuple(requests)
+
+
+def _constrained(request: Request) -> st.SearchStrategy[Request]:
+    """Generate `request` with and without a constraint. Few of its constraints have no answer."""
+    automata = random_automata()
+    free = replace(request.params, ignore_eos=False, max_nfe=None, max_repetition_run=None)
+    return st.just(request) | st.sampled_from(automata).map(lambda chosen: replace(request, params=free, constraint=chosen))
+
+
+@lru_cache
+def random_automata(count: int = 24, seed: int = 0) -> tuple[Automaton, ...]:
+    """Return automata over the letters of PIECES: strict and loose ones, finite and infinite languages."""
+    random, made = Random(seed), list[Automaton]()
+    while len(made) < count:
+        states = random.randint(1, 6)
+        share = random.choice([0.3, 0.6, 1.0])
+        moves = [{letter: random.randrange(states) for letter in b"abcd" if random.random() < share} for _ in range(states)]
+        accepting = [state for state in range(states) if random.random() < 0.4]
+        try:
+            made.append(token_automaton(f"random {len(made)}", moves, accepting, PIECES, (MASK, EOS)))
+        except ValueError:  # the language is empty
+            continue
+    return tuple(made)
 
 
 def ample(spec: Spec) -> Config:

@@ -28,8 +28,9 @@ from ..core import (
 from ..core.codec import from_json, to_json
 from ..core.finish import answer_limit
 from ..core.grid import Grid
-from ..core.lifecycle import refusal, sized
+from ..core.refusals import refusal, sized
 from .checks import check_answer, check_order, check_ownership, check_tampering
+from .constraining import constrained
 from .generators import MAX_MODEL_LEN, Case, Kind, ample, batches, cases, crowds, hyperparameters, specs
 from .harness import CaseRun, alone, disturbed, outcomes, run_case, shadow
 from .pinning import pinned
@@ -377,6 +378,7 @@ LAWS: tuple[Law, ...] = (
     overrides,
     folding,
     pinned,
+    constrained,
     histories,
     told,
 )

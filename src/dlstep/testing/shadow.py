@@ -7,8 +7,10 @@ the samples, and reading a slot with other contents than expected raises at once
 
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ..core import Admission, CacheMismatch, Plan, Samples, SampleSpec, Span, SpanSamples, Spec
+from ..core.constraint import TokenMask
 from ..core.draws import integer, key, mix
 from ..core.plan import EMPTY_CACHE
 
@@ -31,6 +33,14 @@ class Slot:
 BROKEN_CACHE = -1  # no state has this cache digest
 DENOISED, SPREAD, SCORED = 11, 12, 13  # numbers, because hashes of strings differ between processes
 LISTED = 8  # number of most probable ids that the device computes if ids are scored
+
+
+@lru_cache(maxsize=4096)
+def _ids(mask: TokenMask) -> tuple[int, ...]:
+    """Return the allowed ids. Raises ShadowError if there are none."""
+    if not (ids := tuple(mask.ids())):
+        raise ShadowError(f"{mask} allows no id")
+    return ids
 
 
 def _hash(*parts: object) -> int:
@@ -311,8 +321,9 @@ class ShadowDriver:
                 raise ShadowError(f"request {span.seq_id} samples position {position} but does not feed row {row}")
             seed = span.seed if span.params.temperature else 0
             parts = (0 if self.blind else states[span.seq_id, row], position, draw, seed, span.penalty)
-            answer = self._choice(*parts)
-            listed = self._listed(parts[:3], count, None if seed else answer)
+            allowed = _ids(span.masks[number]) if span.masks else ()
+            answer = self._choice(*parts, allowed=allowed)
+            listed = self._listed(parts[:3], count, None if seed else answer, allowed)
             drawn.append(answer)
             best += listed[: spec.best]
             spread.append(_hash(*parts, SPREAD) / 2**64)
@@ -336,10 +347,12 @@ class ShadowDriver:
         keys = [key(span.seed, position, draw, "renoise") for position, draw in zip(span.sampled, span.draws, strict=True)]
         return tuple([integer(noise, 0, self.vocab_size) for noise in keys])
 
-    def _listed(self, parts: tuple[object, ...], count: int, first: tuple[int, float] | None) -> list[tuple[int, float]]:
+    def _listed(
+        self, parts: tuple[object, ...], count: int, first: tuple[int, float] | None, allowed: tuple[int, ...]
+    ) -> list[tuple[int, float]]:
         """Return the `count` + 1 most probable ids, falling; greedy sampling gives `first`."""
-        first = self._choice(*parts, 1) if first is None else first
-        others = enumerate([self._choice(*parts, rank) for rank in range(2, count + 2)], 1)
+        first = self._choice(*parts, 1, allowed=allowed) if first is None else first
+        others = enumerate([self._choice(*parts, rank, allowed=allowed) for rank in range(2, count + 2)], 1)
         return [first, *((token, first[1] * chance / 2**rank) for rank, (token, chance) in others)]
 
     def _chance(self, token: int, left: float, *parts: object) -> float:
@@ -347,9 +360,11 @@ class ShadowDriver:
         allowed = 0 <= token < self.vocab_size and token != self.mask_id
         return left * _hash(*parts, SCORED, token) / 2**64 / self.vocab_size if allowed else 0.0
 
-    def _choice(self, *parts: object) -> tuple[int, float]:
-        """Return a token and its probability, drawn for `parts`."""
+    def _choice(self, *parts: object, allowed: tuple[int, ...] = ()) -> tuple[int, float]:
+        """Return a token, of `allowed` if there are any, and its probability, drawn for `parts`."""
         token, chance, end = (_hash(*parts, purpose) for purpose in range(3))
+        if allowed:
+            return allowed[token % len(allowed)], (chance / 2**64) ** 0.25
         token %= self.vocab_size
         if token == self.mask_id or end / 2**64 < self.eos_share:
             token = self.eos_id

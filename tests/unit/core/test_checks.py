@@ -52,7 +52,12 @@ def finished(state: State, driver: Any) -> State:
 def use_params(value: SamplingParams) -> None:
     """Another request beside one with these parameters is answered as alone."""
     llm = make_llm()
-    odd, good = llm.generate(["other", GOOD], [value, SHORT])
+    try:
+        odd, good = llm.generate(["other", GOOD], [value, SHORT])
+    except ValueError as error:  # a constraint that cannot be compiled
+        check_sentence(error, "regex=", "json_schema", "choice=")
+        assert value.constraint_source is not None and llm.state.done
+        return
     assert good == good_alone() and llm.state.done
     assert odd.finish_reason in ("length", "nfe_limit", "repetition", "stop", "rejected")
 

@@ -1,0 +1,198 @@
+"""Constraints: masks are exact by brute force, and blocks drop only what contradicts what they keep."""
+
+import pickle
+from itertools import product
+
+import pytest
+from hypothesis import assume, given, strategies as st
+
+from dlstep.core import Config, DlstepError, Request, SamplingParams, Spec, State, add, init
+from dlstep.core.automaton import Automaton, token_automaton
+from dlstep.core.block import Block, open_block
+from dlstep.core.constraint import RequestConstraint, bound
+from dlstep.core.filtering import WindowFilter
+from dlstep.strategies.dmax import DMax
+from dlstep.strategies.multi_bd import MultiBD
+
+PIECES = (b"a", b"b", b"ab", b"", b"")
+STOP, MASK = 3, 4
+IDS = (0, 1, 2, STOP)
+
+
+def automaton_of(moves: list[dict[int, int]], accepting: list[int]) -> Automaton | None:
+    try:
+        return token_automaton("drawn", moves, accepting, PIECES, (STOP, MASK))
+    except ValueError:
+        return None
+
+
+@st.composite
+def automata(draw: st.DrawFn) -> Automaton:
+    states = draw(st.integers(1, 4))
+    target = st.none() | st.integers(0, states - 1)
+    moves = [{letter: to for letter in b"ab" if (to := draw(target)) is not None} for _ in range(states)]
+    made = automaton_of(moves, draw(st.lists(st.integers(0, states - 1), min_size=1, unique=True)))
+    assume(made is not None)
+    assert made is not None
+    return made
+
+
+Cells = tuple["int | None", ...]
+CELLS = st.lists(st.sampled_from([None, None, None, 0, 1, 2, STOP]), min_size=1, max_size=5).map(tuple)
+
+
+def answers(automaton: Automaton, cells: Cells) -> list[tuple[int, ...]]:
+    """All ways to fill the gaps with a string of the language, followed by stop ids only."""
+    found: list[tuple[int, ...]] = []
+    for filled in product(*[IDS if cell is None else (cell,) for cell in cells]):
+        end = filled.index(STOP) if STOP in filled else len(filled)
+        if automaton.accepts(filled[:end]) and {*filled[end:]} <= {STOP}:
+            found.append(filled)
+    return found
+
+
+def window_of(cells: Cells, size: int, start: int = 1) -> tuple[Block, ...]:
+    """Blocks of `size` with these cells, after a prompt of `start` tokens."""
+    blocks: list[Block] = []
+    for begin in range(0, len(cells), size):
+        part = cells[begin : begin + size]
+        tokens = tuple([MASK if cell is None else cell for cell in part])
+        masked = tuple([start + begin + place for place, cell in enumerate(part) if cell is None])
+        blocks.append(Block(start + begin, tokens, masked, tuple([0.0 if cell is None else 0.5 for cell in part])))
+    return tuple(blocks)
+
+
+@given(
+    automaton=automata(), cells=CELLS, behind=st.lists(st.sampled_from([None, None, 0, 1]), max_size=2), size=st.integers(1, 3)
+)
+def test_masks_are_exact(automaton: Automaton, cells: Cells, behind: list[int | None], size: int) -> None:
+    """Pins stand in the window and behind it; each mask has the ids of all completions, no more and no fewer."""
+    pins = {len(cells) + place: token for place, token in enumerate(behind) if token is not None}
+    of = RequestConstraint(automaton, (STOP,), 1, 1 + len(cells) + len(behind), tuple(pins.items()))
+    gaps = (*cells, *behind)
+    complete = answers(automaton, gaps)
+    assume(complete)
+    sampled = [1 + place for place, cell in enumerate(cells) if cell is None]
+    masks = of.window_masks(0, 1, window_of(cells, size), sampled)
+    for position, mask in zip(sampled, masks, strict=True):
+        assert set(mask.ids()) == {filled[position - 1] for filled in complete}
+    if not any(cells):
+        assert of.feasible
+
+
+@given(automaton=automata(), length=st.integers(1, 5), pinned=st.dictionaries(st.integers(0, 4), st.sampled_from([0, 1, 2])))
+def test_a_request_is_feasible_if_an_answer_exists(automaton: Automaton, length: int, pinned: dict[int, int]) -> None:
+    of = RequestConstraint(automaton, (STOP,), 3, 3 + length, tuple(sorted(pinned.items())))
+    assert of.feasible == bool(answers(automaton, tuple([pinned.get(place) for place in range(length)])))
+
+
+@given(automaton=automata(), cells=CELLS, size=st.integers(1, 3), data=st.data())
+def test_a_block_keeps_a_largest_prefix_in_the_order_of_confidence(
+    automaton: Automaton, cells: Cells, size: int, data: st.DataObject
+) -> None:
+    """What is kept can be completed, and what is dropped contradicts it; the first proposal is kept."""
+    assume(answers(automaton, cells))
+    of = RequestConstraint(automaton, (STOP,), 1, 1 + len(cells))
+    window = window_of(cells, size)
+    masked = [position for block in window for position in block.masked]
+    masks = dict(zip(masked, of.window_masks(0, 1, window, masked), strict=True))
+    window_filter, now, first = WindowFilter(of, 0, 1, window), list(cells), True
+    for block in window:
+        chosen = sorted(data.draw(st.sets(st.sampled_from(block.masked)))) if block.masked else []
+        tokens = [data.draw(st.sampled_from(masks[position].ids())) for position in chosen]
+        chances = [data.draw(st.sampled_from([0.1, 0.5, 0.9])) for _ in chosen]
+        entered = window_filter.enter(block)
+        after = window_filter.leave(entered.unmask(chosen, tokens, chances), entered)
+        kept = set(block.masked) - set(after.masked)
+        if first and chosen:
+            best = max(range(len(chosen)), key=lambda index: (chances[index], -index))
+            assert chosen[best] in kept, "the most confident token of the first block was dropped"
+        first = first and not chosen
+        for index in sorted(range(len(chosen)), key=lambda index: (-chances[index], index)):
+            trial = list(now)
+            trial[chosen[index] - 1] = tokens[index]
+            assert (chosen[index] in kept) == bool(answers(automaton, tuple(trial)))
+            if chosen[index] in kept:
+                now = trial
+        assert type(after) is Block
+        assert after.tokens == tuple([MASK if cell is None else cell for cell in now[block.start - 1 : block.end - 1]])
+
+
+def test_stop_ids_are_no_letters_of_the_language() -> None:
+    automaton = token_automaton("a*", [{97: 0}], [0], PIECES, (MASK,))
+    constraint = bound(automaton, (0, STOP))
+    (mask,) = {constraint.mask(1, constraint.last)}
+    assert mask.ids() == [0, STOP]  # the only letter ends the answer
+
+
+def test_without_stop_ids_an_answer_has_the_whole_length() -> None:
+    automaton = token_automaton("(ab)*", [{97: 1}, {98: 0}], [0], PIECES, (STOP, MASK))
+    assert RequestConstraint(automaton, (), 0, 4).feasible
+    of = RequestConstraint(automaton, (), 0, 1)
+    assert of.feasible  # one id spells ab
+    (mask,) = of.window_masks(0, 0, window_of((None,), 1, 0), [0])
+    assert mask.ids() == [2]
+
+
+def test_a_token_against_the_constraint_is_an_error() -> None:
+    automaton = token_automaton("ab", [{97: 1}, {98: 2}, {}], [2], PIECES, (STOP, MASK))
+    of = RequestConstraint(automaton, (STOP,), 0, 3)
+    with pytest.raises(DlstepError, match="token 1 was kept, but ab does not allow it there"):
+        of.run(0, (1,))
+    block = open_block(0, 3, 3, (), MASK)
+    window_filter = WindowFilter(of, 0, 0, (block,))
+    entered = window_filter.enter(block)
+    with pytest.raises(DlstepError, match=r"tokens of \[0, 3\) contradict ab: under a constraint, a rule must set tokens with"):
+        window_filter.leave(Block(0, (1, MASK, MASK), (1, 2), (0.5, 0.0, 0.0)), entered)
+
+
+def test_remasked_and_partial_blocks_stay_filtered() -> None:
+    automaton = token_automaton("(ab)*", [{97: 1}, {98: 0}], [0], PIECES, (STOP, MASK))
+    of = RequestConstraint(automaton, (STOP,), 0, 4)
+    block = open_block(0, 4, 4, (), MASK)
+    entered = WindowFilter(of, 0, 0, (block,)).enter(block)
+    once = entered.unmask([0], [0], [0.9])
+    assert once.unmask([1], [0], [0.9]).masked == (1, 2, 3)  # after a comes b
+    assert once.remask([0], MASK).unmask([0, 1], [2, 2], [0.5, 0.5]).masked == (2, 3)
+    part = once.part(1, 3, 0)
+    assert part.unmask([1, 2], [0, 0], [0.1, 0.2]).masked == (1,)  # the second a is more certain, and fits with b before it
+    assert once.with_part(part.unmask([1], [1], [0.5])).with_extra(None).unmask([2], [1], [0.9]).masked == (2, 3)
+
+
+def test_masks_survive_pickling_and_differ_by_content() -> None:
+    constraint = bound(token_automaton("(ab)*", [{97: 1}, {98: 0}], [0], PIECES, (STOP, MASK)), (STOP,))
+    one, other = constraint.mask(1, 1), constraint.mask(1, 2)
+    assert pickle.loads(pickle.dumps(one)) == one != other
+    assert pickle.loads(pickle.dumps(constraint)) is constraint
+
+
+SPEC = Spec(MASK, (STOP,), 5, pieces=PIECES)
+CONFIG = Config(SPEC, page_size=4, num_pages=16, max_model_len=16)
+
+
+def refused(params: SamplingParams, constraint: Automaton | None, strategy: object = None) -> str:
+    state: State = add(init(CONFIG, strategy or MultiBD(block_size=4)), Request(0, (0,), params, constraint=constraint))  # type: ignore[arg-type]
+    return state.finished[0].error if 0 in state.finished else ""
+
+
+AB = token_automaton("ab", [{97: 1}, {98: 2}, {}], [2], PIECES, (STOP, MASK))
+
+
+@pytest.mark.parametrize(
+    ("params", "constraint", "reason"),
+    [
+        ({"max_nfe": 3}, AB, "max_nfe=3 may cut an answer before it satisfies the constraint"),
+        ({"ignore_eos": True}, AB, "ignore_eos=True may cut"),
+        ({"max_repetition_run": 2}, AB, "max_repetition_run=2 may cut"),
+        ({"pinned": {0: 1}}, AB, "no text that matches 'ab' fits 8 tokens with the pinned tokens: raise max_tokens"),
+        ({"regex": "ab"}, None, "its constraint regex='ab' is not compiled"),
+        ({}, token_automaton("ab", [{97: 0}], [0], PIECES[:3]), "was compiled for 3 ids, the model has 5"),
+    ],
+)
+def test_requests_that_cannot_be_valid_are_rejected(params: dict[str, object], constraint: Automaton, reason: str) -> None:
+    assert reason in refused(SamplingParams(**{"max_tokens": 8, **params}), constraint)  # type: ignore[arg-type]
+
+
+def test_a_strategy_without_constraints_rejects_them_by_name() -> None:
+    assert "DMax with its rule does not support constraints" in refused(SamplingParams(max_tokens=8), AB, DMax(block_size=4))
+    assert refused(SamplingParams(max_tokens=8), AB) == ""
