@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Float32, Int64
+from jaxtyping import Bool, Float, Float32, Int32, Int64
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -39,6 +39,16 @@ class Penalty:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenMasks:
+    """The ids that each row may sample."""
+
+    words: Int32[Tensor, "lines words"]
+    """Masks: bit i of word w of a line is id 32 * w + i."""
+    rows: Int64[Tensor, " n"]
+    """The line of each row."""
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """How to sample each row; a field is None if no row needs it."""
 
@@ -56,21 +66,30 @@ class Settings:
     """Applied before everything else."""
     scored_ids: Int64[Tensor, "n k"] | None = None
     """Ids whose probabilities are returned; -1: none."""
+    masks: TokenMasks | None = None
+    """The ids that rows may sample."""
 
     @classmethod
-    def of(cls, tensors: Mapping[str, Tensor], rows: int) -> "Settings":
+    def of(cls, tensors: Mapping[str, Tensor], rows: int, mask_words: Int32[Tensor, "lines words"] | None = None) -> "Settings":
         """Return the settings from named tensors; settings that are not needed are missing.
 
         Args:
             tensors: Tensors by name. `seeds`, `sampled_positions` and `draws` make `noise`;
-                `penalised` and `penalties` make `penalty`; the other names are those of fields.
+                `penalised` and `penalties` make `penalty`; `mask_rows` are lines of `mask_words`; the
+                other names are those of fields.
             rows: Number of rows.
+            mask_words: Token masks on the device.
         """
+        masks = None
+        if "mask_rows" in tensors:
+            assert mask_words is not None, "rows have masks, but there is no table of masks"
+            masks = TokenMasks(mask_words, tensors["mask_rows"])
         return cls(
             **{name: tensors.get(name) for name in ("temperatures", "top_k", "top_p", "min_p")},
             noise=Noise(tensors["seeds"], tensors["sampled_positions"], tensors["draws"]) if "seeds" in tensors else None,
             penalty=Penalty(tensors["penalised"], tensors["penalties"]) if "penalised" in tensors else None,
             scored_ids=tensors["scored_ids"].view(rows, -1) if "scored_ids" in tensors else None,
+            masks=masks,
         )
 
 
@@ -120,13 +139,17 @@ class Drawn:
 MAX_BEST = 8  # maximum of `best` in kernels
 
 
+def filtered(settings: Settings) -> bool:
+    """Return whether a filter needs the logits of whole rows."""
+    return settings.top_k is not None or settings.top_p is not None or settings.min_p is not None
+
+
 def sampled_by_kernel(
     logits: Tensor, settings: Settings, *, vocab_size: int, mask_id: int | None, sampler: SamplerConfig = SIMPLE
 ) -> bool:
     """Return whether the kernel supports the settings; filters need the twin's sorted logits."""
     del logits, vocab_size, mask_id
-    filtered = settings.top_k is not None or settings.top_p is not None or settings.min_p is not None
-    return not filtered and sampler.best <= MAX_BEST and (settings.temperatures is None or settings.noise is not None)
+    return not filtered(settings) and sampler.best <= MAX_BEST and (settings.temperatures is None or settings.noise is not None)
 
 
 @with_kernel("sampling", suits=sampled_by_kernel)
@@ -140,7 +163,8 @@ def sample(
 ) -> Drawn:
     """Sample one token per row; return it with its probability and the requested statistics.
 
-    The distribution: subtract penalties; forbid ids from `vocab_size` on and `mask_id`; divide
+    The distribution: subtract penalties; forbid ids from `vocab_size` on, `mask_id` and those that
+        the row's mask lacks; divide
     logits by the temperature (greedy rows: by 1); drop ids after the first whose cumulative
     probability exceeds `top_p` (equal logits in ascending order of id); then logits below the
     `top_k`-th largest; then probabilities below `min_p` times the largest. Greedy rows take the
@@ -165,6 +189,8 @@ def sample(
         penalise(allowed, settings.penalty)
     if mask_id is not None and mask_id < allowed.shape[1]:
         allowed[:, mask_id] = float("-inf")
+    if settings.masks is not None:
+        forbid(allowed, settings.masks)
     best = allowed.amax(-1)
     # Subtract the maximum, so that tiny temperatures cannot cause infinities.
     plain = allowed - best[:, None]
@@ -184,6 +210,14 @@ def sample(
         log_sums=_log_sums(best, total, settings, sampler, broken) if "log_sum" in sampler.statistics else None,
         scored_probabilities=None if settings.scored_ids is None else _scored(measured, total, settings.scored_ids, broken),
     )
+
+
+def forbid(allowed: Float32[Tensor, "n ids"], masks: TokenMasks, first: int = 0) -> None:
+    """Set the logits of ids that the masks of rows lack to -inf, in place; `first` is the first id."""
+    words = masks.words.index_select(0, masks.rows)
+    bits = words[:, :, None] >> torch.arange(32, dtype=torch.int32, device=words.device) & 1
+    own = bits.flatten(1)[:, first : first + allowed.shape[1]]
+    allowed.masked_fill_(pad(own, (0, allowed.shape[1] - own.shape[1])) == 0, float("-inf"))
 
 
 def penalise(allowed: Float32[Tensor, "n vocab"], penalty: Penalty) -> None:

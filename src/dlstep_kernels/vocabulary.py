@@ -21,7 +21,9 @@ from .sampling import (
     Settings,
     Ties,
     divisors,
+    filtered,
     first_best,
+    forbid,
     penalise,
     perturbed,
     random_ids,
@@ -54,11 +56,6 @@ def cut_of(total: int, rank: int, size: int) -> VocabularyShard:
     most = -(-total // size)
     first = min(rank * most, total)
     return VocabularyShard(first, min(most, total - first), total, most)
-
-
-def filtered(settings: Settings) -> bool:
-    """Return whether a filter needs the logits of whole rows."""
-    return settings.top_k is not None or settings.top_p is not None or settings.min_p is not None
 
 
 def sample_cut(
@@ -98,6 +95,8 @@ def own_peaks(
         penalise(allowed, Penalty(settings.penalty.ids - cut.first, settings.penalty.amounts))
     if mask_id is not None and 0 <= mask_id - cut.first < allowed.shape[1]:
         allowed[:, mask_id - cut.first] = float("-inf")
+    if settings.masks is not None:
+        forbid(allowed, settings.masks, cut.first)
     everything = logits if logits.shape[1] else allowed
     return allowed, torch.stack([everything.amax(-1), allowed.amax(-1)])
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dlstep.distributed.ranks import Ranks
 from dlstep_kernels import Drawn, Penalty, SamplerConfig, Settings, has_kernels, head_and_sample
-from dlstep_kernels.sampling import Noise
+from dlstep_kernels.sampling import Noise, TokenMasks
 from dlstep_kernels.vocabulary import Share, cut_of
 
 ROWS, DEPTH, VOCAB = (1, 130, 700), 256, 5003  # an odd number of ids: the ranks have different ones
@@ -21,16 +21,21 @@ CLOSE = 1e-5
 
 
 def settings_of(rows: int, device: torch.device, *, hot: bool) -> Settings:
-    """Return settings with three scored ids per row; if `hot`, some rows are greedy, some drawn, some penalised."""
+    """Return settings with three scored ids per row; if `hot`, some rows are greedy, some drawn, some penalised, some
+    masked.
+    """
     place = torch.arange(rows, device=device)
     ids = torch.stack((place % VOCAB, place * 37 % VOCAB, torch.full_like(place, VOCAB - 1)), 1)
     if not hot:
         return Settings(scored_ids=ids)
+    words = torch.randint(-(2**31), 2**31, (4, -(-VOCAB // 32)), generator=torch.Generator().manual_seed(1)).to(torch.int32)
+    words[0] = -1
     return Settings(
         temperatures=(place % 3).float(),
         noise=Noise(place * 0x9E3779B97F4A7C1, place, place % 7),
         penalty=Penalty(place * 41 % VOCAB, (place % 2).float()),
         scored_ids=ids,
+        masks=TokenMasks(words.to(device), place % 4),
     )
 
 

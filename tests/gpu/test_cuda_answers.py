@@ -25,16 +25,24 @@ DECODERS: dict[str, dict[str, Any]] = {
 EXACT = [name for name in DECODERS if name not in ("fast_dllm_v2", "dual_cache")]
 
 
-def answers(count: int, seed: int, **options: Any) -> list[tuple[int, ...]]:
+def answers(count: int, seed: int, params: SamplingParams = LIMIT, **options: Any) -> list[tuple[int, ...]]:
     """Tokens of the answers to held-out problems."""
     prompts = [problem.prompt for problem in tiny.problems(count, seed=seed)]
-    return [output.token_ids for output in LLM(**options).generate(prompts, LIMIT, progress=False)]
+    return [output.token_ids for output in LLM(**options).generate(prompts, params, progress=False)]
 
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_fp32_answers_equal_those_of_the_cpu(name: str, cuda_device: str) -> None:
     there = answers(64, 3, device=cuda_device, dtype="float32", **DECODERS[name])
     assert there == answers(64, 3, device="cpu", **DECODERS[name])
+
+
+@pytest.mark.parametrize("name", ["multi_bd", "d2f", "dual_cache, none", "fast_dllm_v2, no block cache"])
+def test_constrained_fp32_answers_equal_those_of_the_cpu(name: str, cuda_device: str) -> None:
+    pytest.importorskip("outlines_core", reason="outlines_core is not installed: it compiles regexes")
+    params = SamplingParams(max_tokens=48, regex="[0-9+=. a-zA-Z]{20,40}")
+    there = answers(32, 3, params, device=cuda_device, dtype="float32", **DECODERS[name])
+    assert there == answers(32, 3, params, device="cpu", **DECODERS[name])
 
 
 @pytest.mark.parametrize("name", DECODERS)

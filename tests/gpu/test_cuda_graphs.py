@@ -1,16 +1,25 @@
 """Captured forward passes answer, bit for bit, what the same kernels answer when they are launched one by one."""
 
+import re
 from typing import Any
 
 import pytest
 import torch
 
 from dlstep import LLM, SamplingParams, tiny
+from dlstep.driver import masks
 from dlstep.models.shapes import GIB
 
 pytestmark = pytest.mark.gpu
 LIMIT = SamplingParams(max_tokens=48)
 WARM = SamplingParams(max_tokens=48, temperature=0.7, seed=5)
+SUMS = "[0-9+= ]{3,20}"
+CONSTRAINED = (
+    SamplingParams(max_tokens=24, regex=SUMS),
+    LIMIT,
+    SamplingParams(max_tokens=24, regex=SUMS, temperature=0.7, seed=5),
+    SamplingParams(max_tokens=24, choice=("12", "7 apples", "yes")),
+)
 CAPTURED: dict[str, dict[str, Any]] = {
     "multi_bd": {"decoding_strategy": "multi_bd"},
     "edit": {"decoding_strategy": "multi_bd", "sampling_mode": "edit", "penalty_lambda": 0.1},
@@ -37,6 +46,30 @@ def test_graphs_change_nothing(name: str, dtype: str, cuda_device: str) -> None:
         outputs.append(llm.generate(prompts, params, progress=False))
         assert driver.graph_count == captured  # none while requests run
     assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize("capacity", [2, masks.CAPACITY])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_graphs_change_nothing_under_constraints(
+    dtype: str, capacity: int, cuda_device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while graphs are dropped, because the table of masks is replaced by a larger one."""
+    pytest.importorskip("outlines_core", reason="outlines_core is not installed: it compiles regexes")
+    monkeypatch.setattr(masks, "CAPACITY", capacity)
+    prompts = [problem.prompt for problem in tiny.problems(24, seed=9)]
+    params = [CONSTRAINED[number % len(CONSTRAINED)] for number in range(len(prompts))]
+    outputs = []
+    for eager in (True, False):
+        llm = LLM(device=cuda_device, dtype=dtype, enforce_eager=eager, max_num_reqs=10, decoding_strategy="multi_bd")
+        driver: Any = llm.engine.driver
+        captured = driver.graph_count
+        outputs.append(llm.generate(prompts, params, progress=False))
+        outputs[-1] += llm.generate(prompts[:5], params[:5], progress=False)
+        assert (driver.graph_count > captured) != eager
+    assert outputs[0] == outputs[1]
+    for output, given in zip(outputs[0], params + params[:5], strict=True):
+        assert given.regex is None or re.fullmatch(given.regex, output.text)
+        assert not given.choice or output.text in given.choice
 
 
 def test_graphs_captured_when_sizes_are_met_again_change_nothing(cuda_device: str) -> None:

@@ -16,7 +16,7 @@ from dlstep_kernels import (
     merge_embeddings,
     sample,
 )
-from dlstep_kernels.sampling import Noise
+from dlstep_kernels.sampling import Noise, TokenMasks
 
 from ..helpers import mean_checks
 from ..helpers.sampling_checks import (
@@ -49,6 +49,14 @@ SAMPLERS = st.sampled_from((SamplerConfig(), SamplerConfig(ALL, "lowest", best=8
 def counters(rows: int) -> Noise:
     place = torch.arange(rows, device="cuda")
     return Noise(place * 0x9E3779B97F4A7C1, place, place % 7)
+
+
+def random_masks(rows: int, vocab_size: int) -> TokenMasks:
+    """Lines of random bits, for all rows but each third."""
+    words = torch.randint(-(2**31), 2**31, (1 + rows, -(-vocab_size // 32)), device="cuda").to(torch.int32)
+    words[0] = -1
+    lines = torch.arange(1, 1 + rows, device="cuda")
+    return TokenMasks(words, torch.where(lines % 3 == 0, 0, lines))
 
 
 @settings(max_examples=40)
@@ -101,15 +109,16 @@ def test_vocabularies_of_models(rows: int, dtype: torch.dtype, temperature: floa
         assert_same(found, twin, 152_064, additions=ADDITIONS, scores=scores, blur=far_blur(3.0, scores))
 
 
+@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("temperature", [None, 0.7])
 @pytest.mark.parametrize("rows", [1, 17, 40, 200])
-def test_heads_of_models(rows: int, temperature: float | None) -> None:
+def test_heads_of_models(rows: int, temperature: float | None, masked: bool) -> None:
     """Factors are whole eighths and 64ths, so that the sums of 4096 products, below 2**18 of their units, are exact."""
     generator = torch.Generator("cuda").manual_seed(rows)
     hidden = torch.randint(-8, 9, (rows, 4096), device="cuda", generator=generator).div(8).to(BF16)
     weight = torch.randint(-8, 9, (152_064, 4096), device="cuda", generator=generator).div(64).to(BF16)
     hot = None if temperature is None else torch.full((rows,), temperature, device="cuda")
-    chosen = Settings(hot, noise=counters(rows))
+    chosen = Settings(hot, noise=counters(rows), masks=random_masks(rows, 151_936) if masked else None)
     logits = torch.mm(hidden, weight.T, out_dtype=torch.float32)
     scores = scores_of(logits, chosen, vocab_size=151_936, mask_id=151_666)
     for sampler in (SamplerConfig(), SamplerConfig(ALL, "lowest", tempered=False)):

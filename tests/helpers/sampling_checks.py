@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import strategies as st
@@ -13,12 +14,14 @@ from torch import Tensor
 
 from dlstep_kernels import Drawn, Penalty, SamplerConfig, Settings
 from dlstep_kernels.draws import draw_keys, uniform
-from dlstep_kernels.sampling import Noise
+from dlstep_kernels.sampling import Noise, TokenMasks
 
 STATISTICS = ("entropy", "margin", "noise", "log_sum")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 TEMPERATURES = (0.0, 0.0, 0.5, 1.0, 3.0, 300.0, 1e-30, 1e30)
 ODD = (math.nan, math.inf, -math.inf)
+EDGES = (0, 31, 32, 33, 63, 64)  # ids at the ends of words
+MASKS = ("all", "most", "half", "few", "one", "edges", "none")
 ROUNDING = 2.0**-24  # of one operation in fp32, relative to its result
 
 
@@ -40,6 +43,7 @@ class Problem:
     penalised: bool
     sampler: SamplerConfig
     named: int = 0
+    masks: tuple[str, ...] | None = None  # which ids each row may hold
 
 
 SAMPLERS = st.builds(
@@ -55,7 +59,9 @@ SAMPLERS = st.builds(
 def problems(draw: st.DrawFn, rows: int, width: int, samplers: st.SearchStrategy[SamplerConfig] = SAMPLERS) -> Problem:
     rows, width = draw(st.integers(1, rows)), draw(st.integers(1, width))
     place = st.tuples(st.integers(0, rows - 1), st.integers(0, width - 1), st.sampled_from(ODD))
-    temperatures = st.lists(st.sampled_from(TEMPERATURES), min_size=rows, max_size=rows).map(tuple)
+    temperatures, masks = (
+        st.lists(st.sampled_from(each), min_size=rows, max_size=rows).map(tuple) for each in (TEMPERATURES, MASKS)
+    )
     return Problem(
         seed=draw(st.integers(0, 10**6)),
         rows=rows,
@@ -71,6 +77,7 @@ def problems(draw: st.DrawFn, rows: int, width: int, samplers: st.SearchStrategy
         penalised=draw(st.booleans()),
         sampler=draw(samplers),
         named=draw(st.sampled_from((0, 1, 3))),
+        masks=draw(st.none() | masks),
     )
 
 
@@ -114,7 +121,35 @@ def settings_of(problem: Problem, device: str) -> Settings:
         noise=Noise(seeds.to(device), (positions >> 44).abs().to(device), (draws >> 56).abs().to(device)),
         penalty=penalty,
         scored_ids=named.to(device) if problem.named else None,
+        masks=None if problem.masks is None else masks_of(problem, device),
     )
+
+
+def masks_of(problem: Problem, device: str) -> TokenMasks:
+    """A table whose lines are in any order, with whatever bits after the last id, and the line of each row."""
+    assert problem.masks is not None
+    rng, words = np.random.default_rng(problem.seed), -(-problem.vocab_size // 32)
+    bits = rng.integers(0, 2, (1 + len(problem.masks), 32 * words), dtype=np.uint8)
+    bits[0] = 1
+    lines = 1 + rng.permutation(len(problem.masks))
+    for kind, line in zip(problem.masks, lines, strict=True):
+        chances = {"all": 1.0, "most": 0.9, "half": 0.5, "few": 0.1}
+        allowed = rng.random(problem.vocab_size) < chances.get(kind, 0.0)
+        if kind == "one":
+            allowed[rng.integers(problem.vocab_size)] = True
+        if kind == "edges":
+            allowed[[each for each in (*EDGES, problem.vocab_size - 1) if each < problem.vocab_size]] = True
+        bits[line, : problem.vocab_size] = allowed
+    lines[[kind == "all" for kind in problem.masks]] = 0
+    table = np.packbits(bits, axis=1, bitorder="little").view("<i4").astype(np.int32)
+    return TokenMasks(torch.from_numpy(table).to(device), torch.from_numpy(lines).to(device))
+
+
+def permitted_by(masks: TokenMasks, width: int) -> Tensor:
+    """Which of `width` ids each row may hold; none after the table's last one."""
+    words = masks.words.cpu().numpy()[masks.rows.cpu().numpy()].astype("<i4")
+    bits = np.unpackbits(words.view(np.uint8), axis=1, count=max(width, 32 * words.shape[1]), bitorder="little")
+    return torch.from_numpy(bits[:, :width].astype(bool)).to(masks.words.device)
 
 
 def scores_of(logits: Tensor, chosen: Settings, *, vocab_size: int, mask_id: int | None) -> Tensor | None:
@@ -128,6 +163,8 @@ def scores_of(logits: Tensor, chosen: Settings, *, vocab_size: int, mask_id: int
         allowed = torch.where(ids == chosen.penalty.ids[:, None], allowed - amounts, allowed)
     if mask_id is not None and mask_id < allowed.shape[1]:
         allowed = allowed.index_fill(1, torch.tensor([mask_id], device=logits.device), -math.inf)
+    if chosen.masks is not None:
+        allowed = allowed.masked_fill(~permitted_by(chosen.masks, allowed.shape[1]), -math.inf)
     numbers = uniform(draw_keys(noise.seeds, noise.positions, noise.draws), count=allowed.shape[1]).double()
     temperatures = torch.where(chosen.temperatures > 0, chosen.temperatures, math.nan)[:, None].double()
     return (allowed - allowed.amax(1, keepdim=True)) / temperatures - (-numbers.log()).log()

@@ -157,7 +157,7 @@ def _equal(first: Spans, second: Spans) -> bool:
 def batch_in(arena: Arena, bucket: Bucket, target: LoweringTarget) -> Batch:
     """Return a batch of views into the arena; later fills of the arena change the batch."""
     layouts = {view: tiles_over(arena.tensors[_name(view)], tile_shape(bucket, view, target)) for view in target.views}
-    return batch_of(arena.tensors, layouts, bucket.kind.sampler, bucket.kind.merge)
+    return batch_of(arena.tensors, layouts, bucket.kind.sampler, bucket.kind.merge, target.mask_words)
 
 
 def _name(view: View) -> str:

@@ -44,6 +44,7 @@ class PaddedExecutor(Executor):
         self._met: set[Bucket] = set()
         self._captured: dict[Bucket, Captured] = {}
         self._laid: dict[Bucket, Laid] = {}  # spans that each arena's tiles were laid for
+        self._mask_words = target.mask_words  # the table of token masks that graphs read
         self._pool: Any = torch.cuda.graph_pool_handle() if captures else None
 
     @torch.inference_mode()
@@ -53,7 +54,7 @@ class PaddedExecutor(Executor):
 
     def replays(self, gathered: Gathered) -> bool:
         """Return whether a graph for this forward pass is captured."""
-        return _pads(gathered) and bucket_of(gathered, self._network.canvas_length) in self._captured
+        return _pads(gathered) and self._graph_of(bucket_of(gathered, self._network.canvas_length)) is not None
 
     @torch.inference_mode()
     def capture(self, idle: Gathered, bucket: Bucket) -> None:
@@ -66,20 +67,30 @@ class PaddedExecutor(Executor):
 
     def drop_graphs(self) -> None:
         """Free all graphs, after the device has finished."""
-        with suppress(RuntimeError):  # a failed device runs no graph
-            torch.cuda.synchronize(self._target.device)
-        for captured in self._captured.values():
-            captured.graph.reset()  # the frames of an error may still refer to the graph
-        self._captured.clear()
-        self._laid.clear()
-        self.graph_count = 0
+        self._drop(list(self._captured))
+
+    def _drop(self, buckets: list[Bucket]) -> None:
+        if buckets:
+            with suppress(RuntimeError):  # a failed device runs no graph
+                torch.cuda.synchronize(self._target.device)
+        for bucket in buckets:
+            self._captured.pop(bucket).graph.reset()  # the frames of an error may still refer to the graph
+            self._laid.pop(bucket, None)
+        self.graph_count = len(self._captured)
+
+    def _graph_of(self, bucket: Bucket) -> Captured | None:
+        """Return the graph of a bucket. Drops graphs that read a table of token masks that was replaced."""
+        if self._mask_words is not self._target.mask_words:
+            self._drop([each for each in self._captured if "mask_rows" in each.kind.names])
+            self._mask_words = self._target.mask_words
+        return self._captured.get(bucket)
 
     @region("padded")
     def _padded(self, gathered: Gathered) -> Pending:
         sampled = len(gathered.arrays["sampled_rows"])
         bucket = bucket_of(gathered, self._network.canvas_length)
         self.padding += bucket.rows - len(gathered.arrays["tokens"])
-        captured = self._captured.get(bucket)
+        captured = self._graph_of(bucket)
         if captured is None and not self._is_due(bucket):
             return to_host(self._answer(self._filled(bucket, gathered)[1])[:, :sampled])
         if captured is None:

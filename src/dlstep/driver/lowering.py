@@ -10,7 +10,7 @@ from operator import attrgetter
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32, Int32, Int64
 from torch import Tensor
 
 from dlstep_kernels import AttentionLayout, Drawn, SamplerConfig, Spans, lay_out, visible_range
@@ -21,6 +21,7 @@ from ..core import DlstepError, Plan, Samples, SamplingParams, Span, SpanSamples
 from ..core.soft import Merge
 from ..models.networks.batch import Batch, View, batch_of
 from .arena import staged
+from .masks import MaskTable
 from .tables import PageTables
 
 _SIGN = 1 << 63
@@ -29,13 +30,22 @@ NO_SLOTS: Mapping[int, int] = {}  # for plans without canvases
 
 @dataclass(frozen=True, slots=True)
 class LoweringTarget:
-    """What lowering depends on: page size, head shift, views of attention layers, device, dtype."""
+    """What lowering depends on: page size, head shift, views of attention layers, device, dtype.
+
+    `masks` holds the token masks of constrained requests; None if the driver takes none.
+    """
 
     page_size: int
     head_shift: int
     views: tuple[View, ...]
     device: torch.device
     dtype: torch.dtype
+    masks: MaskTable | None = None
+
+    @property
+    def mask_words(self) -> Int32[Tensor, "rows words"] | None:
+        """The token masks on the device."""
+        return None if self.masks is None else self.masks.words
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +90,8 @@ def lower(gathered: Gathered, target: LoweringTarget) -> Batch:
         else:
             alike = next((layout for (other, _), layout in layouts.items() if other == window), None)
             layouts[window, group] = alike or lay_out(spans, dtype=target.dtype, device=target.device)
-    return batch_of(staged(gathered.arrays, target.device), layouts, gathered.sampler, gathered.merge)
+    tensors = staged(gathered.arrays, target.device)
+    return batch_of(tensors, layouts, gathered.sampler, gathered.merge, target.mask_words)
 
 
 def gather(
@@ -114,6 +125,10 @@ def gather(
     spec = plan.sample_spec
     sampler = SamplerConfig(spec.statistics, spec.ties, spec.best, spec.tempered, spec.all_ids)
     arrays |= _settings(plan, sampled_positions) | _carried(spans, slots)
+    if any(span.masks for span in spans):
+        if target.masks is None:
+            raise DlstepError(f"step {plan.step}: the driver has no table for the token masks of constrained requests")
+        arrays["mask_rows"] = target.masks.rows_of(spans)
     merge = next((span.soft.merge for span in spans if span.soft is not None), None)
     return Gathered(arrays if merge is None else arrays | _soft(spans), placed, sampler, merge)
 

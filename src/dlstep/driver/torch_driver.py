@@ -18,6 +18,7 @@ from .executor import NOTHING, Executor, Packed, Pending
 from .graphs import PaddedExecutor
 from .kv_cache import KVCache, KVCaches
 from .lowering import Gathered, LoweringTarget, gather, unpack
+from .masks import MaskTable
 from .profile import region
 from .tables import CarrySlots, page_tables
 from .warmup_buckets import buckets_for
@@ -58,7 +59,8 @@ class TorchDriver:
         self.network = network or paged(checkpoint.network, spec, checkpoint.ranks)
         model = self.network.model
         views = tuple(dict.fromkeys(shape.view for shape in self.network.shapes))
-        self._target = LoweringTarget(config.page_size, spec.head_shift, views, model.device, model.dtype)
+        masks = MaskTable(spec.vocab_size, model.device)
+        self._target = LoweringTarget(config.page_size, spec.head_shift, views, model.device, model.dtype, masks)
         self._captures = not enforce_eager and has_kernels(model.device)
         # A partial without `self`: a reference cycle would keep device memory alive.
         make = partial(_new_kv_cache, self.network, config, self._target, captures=self._captures)

@@ -30,9 +30,12 @@ from .parts import (
     TOTALS,
     answer,
     kept_keys,
+    line_of,
+    only,
     room,
     side_by_side,
     stream_of,
+    table_of,
     temperature_of,
 )
 
@@ -159,9 +162,31 @@ def _race(x, peak, inverse, key, start, ROWS: tl.constexpr, COLUMNS: tl.constexp
 
 @triton.jit
 @no_type_check
+def _masked(x, mask_words, mask_rows, words, row, inside, start_id, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Return the logits under the masks of rows, if there are any.
+
+    A tile may start anywhere in a word, so each 32 columns take their bits from two words. To load
+    the word of each column would spill registers.
+    """
+    if mask_words is not None:
+        SOME: tl.constexpr = 32 if COLUMNS > 32 else COLUMNS
+        place = (start_id >> 5) + tl.arange(0, COLUMNS // SOME)
+        at = line_of(mask_words, mask_rows, words, row, inside)[:, None] + place[None, :]
+        low = tl.load(at, mask=(place < words)[None, :], other=0).to(tl.uint32, bitcast=True)
+        high = tl.load(at + 1, mask=(place + 1 < words)[None, :], other=0).to(tl.uint32, bitcast=True)
+        bits = (low >> (start_id & 31)) | ((high << 1) << (31 - (start_id & 31)))
+        kept = (bits[:, :, None] >> tl.arange(0, SOME)[None, None, :].to(tl.uint32)) & 1
+        x = tl.reshape(x, (ROWS, COLUMNS // SOME, SOME))
+        x = tl.reshape(only(x, kept > 0), (ROWS, COLUMNS))
+    return x
+
+
+@triton.jit
+@no_type_check
 def _read_head(
     hidden, weight, bias, softcap, hidden_stride, weight_stride, rows, filled, width, first_id, depth, vocab_size, mask_id,
-    splits, plane, temperatures, seeds, positions, draws, penalty_ids, penalties, numbers, winners, keys,
+    splits, plane, temperatures, seeds, positions, draws, penalty_ids, penalties, mask_words, mask_rows, words,
+    numbers, winners, keys,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, KEPT: tl.constexpr,
     HIGHEST: tl.constexpr, ENTROPY: tl.constexpr, PLAIN: tl.constexpr, RACED: tl.constexpr, CAPPED: tl.constexpr,
     BULK: tl.constexpr,
@@ -193,6 +218,7 @@ def _read_head(
         allowed = (column < width) & (ids < vocab_size) & (ids != mask_id)
         x = tl.where(allowed[None, :] | ((column < width)[None, :] & ~(x < float("inf"))), x, float("-inf"))
         x = tl.where((~allowed)[None, :] & (x > float("-inf")), float("nan"), x)
+    x = _masked(x, mask_words, mask_rows, words, row, inside, start_id, ROWS, COLUMNS)
     if penalty_ids is not None:
         penalised = tl.load(penalty_ids + row, mask=inside, other=-1).to(tl.int32)
         penalty = tl.load(penalties + row, mask=inside, other=0.0)
@@ -332,7 +358,7 @@ def head_and_sample(
             _described(weight, chosen["columns"], chosen["depth"]) if bulk else weight, bias,
             0.0 if softcap is None else softcap, hidden.stride(0), weight.stride(0), rows, filled, len(weight),
             cut.first, depth, vocab_size, -1 if mask_id is None else mask_id, splits, rows * splits,
-            settings.temperatures, *_optional(settings), parts.numbers, parts.winners, parts.keys,
+            settings.temperatures, *_optional(settings), *table_of(settings), parts.numbers, parts.winners, parts.keys,
             ROWS=chosen["rows"], COLUMNS=chosen["columns"], DEPTH=chosen["depth"], EVEN=depth % chosen["depth"] == 0,
             KEPT=parts.keys.shape[2], HIGHEST=sampler.ties == "highest", ENTROPY="entropy" in sampler.statistics,
             PLAIN=plain, RACED=raced, CAPPED=softcap is not None, BULK=bulk,

@@ -14,14 +14,15 @@ from torch import Tensor
 
 from ..sampling import Drawn, Settings
 from .launch import architecture, compiled_with, parameters, power_of_two
-from .parts import LEAST, MAXIMA, PLAINS, TOTALS, Parts, temperature_of
+from .parts import LEAST, MAXIMA, PLAINS, TOTALS, Parts, line_of, permitted, table_of, temperature_of
 
 
 @triton.jit
 @no_type_check
 def _measure_named(
     logits, row_stride, numbers, plane, splits, filled, vocab_size, mask_id, temperatures, penalty_ids, penalties,
-    tokens, drawn, named, probabilities, CHUNK: tl.constexpr, PLAIN: tl.constexpr, RACED: tl.constexpr, WHOLE: tl.constexpr,
+    mask_words, mask_rows, words, tokens, drawn, named, probabilities,
+    CHUNK: tl.constexpr, PLAIN: tl.constexpr, RACED: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     if filled is not None:  # noqa: SIM102
@@ -52,6 +53,8 @@ def _measure_named(
     at = row * tl.num_programs(1) + tl.program_id(1)
     token = tl.load(named + at)
     there = (token >= 0) & (token < vocab_size) & (token != mask_id)
+    if mask_words is not None:
+        there &= permitted(line_of(mask_words, mask_rows, words, row, True), words, tl.maximum(token, 0))
     if WHOLE:  # noqa: SIM108
         x = tl.load(logits + row * row_stride + token, mask=there, other=0.0).to(tl.float32)
     else:
@@ -90,7 +93,7 @@ def with_named(
         _measure_named[tuple(ids.shape)](
             logits, logits.stride(0), parts.numbers, rows * splits, splits, filled, vocab_size,
             -1 if mask_id is None else mask_id, settings.temperatures,
-            *((None, None) if penalty is None else (penalty.ids, penalty.amounts)),
+            *((None, None) if penalty is None else (penalty.ids, penalty.amounts)), *table_of(settings),
             drawn.tokens, drawn.probabilities, ids.contiguous(), probabilities,
             CHUNK=min(chosen["chunk"], power_of_two(splits)), PLAIN=plain, RACED=settings.temperatures is not None,
             WHOLE=whole, **compiled_with(chosen),

@@ -50,6 +50,12 @@ def room(rows: int, splits: int, sampler: SamplerConfig, device: torch.device) -
     )
 
 
+def table_of(settings: Settings) -> tuple[Int32[Tensor, "lines words"] | None, Int64[Tensor, " n"] | None, int | None]:
+    """Return the table of token masks, the line of each row, and the words of a line; None without masks."""
+    masks = settings.masks
+    return (None, None, None) if masks is None else (masks.words.contiguous(), masks.rows, masks.words.shape[1])
+
+
 def side_by_side(parts: Parts, exchange: Exchange) -> Parts:
     """Return the concatenated parts of all ranks, with equally many each and ids of the whole."""
     return Parts(
@@ -74,6 +80,28 @@ def stream_of(seeds, positions, draws, rows, inside, OF: tl.constexpr):
     seed = tl.load(seeds + rows, mask=inside, other=0)
     position = tl.load(positions + rows, mask=inside, other=0)
     return draw_key(seed, position, tl.load(draws + rows, mask=inside, other=0), OF)
+
+
+@triton.jit
+@no_type_check
+def line_of(mask_words, mask_rows, words, rows, inside):
+    """Return where the token mask of each row is."""
+    return mask_words + tl.load(mask_rows + rows, mask=inside, other=0) * words
+
+
+@triton.jit
+@no_type_check
+def permitted(line, words, ids):
+    """Return whether a token mask has each id; it has none after its last word."""
+    place = ids >> 5
+    return ((tl.load(line + place, mask=place < words, other=0) >> (ids & 31)) & 1) > 0
+
+
+@triton.jit
+@no_type_check
+def only(x, kept):
+    """Return logits; others than `kept` become -inf, but NaN if NaN or +inf, which break a row."""
+    return tl.where(kept, x, x - float("inf"))
 
 
 @triton.jit

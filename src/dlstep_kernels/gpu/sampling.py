@@ -27,8 +27,12 @@ from .parts import (
     Parts,
     answer,
     kept_keys,
+    line_of,
+    only,
+    permitted,
     room,
     stream_of,
+    table_of,
     temperature_of,
 )
 
@@ -97,7 +101,7 @@ def _race(x, base, weights, columns, key, temperature, limit, racer, noise, winn
 @no_type_check
 def _read_tiles(
     logits, row_stride, width, vocab_size, mask_id, tiles, splits, plane,
-    temperatures, seeds, positions, draws, penalty_ids, penalties, numbers, winners, keys,
+    temperatures, seeds, positions, draws, penalty_ids, penalties, mask_words, mask_rows, words, numbers, winners, keys,
     BLOCK: tl.constexpr, KEPT: tl.constexpr, HIGHEST: tl.constexpr, ENTROPY: tl.constexpr, PLAIN: tl.constexpr,
     RACED: tl.constexpr, PENALISED: tl.constexpr,
 ):  # fmt: skip
@@ -113,6 +117,8 @@ def _read_tiles(
         limit, racer, noise, winner = float("inf"), float("-inf"), float("-inf"), -1
     if PENALISED:
         penalised, penalty = tl.load(penalty_ids + row).to(tl.int32), tl.load(penalties + row)
+    if mask_words is not None:
+        line = line_of(mask_words, mask_rows, words, row, True)
     peak, floor, kept = float("-inf"), float("-inf"), no_keys(KEPT)
     total, moment, plain = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
     coming = tl.load(logits + columns, mask=columns < width, other=float("-inf"))
@@ -124,6 +130,8 @@ def _read_tiles(
         named = ((mask_id >= start) & (mask_id < start + BLOCK)) | ((penalised >= start) & (penalised < start + BLOCK))
         if named | (start + BLOCK > vocab_size):
             x = _allowed(x, columns, vocab_size, mask_id, penalised, penalty)
+        if mask_words is not None:
+            x = only(x, permitted(line, words, columns))
         top = tl.max(x, 0)
         peak, base, shrink, weights, total, moment, plain = _sum_up(x, peak, top, inverse, total, moment, plain, ENTROPY, PLAIN)
         if top >= floor:
@@ -154,7 +162,7 @@ def _read_tiles(
 @triton.jit
 @no_type_check
 def _scan(
-    logits, first, stop, width, vocab_size, mask_id, penalised, penalty, base, places,
+    logits, first, stop, width, vocab_size, mask_id, penalised, penalty, line, words, base, places,
     BLOCK: tl.constexpr, GROUP: tl.constexpr, HIGHEST: tl.constexpr, ENTROPY: tl.constexpr,
 ):  # fmt: skip
     """Read a range once, without communication between threads until its end.
@@ -173,6 +181,8 @@ def _scan(
         named = ((mask_id >= start) & (mask_id < later)) | ((penalised >= start) & (penalised < later))
         if named | (later > vocab_size):
             x = _allowed(x, start + places, vocab_size, mask_id, penalised, penalty)
+        if line is not None:
+            x = only(x, permitted(line, words, start + places))
         top = tl.max(x, 1)
         better = top > tops
         if HIGHEST:
@@ -194,7 +204,8 @@ def _scan(
 @triton.jit
 @no_type_check
 def _scan_tiles(
-    logits, row_stride, width, vocab_size, mask_id, tiles, splits, plane, penalty_ids, penalties, numbers, keys,
+    logits, row_stride, width, vocab_size, mask_id, tiles, splits, plane, penalty_ids, penalties, mask_words, mask_rows, words,
+    numbers, keys,
     BLOCK: tl.constexpr, GROUP: tl.constexpr, HIGHEST: tl.constexpr, ENTROPY: tl.constexpr, PENALISED: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
@@ -204,16 +215,21 @@ def _scan_tiles(
     penalised, penalty = -1, 0.0
     if PENALISED:
         penalised, penalty = tl.load(penalty_ids + row).to(tl.int32), tl.load(penalties + row)
+    line = None
+    if mask_words is not None:
+        line = line_of(mask_words, mask_rows, words, row, True)
     places = (tl.arange(0, BLOCK // GROUP) * GROUP)[:, None] + tl.arange(0, GROUP)[None, :]
     # Sums are relative to the largest of the first logits; if that is far off, they are redone.
     kept = (first + places < vocab_size) & (first + places != mask_id)
+    if mask_words is not None:
+        kept &= permitted(line, words, first + places)
     x = tl.load(logits + first + places, mask=kept, other=float("-inf"))
     base = tl.max(tl.max(x.to(tl.float32), 1), 0)
     base = tl.where((base > float("-inf")) & (base < float("inf")), base, 0.0)
     again, peak, place, total, moment = True, float("-inf"), 0, 0.0, 0.0
     while again:
         peak, place, total, moment = _scan(
-            logits, first, stop, width, vocab_size, mask_id, penalised, penalty, base, places,
+            logits, first, stop, width, vocab_size, mask_id, penalised, penalty, line, words, base, places,
             BLOCK, GROUP, HIGHEST, ENTROPY,
         )  # fmt: skip
         again = (tl.abs(peak - base) > (FAR_FOR_ENTROPY if ENTROPY else FAR)) & (peak > float("-inf"))
@@ -228,6 +244,8 @@ def _scan_tiles(
     group = place + tl.arange(0, GROUP)
     x = tl.load(logits + group, mask=group < width, other=float("-inf")).to(tl.float32)
     x = _allowed(x, group, vocab_size, mask_id, penalised, penalty)
+    if mask_words is not None:
+        x = only(x, permitted(line, words, group))
     tl.store(keys + part, tl.max(order_key(x, group, HIGHEST), 0))
 
 
@@ -271,7 +289,7 @@ def _race_and_list(logits: Tensor, settings: Settings, vocab_size: int, mask_id:
         penalties = (None, None) if penalty is None else (penalty.ids, penalty.amounts)
         _read_tiles[(rows, splits)](
             logits, logits.stride(0), width, vocab_size, mask_id, tiles, splits, rows * splits, settings.temperatures,
-            *counters, *penalties, parts.numbers, parts.winners, parts.keys,
+            *counters, *penalties, *table_of(settings), parts.numbers, parts.winners, parts.keys,
             BLOCK=chosen["block"], KEPT=parts.keys.shape[2], HIGHEST=sampler.ties == "highest",
             ENTROPY="entropy" in sampler.statistics, PLAIN=raced and not sampler.tempered, RACED=raced,
             PENALISED=penalty is not None, **compiled_with(chosen),
@@ -289,7 +307,8 @@ def _list_first(logits: Tensor, settings: Settings, vocab_size: int, mask_id: in
     if rows:
         _scan_tiles[(rows, splits)](
             logits, logits.stride(0), width, vocab_size, mask_id, tiles, splits, rows * splits,
-            *((None, None) if penalty is None else (penalty.ids, penalty.amounts)), parts.numbers, parts.keys,
+            *((None, None) if penalty is None else (penalty.ids, penalty.amounts)), *table_of(settings),
+            parts.numbers, parts.keys,
             BLOCK=chosen["block"], GROUP=16 // logits.itemsize, HIGHEST=sampler.ties == "highest",
             ENTROPY="entropy" in sampler.statistics, PENALISED=penalty is not None, **compiled_with(chosen),
         )  # fmt: skip

@@ -9,7 +9,7 @@ from hypothesis import assume, given, strategies as st
 
 from dlstep.core import draws
 from dlstep_kernels import Penalty, SamplerConfig, Settings, sample
-from dlstep_kernels.sampling import Noise
+from dlstep_kernels.sampling import Noise, TokenMasks
 
 from ...helpers.sampling_checks import EXTREME_SAMPLER, EXTREME_TEMPERATURES, assert_extreme, extreme_logits, extreme_settings
 from .profiles import up_to
@@ -24,12 +24,12 @@ def clearly(gap: float, least: float = 1e-4) -> None:
     assume(abs(gap) > least)
 
 
-def oracle(row, vocab_size, mask_id, sampler, params, counters, penalty):
+def oracle(row, vocab_size, mask_id, sampler, params, counters, penalty, permitted):
     """Token, probability, entropy and margin of one row, its most probable ids with their probabilities, and all of these."""
     temperature, top_k, top_p, min_p = params
     ties = sampler.ties
     row = [x - penalty[1] * (i == penalty[0]) if math.isfinite(x) else x for i, x in enumerate(row)]
-    allowed = {i: x for i, x in enumerate(row) if i < vocab_size and i != mask_id and x > -math.inf}
+    allowed = {i: x for i, x in enumerate(row) if i < vocab_size and i != mask_id and permitted(i) and x > -math.inf}
     if any(math.isnan(x) or x == math.inf for x in row) or not allowed:
         return BROKEN, [(-1, 0.0)] * sampler.best, {}
     best = max(allowed.values())
@@ -124,12 +124,17 @@ def test_equals_the_rules(data, rows, ties):
     penalty = Penalty(torch.tensor([id for id, _ in penalties]), torch.tensor([amount for _, amount in penalties]))
     named = [data.draw(st.lists(st.integers(-1, width + 1), min_size=3, max_size=3)) for _ in rows]
     asked = replace(settings_of(params, counters), penalty=penalty, scored_ids=torch.tensor(named))
+    lines = [-1, *data.draw(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=3))]
+    of_rows = [data.draw(st.integers(0, len(lines) - 1)) for _ in rows]
+    if any(of_rows):
+        asked = replace(asked, masks=TokenMasks(torch.tensor(lines, dtype=torch.int32)[:, None], torch.tensor(of_rows)))
     drawn = sample(logits, asked, vocab_size=vocab_size, mask_id=mask_id, sampler=sampler)
     assert torch.equal(logits, before) or logits.isnan().any()
     for number, row in enumerate(rows):
         expected, likely, shares = oracle(
-            row, vocab_size, mask_id, sampler, params[number], counters[number], penalties[number]
-        )
+            row, vocab_size, mask_id, sampler, params[number], counters[number], penalties[number],
+            lambda token, line=lines[of_rows[number]]: line >> token & 1,
+        )  # fmt: skip
         assert drawn.tokens[number] == expected[0]
         found = (drawn.probabilities[number], drawn.entropies[number], drawn.margins[number])
         assert [float(x) for x in found] == pytest.approx(expected[1:], abs=2e-5, rel=2e-5)

@@ -45,7 +45,7 @@ CASE = Problem(
 
 
 @up_to(400)
-@given(problem=problems(rows=6, width=40), size=SIZES)
+@given(problem=problems(rows=6, width=100), size=SIZES)
 @example(problem=CASE, size=2)
 @example(problem=replace(CASE, sampler=replace(CASE.sampler, ties="lowest")), size=4)
 def test_parts_answer_as_the_whole(problem: Problem, size: int):

@@ -7,19 +7,22 @@ from random import Random
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import example, given, settings, strategies as st
 
 from dlstep.core import Config, Request, SamplingParams, Strategy, add, commit, init, schedule
-from dlstep.driver import TorchDriver, graphs
+from dlstep.core.automaton import DEAD, Automaton
+from dlstep.driver import TorchDriver, graphs, masks
 from dlstep.driver.arena import Arena
 from dlstep.driver.buckets import Bucket, _equal, bucket_of, fill, room_for
-from dlstep.driver.graphs import PaddedExecutor
+from dlstep.driver.executor import Packed
+from dlstep.driver.graphs import Captured, PaddedExecutor
 from dlstep.driver.lowering import Gathered, LoweringTarget, gather
 from dlstep.driver.tables import CarrySlots, page_tables
 from dlstep.driver.warmup_buckets import buckets_for
 from dlstep.driver.warmup_plans import drawn_samples
 from dlstep.models import Checkpoint, load_checkpoint
-from dlstep.models.networks import PagedNetwork, paged
+from dlstep.models.networks import Batch, PagedNetwork, paged
 from dlstep.strategies.diffusion_gemma import DiffusionGemma
 from dlstep.strategies.dmax import DMax
 from dlstep.strategies.dual_cache import DualCache
@@ -227,3 +230,89 @@ def test_what_is_taken_over_is_what_would_be_gathered(
         samples = drawn_samples(plan, 3, random)
         driver.mark_current(samples)
         state = commit(state, samples)
+
+
+class ReplayedOnHost:
+    """Stands for a CUDA graph: runs the step on the tensors that were there when it was captured."""
+
+    def __init__(self, executor: PaddedExecutor, batch: Batch, answer: Packed) -> None:
+        self._executor, self._batch, self._answer = executor, batch, answer
+
+    def replay(self) -> None:
+        self._answer.copy_(self._executor._answer(self._batch))
+
+    def reset(self) -> None: ...
+
+
+def with_graphs(driver: TorchDriver, monkeypatch: pytest.MonkeyPatch) -> TorchDriver:
+    """The padded driver, which captures every bucket when it occurs for the second time."""
+    executor = driver._caches.main.executor
+    assert isinstance(executor, PaddedExecutor)
+
+    def capture(bucket: Bucket, gathered: Gathered) -> Captured:
+        arena, batch = executor._filled(bucket, gathered)
+        answer = executor._answer(batch)
+        captured = object.__new__(Captured)  # its fields would be checked: the graph is none
+        fields = {"graph": ReplayedOnHost(executor, batch, answer), "arena": arena, "answer": answer, "received": answer}
+        for name, field in fields.items():
+            object.__setattr__(captured, name, field)
+        executor.graph_count += 1
+        return captured
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(executor, "_captures", True)
+    monkeypatch.setattr(executor, "_capture", capture)
+    return driver
+
+
+def automaton_of(vocab_size: int, forbidden: set[int | None], states: int, seed: int) -> Automaton:
+    """All strings of a random walk over the states; one of the classes of ids leaves each state as it is."""
+    random = Random(seed)
+    classes = [0 if token in forbidden else random.randint(1, 6) for token in range(vocab_size)]
+    moves = [(DEAD, state, *[random.choice([DEAD, random.randrange(states)]) for _ in range(5)]) for state in range(states)]
+    return Automaton.of(f"drawn {seed}", classes, tuple(moves), (1 << states) - 1)
+
+
+WAVES = ((0, 0), (2,), (0, 3), (9, 0, 9))  # states of the automata of requests that run at a time; 0: no constraint
+
+
+@needs_interpreter
+@pytest.mark.parametrize("capacity", [2, 4096])
+def test_graphs_read_the_masks_of_each_forward_pass(
+    capacity: int, checkpoints: dict[str, Checkpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also once the table of masks was replaced by a larger one, which drops the graphs that read it, and no others."""
+    monkeypatch.setattr(masks, "CAPACITY", capacity)
+    checkpoint = checkpoints["plain"]
+    spec = checkpoint.spec
+    config = Config(spec, page_size=4, num_pages=90, max_model_len=48, max_num_batched_tokens=64, max_num_reqs=3)
+    graphed = with_graphs(padded(checkpoint, config, counted=True), monkeypatch)
+    executor = graphed._caches.main.executor
+    assert isinstance(executor, PaddedExecutor)
+    answers, dropped, kinds = [], 0, set[bool]()
+    for driver in (TorchDriver(checkpoint, config), graphed):
+        state = init(config, MultiBD(4, 2))
+        for wave, sizes in enumerate(WAVES):
+            for size in sizes:
+                number = state.next_seq_id
+                params = SamplingParams(max_tokens=16 + number, temperature=0.8, seed=number, ignore_eos=not size)
+                constraint = automaton_of(spec.vocab_size, {spec.mask_id, *spec.eos_ids}, size, number) if size else None
+                state = add(state, Request(number, tuple(range(10, 14 + wave)), params, constraint=constraint))
+            while not state.done:
+                words, before = driver._target.mask_words, dict(executor._captured)
+                state = commit(state, driver.run(schedule(state)))
+                for bucket, captured in before.items():
+                    reads = "mask_rows" in bucket.kind.names
+                    gone = executor._captured.get(bucket) is not captured
+                    assert gone == (reads and driver._target.mask_words is not words)
+                    dropped += gone
+        kinds |= {"mask_rows" in bucket.kind.names for bucket in executor._captured}
+        answers.append([state.finished[number].answer for number in range(state.next_seq_id)])
+        for done in state.finished.values():
+            assert done.finish in ("stop", "length")
+            automaton = done.request.constraint
+            assert automaton is None or automaton.accepts([token for token in done.answer if token not in spec.eos_ids])
+    assert answers[0] == answers[1]
+    assert kinds == {False, True}
+    assert (dropped > 0) == (capacity == 2)
+    assert executor.graph_count == len(executor._captured)

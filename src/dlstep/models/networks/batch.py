@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int32, Int64
 from torch import Tensor
 
 from dlstep_kernels import AttentionLayout, SamplerConfig, Settings, SoftRows
@@ -49,9 +49,16 @@ class Batch:
 
 
 def batch_of(
-    tensors: Mapping[str, Tensor], layouts: Mapping[View, AttentionLayout | Tiles], sampler: SamplerConfig, merge: Merge | None
+    tensors: Mapping[str, Tensor],
+    layouts: Mapping[View, AttentionLayout | Tiles],
+    sampler: SamplerConfig,
+    merge: Merge | None,
+    mask_words: Int32[Tensor, "rows words"] | None = None,
 ) -> Batch:
-    """Return the batch of these named tensors; `merge` is the rule for soft rows, if any."""
+    """Return the batch of these named tensors; `merge` is the rule for soft rows, if any.
+
+    `mask_words` are the token masks that `mask_rows` refers to.
+    """
     soft = None
     if merge is not None:
         rows = tensors["soft_rows"]  # a row of -1 is padding
@@ -64,7 +71,7 @@ def batch_of(
         slot_mapping=tensors["slot_mapping"],
         layouts=layouts,
         sampled_rows=tensors["sampled_rows"],
-        settings=Settings.of(tensors, len(tensors["sampled_rows"])),
+        settings=Settings.of(tensors, len(tensors["sampled_rows"]), mask_words),
         sampler=sampler,
         soft=soft,
         carry=Carry(tensors["found"], tensors["left"], tensors["fresh"]) if "found" in tensors else None,

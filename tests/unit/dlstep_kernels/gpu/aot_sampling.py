@@ -6,38 +6,43 @@ from dataclasses import replace
 import torch
 
 from dlstep_kernels import Penalty, SamplerConfig, Settings, SoftRows
-from dlstep_kernels.sampling import Noise
+from dlstep_kernels.sampling import Noise, TokenMasks
 
 VOCAB, HIDDEN = 152_064, 4096
 PLAIN = SamplerConfig()
 ALL = SamplerConfig(frozenset(("entropy", "margin", "noise", "log_sum")), best=8, tempered=False)
 
 
-def _settings(rows: int, raced: bool) -> Settings:
+def _settings(rows: int, raced: bool, named: int, masked: bool) -> Settings:
     whole = torch.zeros(rows, dtype=torch.int64)
-    noise = Noise(whole, whole, whole)
-    return Settings(torch.ones(rows), noise=noise, penalty=Penalty(whole, torch.ones(rows))) if raced else Settings(noise=noise)
+    settings = Settings(noise=Noise(whole, whole, whole))
+    if raced:
+        settings = replace(settings, temperatures=torch.ones(rows), penalty=Penalty(whole, torch.ones(rows)))
+    if masked:
+        settings = replace(settings, masks=TokenMasks(torch.zeros(4096, 151_936 // 32, dtype=torch.int32), whole))
+    return replace(settings, scored_ids=torch.zeros(rows, named, dtype=torch.int64)) if named else settings
 
 
-def _with_named(settings: Settings, count: int) -> Settings:
-    rows = settings.noise.seeds.shape[0] if settings.noise else 0
-    return replace(settings, scored_ids=torch.zeros(rows, count, dtype=torch.int64)) if count else settings
-
-
-def _sample(rows: int, dtype: torch.dtype, sampler: SamplerConfig, raced: bool, named: int = 0) -> None:
+def _sample(rows: int, dtype: torch.dtype, sampler: SamplerConfig, raced: bool, named: int = 0, masked: bool = False) -> None:
     from dlstep_kernels.gpu.sampling import sample
 
     logits = torch.empty(rows, VOCAB, dtype=dtype)
-    sample(logits, _with_named(_settings(rows, raced), named), vocab_size=151_936, mask_id=151_666, sampler=sampler)
+    sample(logits, _settings(rows, raced, named, masked), vocab_size=151_936, mask_id=151_666, sampler=sampler)
 
 
 def _head(
-    rows: int, dtype: torch.dtype, sampler: SamplerConfig, raced: bool, softcap: float | None = None, named: int = 0
+    rows: int,
+    dtype: torch.dtype,
+    sampler: SamplerConfig,
+    raced: bool,
+    softcap: float | None = None,
+    named: int = 0,
+    masked: bool = False,
 ) -> None:
     from dlstep_kernels.gpu.head import head_and_sample
 
     hidden, weight = torch.empty(rows, HIDDEN, dtype=dtype), torch.empty(VOCAB, HIDDEN, dtype=dtype)
-    settings = _with_named(_settings(rows, raced), named)
+    settings = _settings(rows, raced, named, masked)
     head_and_sample(hidden, weight, settings, vocab_size=151_936, mask_id=151_666, sampler=sampler, softcap=softcap)
 
 
@@ -74,6 +79,27 @@ SAMPLING: list[tuple[str, Callable[[], object], bool, tuple[str, ...]]] = [
     ("sample, 32 rows, bf16, named ids", lambda: _sample(32, BF16, PLAIN, True, named=2), False, ()),
     ("head and sample, 32 rows, bf16, named ids", lambda: _head(32, BF16, ALL, True, named=2), True, ()),
     ("head and sample, 32 rows, fp16, named ids, capped", lambda: _head(32, FP16, PLAIN, True, 30.0, named=2), False, ()),
+    ("sample, 32 rows, bf16, masks", lambda: _sample(32, BF16, PLAIN, False, masked=True), False, ()),
+    ("sample, 32 rows, bf16, all, masks", lambda: _sample(32, BF16, ALL, True, named=2, masked=True), False, ()),
+    ("head and sample, 32 rows, bf16, masks", lambda: _head(32, BF16, PLAIN, False, masked=True), False, ()),
+    ("head and sample, 32 rows, fp32, masks", lambda: _head(32, FP32, PLAIN, False, masked=True), False, ()),
+    ("head and sample, 32 rows, bf16, noise, masks", lambda: _head(32, BF16, PLAIN, True, masked=True), False, ()),
+    *(
+        (
+            f"head and sample, {rows} rows, bf16{', noise' if raced else ''}, masks",
+            lambda rows=rows, raced=raced: _head(rows, BF16, PLAIN, raced, masked=True),
+            False,
+            ("_read_head",),
+        )
+        for rows in (64, 256)
+        for raced in (False, True)
+    ),
+    (
+        "head and sample, 256 rows, fp16, all, capped, masks",
+        lambda: _head(256, FP16, ALL, True, 30.0, named=2, masked=True),
+        False,
+        ("_read_head",),
+    ),
     ("merge, 1 of 4096, bf16", lambda: _merge(BF16, 4096, 1), True, ()),
     ("merge, 3 of 2048, fp32", lambda: _merge(FP32, 2048, 3), False, ()),
     ("mean embedding, 2816, bf16", lambda: _mean(BF16, 2816), True, ("_blend_tiles",)),

@@ -17,7 +17,7 @@ from ....helpers.sampling_checks import Problem, assert_same, capped, capped_blu
 from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to
 from ..rank_rounds import all_ranks
-from .test_sampling import SMALL
+from .test_sampling import MASKED, SMALL
 
 pytestmark = [needs_interpreter, pytest.mark.usefixtures("quiet_numpy")]
 ignored = pytest.mark.filterwarnings("ignore:All-NaN slice encountered:RuntimeWarning")
@@ -32,16 +32,21 @@ INFINITE = replace(
 @given(
     problem=problems(rows=18, width=40),
     depth=st.sampled_from((16, 24, 33)),
+    columns=st.sampled_from((16, 64)),
     bulk=st.sampled_from((True, False)),
     biased=st.booleans(),
     softcap=st.sampled_from((None, 30.0)),
     ranks=st.sampled_from((1, 2, 3)),
 )
-@example(problem=replace(SMALL, width=33), depth=16, bulk=False, biased=False, softcap=None, ranks=2)
-@example(problem=replace(SMALL, width=4, vocab_size=4, named=3), depth=16, bulk=False, biased=True, softcap=None, ranks=3)
-@example(problem=INFINITE, depth=16, bulk=False, biased=False, softcap=30.0, ranks=2)
+@example(problem=replace(SMALL, width=33), depth=16, columns=16, bulk=False, biased=False, softcap=None, ranks=2)
+@example(
+    problem=replace(SMALL, width=4, vocab_size=4, named=3), depth=16, columns=16, bulk=False, biased=True, softcap=None, ranks=3
+)
+@example(problem=MASKED, depth=16, columns=16, bulk=True, biased=False, softcap=None, ranks=1)
+@example(problem=MASKED, depth=16, columns=64, bulk=False, biased=True, softcap=None, ranks=3)
+@example(problem=INFINITE, depth=16, columns=16, bulk=False, biased=False, softcap=30.0, ranks=2)
 def test_head_and_sample_equals_the_twin(
-    problem: Problem, depth: int, bulk: bool, biased: bool, softcap: float | None, ranks: int
+    problem: Problem, depth: int, columns: int, bulk: bool, biased: bool, softcap: float | None, ranks: int
 ) -> None:
     """Hidden states and weights are small integers, so that any order of summation gives the same logits; so do several
     ranks, each of which has the weights of some ids, or of none.
@@ -64,7 +69,7 @@ def test_head_and_sample_equals_the_twin(
         share = None if ranks == 1 else Share(cut, exchange)
         return head_kernels.head_and_sample(hidden, own, chosen, bias=own_bias, share=share, **options)
 
-    with launched(head_kernels, bulk=int(bulk), rows=16, columns=16, depth=16):
+    with launched(head_kernels, bulk=int(bulk), rows=16, columns=columns, depth=16):
         found = all_ranks(ranks, of_rank)
     logits = hidden.double() @ weight.double().T + (0.0 if bias is None else bias.double())
     scores = scores_of(capped(logits, softcap), chosen, vocab_size=problem.vocab_size, mask_id=problem.mask_id)

@@ -44,6 +44,10 @@ SMALL = Problem(
 FAR = replace(SMALL, rows=3, width=48, spread=100.0, temperatures=None, sampler=SamplerConfig())
 # Ranges of logits are wider than what has a weight at temperature 1, but not at this one.
 HOT = replace(SMALL, rows=3, width=70, spread=1000.0, vocab_size=70, temperatures=(30.0, 300.0, 1e30))
+# Masked rows next to one that is not; the last word is partly used.
+MASKED = replace(
+    SMALL, rows=4, width=70, vocab_size=66, temperatures=(0.0, 1.0, 0.0, 3.0), named=3, masks=("edges", "half", "all", "one")
+)
 
 
 @ignored
@@ -58,6 +62,8 @@ HOT = replace(SMALL, rows=3, width=70, spread=1000.0, vocab_size=70, temperature
 @example(problem=FAR, block=16, programs=1, chunk=8)
 @example(problem=HOT, block=16, programs=1, chunk=8)
 @example(problem=HOT, block=16, programs=15, chunk=8)
+@example(problem=MASKED, block=16, programs=1, chunk=8)
+@example(problem=replace(MASKED, temperatures=None, sampler=SamplerConfig()), block=32, programs=2, chunk=8)
 def test_sample_equals_the_twin(problem: Problem, block: int, programs: int, chunk: int) -> None:
     logits, chosen = logits_of(problem, "cpu"), settings_of(problem, "cpu")
     options = {"vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "sampler": problem.sampler}

@@ -1,0 +1,90 @@
+"""The token masks of constrained requests on the device: a bit for each id, uploaded at first use."""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int32, Int64
+from torch import Tensor
+
+from ..core import Span
+from ..core.constraint import Constraint, TokenMask
+from .arena import staged
+
+CAPACITY = 4096  # rows that are allocated for the first constrained request: 78 MB for 152,064 ids (19 kB each)
+
+
+class MaskTable:
+    """Bit masks over ids on a device. Row 0 allows every id.
+
+    Bit i of word w of a row belongs to id 32 * w + i. Masks keep their row until the least recently
+    used ones make room for others. CUDA graphs read `words` at its address, so it is replaced only
+    if one forward pass needs more rows than it has, and then at least doubled.
+    """
+
+    def __init__(self, vocab_size: int, device: torch.device) -> None:
+        self._width, self._device = -(-vocab_size // 32), device
+        self._row_of: dict[int, int] = {}  # by mask id, least recently used first
+        self._free: list[int] = []  # rows without a mask
+        self.words: Int32[Tensor, "rows words"] = torch.empty((0, self._width), dtype=torch.int32, device=device)
+
+    def rows_of(self, spans: Iterable[Span]) -> Int64[np.ndarray, " w"]:
+        """Return the row of each sampled position of the spans, after uploading missing masks.
+
+        The rows are valid for forward passes that are started before the next call.
+        """
+        masks = {mask.id: mask for span in spans for mask in span.masks}
+        self._hold(masks)
+        rows: list[int] = []
+        for span in spans:
+            rows += [self._row_of[mask.id] for mask in span.masks] if span.masks else [0] * len(span.sampled)
+        return np.array(rows, dtype=np.int64)
+
+    @torch.inference_mode()  # a tensor that is made in this mode can only be changed in it
+    def _hold(self, masks: Mapping[int, TokenMask]) -> None:
+        """Give each mask a row, and mark it as recently used."""
+        if len(masks) >= len(self.words):
+            self._allocate(max(CAPACITY, 1 << len(masks).bit_length()))
+        for mask_id in masks:
+            if (row := self._row_of.pop(mask_id, None)) is not None:
+                self._row_of[mask_id] = row
+        missing = [mask for mask_id, mask in masks.items() if mask_id not in self._row_of]
+        if not missing:
+            return
+        bits = np.concatenate([packed(mask, self._width) for mask in missing])
+        while len(self._free) < len(missing):  # there are more rows than `masks`, which are the last to go
+            self._free.append(self._row_of.pop(next(iter(self._row_of))))
+        rows = self._free[: len(missing)]
+        # In stream order: after forward passes that read the earlier masks, without waiting for them.
+        sent = staged({"rows": np.array(rows, dtype=np.int64), "bits": bits}, self._device)
+        self.words.index_copy_(0, sent["rows"], sent["bits"].view(-1, self._width))
+        del self._free[: len(missing)]
+        self._row_of |= {mask.id: row for mask, row in zip(missing, rows, strict=True)}
+
+    def _allocate(self, capacity: int) -> None:
+        """Replace the table by an empty one."""
+        self.words = torch.empty((capacity, self._width), dtype=torch.int32, device=self._device)
+        self.words[0] = -1
+        self._row_of, self._free = {}, list(range(1, capacity))
+
+
+def packed(mask: TokenMask, words: int) -> Int32[np.ndarray, " words"]:
+    """Return the mask as bits, 32 ids per word."""
+    constraint = mask.constraint
+    assert constraint is not None, "a mask that was read from a trace is only compared"
+    count = constraint.stop_class + 1
+    bits = np.frombuffer(mask.classes.to_bytes(-(-count // 8), "little"), dtype=np.uint8)
+    allowed: Bool[np.ndarray, " ids"] = np.unpackbits(bits, count=count, bitorder="little")[_classes(constraint)]
+    line = np.zeros(words * 4, dtype=np.uint8)
+    of_ids = np.packbits(allowed, bitorder="little")
+    line[: len(of_ids)] = of_ids
+    return line.view("<i4").astype(np.int32)
+
+
+@lru_cache(maxsize=64)
+def _classes(constraint: Constraint) -> Int32[np.ndarray, " ids"]:
+    """Return the class of each id, with that of stop ids."""
+    classes = np.frombuffer(constraint.automaton.loaded.classes, dtype=np.int32).copy()
+    classes[list(constraint.stop_ids)] = constraint.stop_class
+    return classes
