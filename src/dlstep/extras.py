@@ -14,6 +14,7 @@ EXTRAS = {
     "notebook": {"matplotlib": "matplotlib"},
     "ray": {"ray": "ray"},
     "serve": {"fastapi": "fastapi", "openai": "openai", "prometheus_client": "prometheus-client", "uvicorn": "uvicorn"},
+    "structured": {"outlines_core": "outlines-core"},
     "tune": {"optuna": "optuna"},
 }
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..core import Config, SamplingParams, Strategy, probe
 from ..core.checks import listed, pairs_of, plain, short
-from ..core.lifecycle import request_strategy
 from ..core.options import StrategyOptions, sorted_options
+from ..core.refusals import request_strategy
 
 Rung = tuple[int | None, StrategyOptions]
 MOST = "max_requests"

@@ -28,6 +28,7 @@ from ..core import (
 )
 from ..core.faults import UserCodeTimeout, measured
 from ..core.trace import apply
+from ..text.constraints import constrained
 from .watchdog import limited
 
 Result = TypeVar("Result")
@@ -93,8 +94,12 @@ class Decode:
         return self._state
 
     def add(self, request: Request) -> None:
-        """Queue `request`; one that can never run ends next step. ValueError: the id is in use."""
-        self._enter(Add(request))
+        """Queue `request`; one that can never run ends next step.
+
+        Compiles its constraint, unless it was compiled before. Raises ValueError if the id is in use,
+        or if the constraint is invalid.
+        """
+        self._enter(Add(constrained(request, self._state.config.spec)))
 
     def adopt(self, sequence: SequenceState, request_id: int) -> None:
         """Continue an unfinished sequence of another state under a new id. Raises the errors of `core.adopt`."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..core import Config, SamplingParams, SequenceState, Strategy, with_options
 from ..core.checks import short
-from ..core.lifecycle import incompatibility
+from ..core.refusals import incompatibility
 
 
 def with_changes(sequence: SequenceState, changes: Mapping[str, Any], config: Config, base: Strategy) -> SequenceState:

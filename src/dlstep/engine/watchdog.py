@@ -18,8 +18,9 @@ from typing import TypeVar
 
 from ..core.commit import advanced, forgotten
 from ..core.faults import UserCodeTimeout, measured
-from ..core.lifecycle import add, incompatibility, request_strategy
+from ..core.lifecycle import add
 from ..core.options import with_options
+from ..core.refusals import incompatibility, request_strategy
 from ..core.schedule import window_of
 
 # The functions of the core that call user code. They or their callers convert an exception of user code into a fault.

@@ -11,9 +11,17 @@ Conversation = Sequence[Message]
 
 
 def chat_prompt(
-    tokenizer: Tokenizer | None, template: str | None, messages: Conversation, *, continues: bool = False
+    tokenizer: Tokenizer | None,
+    template: str | None,
+    messages: Conversation,
+    *,
+    continues: bool = False,
+    tools: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[int, ...]:
     """Return the prompt for the next assistant turn, or with `continues` the rest of the last.
+
+    `tools` are descriptions of functions in OpenAI's form, which most templates of models that call
+    functions write into the prompt.
 
     `template` is used if the tokenizer has no chat template. Encoding adds no special tokens, because
     the template writes them. Raises ValueError if neither exists, or cannot render the messages.
@@ -34,7 +42,7 @@ def chat_prompt(
     if not isinstance(own, str):
         raise ValueError(f"the chat template of the tokenizer must be a text, got {type(own).__name__}")
     plain = [_own(message) for message in messages]
-    text = render(own, plain, tokenizer.special_tokens_map, continues=continues)
+    text = render(own, plain, tokenizer.special_tokens_map, continues=continues, tools=tools)
     return encode(tokenizer, text, add_special_tokens=False)
 
 

@@ -1,7 +1,9 @@
 """The answer to one prompt, as returned to users."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..core import FinishReason, SequenceState
 from .detokenize import Tokenizer, cut, decode
@@ -42,6 +44,11 @@ class Output:
     def tokens_per_forward(self) -> float:
         """Emitted tokens divided by `nfe`; 0 before the first forward pass."""
         return len(self.token_ids) / self.nfe if self.nfe else 0.0
+
+    @property
+    def parsed(self) -> Any:
+        """The answer read as JSON. Raises ValueError if it is not JSON, as after an abort."""
+        return json.loads(self.text)
 
     @property
     def tokens_per_step(self) -> float:

@@ -1,110 +1,16 @@
-"""Rendering of untrusted chat templates in a separate process with limits of time and memory.
+"""Rendering of untrusted chat templates."""
 
-It is not a `processes.Worker`, because those import the main module and so need a `__main__` guard.
-"""
-
-import atexit
-import json
-import os
-import pickle
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
-from threading import Lock, Timer
-from time import monotonic
 from typing import Any
 
-START_SECONDS = 60.0  # for the process to start on a busy machine
-RENDER_SECONDS = 10.0
-GRACE_SECONDS = 2.0  # after which a process that did not end itself is killed, because it was stopped
+from .limited_worker import LimitedWorker
+
 LONGEST_TEMPLATE = 1 << 18  # characters
-WORKER = Path(__file__).with_name("_template_worker.py")
 END_OF_LAST = "CONTINUE_FINAL_MESSAGE_TAG "  # marks where an answer continues the last message
 REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
-class Renderer:
-    """A process that renders templates, started when needed. Thread-safe: renders one at a time."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def render(self, template: str, variables: Mapping[str, Any]) -> str:
-        """Render a template with plain values. Raises ValueError with the reason if it fails."""
-        job = pickle.dumps((RENDER_SECONDS, template, dict(variables)))
-        with self._lock:
-            if self._process is not None and self._process.poll() is not None:
-                self._end()
-            try:
-                if self._process is None:
-                    self._process = _process()
-                    if _answer(self._process, pickle.dumps((START_SECONDS, "", {})), START_SECONDS) is None:
-                        raise ValueError(f"the process that renders templates did not start: {sys.executable} {WORKER}")
-                begun = monotonic()
-                answer = _answer(self._process, job, RENDER_SECONDS)
-            except BaseException:  # even KeyboardInterrupt: the next call must not read this answer
-                self._end()
-                raise
-            if answer is None:
-                self._end()
-        if answer is None:
-            late = monotonic() - begun >= RENDER_SECONDS
-            raise ValueError(f"it takes more than {RENDER_SECONDS:g} seconds" if late else "it takes too much memory")
-        if "error" in answer:
-            raise ValueError(answer["error"])
-        return answer["text"]
-
-    def close(self) -> None:
-        """End the process."""
-        with self._lock:
-            self._end()
-
-    def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            with suppress(OSError), process:  # waits for it and closes the pipes
-                pass
-
-
-def _process() -> subprocess.Popen[bytes]:
-    """Start a new process."""
-    return subprocess.Popen(
-        [sys.executable, "-P", str(WORKER)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        start_new_session=True,  # so that Ctrl-C does not end it
-    )
-
-
-def _answer(process: subprocess.Popen[bytes], job: bytes, seconds: float) -> dict[str, str] | None:
-    """Send a job and return its answer; None if the process ended without one or was killed after `seconds`."""
-    assert process.stdin is not None and process.stdout is not None, "both are pipes"
-    # The process limits its own time, so that it also ends without a parent. A stopped process cannot: the parent kills it.
-    deadline = Timer(seconds + GRACE_SECONDS, process.kill)
-    deadline.daemon = True
-    deadline.start()
-    try:
-        process.stdin.write(job)
-        process.stdin.flush()
-        line = process.stdout.readline()
-    except OSError:
-        return None
-    finally:
-        deadline.cancel()
-        deadline.join()
-    return json.loads(line) if line.endswith(b"\n") else None
-
-
-_renderer = Renderer()
-atexit.register(_renderer.close)
-if hasattr(os, "register_at_fork"):  # a forked process must not use the pipes of its parent
-    os.register_at_fork(after_in_child=_renderer.__init__)
+_worker = LimitedWorker()
 
 
 def plain(value: Any) -> Any:
@@ -128,7 +34,12 @@ def as_message(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def render(
-    template: str, messages: Sequence[Mapping[str, Any]], special_tokens: Mapping[str, str], *, continues: bool = False
+    template: str,
+    messages: Sequence[Mapping[str, Any]],
+    special_tokens: Mapping[str, str],
+    *,
+    continues: bool = False,
+    tools: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Render messages with a chat template, up to the start of the assistant's answer.
 
@@ -142,8 +53,13 @@ def render(
         plain_messages = [as_message(message) for message in messages]
         if continues:
             plain_messages[-1]["content"] += END_OF_LAST
-        facts = {"tools": None, "documents": None, "add_generation_prompt": not continues, **plain(special_tokens)}
-        text = _renderer.render(template, {"messages": plain_messages, **facts})
+        facts = {
+            "tools": plain(tools) or None,
+            "documents": None,
+            "add_generation_prompt": not continues,
+            **plain(special_tokens),
+        }
+        text = _worker.ask("template", template, {"messages": plain_messages, **facts})["text"]
         return text_before_end(text, str(messages[-1]["content"])) if continues else text
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the chat template cannot render these messages: {error}") from error

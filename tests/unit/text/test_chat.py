@@ -154,7 +154,7 @@ def test_the_command_takes_prompts_as_messages(capsys: pytest.CaptureFixture[str
     ("arguments", "message"),
     [
         (["--system", "Be kind."], "--system is a message of a conversation: give --chat, too"),
-        (["--use_lora", "true"], "EngineConfig.use_lora=True needs lora_path, the folder of an adapter"),
+        (["--use_lora", "true"], "--use_lora=True needs lora_path, the folder of an adapter"),
         (["--lora_path", "/nonsense"], "/nonsense holds no adapter_config.json"),
     ],
 )

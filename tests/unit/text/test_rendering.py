@@ -15,8 +15,9 @@ import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from dlstep.models import templates
-from dlstep.text import rendering
-from dlstep.text.rendering import Renderer, render
+from dlstep.text import limited_worker
+from dlstep.text.limited_worker import LimitedWorker
+from dlstep.text.rendering import render
 
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 TALK: list[dict[str, Any]] = [
@@ -157,7 +158,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_refused_in_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendering, "RENDER_SECONDS", 1.0)
+    monkeypatch.setattr(limited_worker, "JOB_SECONDS", 1.0)
     begun, threads = time.monotonic(), threading.active_count()
     with pytest.raises(
         ValueError, match=r"the chat template (cannot render these messages: .|has 999999 characters)"
@@ -213,75 +214,77 @@ def test_a_text_that_is_too_long_is_refused() -> None:
         render("{% for i in range(7000) %}{{ 'x' * 10000 }}{% endfor %}", TALK, TOKENS)
 
 
-def process_of(renderer: Renderer) -> Any:
-    """The process of a renderer, after an ordinary rendering."""
-    assert renderer.render("{{ x }}", {"x": "ordinary"}) == "ordinary"
-    return renderer._process
+def process_of(worker: LimitedWorker) -> Any:
+    """The process of a worker, after an ordinary rendering."""
+    assert worker.ask("template", "{{ x }}", {"x": "ordinary"})["text"] == "ordinary"
+    return worker._process
 
 
 @pytest.fixture
-def renderer() -> Iterator[Renderer]:
-    renderer = Renderer()
-    yield renderer
-    renderer.close()
+def worker() -> Iterator[LimitedWorker]:
+    worker = LimitedWorker()
+    yield worker
+    worker.close()
 
 
-def test_a_process_renders_many_times_and_each_has_the_whole_time(renderer: Renderer, monkeypatch: pytest.MonkeyPatch) -> None:
-    process = process_of(renderer)
-    monkeypatch.setattr(rendering, "RENDER_SECONDS", 1.0)
+def test_a_process_renders_many_times_and_each_has_the_whole_time(
+    worker: LimitedWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = process_of(worker)
+    monkeypatch.setattr(limited_worker, "JOB_SECONDS", 1.0)
     begun = time.monotonic()
     while time.monotonic() - begun < 1.5:
-        assert renderer.render("{% for i in range(99999) %}{% endfor %}", {}) == ""
+        assert worker.ask("template", "{% for i in range(99999) %}{% endfor %}", {})["text"] == ""
     with pytest.raises(ValueError, match="'unknown'"):
-        renderer.render("{{ x|unknown }}", {})
-    assert process_of(renderer) is process
+        worker.ask("template", "{{ x|unknown }}", {})
+    assert process_of(worker) is process
 
 
 @pytest.mark.parametrize(("bomb", "reason"), [("nested loops", "more than 1 seconds"), ("many items", "too much memory")])
 def test_another_process_renders_after_one_that_was_ended(
-    bomb: str, reason: str, renderer: Renderer, monkeypatch: pytest.MonkeyPatch
+    bomb: str, reason: str, worker: LimitedWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = process_of(renderer)
-    monkeypatch.setattr(rendering, "RENDER_SECONDS", 1.0)
+    process = process_of(worker)
+    monkeypatch.setattr(limited_worker, "JOB_SECONDS", 1.0)
     with pytest.raises(ValueError, match=reason):
-        renderer.render(BOMBS[bomb], {"messages": TALK})
+        worker.ask("template", BOMBS[bomb], {"messages": TALK})
     assert process.returncode is not None
-    assert process_of(renderer) is not process
+    assert process_of(worker) is not process
 
 
-def test_a_process_that_was_killed_between_renderings_is_replaced(renderer: Renderer) -> None:
-    process = process_of(renderer)
+def test_a_process_that_was_killed_between_renderings_is_replaced(worker: LimitedWorker) -> None:
+    process = process_of(worker)
     process.kill()
     process.wait()
-    assert process_of(renderer) is not process
+    assert process_of(worker) is not process
 
 
 @pytest.mark.parametrize("size", [1, 1 << 20])
-def test_a_stopped_process_is_replaced(size: int, renderer: Renderer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_process_is_replaced(size: int, worker: LimitedWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGSTOP also stops the time limit inside the process; a large job does not even fit into its pipe."""
-    monkeypatch.setattr(rendering, "RENDER_SECONDS", 0.5)
-    monkeypatch.setattr(rendering, "GRACE_SECONDS", 0.5)
-    assert renderer.render("{{ text }}", {"text": "a"}) == "a"
-    process_of(renderer).send_signal(signal.SIGSTOP)
+    monkeypatch.setattr(limited_worker, "JOB_SECONDS", 0.5)
+    monkeypatch.setattr(limited_worker, "GRACE_SECONDS", 0.5)
+    assert worker.ask("template", "{{ text }}", {"text": "a"})["text"] == "a"
+    process_of(worker).send_signal(signal.SIGSTOP)
     begin = time.monotonic()
     with pytest.raises(ValueError, match=r"it takes more than 0\.5 seconds"):
-        renderer.render("{{ text }}", {"text": "b" * size})
+        worker.ask("template", "{{ text }}", {"text": "b" * size})
     assert time.monotonic() - begin < 30.0
-    assert renderer.render("{{ text }}", {"text": "c"}) == "c"
+    assert worker.ask("template", "{{ text }}", {"text": "c"})["text"] == "c"
 
 
-def test_the_answer_to_an_interrupted_rendering_is_never_read(renderer: Renderer, monkeypatch: pytest.MonkeyPatch) -> None:
-    process = process_of(renderer)
+def test_the_answer_to_an_interrupted_rendering_is_never_read(worker: LimitedWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = process_of(worker)
 
     def interrupted(*given: object) -> None:
-        process.stdin.write(pickle.dumps((10.0, "stale", {})))
+        process.stdin.write(pickle.dumps((10.0, "template", ("stale", {}))))
         process.stdin.flush()
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(rendering, "_answer", interrupted)
-        renderer.render("{{ x }}", {})
-    assert process_of(renderer) is not process
+        patched.setattr(limited_worker, "_answer", interrupted)
+        worker.ask("template", "{{ x }}", {})
+    assert process_of(worker) is not process
 
 
 def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
@@ -299,7 +302,7 @@ def test_threads_share_a_process() -> None:
 
 def test_a_process_ends_with_the_one_that_started_it() -> None:
     script = (
-        "from dlstep.text import rendering\nprint(rendering.render('{{ 1 }}', [], {}), rendering._renderer._process.pid)\n"
+        "from dlstep.text import rendering\nprint(rendering.render('{{ 1 }}', [], {}), rendering._worker._process.pid)\n"
         "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run([sys.executable, "-u", "-c", script], capture_output=True, text=True, check=False, timeout=100)
@@ -313,8 +316,8 @@ def test_a_process_ends_with_the_one_that_started_it() -> None:
 
 def test_a_forked_process_starts_another_one() -> None:
     script = (
-        "import os\nfrom dlstep.text.rendering import _renderer, render\nrender('', [], {})\nfirst = _renderer._process\n"
-        "def pid():\n    assert render('{{ messages|length }}', [{}], {}) == '1'\n    return _renderer._process.pid\n"
+        "import os\nfrom dlstep.text.rendering import _worker, render\nrender('', [], {})\nfirst = _worker._process\n"
+        "def pid():\n    assert render('{{ messages|length }}', [{}], {}) == '1'\n    return _worker._process.pid\n"
         "child = os.fork()\nif not child:\n    assert pid() != first.pid\n    raise SystemExit(0)\n"
         "assert os.waitpid(child, 0)[1] == 0\nassert pid() == first.pid\n"
     )

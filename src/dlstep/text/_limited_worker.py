@@ -1,9 +1,9 @@
-"""The process that renders chat templates. For a fast start, it does not import this package.
+"""The process that does untrusted work. For a fast start, it does not import this package.
 
-Templates are programs from untrusted checkpoints. Here they run in Jinja's sandbox, in a process that
-ends if a rendering exceeds its limits of time or memory. The language is that of transformers 5.17:
+It ends if a job exceeds its limits of time or memory. Chat templates are programs from untrusted
+checkpoints; here they run in Jinja's sandbox. Their language is that of transformers 5.17:
 `ImmutableSandboxedEnvironment` with `raise_exception`, `strftime_now`, `tojson`, `break`, `continue`
-and `generation`.
+and `generation`. Regexes and JSON schemas come from clients, and a short one may take minutes.
 """
 
 import faulthandler
@@ -78,18 +78,63 @@ def compiled(template: str) -> Template:
     return environment.from_string(template)
 
 
-def answer(template: str, variables: dict[str, Any]) -> bytes:
-    """Return the rendered text, or why there is none, as a line of JSON."""
+def render(template: str, variables: dict[str, Any]) -> dict[str, Any]:
+    """Return the rendered text."""
+    return {"text": compiled(template).render(variables)}
+
+
+def automaton(regex: str) -> dict[str, Any]:
+    """Return the byte automaton of a regex: per state pairs of byte and next state, accepting states, first state.
+
+    outlines-core 0.2 drops moves behind a match that may go on, such as the second `a` of `(ab)*`. With a
+    last letter after the pattern, no match ends before that letter. A state is accepting if the
+    letter leads from it to the end.
+    """
+    from outlines_core import Index, Vocabulary
+
+    index = Index(f"(?:{regex}){LAST}", Vocabulary(END, {bytes([byte]): [byte] for byte in range(END)}))
+    moves, ended = index.get_transitions(), index.get_final_states()
+    number = {state: place for place, state in enumerate({**moves, **dict.fromkeys(ended)})}
+
+    def ends(state: int) -> bool:
+        for byte in LAST.encode():
+            if (after := moves.get(state, {}).get(byte)) is None:
+                return False
+            state = after
+        return state in ended
+
+    rows = [
+        [(byte, number[after]) for byte, after in moves.get(state, {}).items() if byte != END and after in number]
+        for state in number
+    ]
+    accepting = [place for state, place in number.items() if ends(state)]
+    return {"moves": rows, "accepting": accepting, "start": number[index.get_initial_state()]}
+
+
+def schema_automaton(schema: str) -> dict[str, Any]:
+    """Return the byte automaton of a JSON schema."""
+    from outlines_core.json_schema import build_regex_from_schema  # pyright: ignore[reportMissingImports]
+
+    return automaton(build_regex_from_schema(schema))
+
+
+END = 256  # the id after those of all bytes
+LAST = "\U0010ffff"  # no character
+JOBS: dict[str, Any] = {"nothing": dict, "template": render, "regex": automaton, "json_schema": schema_automaton}
+
+
+def answer(kind: str, arguments: tuple[Any, ...]) -> bytes:
+    """Return the result of a job, or why there is none, as a line of JSON."""
     try:
-        line = json.dumps({"text": compiled(template).render(variables)}).encode()
+        line = json.dumps(JOBS[kind](*arguments)).encode()
         if len(line) < LONGEST:
             return line
         error = f"it makes more than {LONGEST} bytes of JSON"
     except MemoryError:
         raise
     except Exception as raised:  # noqa: BLE001 - a template may raise any exception
-        kind = "" if isinstance(raised, TemplateError | ValueError) else f"{type(raised).__name__}: "
-        error = f"{kind}{raised}"[:LONGEST_ERROR]
+        named = isinstance(raised, TemplateError | ValueError)
+        error = f"{'' if named else f'{type(raised).__name__}: '}{raised}"[:LONGEST_ERROR]
     return json.dumps({"error": error}).encode()
 
 
@@ -108,10 +153,10 @@ def main() -> None:
     limit_memory()
     with open(os.devnull, "w") as nowhere, suppress(EOFError):
         while True:
-            seconds, template, variables = pickle.load(sys.stdin.buffer)
+            seconds, kind, arguments = pickle.load(sys.stdin.buffer)
             # A C thread ends this process, even inside a long operation that holds the GIL.
             faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere)
-            line = answer(template, variables)
+            line = answer(kind, arguments)
             faulthandler.cancel_dump_traceback_later()
             sys.stdout.buffer.write(line + b"\n")
             sys.stdout.buffer.flush()

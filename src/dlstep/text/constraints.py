@@ -1,0 +1,135 @@
+"""Compile regexes, choices and JSON schemas of sampling parameters to automata over token ids."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, cast
+
+from ..core import Request, Spec
+from ..core.automaton import Automaton, token_automaton
+from ..core.checks import short
+from ..extras import require
+from .json_automaton import json_object_moves
+from .limited_worker import LimitedWorker
+
+LONGEST_REGEX = 1 << 16  # characters
+LONGEST_CHOICES = 1 << 20  # bytes of all choices
+# Keywords that the compiler respects, and those that only describe.
+RESPECTED = frozenset(
+    [
+        "type",
+        "properties",
+        "required",
+        "items",
+        "prefixItems",
+        "minItems",
+        "maxItems",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "format",
+        "enum",
+        "const",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "$ref",
+        "$defs",
+        "definitions",
+        "minProperties",
+        "maxProperties",
+        "additionalProperties",
+    ]
+)
+DESCRIBING = frozenset(
+    ["title", "description", "default", "examples", "$schema", "$id", "$comment", "deprecated", "readOnly", "writeOnly"]
+)
+FORMATS = frozenset({"date", "time", "date-time", "uuid"})
+
+_worker = LimitedWorker()
+
+
+def constrained(request: Request, spec: Spec) -> Request:
+    """Return the request with the automaton of its constraint; the same if it has none.
+
+    Raises ValueError with the name of the parameter if it cannot be compiled.
+    """
+    source = request.params.constraint_source
+    if source is None or request.constraint is not None:
+        return request
+    return replace(request, constraint=compiled(*source, spec))
+
+
+@lru_cache(maxsize=64)
+def compiled(kind: str, text: str, spec: Spec) -> Automaton:
+    """Return the automaton of a regex, of choices or of a JSON schema, as `SamplingParams` names them.
+
+    Raises ValueError if it is invalid, too large, or matches nothing that the tokenizer can spell.
+    """
+    if not spec.pieces:
+        raise ValueError(f"{kind} needs a tokenizer, which this model does not have")
+    forbidden = (*spec.eos_ids, *(() if spec.mask_id is None else (spec.mask_id,)))
+    source = f"{kind}={short(text)}"
+    moves, accepting, start = _choice_moves(json.loads(text)) if kind == "choice" else _regex_moves(kind, text)
+    return token_automaton(source, moves, accepting, spec.pieces[: spec.vocab_size], forbidden, start=start)
+
+
+def _choice_moves(choices: list[str]) -> tuple[list[dict[int, int]], list[int], int]:
+    """Return the byte automaton of a list of texts: their trie."""
+    encoded = [choice.encode() for choice in choices]
+    if sum(map(len, encoded)) > LONGEST_CHOICES:
+        raise ValueError(f"choice has {sum(map(len, encoded))} bytes, and at most {LONGEST_CHOICES} are compiled")
+    moves: list[dict[int, int]] = [{}]
+    accepting: list[int] = []
+    for choice in encoded:
+        state = 0
+        for byte in choice:
+            if byte not in moves[state]:
+                moves[state][byte] = len(moves)
+                moves.append({})
+            state = moves[state][byte]
+        accepting.append(state)
+    return moves, accepting, 0
+
+
+def _regex_moves(kind: str, text: str) -> tuple[list[dict[int, int]], list[int], int]:
+    """Return the byte automaton of a regex or a JSON schema, compiled in a process with limits."""
+    if len(text) > LONGEST_REGEX:
+        raise ValueError(f"{kind} has {len(text)} characters, and at most {LONGEST_REGEX} are compiled")
+    if kind == "json_schema":
+        schema = json.loads(text)
+        check_schema(schema, "json_schema")
+        if schema.keys() - DESCRIBING == {"type"} and schema["type"] == "object":  # any object
+            return json_object_moves()
+    require(kind, "structured")
+    try:
+        answer = _worker.ask(kind, text)
+    except ValueError as error:
+        raise ValueError(f"{kind}={short(text)} cannot be compiled: {error}") from error
+    moves = [dict(cast("list[tuple[int, int]]", row)) for row in answer["moves"]]
+    return moves, answer["accepting"], answer["start"]
+
+
+def check_schema(schema: Any, path: str) -> None:
+    """Raise ValueError for a keyword that the compiler would ignore, with its path."""
+    if schema is True:
+        return
+    if not isinstance(schema, dict):
+        raise ValueError(f"{path} must be a JSON schema, got {short(schema)}")
+    fields = cast("Mapping[str, Any]", schema)
+    for name, value in fields.items():
+        if name not in RESPECTED | DESCRIBING:
+            raise ValueError(f"{path}.{name} is not supported: leave it out. Supported are {', '.join(sorted(RESPECTED))}")
+        if name == "format" and value not in FORMATS:
+            raise ValueError(f"{path}.format={short(value)} is not supported: give one of {', '.join(sorted(FORMATS))}")
+        if name in ("properties", "$defs", "definitions") and isinstance(value, dict):
+            for key, part in cast("Mapping[str, Any]", value).items():
+                check_schema(part, f"{path}.{name}.{key}")
+        elif name in ("anyOf", "oneOf", "allOf", "prefixItems") and isinstance(value, list):
+            for index, part in enumerate(cast("list[Any]", value)):
+                check_schema(part, f"{path}.{name}[{index}]")
+        elif name == "items" and value is not False:
+            check_schema(value, f"{path}.items")
+        elif name == "additionalProperties" and isinstance(value, dict):
+            check_schema(value, f"{path}.additionalProperties")

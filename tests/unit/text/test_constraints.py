@@ -1,0 +1,156 @@
+"""Regexes, choices and JSON schemas: what they compile to, and why they are refused."""
+
+import json
+import re
+from functools import cache, partial
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from jsonschema import validate
+from pydantic import BaseModel
+
+from dlstep.core import Request, SamplingParams, Spec
+from dlstep.core.automaton import Automaton, members
+from dlstep.text import constraints, limited_worker
+from dlstep.text.constraints import check_schema, compiled, constrained
+
+# Bytes, and ids of several bytes that cross the borders of JSON's parts; the last two are mask and end.
+LONGER = (b'{"', b'":', b'", "', b'"}', b"},", b"ab", b"\xc3\xa9", b'\xa9"', b"true", b"null", b"12", b"  ", b"\n")
+PIECES = (*[bytes([byte]) for byte in range(256)], *LONGER, b"", b"")
+SPEC = Spec(len(PIECES) - 2, (len(PIECES) - 1,), len(PIECES), pieces=PIECES)
+
+
+def accepts(kind: str, source: str, text: str) -> bool:
+    """Whether the automaton accepts a text, spelled in ids of one byte."""
+    return compiled(kind, source, SPEC).accepts(tuple(text.encode()))
+
+
+REGEXES = ["ab|xc", r"[0-9]{2,4}", r"(a|bc)*d?", r"é+", r"[^x]{1,3}", r"\d+[+-]\d+=\d+ shells\."]
+
+
+@pytest.mark.parametrize("regex", REGEXES)
+@given(data=st.data())
+def test_a_regex_accepts_what_it_matches(regex: str, data: st.DataObject) -> None:
+    plain = re.compile(regex, re.ASCII)
+    text = data.draw(st.from_regex(plain, fullmatch=True) | st.text(alphabet="abcdx0123é+= shel.", max_size=6))
+    assert accepts("regex", regex, text) == bool(plain.fullmatch(text))
+
+
+@given(choices=st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=6, unique=True), other=st.text(max_size=5))
+def test_choices_accept_themselves_only(choices: list[str], other: str) -> None:
+    params = SamplingParams(choice=tuple(choices))
+    assert params.constraint_source is not None
+    for text in (*choices, other):
+        assert accepts(*params.constraint_source, text) == (text in choices)
+
+
+SCHEMAS = [
+    {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name", "age"]},
+    {"type": "array", "items": {"enum": ["a", "é", 1, None]}, "minItems": 1, "maxItems": 3},
+    {"anyOf": [{"type": "boolean"}, {"type": "null"}, {"const": {"a": [1]}}]},
+    {"type": "object", "properties": {"x": {"$ref": "#/$defs/x"}}, "required": ["x"], "$defs": {"x": {"type": "number"}}},
+    {"type": "string", "minLength": 2, "maxLength": 4},
+    {"type": "string", "format": "date"},
+    {"type": "object"},
+]
+
+
+@settings(max_examples=20)
+@given(data=st.data(), schema=st.sampled_from(SCHEMAS))
+def test_texts_of_a_schema_are_instances(data: st.DataObject, schema: dict[str, object]) -> None:
+    """Walk the automaton at random to an accepting state: what it spells is an instance."""
+    automaton = compiled("json_schema", json.dumps(schema), SPEC)
+    class_of, state, spelled, least = automaton.class_of, 0, b"", distances(automaton)
+    ids = {letter: token for token, letter in enumerate(class_of)}
+    for left in range(400, -1, -1):
+        if automaton.accepting >> state & 1:
+            break
+        letters = [letter for letter, after in enumerate(automaton.moves[state]) if after >= 0]
+        if left < 390:  # straight to the end
+            letters = [min(letters, key=lambda letter: least[automaton.moves[state][letter]])]
+        letter = data.draw(st.sampled_from(letters))
+        spelled, state = spelled + PIECES[ids[letter]], automaton.moves[state][letter]
+    validate(json.loads(spelled), schema, format_checker=None)
+
+
+@cache
+def distances(automaton: Automaton) -> list[int]:
+    """The least number of ids from each state to an accepting one."""
+    least = dict.fromkeys(members(automaton.accepting), 0)
+    for distance in range(1, len(automaton.moves)):
+        near = [state for state, row in enumerate(automaton.moves) if state not in least and least.keys() & {*row}]
+        least |= dict.fromkeys(near, distance)
+    return [least[state] for state in range(len(automaton.moves))]
+
+
+@given(
+    name=st.text(st.characters(min_codepoint=32, exclude_categories=["Cc", "Cs"]), max_size=4),
+    age=st.integers(-(10**15), 10**15),
+    spaced=st.booleans(),
+)
+def test_instances_are_texts_of_the_schema(name: str, age: int, spaced: bool) -> None:
+    text = json.dumps({"name": name, "age": age}, ensure_ascii=False, separators=(", ", ": ") if spaced else (",", ":"))
+    assert accepts("json_schema", json.dumps(SCHEMAS[0]), text)
+
+
+@given(items=st.lists(st.sampled_from(["a", "é", 1, None]), max_size=5))
+def test_lists_are_texts_of_the_schema_if_their_length_is_right(items: list[object]) -> None:
+    text = json.dumps(items, ensure_ascii=False, separators=(",", ":"))
+    assert accepts("json_schema", json.dumps(SCHEMAS[1]), text) == (1 <= len(items) <= 3)
+
+
+class Total(BaseModel):
+    shells: int
+
+
+def test_a_pydantic_class_and_a_dictionary_are_schemas() -> None:
+    text = json.dumps(Total.model_json_schema())
+    for given_as in (Total, Total.model_json_schema(), text):
+        assert SamplingParams(json_schema=given_as).json_schema == text  # type: ignore[arg-type]
+    assert accepts("json_schema", text, '{"shells":92}')
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"regex": "("}, r"regex='\(' cannot be compiled: "),
+        ({"regex": "a" * (1 << 17)}, "regex has 131072 characters, and at most 65536 are compiled"),
+        ({"json_schema": {"type": "object", "patternProperties": {}}}, "json_schema.patternProperties is not supported"),
+        ({"json_schema": {"properties": {"a": {"not": {}}}}}, "json_schema.properties.a.not is not supported: leave it out"),
+        (
+            {"json_schema": {"type": "string", "format": "email"}},
+            "json_schema.format='email' is not supported: give",
+        ),
+        ({"json_schema": {"anyOf": [{"type": "null"}, 3]}}, r"json_schema.anyOf\[1\] must be a JSON schema, got 3"),
+        ({"choice": ("\udc80",)}, "SamplingParams.choice"),
+        ({"json_schema": 3}, "SamplingParams.json_schema must be a JSON schema"),
+        ({"json_schema": "{"}, "SamplingParams.json_schema must be a JSON schema"),
+        ({"regex": "a", "choice": ("b",)}, "SamplingParams takes one constraint, got regex and choice: give one of them"),
+    ],
+)
+def test_what_cannot_be_compiled_is_refused_by_name(params: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        constrained(Request(0, (1,), SamplingParams(**params)), SPEC)  # type: ignore[arg-type]
+
+
+def test_a_pattern_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limited_worker, "JOB_SECONDS", 1.0)
+    monkeypatch.setattr(constraints, "_worker", limited_worker.LimitedWorker())
+    with pytest.raises(ValueError, match=r"cannot be compiled: it takes (more than 1 seconds|too much memory)"):
+        compiled("regex", "((a|b)*a(a|b){19}x)+y", SPEC)
+    constraints._worker.close()
+
+
+def test_a_model_without_tokenizer_is_refused() -> None:
+    with pytest.raises(ValueError, match="regex needs a tokenizer, which this model does not have"):
+        constrained(Request(0, (1,), SamplingParams(regex="a")), Spec(4, (3,), 5))
+
+
+def test_a_request_without_constraint_stays_as_it_is() -> None:
+    request = Request(0, (1,), SamplingParams())
+    assert constrained(request, SPEC) is request
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_supported_schemas_pass_the_check(schema: dict[str, object]) -> None:
+    partial(check_schema, path="json_schema")(schema)

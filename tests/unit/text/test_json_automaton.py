@@ -1,0 +1,73 @@
+"""The automaton of JSON objects accepts what `json` reads, up to its depth and spacing."""
+
+import json
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dlstep.text.json_automaton import DEPTH, json_object_moves
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def accepts(text: bytes, depth: int = DEPTH) -> bool:
+    moves, accepting, state = json_object_moves(depth)
+    for byte in text:
+        if byte not in moves[state]:
+            return False
+        state = moves[state][byte]
+    return state in accepting
+
+
+def nesting(value: object) -> int:
+    if isinstance(value, dict):
+        return 1 + max(map(nesting, value.values()), default=0)
+    return 1 + max(map(nesting, value), default=0) if isinstance(value, list) else 0
+
+
+@given(value=st.dictionaries(st.text(max_size=3), VALUES, max_size=3), ascii_only=st.booleans(), spaced=st.booleans())
+def test_objects_are_accepted_up_to_the_depth(value: dict[str, object], ascii_only: bool, spaced: bool) -> None:
+    separators = (", ", ": ") if spaced else (",", ":")
+    text = json.dumps(value, ensure_ascii=ascii_only, separators=separators).encode("utf-8", "surrogatepass")
+    well_formed = text.decode("utf-8", "ignore").encode() == text
+    assert accepts(text) == (nesting(value) <= DEPTH and well_formed)
+
+
+ALPHABET = '{}[]":,0123456789-+.eE\\utrfalsn \n\u00e9'
+
+
+@given(
+    text=st.text(alphabet=ALPHABET, max_size=12).map(lambda text: f'{{"a":{text}}}') | st.text(alphabet=ALPHABET, max_size=12)
+)
+def test_what_is_accepted_is_an_object(text: str) -> None:
+    if accepts(text.encode()):
+        assert isinstance(json.loads(text), dict)
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", '{"a":1}', '{"a": -0.5e+3, "b": [true, null]}', '{ "\\u00e9" : "\u00e9\U0001f600" }', '{"a":[{"b":[1]}]}']
+)
+def test_objects_by_hand(text: str) -> None:
+    assert accepts(text.encode())
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "1", '{"a"}', '{"a":1,}', '{"a":01}', '{"a":.5}', '{"a":1}}', '{"a":"\n"}', '{"a":tru}', "{}  ", "{  }"]
+)
+def test_other_texts_by_hand(text: str) -> None:
+    assert not accepts(text.encode())
+
+
+@pytest.mark.parametrize("text", [b'{"a":"\xff"}', b'{"a":"\xc0\x80"}', b'{"a":"\xed\xa0\x80"}', b'{"a":"\xe2\x82"}'])
+def test_invalid_utf8_is_not_accepted(text: bytes) -> None:
+    assert not accepts(text)
+
+
+def test_each_level_doubles_the_states() -> None:
+    sizes = [len(json_object_moves(depth)[0]) for depth in (2, 3, 4)]
+    assert sizes[2] < 2.5 * sizes[1] < 6.5 * sizes[0]
+    assert sizes[2] < 1500
