@@ -147,10 +147,12 @@ def _body(content: Json) -> CompletionRequest | ChatRequest:
     try:
         if not isinstance(content.get("body"), dict):
             raise ApiError(400, "body must be an object, as for the server", param="body")
+        known = BatchRequest.model_fields
         request = BatchRequest.model_validate(content)
+        known = MODELS[request.url].model_fields
         body = MODELS[request.url].model_validate(request.body)
     except ValidationError as error:
-        raise invalid(error.errors(include_url=False)) from error
+        raise invalid(error.errors(include_url=False), known) from error
     if body.stream:
         raise ApiError(400, "stream must be false or left out: a batch does not stream", param="stream")
     if body.dlstep.stream != "settled":

@@ -54,7 +54,8 @@ class EngineLoop:
         """Queue a request or a fork. `live` counts live requests, including new ones."""
         if submit.origin is None:
             params = submit.params if self._policy is None else self._policy.applied(submit.params, live)
-            self._decode.add(Request(submit.id, submit.prompt, params, index=submit.index, salt=submit.salt))
+            facts = {"index": submit.index, "salt": submit.salt, "constraint": submit.constraint}
+            self._decode.add(Request(submit.id, submit.prompt, params, **facts))
         else:
             self._decode.adopt(self._steps.at(submit.origin, self._decode.state), submit.id)
         if (seq_id := self._decode.state.live.get(submit.id)) is not None:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ..core import Config, SamplingParams, Strategy
 from ..core.accounting import FinishInfo
+from ..core.automaton import Automaton
 from ..core.options import StrategyOptions
 from ..core.usage import Work
 from ..views.frames import Frame
@@ -58,6 +59,7 @@ class Submit(NamedTuple):
         keeps: With `steps`: whether to keep the sequence after each forward pass, for forks.
         origin: Where the request starts if it is a fork.
         salt: Only prompts with the same salt share pages.
+        constraint: The automaton that accepts valid answers.
     """
 
     id: int
@@ -70,6 +72,7 @@ class Submit(NamedTuple):
     keeps: bool = False
     origin: Origin | None = None
     salt: bytes = b""
+    constraint: Automaton | None = None
 
 
 class Cancel(NamedTuple):

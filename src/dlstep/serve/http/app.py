@@ -45,19 +45,27 @@ class Api:
         self._log = RequestLog(router.options, self.lines)
         # Long texts may take seconds to encode. Tokenizers are not thread-safe, hence one thread.
         self.worker = WorkerThread("dlstep-texts", max(MOST_TEXTS, router.options.max_queue), router.metrics.refused)
+        self._compiler = WorkerThread("dlstep-constraints", MOST_TEXTS, router.metrics.refused)
         self._steps = WorkerThread("dlstep-steps", MOST_TEXTS, router.metrics.refused)
 
     async def completions(self, request: Request, body: CompletionRequest) -> Response:
         """Continue prompts."""
         translate.check_model(self.router.facts, body.model)
+        await self._compile(body)
         translated = await self.worker.run(translate.completion, self.router.facts, body)
         return await self._answer(request, body, translated, head_for(body, self.router.facts.model))
 
     async def chat_completions(self, request: Request, body: ChatRequest) -> Response:
         """Answer a conversation with the assistant's next turn."""
         translate.check_model(self.router.facts, body.model)
+        await self._compile(body)
         translated = await self.worker.run(translate.chat, self.router.facts, body)
         return await self._answer(request, body, translated, head_for(body, self.router.facts.model))
+
+    async def _compile(self, body: CompletionRequest | ChatRequest) -> None:
+        """Compile the constraint of a body in a thread of its own, so that other bodies need not wait."""
+        if translate.constraint_of(body):
+            await self._compiler.run(translate.compile_constraint, self.router.facts, body)
 
     async def fork(self, request: Request, request_id: str, body: ForkRequest) -> Response:
         """Continue from a step of a kept request with changed options."""

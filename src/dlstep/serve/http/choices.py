@@ -12,6 +12,7 @@ from ...views.frames import FrameEncoder, head_of
 from ..facts import Facts, ModelTexts
 from ..router.heads import Head
 from ..router.pending_requests import PendingRequest
+from .tool_calls import CallReader
 
 # The engine's finish reasons -> OpenAI's. The original one is in `dlstep.finish_reason`.
 FINISH = {"stop": "stop", "repetition": "stop", "length": "length", "nfe_limit": "length", "abort": "length"}
@@ -55,6 +56,7 @@ class ChoiceReader:
         self._seq = 0
         self._reported_nfe = 0
         self.ended = False  # whether the end was sent
+        self.call = CallReader(head.call or "")  # of a streamed answer that calls a function
 
     @property
     def text(self) -> str:
@@ -62,10 +64,19 @@ class ChoiceReader:
         return cut(decode(self._texts.tokenizer, self.pending.tokens), self.pending.submit.params.stop)
 
     @property
+    def call_id(self) -> str:
+        """The id of the call of a function."""
+        return f"call_{self._head.id.partition('-')[2]}_{self.index}"
+
+    @property
     def finish(self) -> str:
         """The finish reason in OpenAI's terms."""
         assert self.pending.finish_info is not None, "it has ended"
-        return FINISH[self.pending.finish_info.reason]
+        reason = FINISH[self.pending.finish_info.reason]
+        if self.pending.finish_info.reason == "length" and self.pending.submit.constraint is not None:
+            reason = "stop"  # an answer of the whole length is complete, too; clients take "length" for a cut one
+        # Like OpenAI: an answer that had to call the named function just stops.
+        return "tool_calls" if reason == "stop" and self._head.call == "" else reason
 
     def piece(self) -> Piece | None:
         """Return what is new since the last call, or None if there is nothing to send."""

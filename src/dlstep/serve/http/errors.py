@@ -27,10 +27,9 @@ EXPECTED = {
     "content": "must be a text or a list of parts of type text",
 }
 # Messages for fields of other servers, whatever their value is.
-UNSUPPORTED = {"tools": "dlstep does not support tools yet: leave the field out"} | dict.fromkeys(
-    ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
-    "dlstep does not support structured output yet: leave the field out, and ask for the format in the prompt",
-)
+UNSUPPORTED = {
+    f"guided_{kind}": f'give structured_outputs={{"{kind}": ...}} instead' for kind in ("json", "regex", "choice")
+} | {"guided_grammar": "dlstep does not support grammars: give structured_outputs with a regex or a JSON schema"}
 
 
 class ApiError(Exception):
@@ -109,7 +108,7 @@ def invalid(errors: Sequence[Mapping[str, Any]], known: Iterable[str] = ()) -> A
         message = "dlstep does not support this: leave it out or set it to null"
     elif not place and first["type"] in ("model_type", "model_attributes_type", "dict_type"):
         message = "the body must be a JSON object"
-    elif message.startswith("Input should") and isinstance(first.get("input"), str | int | float | None):
+    elif message.startswith("Input should") and "input" in first and isinstance(first["input"], str | int | float | None):
         message = f"{message}, got {short(first['input'])}"
     return ApiError(400, f"{param}: {message}" if param else message, param=param, code=first["type"])
 

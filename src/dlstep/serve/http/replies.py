@@ -5,8 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from openai.types import Completion, CompletionChoice, CompletionUsage
-from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatCompletionTokenLogprob
+from openai.types.chat import (
+    ChatCompletion,
+    ChatCompletionMessage,
+    ChatCompletionMessageFunctionToolCall,
+    ChatCompletionTokenLogprob,
+)
 from openai.types.chat.chat_completion import Choice as ChatChoice, ChoiceLogprobs
+from openai.types.chat.chat_completion_message_function_tool_call import Function as CalledFunction
 from openai.types.chat.chat_completion_token_logprob import TopLogprob
 from openai.types.completion_choice import Logprobs
 from openai.types.completion_usage import PromptTokensDetails
@@ -14,6 +20,7 @@ from openai.types.completion_usage import PromptTokensDetails
 from ..router.heads import Head
 from ..router.pending_requests import PendingRequest
 from .choices import ChoiceReader, Piece, TokenLog
+from .tool_calls import read_call
 
 COMPACT = (",", ":")
 
@@ -58,6 +65,11 @@ def _whole(head: Head, choice: ChoiceReader, echo: str) -> CompletionChoice | Ch
     if head.kind == "completion":
         return CompletionChoice.model_construct(text=echo + choice.text, **common)
     message = ChatCompletionMessage(role="assistant", content=choice.text)
+    if head.call is not None:
+        called = read_call(head.call, choice.text)
+        function = CalledFunction(name=called.name or "", arguments=called.arguments)
+        call = ChatCompletionMessageFunctionToolCall(id=choice.call_id, type="function", function=function)
+        message = ChatCompletionMessage(role="assistant", content=None, tool_calls=[call])
     return ChatChoice.model_construct(message=message, **common)
 
 
@@ -115,12 +127,28 @@ def piece_chunk(head: Head, choice: ChoiceReader, piece: Piece, **more: Any) -> 
         return chunk(head, [], **more)
     finish = choice.finish if piece.ended else None
     logs = _logs(head, piece.logs)
-    text = {"text": piece.text} if head.kind == "completion" else {"delta": {"content": piece.text} if piece.text else {}}
+    if head.kind == "completion":
+        text: dict[str, Any] = {"text": piece.text}
+    elif head.call is None:
+        text = {"delta": {"content": piece.text} if piece.text else {}}
+    else:
+        text = {"delta": _call_delta(choice, piece.text)}
+        if not text["delta"] and not piece.ended and not piece.logs:  # the name of the function is not complete
+            return chunk(head, [], **more) if more else b""
     return chunk(
         head,
         [{"index": choice.index, **text, "logprobs": logs and logs.model_dump(mode="json"), "finish_reason": finish}],
         **more,
     )
+
+
+def _call_delta(choice: ChoiceReader, text: str) -> dict[str, Any]:
+    """Return what a piece of text adds to the call of a choice; the first part has its id and name."""
+    called = choice.call.push(text)
+    if called.name is not None:
+        function = {"name": called.name, "arguments": called.arguments}
+        return {"tool_calls": [{"index": 0, "id": choice.call_id, "type": "function", "function": function}]}
+    return {"tool_calls": [{"index": 0, "function": {"arguments": called.arguments}}]} if called.arguments else {}
 
 
 DONE = b"data: [DONE]\n\n"

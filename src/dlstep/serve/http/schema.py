@@ -5,7 +5,7 @@ a million errors, which pydantic would take 14 seconds to report.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated, Any, Literal, cast, get_type_hints
 
@@ -23,6 +23,8 @@ from ...core import SamplingParams
 from ...core.checks import limits_of
 from ...core.request import LAST_ID
 from ...engine.option_help import field_help
+from .strict import Strict
+from .tool_calls import Tool, ToolCall, ToolChoice
 
 Text = Annotated[str, Field(max_length=1 << 20)]
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]
@@ -52,22 +54,6 @@ def _by_parts(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
 
 
 FailFast = WrapValidator(_by_parts)  # `Field(fail_fast=True)` for dictionaries
-
-
-class Strict(BaseModel):
-    """A model without type conversion (no text becomes a number) and without unknown fields."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_unknown(cls, value: Any) -> Any:
-        """Drop all unknown fields but one, because the error names only one."""
-        if not isinstance(value, dict) or len(cast("Mapping[str, Any]", value)) <= len(cls.model_fields):
-            return value
-        fields = cast("Mapping[str, Any]", value)
-        unknown = islice((name for name in fields if name not in cls.model_fields), 1)
-        return {name: fields[name] for name in (*cls.model_fields, *unknown) if name in fields}
 
 
 def _neutral(*values: Any) -> tuple[Any, ...]:
@@ -107,6 +93,22 @@ class DlstepOptions(BaseModel):
     canvas: Annotated[list[Id], Field(fail_fast=True)] = sampled("canvas", default_factory=list)
 
 
+class StructuredOutputs(Strict):
+    """A constraint on the answer, as in vLLM: exactly one of the fields."""
+
+    regex: str | None = sampled("regex")
+    choice: Annotated[list[Text], FEW] | None = sampled("choice")
+    json_: Annotated[dict[str, Any] | str | None, Field(alias="json", description=HELP["json_schema"])] = None
+    json_object: bool | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> "StructuredOutputs":
+        given = [name for name in ("regex", "choice", "json_", "json_object") if getattr(self, name)]
+        if len(given) != 1:
+            raise ValueError("give exactly one of regex, choice, json and json_object")
+        return self
+
+
 class Sampling(Strict):
     """The fields of completions and chat completions, with the defaults of `SamplingParams`."""
 
@@ -123,6 +125,7 @@ class Sampling(Strict):
     ignore_eos: bool | None = sampled("ignore_eos")
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    structured_outputs: StructuredOutputs | None = None
     dlstep: DlstepOptions = Field(default_factory=DlstepOptions)
 
     # Fields that describe the client and have no effect.
@@ -170,22 +173,60 @@ class TextPart(Strict):
 
 
 class Message(Strict):
-    """A message of a conversation. Its content is a text or a list of text parts."""
+    """A message of a conversation. Its content is a text or a list of text parts.
+
+    It may be missing in a message of the assistant with `tool_calls`. A message of the role `tool`
+    has the result of the call `tool_call_id`.
+    """
 
     role: str
-    content: Text | Annotated[list[TextPart], Field(fail_fast=True)]
+    content: Text | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
     name: str | None = None
+    tool_calls: Annotated[list[ToolCall], Field(max_length=128, fail_fast=True)] | None = None
+    tool_call_id: str | None = None
+    refusal: None = None
+
+    @model_validator(mode="after")
+    def _has_content(self) -> "Message":
+        if self.content is None and not self.tool_calls:
+            raise ValueError("content is missing: only a message with tool_calls may leave it out")
+        return self
 
     @property
     def text(self) -> str:
         """The content as a single text."""
-        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content or ())
 
 
 class TextFormat(Strict):
-    """The format of answers: only text is supported."""
+    """Answers of any form."""
 
     type: Literal["text"]
+
+
+class JsonObjectFormat(Strict):
+    """Answers that are JSON objects."""
+
+    type: Literal["json_object"]
+
+
+class NamedSchema(Strict):
+    """A JSON schema. Answers always conform to it, also if `strict` is false."""
+
+    name: str
+    description: str | None = None
+    json_schema: dict[str, Any] = Field(alias="schema")
+    strict: bool | None = None
+
+
+class JsonSchemaFormat(Strict):
+    """Answers that conform to a JSON schema."""
+
+    type: Literal["json_schema"]
+    json_schema: NamedSchema
+
+
+ResponseFormat = Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")]
 
 
 class ChatRequest(Sampling):
@@ -195,9 +236,9 @@ class ChatRequest(Sampling):
     max_completion_tokens: int | None = sampled("max_tokens")
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=1)] | None = None
-    response_format: TextFormat | None = None
-    tools: Nothing = None
-    tool_choice: Literal["none", "auto"] | None = None
+    response_format: ResponseFormat | None = None
+    tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
+    tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     add_generation_prompt: Yes = None
     continue_final_message: No = None

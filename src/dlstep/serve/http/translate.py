@@ -1,7 +1,9 @@
 """Translation of request bodies to submissions. It finds every error before the response begins."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any
@@ -11,6 +13,7 @@ from ...core import Request, RequestFault, SamplingParams, SequenceState, add, r
 from ...core.checks import short
 from ...engine.watchdog import limited
 from ...text.chat import chat_prompt
+from ...text.constraints import compiled, constrained
 from ...text.detokenize import Tokenizer, decode
 from ...text.prompts import encode, encode_pins, numbered
 from ...views.frames import Frame, first_frame
@@ -18,7 +21,8 @@ from ..facts import Facts, ModelTexts
 from ..messages import ModelInfo, Submit
 from ..router.heads import Head
 from .errors import LONGEST_NAME, ApiError, mentions
-from .schema import ChatRequest, CompletionRequest, DlstepOptions, Message, Sampling
+from .schema import ChatRequest, CompletionRequest, DlstepOptions, JsonObjectFormat, Message, Sampling, TextFormat
+from .tool_calls import Tool, call_schema, chosen
 
 LONGEST_TOKEN = 64  # upper bound of the average number of characters per token in a prompt
 SEEDS = 1 << 64
@@ -26,7 +30,7 @@ PARAMS = tuple(field.name for field in fields(SamplingParams))
 OWN = tuple(DlstepOptions.model_fields)  # fields of `dlstep` that are not strategy options
 # The start of a refusal's message, and the field that it is about.
 SUBJECTS = (("the prompt", "prompt"), ("stop_token_ids", "stop_token_ids"), ("stop=", "stop"), ("pinned", "dlstep.pinned"),
-            ("canvas", "dlstep.canvas"))  # fmt: skip
+            ("canvas", "dlstep.canvas"), ("no text that matches", "max_tokens"))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +81,34 @@ def chat(facts: Facts, body: ChatRequest) -> TranslatedBody:
     if most is not None and body.max_tokens is not None and most != body.max_tokens:
         raise ApiError(400, "max_tokens and max_completion_tokens differ: give one of them", param="max_tokens")
     _check_count(facts, 1, body.n or 1)
-    prompt = conversation(facts, body.messages)
+    prompt = conversation(facts, body.messages, body.tools or ())
     params = params_of(facts, body, body.max_tokens if most is None else most)
     return _translated(facts, body, [prompt], params, echoes=[], probabilities=bool(body.logprobs))
 
 
-def conversation(facts: Facts, messages: Sequence[Message]) -> tuple[int, ...]:
+def conversation(facts: Facts, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
     """Return the prompt of a conversation, whose answer is its next turn. Raises ApiError."""
     _check_length(sum(len(message.text) for message in messages), facts.info.config.max_model_len, "messages")
     texts = facts.texts
-    turns = [{"role": message.role, "content": message.text} for message in messages]
+    turns = [_turn(message) for message in messages]
+    described = [tool.model_dump(exclude_unset=True) for tool in tools]
     try:
-        return chat_prompt(texts.tokenizer, texts.chat_template, turns)
+        return chat_prompt(texts.tokenizer, texts.chat_template, turns, tools=described)
     except ValueError as error:
         raise ApiError(400, str(error), param="messages") from error
+
+
+def _turn(message: Message) -> dict[str, Any]:
+    """Return a message as chat templates take it: arguments of calls as objects."""
+    turn: dict[str, Any] = {"role": message.role, "content": message.text}
+    if message.tool_calls:
+        turn["tool_calls"] = [call.model_dump() for call in message.tool_calls]
+        for call in turn["tool_calls"]:
+            with suppress(ValueError):  # templates print other arguments as they are
+                call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+    if message.tool_call_id is not None:
+        turn["tool_call_id"] = message.tool_call_id
+    return turn
 
 
 def text_prompt(facts: Facts, prompt: str) -> tuple[int, ...]:
@@ -106,6 +124,7 @@ def params_of(facts: Facts, body: Sampling, max_tokens: int | None) -> SamplingP
         known["top_k"] = 0
     if isinstance(body.stop, str):
         known["stop"] = [body.stop]
+    known |= constraint_of(body)
     params: dict[str, Any] = {name: known[name] for name in PARAMS if known.get(name) is not None}
     params |= {name: tuple(value) for name, value in params.items() if isinstance(value, list)}
     try:
@@ -117,6 +136,50 @@ def params_of(facts: Facts, body: Sampling, max_tokens: int | None) -> SamplingP
         name = first_word[1] if first_word else None
         param = f"dlstep.{name}" if name in OWN or name == "pins" else name
         raise ApiError(400, message, param=param) from error
+
+
+ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+
+
+def constraint_of(body: Sampling) -> dict[str, Any]:
+    """Return the constraint of a body as a field of `SamplingParams`; {} without one. Raises ApiError."""
+    asked, form = body.structured_outputs, body.response_format if isinstance(body, ChatRequest) else None
+    if isinstance(body, ChatRequest) and (name := called_function(body)) is not None:
+        if asked is not None or not (form is None or isinstance(form, TextFormat)):
+            raise ApiError(400, "tools constrain the answer: leave out response_format and structured_outputs", param="tools")
+        return {"json_schema": call_schema(body.tools or (), name)}
+    if form is None or isinstance(form, TextFormat):
+        if asked is None:
+            return {}
+        given = {"regex": asked.regex, "choice": asked.choice, "json_schema": ANY_OBJECT if asked.json_object else asked.json_}
+        return {name: value for name, value in given.items() if value}
+    if asked is not None:
+        raise ApiError(400, "response_format and structured_outputs differ: give one of them", param="structured_outputs")
+    return {"json_schema": ANY_OBJECT if isinstance(form, JsonObjectFormat) else form.json_schema.json_schema}
+
+
+def called_function(body: ChatRequest) -> str | None:
+    """Return the function that the answer calls; "" for any of them, None for none. Raises ApiError."""
+    try:
+        return chosen(body.tools or (), body.tool_choice)
+    except ValueError as error:
+        raise ApiError(400, str(error), param="tool_choice") from error
+
+
+def compile_constraint(facts: Facts, body: Sampling) -> None:
+    """Compile the constraint of a body, which may take seconds; translating it then takes no time.
+
+    Raises ApiError if it cannot be compiled.
+    """
+    spec = facts.info.config.spec
+    try:
+        source = SamplingParams(**constraint_of(body)).constraint_source
+        if source is not None:
+            compiled(*source, spec)
+    except ValueError as error:
+        named = "response_format" if isinstance(body, ChatRequest) and body.response_format is not None else "tools"
+        param = "structured_outputs" if body.structured_outputs is not None else named
+        raise ApiError(400, str(error).replace("SamplingParams.", ""), param=param) from error
 
 
 def _pins(facts: Facts, own: DlstepOptions) -> dict[int, int]:
@@ -186,7 +249,10 @@ def _translated(
     drafts, steps = bool(body.stream) and stream == "drafts", stream == "steps"
     keeps = steps and len(requests) <= facts.most_kept
     submits = [
-        Submit(0, request.prompt, request.params, request.index, drafts, probabilities, steps, keeps) for request in requests
+        Submit(
+            0, request.prompt, request.params, request.index, drafts, probabilities, steps, keeps, constraint=request.constraint
+        )
+        for request in requests
     ]
     openings = [_opened(facts, request) for request in requests] if steps else []
     return TranslatedBody(
@@ -202,6 +268,8 @@ def _requests(facts: Facts, body: Sampling, prompts: list[tuple[int, ...]], para
         raise ApiError(400, "a prompt is empty: give at least one token", param=param)
     seeded = [_seeded(params, number) for number in range(copies)]
     requests = numbered([prompt for prompt in prompts for _ in range(copies)], seeded * len(prompts))
+    if params.constraint_source is not None:
+        requests = [constrained(request, facts.info.config.spec) for request in requests]
     for request in requests[:: 1 if params.seed is not None else copies]:
         _check(facts.info, request, body)
     return requests
@@ -266,4 +334,4 @@ def head_for(body: CompletionRequest | ChatRequest, model: str) -> Head:
     """Return the head of the response to a body."""
     if isinstance(body, CompletionRequest):
         return Head("completion", model, body.logprobs is not None, bool(body.logprobs))
-    return Head("chat", model, bool(body.logprobs), bool(body.top_logprobs))
+    return Head("chat", model, bool(body.logprobs), bool(body.top_logprobs), call=called_function(body))

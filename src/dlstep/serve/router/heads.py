@@ -21,6 +21,7 @@ class Head:
     id: str = field(default="")
     created: int = field(default_factory=lambda: int(time.time()))
     origin: ForkOrigin | None = None  # of a fork: where it starts
+    call: str | None = None  # the function that answers call; "" if each answer names it, None if they call none
 
     def __post_init__(self) -> None:
         if not self.id:

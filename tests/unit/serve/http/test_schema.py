@@ -60,10 +60,10 @@ def test_what_cannot_be_done_is_refused_by_the_name_of_its_field(http: httpx2.Cl
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [
-        (COMPLETIONS, GOOD | {"guided_json": {}}, "guided_json: dlstep does not support structured output yet: "),
-        (COMPLETIONS, GOOD | {"guided_regex": "a+"}, "guided_regex: dlstep does not support structured output yet: "),
-        (CHAT, GOOD_CHAT | {"response_format": {"type": "json_object"}}, "response_format.type: dlstep does not support"),
-        (CHAT, GOOD_CHAT | {"tools": [{"type": "function"}]}, "tools: dlstep does not support tools yet"),
+        (COMPLETIONS, GOOD | {"guided_json": {}}, "guided_json: give structured_outputs={\"json\": ...} instead"),
+        (COMPLETIONS, GOOD | {"guided_regex": "a+"}, "guided_regex: give structured_outputs={\"regex\": ...} instead"),
+        (CHAT, GOOD_CHAT | {"response_format": {"type": "grammar"}}, "response_format: "),
+        (CHAT, GOOD_CHAT | {"tools": [{"type": "function"}]}, "tools.0.function: Field required"),
         (CHAT, GOOD_CHAT | {"prompt": "x"}, "prompt: this field is unknown"),
         (COMPLETIONS, GOOD | {"prompt_logprobs": 1}, "prompt_logprobs: dlstep does not support this: leave it out"),
         *((COMPLETIONS, body, "the body must be a JSON object") for body in ([], "x", 5, None)),
@@ -107,7 +107,7 @@ def test_a_rule_may_be_named(http: httpx2.Client) -> None:
     [
         ("messages", []), ("messages", "hello"), ("messages", [{"role": "user"}]), ("tools", [{"type": "function"}]),
         ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]), ("top_logprobs", 1),
-        ("response_format", {"type": "json_object"}), ("tool_choice", "required"), ("max_completion_tokens", 5),
+        ("response_format", {"type": "json_schema"}), ("tool_choice", "required"), ("max_completion_tokens", 5),
         ("messages", [{"role": "user", "content": ""}]),
     ],
 )  # fmt: skip

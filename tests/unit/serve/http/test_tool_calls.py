@@ -1,0 +1,85 @@
+"""Calls of functions are read from any pieces of an answer."""
+
+import json
+
+import pytest
+from hypothesis import given, strategies as st
+from pydantic import TypeAdapter
+
+from dlstep.serve.http.tool_calls import CallReader, Tool, ToolChoice, call_schema, chosen, read_call
+
+TOOLS = TypeAdapter(list[Tool]).validate_python(
+    [
+        {
+            "type": "function",
+            "function": {"name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}},
+        },
+        {"type": "function", "function": {"name": "stop"}},
+    ]
+)
+CHOICE = TypeAdapter(ToolChoice)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(
+    arguments=st.dictionaries(st.text(max_size=3), VALUES, max_size=3),
+    name=st.sampled_from(["add", "stop.now", "a-b_c"]),
+    named=st.booleans(),
+    spaced=st.booleans(),
+    cuts=st.lists(st.integers(0, 60), max_size=6),
+)
+def test_pieces_of_any_size_give_the_call_of_the_whole(
+    arguments: dict[str, object], name: str, named: bool, spaced: bool, cuts: list[int]
+) -> None:
+    separators = (", ", ": ") if spaced else (",", ":")
+    inner = json.dumps(arguments, separators=separators)
+    text = inner if named else json.dumps({"name": name, "arguments": arguments}, separators=separators)
+    reader, begin, names, parts = CallReader(name if named else ""), 0, list[str](), list[str]()
+    for end in (*sorted(cuts), len(text)):
+        called = reader.push(text[begin:end])
+        names += [] if called.name is None else [called.name]
+        parts.append(called.arguments)
+        begin = max(begin, end)
+    assert names == [name] and "".join(parts) == inner
+    assert read_call(name if named else "", text) == (name, inner)
+
+
+def test_a_cut_answer_gives_what_it_has() -> None:
+    assert read_call("", '{"name": "add", "arguments": {"a": [1, {') == ("add", '{"a": [1, {')
+    assert read_call("", '{"na') == ("", "")
+    assert read_call("add", '{"a": "}') == ("add", '{"a": "}')
+
+
+@pytest.mark.parametrize(
+    ("choice", "name"),
+    [(None, None), ("none", None), ("required", ""), ({"type": "function", "function": {"name": "stop"}}, "stop")],
+)
+def test_the_choice_selects_the_functions(choice: object, name: str | None) -> None:
+    tools = [] if choice is None else TOOLS
+    assert chosen(tools, None if choice is None else CHOICE.validate_python(choice)) == name
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice", "message"),
+    [
+        (TOOLS, None, 'tool_choice "auto" is not supported: give "required"'),
+        (TOOLS, "auto", 'tool_choice "auto" is not supported'),
+        ([], "required", "tool_choice needs tools"),
+        (TOOLS, {"type": "function", "function": {"name": "x"}}, "names the function 'x': the tools are add, stop"),
+    ],
+)
+def test_a_choice_that_cannot_be_met_is_refused(tools: list[Tool], choice: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        chosen(tools, None if choice is None else CHOICE.validate_python(choice))
+
+
+def test_the_schema_is_that_of_the_arguments_or_of_any_call() -> None:
+    assert call_schema(TOOLS, "add") == TOOLS[0].function.parameters
+    assert call_schema(TOOLS, "stop") == {"type": "object", "properties": {}}
+    calls = call_schema(TOOLS, "")["anyOf"]
+    assert [call["properties"]["name"] for call in calls] == [{"const": "add"}, {"const": "stop"}]
+    assert call_schema(TOOLS[:1], "")["properties"]["arguments"] == TOOLS[0].function.parameters
