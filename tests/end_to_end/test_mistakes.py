@@ -168,7 +168,7 @@ COMMANDS = [
     command("generate STORY --rule treshold", "rule 'treshold' is unknown: did you mean threshold?"),
     command("generate STORY --rule multi_bd", "rule 'multi_bd' is unknown: did you mean decoding_strategy='multi_bd'?"),
     command("generate STORY --decoding_strategy multibd", "'multibd' is unknown: did you mean multi_bd?"),
-    command("generate STORY --block_size 0", "MultiBD.block_size must be more than 0, got 0"),
+    command("generate STORY --block_size 0", "--block_size must be more than 0, got 0"),
     command("generate STORY --block_size 4096", "max_num_batched_tokens=4096 is less than the 16384 rows", "lower block_size"),
     command(
         "generate STORY --dtype fp16", "dtype must be one of float32, bfloat16, float16", "got 'fp16': did you mean float16?"
@@ -186,7 +186,7 @@ COMMANDS = [
     command("eval --config section.yaml", "accept_threshold is in section `eval:`, it belongs to `engine:`"),
     command("eval --grid '{\"accept_threshold\": [0.3'", "--grid takes options with lists of values, like {"),
     command("eval --grid '{\"acept_threshold\": [0.3]}'", "no option 'acept_threshold'", "did you mean accept_threshold?"),
-    command("eval --tasks shels", "EvalOptions.tasks: 'shels' is unknown, choose from shells"),
+    command("eval --tasks shels", "--tasks: 'shels' is unknown, choose from shells"),
     command("eval --tasks gsm8k", "task gsm8k reads GSM8K.json: give --data, the folder with it"),
     command("eval --tasks questions --questions broken.jsonl", "broken.jsonl, line 2 holds no JSON: Expecting"),
     command("eval --tasks questions --questions misnamed.jsonl", "misnamed.jsonl, entry 1", "look at 'answer'"),
@@ -228,7 +228,7 @@ PYTHON = [
     python("LLM(bufer_size=4)", "no option 'bufer_size'", "did you mean buffer_size?"),
     python("LLM(max_tokens=5)", "it is set for each request, as SamplingParams(max_tokens=5)"),
     python("LLM(steps_per_block=4)", "is an option of the rules quota", "rule='quota'"),
-    python("LLM(revision='main')", "it is given with the model, as org/name@revision"),
+    python("LLM(revision='main')", "here it is part of model: org/name@revision"),
     python("LLM(decoding_strategy='mutli_bd')", "'mutli_bd' is unknown: did you mean multi_bd?"),
     python("LLM(rule='qouta')", "rule 'qouta' is unknown: did you mean quota?"),
     python("LLM('tiny-llada', decoding_strategy='multi_bd')", "does not go with the model tiny-llada", "dual_cache"),
@@ -303,7 +303,9 @@ def printed(mistake: Mistake) -> tuple[int, str]:
         code = main(arguments)
     for name in [name for name in sys.modules if name not in loaded and f"{name}.py" in FILES]:
         del sys.modules[name]
-    return code, err.getvalue().strip()
+    # An embedded model first tells what it is for if a prompt is not of its kind.
+    purpose, _, rest = err.getvalue().partition("\ndlstep: ")
+    return code, (f"dlstep: {rest}" if "embedded models" in purpose else err.getvalue()).strip()
 
 
 @contextmanager
@@ -349,7 +351,7 @@ def test_missing_device_is_one_sentence(folder: Path) -> None:
     ("line", "extra"),
     [
         ("serve", "pip install 'dlstep[serve]'"),
-        ("laws threshold", "pip install hypothesis"),
+        ("laws threshold", "pip install 'dlstep[laws]'"),
         ("tune --over accept_threshold=0.3:0.9 --out t --study s.db", "pip install 'dlstep[tune]'"),
         ("compare --plot rules.png --problems 1", "matplotlib"),
     ],

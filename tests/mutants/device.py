@@ -49,7 +49,39 @@ MUTANTS = (
         noticed_by=("unit/distributed/test_rank_zero.py",),
     ),
     *in_file(
+        "dlstep_kernels/gpu/head.py",
+        (
+            "_masked",
+            "read the token mask of a tile from whole words only",
+            " | high << 1 << 31 - (start_id & 31)",
+            "",
+        ),
+        (
+            "_read_head",
+            "read every rank's token masks from the first id on",
+            "row, inside, start_id, ROWS",
+            "row, inside, start, ROWS",
+        ),
+    ),
+    *in_file(
+        "dlstep_kernels/gpu/named.py",
+        (
+            "_measure_named",
+            "report a probability of a scored id that the token mask forbids",
+            "there &= permitted(",
+            "permitted(",
+        ),
+    ),
+    *in_file(
         "dlstep_kernels/gpu/parts.py",
+        ("permitted", "shift token masks by one id", "ids & 31", "ids + 1 & 31"),
+        ("permitted", "forbid the ids of the last, partial word of a token mask", "place < words", "place + 1 < words"),
+        (
+            "line_of",
+            "read the token mask at a row's own number",
+            "tl.load(mask_rows + rows, mask=inside, other=0)",
+            "rows",
+        ),
         (
             "side_by_side",
             "merge the first rank's keys twice",
@@ -57,6 +89,15 @@ MUTANTS = (
             "[exchange(parts.keys)[0]] * len(exchange(parts.keys))",
         ),
         noticed_by=("unit/dlstep_kernels/gpu/test_head.py",),
+    ),
+    *in_file(
+        "dlstep_kernels/gpu/sampling.py",
+        (
+            "_scan_tiles",
+            "list an id next to the best one that the token mask forbids",
+            "x = only(x, permitted(line, words, group))",
+            "pass",
+        ),
     ),
     *in_file(
         "dlstep_kernels/sampling.py",
@@ -73,10 +114,20 @@ MUTANTS = (
         "dlstep_kernels/vocabulary.py",
         ("merged", "normalize over one rank's ids only", "totals.sum(0)", "totals.gather(0, place)[0]"),
         ("own_part", "draw every rank's noise for the first ids", "settings, cut.first", "settings"),
+        ("own_peaks", "read every rank's token masks from the first id on", "settings.masks, cut.first", "settings.masks"),
     ),
     *in_file(
         "driver/buckets.py",
         ("sized", "reserve too few rows for many short spans", "max(rows, spans * least)", "rows"),
+    ),
+    *in_file(
+        "driver/graphs.py",
+        (
+            "PaddedExecutor._graph_of",
+            "replay graphs that read a table of token masks that was replaced",
+            "self._drop([each for each in self._captured if 'mask_rows' in each.kind.names])",
+            "pass",
+        ),
     ),
     *in_file(
         "driver/kv_cache.py",
@@ -104,6 +155,27 @@ MUTANTS = (
             "before.facts.shape == facts.shape",
         ),
         noticed_by=("unit/driver/test_graphs.py",),
+    ),
+    *in_file(
+        "driver/masks.py",
+        (
+            "MaskTable._hold",
+            "evict a token mask of the current forward pass",
+            "(row := self._row_of.pop(mask_id, None)) is not None",
+            "(row := None) is not None",
+        ),
+        (
+            "MaskTable._hold",
+            "keep a table with too few rows for the token masks of a forward pass",
+            "len(masks) >= len(self.words)",
+            "not len(self.words)",
+        ),
+        (
+            "_classes",
+            "give stop ids the class of their text",
+            "classes[list(constraint.stop_ids)] = constraint.stop_class",
+            "pass",
+        ),
     ),
     *in_file(
         "driver/memory.py",

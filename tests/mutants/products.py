@@ -148,7 +148,7 @@ MUTANTS = (
         ),
     ),
     *in_file(
-        "text/_template_worker.py",
+        "text/_limited_worker.py",
         ("main", "let a chat template run forever", "dump_traceback_later(seconds", "dump_traceback_later(9000.0"),
     ),
     *in_file(

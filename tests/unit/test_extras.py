@@ -35,6 +35,7 @@ USERS = [
     ("notebook", "--plot", ["bench", "decode", "--shape", "sdar-1.7b", "--plot", "{out}"]),
     ("tune", "--study", ["tune", "--study", "{out}"]),
     ("laws", "dlstep laws", ["laws", "threshold"]),
+    ("structured", "regex", ["generate", "a", "--regex", "a+"]),
     ("completion", "--print_completion", ["--print_completion", "bash"]),
     ("lora", "--lora_path", ["generate", "a", "--lora_path", "{data}"]),
 ]

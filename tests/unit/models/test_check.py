@@ -138,7 +138,7 @@ def test_a_pickle_instead_of_safetensors(folder: Path, capsys: Captured) -> None
 
 def test_no_folder_is_a_wrong_request(tmp_path: Path, capsys: Captured) -> None:
     assert main(["models", "check", str(tmp_path / "nothing")]) == 2
-    assert "does not exist: give the path of a local folder" in capsys.readouterr().err
+    assert "does not exist: give a folder, or a name like org/name" in capsys.readouterr().err
 
 
 def test_weights_are_not_read(tmp_path: Path, capsys: Captured) -> None:
