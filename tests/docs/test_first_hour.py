@@ -26,7 +26,7 @@ __all__ = ["installed"]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TEN_LINES, TEN_LINES_PRINTED = re.findall(r"## Ten lines\n\n```python\n(.*?)```\n\n```text\n(.*?)```", README, re.DOTALL)[0]
 (CURL,) = re.findall(r"^(curl .*?)```", README, re.DOTALL | re.MULTILINE)
-LOAD = re.findall(r'LLM\("/path/to/checkpoint", .*?\)', README)[0]
+((LOAD, PUBLISHED),) = re.findall(r'(LLM\("(\w+/[^"]+)"\))', README)
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
 ANSWER = "53+39=92 shells. Max now has 92 shells.\n"
 START = 120.0  # seconds; torch and transformers are loaded on a busy machine
@@ -51,7 +51,7 @@ class Task:
     @property
     def arguments(self) -> list[str]:
         """The command, with the path of the docs replaced by that of a folder."""
-        return shlex.split(f"{self.line} {self.more}".replace("/path/to/checkpoint", "./mine"), comments=True)
+        return shlex.split(f"{self.line} {self.more}".replace("my-model", "./mine"), comments=True)
 
 
 def answers(output: str, folder: Path) -> None:
@@ -112,7 +112,7 @@ TASKS = {
         "--problems 2 --strategies multi_bd --out rules",
     ),
     "step and fork": Task("docs/add_a_rule.md", "python use_rule.py", forks),
-    "check your own checkpoint": Task("README.md", "dlstep models check /path/to/checkpoint", finds_no_problem),
+    "check your own checkpoint": Task("docs/troubleshooting.md", "dlstep models check my-model", finds_no_problem),
     "load your own checkpoint": Task("README.md", "python load.py", decodes_own_checkpoint),
     "evaluate": Task(
         "docs/evaluation.md",
@@ -121,10 +121,10 @@ TASKS = {
         "--dataset_limit 3",
     ),
     "tune": Task(
-        "README.md",
-        "dlstep tune --over accept_threshold=0.3:0.99 --write best.yml",
+        "docs/evaluation.md",
+        "dlstep tune --over accept_threshold=0.3:0.99 --problems 60 --held_out 60 --share 0.5 --out tuned --write best.yml",
         writes_options,
-        "--problems 6 --held_out 4 --share 0.5 --out tuned",
+        "--problems 6 --held_out 4",
     ),
     "use what was tuned": Task("README.md", f"dlstep generate '{STORY}'", answers, "--config best.yml"),
 }
@@ -154,7 +154,7 @@ def prepared(folder: Path) -> None:
         if block.file is not None:
             (folder / block.file).write_text(block.text, encoding="utf-8")
     (folder / "ten_lines.py").write_text(TEN_LINES)
-    loading = LOAD.replace("/path/to/checkpoint", "./mine")
+    loading = LOAD.replace(PUBLISHED, "./mine")
     generating = "llm.generate([[5, 6, 7]], SamplingParams(max_tokens=8, ignore_eos=True))"
     code = f"from dlstep import LLM, SamplingParams\nllm = {loading}\n(output,) = {generating}\n"
     (folder / "load.py").write_text(f"{code}print(llm.engine.name, len(output.token_ids))\n")

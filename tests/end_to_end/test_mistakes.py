@@ -304,8 +304,8 @@ def printed(mistake: Mistake) -> tuple[int, str]:
     for name in [name for name in sys.modules if name not in loaded and f"{name}.py" in FILES]:
         del sys.modules[name]
     # An embedded model first tells what it is for if a prompt is not of its kind.
-    purpose, _, rest = err.getvalue().partition("\ndlstep: ")
-    return code, (f"dlstep: {rest}" if "embedded models" in purpose else err.getvalue()).strip()
+    first, newline, rest = err.getvalue().partition("\ndlstep: ")
+    return code, (f"dlstep: {rest}" if newline and "embedded models" in first else err.getvalue()).strip()
 
 
 @contextmanager
