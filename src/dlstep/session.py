@@ -31,6 +31,7 @@ from .core.request import place_of
 from .engine.loader import LoadedEngine
 from .engine.option_errors import unknown
 from .engine.overrides import with_changes, with_params
+from .text.constraints import recompiled
 from .text.output import Output, Prompt, output_of
 from .text.prompts import encode, params_of
 from .views import steps_html
@@ -56,7 +57,7 @@ class Session:
         self._engine = engine
         self._first = first_state(engine) if trace is None else trace.first
         self._events: list[Event] = [] if trace is None else list(trace.events)
-        state = self._first if trace is None else trace.replay()
+        state = self._first if trace is None else recompiled(trace).replay()
         self._decode = engine.decode(state, record=self._events.append, prunes=False)
         self._samples = next((event for event in reversed(self._events) if isinstance(event, Samples)), None)
         self._prompts: dict[int, str] = {}

@@ -19,6 +19,7 @@ from ..engine.compatibility import Features, matrix
 from ..engine.config import EngineConfig
 from ..engine.option_help import OptionRow, option_rows, paragraphs, parts_of
 from ..engine.resolve import embedded_models_for
+from ..text.constraints import recompiled
 from ..text.words import counted, printable
 from .flags import as_yaml
 from .json_text import json_text
@@ -269,7 +270,7 @@ def replay_parser() -> ArgumentParser:
 
 def run_replay(options: Namespace) -> int:
     """Print what was replayed, or the first divergence. Return 1 for a divergence, else 0."""
-    trace = Trace.load(options.file)
+    trace = recompiled(Trace.load(options.file))
     kinds = {"add": Add, "adopt": Adopt, "abort": Abort, "fail": Fail, "rebuild": Rebuild, "prune": Prune}
     counts = {name: sum(isinstance(event, kind) for event in trace.events) for name, kind in kinds.items()}
     steps = sum(isinstance(event, Samples) for event in trace.events)

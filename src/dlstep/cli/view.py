@@ -9,6 +9,7 @@ from typing import Any, cast
 from ..core import Trace
 from ..core.checks import short
 from ..core.trace import INAPPLICABLE, reason_of
+from ..text.constraints import recompiled
 from ..text.words import counted
 from ..views.page import page_of
 from ..views.recordings import KIND, VERSION, recording
@@ -52,7 +53,7 @@ def recording_in(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: neither a recording nor a trace: it is no UTF-8 text") from error
     if is_trace(text):
-        trace = Trace.load(path)
+        trace = recompiled(Trace.load(path))
         try:
             return recording(trace)
         except INAPPLICABLE as error:  # an edited file may contain values of any type

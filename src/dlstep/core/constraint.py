@@ -29,7 +29,7 @@ Key = TypeVar("Key")
 Result = TypeVar("Result")
 
 ANY = -1  # the letter of a gap
-MOST_KEPT = 1 << 16  # entries of a memory of moves; it is emptied when full
+MOST_KEPT = 1 << 13  # entries of a memory of moves, of up to 0.5 kB each; it is emptied when full
 
 
 @value
@@ -170,7 +170,7 @@ class Constraint:
         return sets
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def bound(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
     """Return the constraint of an automaton whose strings end before one of `stop_ids`."""
     automaton = automaton.loaded

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 from annotated_types import Ge, Gt, Interval
 
@@ -154,13 +154,21 @@ SamplingParams.__init__ = explains(place_of, "SamplingParams")(SamplingParams.__
 Thresholds.__init__ = explains(place_of, "Thresholds")(Thresholds.__init__)
 
 
+@runtime_checkable
+class SchemaClass(Protocol):
+    """A pydantic class, which knows its JSON schema."""
+
+    def model_json_schema(self) -> dict[str, Any]:
+        """Return the schema."""
+        ...
+
+
 def schema_text(given: object) -> str:
     """Return a JSON schema as text: from text, a dictionary, or a pydantic class.
 
     Raises ValueError if it is none of them.
     """
-    schema: Any = getattr(given, "model_json_schema", None)
-    schema = schema() if isinstance(given, type) and callable(schema) else given
+    schema: Any = given.model_json_schema() if isinstance(given, SchemaClass) else given
     try:
         read = json.loads(schema) if isinstance(schema, str) else schema
         if not isinstance(read, dict) or not read:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..core import Trace
+from ..text.constraints import recompiled
 from ..text.words import counted
 from ..views.page import page_around, report_page
 from ..views.recordings import recording
@@ -101,7 +102,7 @@ def recordings(run: EvalRun) -> dict[str, Any]:
     for key, name in sorted(names_of(run).items(), key=lambda pair: run.rows[pair[0]]["score"]):
         path = trace_path(run.folder, name)
         if len(steps) < MOST_RECORDINGS and path.is_file():
-            trace = Trace.load(path)
+            trace = recompiled(Trace.load(path))
             sequence = trace.state.find(0)
             # A trace of another answer, decoded with other code or options, is not shown.
             if sequence is not None and list(sequence.answer) == run.rows[key]["tokens"]:

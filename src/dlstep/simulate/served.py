@@ -9,6 +9,7 @@ from statistics import fmean, median
 from typing import Any
 
 from ..core import Config, SamplingParams, Strategy, Trace
+from ..text.constraints import recompiled
 from ..tiny import problems
 from .costs import Size, StepCost, fitted
 from .figures import Figures, SimulatedReplicas
@@ -93,7 +94,7 @@ def read_answers(path: Path) -> tuple[MeasuredAnswer, ...]:
         return most_answers(read_rows(path))
     answers_by_request: dict[int, MeasuredAnswer] = {}
     ended = 0
-    for state in Trace.load(path).states():
+    for state in recompiled(Trace.load(path)).states():
         if len(state.finished) == ended:
             continue
         ended = len(state.finished)

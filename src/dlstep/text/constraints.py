@@ -1,51 +1,20 @@
 """Compile regexes, choices and JSON schemas of sampling parameters to automata over token ids."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, cast
+from typing import cast
 
-from ..core import Request, Spec
+from ..core import Add, Request, Spec, Trace
 from ..core.automaton import Automaton, token_automaton
 from ..core.checks import short
 from ..extras import require
 from .json_automaton import json_object_moves
+from .json_schema import check_schema, is_any_object
 from .limited_worker import LimitedWorker
 
 LONGEST_REGEX = 1 << 16  # characters
 LONGEST_CHOICES = 1 << 20  # bytes of all choices
-# Keywords that the compiler respects, and those that only describe.
-RESPECTED = frozenset(
-    [
-        "type",
-        "properties",
-        "required",
-        "items",
-        "prefixItems",
-        "minItems",
-        "maxItems",
-        "minLength",
-        "maxLength",
-        "pattern",
-        "format",
-        "enum",
-        "const",
-        "anyOf",
-        "oneOf",
-        "allOf",
-        "$ref",
-        "$defs",
-        "definitions",
-        "minProperties",
-        "maxProperties",
-        "additionalProperties",
-    ]
-)
-DESCRIBING = frozenset(
-    ["title", "description", "default", "examples", "$schema", "$id", "$comment", "deprecated", "readOnly", "writeOnly"]
-)
-FORMATS = frozenset({"date", "time", "date-time", "uuid"})
 
 _worker = LimitedWorker()
 
@@ -59,6 +28,17 @@ def constrained(request: Request, spec: Spec) -> Request:
     if source is None or request.constraint is not None:
         return request
     return replace(request, constraint=compiled(*source, spec))
+
+
+def recompiled(trace: Trace) -> Trace:
+    """Return a trace after compiling the constraints of its requests, whose tables it does not hold.
+
+    Raises ValueError if one cannot be compiled here.
+    """
+    for event in trace.events:
+        if isinstance(event, Add) and (source := event.request.params.constraint_source) is not None:
+            compiled(*source, trace.first.config.spec)
+    return trace
 
 
 @lru_cache(maxsize=64)
@@ -99,8 +79,8 @@ def _regex_moves(kind: str, text: str) -> tuple[list[dict[int, int]], list[int],
         raise ValueError(f"{kind} has {len(text)} characters, and at most {LONGEST_REGEX} are compiled")
     if kind == "json_schema":
         schema = json.loads(text)
-        check_schema(schema, "json_schema")
-        if schema.keys() - DESCRIBING == {"type"} and schema["type"] == "object":  # any object
+        check_schema(schema)
+        if is_any_object(schema):
             return json_object_moves()
     require(kind, "structured")
     try:
@@ -109,27 +89,3 @@ def _regex_moves(kind: str, text: str) -> tuple[list[dict[int, int]], list[int],
         raise ValueError(f"{kind}={short(text)} cannot be compiled: {error}") from error
     moves = [dict(cast("list[tuple[int, int]]", row)) for row in answer["moves"]]
     return moves, answer["accepting"], answer["start"]
-
-
-def check_schema(schema: Any, path: str) -> None:
-    """Raise ValueError for a keyword that the compiler would ignore, with its path."""
-    if schema is True:
-        return
-    if not isinstance(schema, dict):
-        raise ValueError(f"{path} must be a JSON schema, got {short(schema)}")
-    fields = cast("Mapping[str, Any]", schema)
-    for name, value in fields.items():
-        if name not in RESPECTED | DESCRIBING:
-            raise ValueError(f"{path}.{name} is not supported: leave it out. Supported are {', '.join(sorted(RESPECTED))}")
-        if name == "format" and value not in FORMATS:
-            raise ValueError(f"{path}.format={short(value)} is not supported: give one of {', '.join(sorted(FORMATS))}")
-        if name in ("properties", "$defs", "definitions") and isinstance(value, dict):
-            for key, part in cast("Mapping[str, Any]", value).items():
-                check_schema(part, f"{path}.{name}.{key}")
-        elif name in ("anyOf", "oneOf", "allOf", "prefixItems") and isinstance(value, list):
-            for index, part in enumerate(cast("list[Any]", value)):
-                check_schema(part, f"{path}.{name}[{index}]")
-        elif name == "items" and value is not False:
-            check_schema(value, f"{path}.items")
-        elif name == "additionalProperties" and isinstance(value, dict):
-            check_schema(value, f"{path}.additionalProperties")

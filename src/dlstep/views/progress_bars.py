@@ -65,21 +65,19 @@ class FormingAnswers:
         return Group(*(text[-most:] if len(text) > most else text for text in texts))
 
 
+def answer_columns() -> tuple[ProgressColumn, ...]:
+    """Return the columns of a bar that counts answers."""
+    return TextColumn("answers"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[rate]}")
+
+
 @contextmanager
 def progress_bar(total: int, *, enabled: bool) -> Iterator[Callable[[State], None]]:
     """Show how many of `total` requests have ended, on a terminal. Yield the update function.
 
     Up to `MOST_ANSWERS` answers are shown as they form. Unfinished requests of other callers lower the number.
     """
-    columns = (
-        TextColumn("answers"),
-        BarColumn(20),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[rate]}"),
-    )
     forming = FormingAnswers()
-    with display(enabled=enabled) as area, area.showing(forming), _shown(*columns) as bar:
+    with display(enabled=enabled) as area, area.showing(forming), _shown(*answer_columns()) as bar:
         task = bar.add_task("answers", total=total, rate="")
         first_step: list[int] = []
 
@@ -117,14 +115,7 @@ def capturing_bar(*, enabled: bool) -> Iterator[Callable[[int, int], None]]:
 @contextmanager
 def counting_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, str], None]]:
     """Show how many of `total` answers exist. Yield a function that sets their number and a status."""
-    columns = (
-        TextColumn("answers"),
-        BarColumn(20),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[rate]}"),
-    )
-    with _shown(*columns, enabled=enabled) as bar:
+    with _shown(*answer_columns(), enabled=enabled) as bar:
         task = bar.add_task("answers", total=total, rate="")
         first: list[int] = []
 

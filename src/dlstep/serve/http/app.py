@@ -63,7 +63,7 @@ class Api:
         return await self._answer(request, body, translated, head_for(body, self.router.facts.model))
 
     async def _compile(self, body: CompletionRequest | ChatRequest) -> None:
-        """Compile the constraint of a body in a thread of its own, so that other bodies need not wait."""
+        """Compile the constraint of a body in a separate thread, so that other bodies need not wait."""
         if translate.constraint_of(body):
             await self._compiler.run(translate.compile_constraint, self.router.facts, body)
 
