@@ -164,12 +164,11 @@ def sample(
     """Sample one token per row; return it with its probability and the requested statistics.
 
     The distribution: subtract penalties; forbid ids from `vocab_size` on, `mask_id` and those that
-        the row's mask lacks; divide
-    logits by the temperature (greedy rows: by 1); drop ids after the first whose cumulative
-    probability exceeds `top_p` (equal logits in ascending order of id); then logits below the
-    `top_k`-th largest; then probabilities below `min_p` times the largest. Greedy rows take the
-    largest logit, other rows the largest logit plus Gumbel noise; `sampler.ties` selects among
-    equal ones.
+    the row's mask lacks; divide logits by the temperature (greedy rows: by 1); drop ids after the
+    first whose cumulative probability exceeds `top_p` (equal logits in ascending order of id); then
+    logits below the `top_k`-th largest; then probabilities below `min_p` times the largest. Greedy
+    rows take the largest logit, other rows the largest logit plus Gumbel noise; `sampler.ties`
+    selects among equal ones.
 
     A row with NaN or +inf, or without an allowed finite logit, is broken: token -1, probability 0,
     statistics 0. Best ids are ordered by logit; with probability 0 the id is arbitrary. In

@@ -30,6 +30,7 @@ from ..core import (
     init,
     schedule,
 )
+from ..core.automaton import Automaton
 from ..core.lifecycle import farthest
 from ..testing.scripted import ScriptedDriver
 from .answers import BATCHES, BLOCK, EOS, LENGTHS, SCRIPTS, StrategyScript
@@ -80,8 +81,15 @@ def build(strategy: str, regime: Regime, length: int, batch: int, random: Random
     return build_script(SCRIPTS[strategy], regime, length, batch, random)
 
 
-def build_script(script: StrategyScript, regime: Regime, length: int, batch: int, random: Random | None = None) -> State:
-    """Return the same for any script."""
+def build_script(
+    script: StrategyScript,
+    regime: Regime,
+    length: int,
+    batch: int,
+    random: Random | None = None,
+    constraint: Automaton | None = None,
+) -> State:
+    """Return the same for any script, and with a constraint on every request."""
     limit = length + SAMPLED_HEAD + 64
     chosen: Any = strategies.load(script.strategy)  # untyped: each strategy has different fields
     value = chosen(**script.options)
@@ -93,7 +101,8 @@ def build_script(script: StrategyScript, regime: Regime, length: int, batch: int
     prompt_length = length if regime == "prompt" else BLOCK
     shared = tuple(random.randrange(EOS) for _ in range(prompt_length - 1))
     for number in range(batch):  # different first tokens, so that no two requests share a page
-        state = add(state, Request(number, (number, *shared), SamplingParams(max_tokens=limit - prompt_length)))
+        params = SamplingParams(max_tokens=limit - prompt_length)
+        state = add(state, Request(number, (number, *shared), params, constraint=constraint))
     driver = ScriptedDriver(script.whole(random))
     while min((sequence.settled for sequence in state.running), default=0) < length - BLOCK:
         state = commit(state, driver.run(schedule(state)))

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..core import Admission, Plan, Samples, State
 from ..driver.lowering import LoweringTarget, gather, lower, unpack
+from ..driver.masks import MaskTable
 from ..driver.tables import page_tables
 
 
@@ -22,7 +23,9 @@ class TorchLowering:
         self._tables = page_tables(config)
         admissions = tuple(Admission(sequence.request.seq_id, sequence.pages) for sequence in state.running)
         self._tables.apply(Plan(state.step, state.cache_digest, (), admissions=admissions))
-        self._target = LoweringTarget(config.page_size, config.spec.head_shift, (), torch.device("cpu"), torch.float32)
+        device = torch.device("cpu")
+        masks = MaskTable(config.spec.vocab_size, device)
+        self._target = LoweringTarget(config.page_size, config.spec.head_shift, (), device, torch.float32, masks)
 
     def prepare(self, plan: Plan, samples: Samples) -> Tensor | None:
         """Apply ownership changes. Return the packed answer of a device, or None if nothing was sampled."""

@@ -64,13 +64,15 @@ def host_parser() -> ArgumentParser:
     host.add_argument("--batches", type=list[int] | None, default=None, help=batches)
     lengths = f"Tokens of a sequence, as [512,4096]; None: {list(LENGTHS)}."
     host.add_argument("--lengths", type=list[int] | None, default=None, help=lengths)
+    constraint = "Instead: the cost with and without a JSON schema, for one block in flight and four."
+    host.add_argument("--constraint", action="store_true", help=constraint)
     host.add_argument("--memory", action="store_true", help="Instead: bytes per token of a state of 1,048,576 tokens.")
     return _with_json(host)
 
 
 def run_host(options: Namespace) -> int:
     """Print the host cost per request and step, including the torch driver's lowering, or the memory per token."""
-    from ..bench import host
+    from ..bench import constraint, host
     from ..bench.torch_lowering import TorchLowering
 
     if options.memory:
@@ -84,6 +86,11 @@ def run_host(options: Namespace) -> int:
     if names[0] not in SCRIPTS:
         raise ValueError(f"--strategy must be all or one of {', '.join(SCRIPTS)}, got {chosen!r}")
     batches, lengths = tuple(options.batches or BATCHES), tuple(options.lengths or LENGTHS)
+    if options.constraint:
+        if options.lengths:
+            raise ValueError("--lengths does nothing beside --constraint: leave one of them out")
+        costs = chain.from_iterable(constraint.measure_constraint(name, batches) for name in names)
+        return report(followed(costs, None), as_json=options.json)
     measured = chain.from_iterable(host.measure(name, batches, lengths, lowering=TorchLowering) for name in names)
     return report(followed(measured, len(names) * len(batches) * len(lengths) * len(host.REGIMES)), as_json=options.json)
 

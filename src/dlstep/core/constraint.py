@@ -30,6 +30,8 @@ Result = TypeVar("Result")
 
 ANY = -1  # the letter of a gap
 MOST_KEPT = 1 << 13  # entries of a memory of moves, of up to 0.5 kB each; it is emptied when full
+MOST_SWEEPS = 1 << 10  # entries of a memory of what is computed for a whole block; 0.7 kB each
+LONGEST_SWEEP = 64  # letters
 
 
 @value
@@ -46,8 +48,7 @@ class TokenMask:
     def ids(self) -> list[int]:
         """Return the allowed ids, ascending."""
         assert self.constraint is not None, "a mask that was read from a trace is only compared"
-        letter, classes = self.constraint.letter, self.classes
-        return [token for token in range(self.constraint.automaton.vocab_size) if classes >> letter(token) & 1]
+        return [token for token, letter in enumerate(self.constraint.class_of) if self.classes >> letter & 1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +67,8 @@ class Constraint:
     """The state after a stop id, after those of the automaton."""
     last: int
     """The states in which an answer may end."""
+    class_of: Sequence[int] = field(repr=False)
+    """The class of each id, with that of stop ids."""
     arrows: tuple[dict[int, int], ...] = field(repr=False)
     """For each state, the bitmap of classes that lead to each next state."""
     _moves: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int], repr=False)
@@ -73,21 +76,25 @@ class Constraint:
     _masks: dict[tuple[int, int], TokenMask] = field(default_factory=dict[tuple[int, int], TokenMask], repr=False)
     _after_eight: dict[tuple[int, int, int], int] = field(default_factory=dict[tuple[int, int, int], int], repr=False)
     _before_eight: dict[tuple[int, int, int], int] = field(default_factory=dict[tuple[int, int, int], int], repr=False)
+    _letters: dict[tuple[object, ...], list[int]] = field(default_factory=dict[tuple[object, ...], list[int]], repr=False)
+    _forward: dict[tuple[int, ...], list[int]] = field(default_factory=dict[tuple[int, ...], list[int]], repr=False)
+    _backward: dict[tuple[int, ...], list[int]] = field(default_factory=dict[tuple[int, ...], list[int]], repr=False)
     _by_letter: dict[int, Moves] = field(default_factory=dict[int, Moves], repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         return bound, (self.automaton, self.stop_ids)
 
-    def letter(self, token: int) -> int:
-        """Return the class of an id."""
-        return self.stop_class if token in self.stop_ids else self.automaton.class_of[token]
-
-    def letters(self, start: int, tokens: Iterable[int], masked: Iterable[int]) -> list[int]:
-        """Return the class of each token, and ANY for the positions `masked`, counted from `start`."""
-        stop_ids, stop_class, class_of = self.stop_ids, self.stop_class, self.automaton.class_of
-        letters = [stop_class if token in stop_ids else class_of[token] for token in tokens]
-        for position in masked:
-            letters[position - start] = ANY
+    def letters(self, start: int, tokens: tuple[int, ...], masked: tuple[int, ...]) -> list[int]:
+        """Return the class of each token, and ANY for the positions `masked`, counted from `start`. Copy it to change it."""
+        # Planning, deciding and checking a block read the same tokens, one after the other.
+        key = (start, tokens, masked)
+        letters = self._letters.get(key)
+        if letters is None:
+            class_of = self.class_of
+            letters = [class_of[token] for token in tokens]
+            for position in masked:
+                letters[position - start] = ANY
+            self._keep(self._letters, key, letters, MOST_SWEEPS)
         return letters
 
     def after(self, states: int, letter: int) -> int:
@@ -147,26 +154,39 @@ class Constraint:
         return known
 
     @staticmethod
-    def _keep(memory: dict[Key, Result], key: Key, result: Result) -> None:
-        if len(memory) >= MOST_KEPT:
+    def _keep(memory: dict[Key, Result], key: Key, result: Result, most: int = MOST_KEPT) -> None:
+        if len(memory) >= most:
             memory.clear()
         memory[key] = result
 
     def forward(self, states: int, letters: Sequence[int]) -> list[int]:
-        """Return the states before each letter and after the last one."""
-        sets, after = [states], self.after
-        for letter in letters:
-            states = after(states, letter)
-            sets.append(states)
+        """Return the states before each letter and after the last one. Copy it to change it."""
+        key = (states, *letters)
+        sets = self._forward.get(key)
+        if sets is None:
+            sets, known, after = [states], self._moves.get, self.after
+            for letter in letters:
+                # Most moves were looked up before: then no method is called.
+                found = known((states, letter))
+                states = after(states, letter) if found is None else found
+                sets.append(states)
+            if len(letters) <= LONGEST_SWEEP:
+                self._keep(self._forward, key, sets, MOST_SWEEPS)
         return sets
 
     def backward(self, letters: Sequence[int], states: int) -> list[int]:
-        """Return the states before each letter from which the rest leads to `states`, and `states`."""
-        sets, before = [states], self.before
-        for letter in reversed(letters):
-            states = before(states, letter)
-            sets.append(states)
-        sets.reverse()
+        """Return the states before each letter from which the rest leads to `states`, and `states`. Copy it to change it."""
+        key = (states, *letters)
+        sets = self._backward.get(key)
+        if sets is None:
+            sets, known, before = [states], self._back.get, self.before
+            for letter in reversed(letters):
+                found = known((states, letter))
+                states = before(states, letter) if found is None else found
+                sets.append(states)
+            sets.reverse()
+            if len(letters) <= LONGEST_SWEEP:
+                self._keep(self._backward, key, sets, MOST_SWEEPS)
         return sets
 
 
@@ -187,7 +207,9 @@ def bound(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
             of_state[done] = 1 << stop_class
         arrows.append(of_state)
     arrows.append({done: 1 << stop_class} if stop_ids else {})
-    return Constraint(automaton, stop_ids, stop_class, done, automaton.accepting | 1 << done, tuple(arrows))
+    for token in stop_ids:
+        classes[token] = stop_class
+    return Constraint(automaton, stop_ids, stop_class, done, automaton.accepting | 1 << done, classes, tuple(arrows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +236,7 @@ class RequestConstraint:
         letters = [ANY] * (self.limit - self.start)
         for offset, token in self.pinned:
             if offset < len(letters):
-                letters[offset] = constraint.letter(token)
+                letters[offset] = constraint.class_of[token]
         object.__setattr__(self, "constraint", constraint)
         object.__setattr__(self, "ends", tuple(constraint.backward(letters, constraint.last)))
 
@@ -225,9 +247,9 @@ class RequestConstraint:
 
     def run(self, state: int, tokens: Iterable[int]) -> int:
         """Return the state after `tokens`. Raises DlstepError if they contradict the constraint."""
-        moves, letter = self.constraint.after, self.constraint.letter
+        moves, class_of = self.constraint.after, self.constraint.class_of
         for token in tokens:
-            states = moves(1 << state, letter(token))
+            states = moves(1 << state, class_of[token])
             if not states:
                 raise DlstepError(f"token {token} was kept, but {self.automaton.source} does not allow it there")
             state = states.bit_length() - 1
@@ -235,12 +257,17 @@ class RequestConstraint:
 
     def window_masks(self, state: int, settled: int, window: Sequence[Block], sampled: Sequence[int]) -> tuple[TokenMask, ...]:
         """Return the mask of each sampled position of a window, `settled` positions of which are in `state`."""
-        letters: list[int] = []
+        constraint, parts, end = self.constraint, list[list[int]](), settled
         for block in window:
             if block.end > settled:
-                of_block = self.constraint.letters(block.start, block.tokens, block.masked)
-                letters += of_block[max(0, settled - block.start) : self.limit - block.start]
-        before = self.constraint.forward(1 << state, letters)
-        after = self.constraint.backward(letters, self.ends[settled + len(letters) - self.start])
-        mask = self.constraint.mask
+                letters = constraint.letters(block.start, block.tokens, block.masked)
+                parts.append(letters[max(0, settled - block.start) : self.limit - block.start])
+                end += len(parts[-1])
+        # Block by block, since most blocks are as they were at the last pass.
+        before, after = [1 << state], [self.ends[end - self.start]]
+        for part in parts:
+            before += constraint.forward(before.pop(), part)
+        for part in reversed(parts):
+            after[:1] = constraint.backward(part, after[0])
+        mask = constraint.mask
         return tuple([mask(before[position - settled], after[position - settled + 1]) for position in sampled])

@@ -75,10 +75,10 @@ class FilteredBlock(Block):
         letters = self.letters
         proposed = letters.copy()
         for position, token in zip(chosen, tokens, strict=True):
-            proposed[position - since] = constraint.letter(token)
+            proposed[position - since] = constraint.class_of[token]
         if constraint.forward(before, proposed)[-1] & after:
             return list(range(len(chosen)))
-        left, right = constraint.forward(before, letters), constraint.backward(letters, after)
+        left, right = constraint.forward(before, letters).copy(), constraint.backward(letters, after).copy()
         kept: list[int] = []
         for index in sorted(range(len(chosen)), key=lambda index: (-probabilities[index], index)):
             place = chosen[index] - since

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int32, Int64
+from jaxtyping import Int32, Int64, UInt8
 from torch import Tensor
 
 from ..core import Span
@@ -71,20 +71,42 @@ class MaskTable:
 
 def packed(mask: TokenMask, words: int) -> Int32[np.ndarray, " words"]:
     """Return the mask as bits, 32 ids per word."""
-    constraint = mask.constraint
-    assert constraint is not None, "a mask that was read from a trace is only compared"
-    count = constraint.stop_class + 1
-    bits = np.frombuffer(mask.classes.to_bytes(-(-count // 8), "little"), dtype=np.uint8)
-    allowed: Bool[np.ndarray, " ids"] = np.unpackbits(bits, count=count, bitorder="little")[_classes(constraint)]
+    assert mask.constraint is not None, "a mask that was read from a trace is only compared"
     line = np.zeros(words * 4, dtype=np.uint8)
-    of_ids = np.packbits(allowed, bitorder="little")
-    line[: len(of_ids)] = of_ids
+    bits = np.packbits(_ids_of(mask.constraint).allowed(mask.classes), bitorder="little")
+    line[: len(bits)] = bits
     return line.view("<i4").astype(np.int32)
 
 
+class _AllowedIds:
+    """The ids of sets of classes.
+
+    Only ids that differ from the last set are computed again. Few sets have about half of the ids:
+    in JSON, texts may have nearly all, and what is around them nearly none. The last set of either
+    kind is kept.
+    """
+
+    def __init__(self, constraint: Constraint) -> None:
+        class_of, self._count = np.array(constraint.class_of, dtype=np.int32), constraint.stop_class + 1
+        self._order = np.argsort(class_of, kind="stable").astype(np.int32)  # ids, class by class
+        self._sizes = np.bincount(class_of, minlength=self._count)
+        self._ends = np.cumsum(self._sizes)
+        none, ids = np.zeros(self._count, dtype=np.uint8), np.zeros(len(class_of), dtype=np.uint8)
+        self._last = [(none, ids), (none + 1, ids + 1)]
+
+    def allowed(self, classes: int) -> UInt8[np.ndarray, " ids"]:
+        """Return 1 for each id whose class is in the bitmap, else 0; valid until the next call."""
+        bits = np.frombuffer(classes.to_bytes(-(-self._count // 8), "little"), dtype=np.uint8)
+        chosen = np.unpackbits(bits, count=self._count, bitorder="little")
+        kind = int(2 * self._sizes.dot(chosen) > len(self._order))
+        last, ids = self._last[kind]
+        for letter in np.flatnonzero(chosen != last).tolist():
+            end = self._ends[letter]
+            ids[self._order[end - self._sizes[letter] : end]] = chosen[letter]
+        self._last[kind] = chosen, ids
+        return ids
+
+
 @lru_cache(maxsize=64)
-def _classes(constraint: Constraint) -> Int32[np.ndarray, " ids"]:
-    """Return the class of each id, with that of stop ids."""
-    classes = np.frombuffer(constraint.automaton.loaded.classes, dtype=np.int32).copy()
-    classes[list(constraint.stop_ids)] = constraint.stop_class
-    return classes
+def _ids_of(constraint: Constraint) -> _AllowedIds:
+    return _AllowedIds(constraint)

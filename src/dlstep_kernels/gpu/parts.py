@@ -99,6 +99,25 @@ def permitted(line, words, ids):
 
 @triton.jit
 @no_type_check
+def words_of(line, words, first, GROUPS: tl.constexpr, GROUP: tl.constexpr):
+    """Return the word of a token mask with each group of ids from `first` on; 0 after its last word.
+
+    To load a word for each id would take longer than to read the logits.
+    """
+    place = (first + tl.arange(0, GROUPS) * GROUP) >> 5
+    return tl.load(line + place, mask=place < words, other=0)
+
+
+@triton.jit
+@no_type_check
+def permitted_in(word, first, GROUPS: tl.constexpr, GROUP: tl.constexpr):
+    """Return whether a token mask has each id, by group, from the words of the groups."""
+    ids = first + (tl.arange(0, GROUPS) * GROUP)[:, None] + tl.arange(0, GROUP)[None, :]
+    return ((word[:, None] >> (ids & 31)) & 1) > 0
+
+
+@triton.jit
+@no_type_check
 def only(x, kept):
     """Return logits; others than `kept` become -inf, but NaN if NaN or +inf, which break a row."""
     return tl.where(kept, x, x - float("inf"))

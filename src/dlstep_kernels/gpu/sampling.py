@@ -30,10 +30,12 @@ from .parts import (
     line_of,
     only,
     permitted,
+    permitted_in,
     room,
     stream_of,
     table_of,
     temperature_of,
+    words_of,
 )
 
 # Allowed distance of the largest logit from the base of sums: exp(2 * FAR) neither overflows
@@ -119,6 +121,7 @@ def _read_tiles(
         penalised, penalty = tl.load(penalty_ids + row).to(tl.int32), tl.load(penalties + row)
     if mask_words is not None:
         line = line_of(mask_words, mask_rows, words, row, True)
+        coming_words = words_of(line, words, start, BLOCK // 8, 8)
     peak, floor, kept = float("-inf"), float("-inf"), no_keys(KEPT)
     total, moment, plain = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
     coming = tl.load(logits + columns, mask=columns < width, other=float("-inf"))
@@ -131,7 +134,8 @@ def _read_tiles(
         if named | (start + BLOCK > vocab_size):
             x = _allowed(x, columns, vocab_size, mask_id, penalised, penalty)
         if mask_words is not None:
-            x = only(x, permitted(line, words, columns))
+            x = only(x, tl.reshape(permitted_in(coming_words, start, BLOCK // 8, 8), (BLOCK,)))
+            coming_words = words_of(line, words, start + BLOCK, BLOCK // 8, 8)
         top = tl.max(x, 0)
         peak, base, shrink, weights, total, moment, plain = _sum_up(x, peak, top, inverse, total, moment, plain, ENTROPY, PLAIN)
         if top >= floor:
@@ -172,6 +176,8 @@ def _scan(
     tops, starts = tl.full([BLOCK // GROUP], float("-inf"), tl.float32), tl.zeros([BLOCK // GROUP], tl.int32)
     total, moment = tl.zeros([BLOCK // GROUP], tl.float32), tl.zeros([BLOCK // GROUP], tl.float32)
     coming = tl.load(logits + first + places, mask=first + places < width, other=float("-inf"))
+    if line is not None:
+        coming_words = words_of(line, words, first, BLOCK // GROUP, GROUP)
     for start in range(first, stop, BLOCK):
         x = coming.to(tl.float32)
         # Prefetch the next tile while this one is processed.
@@ -182,7 +188,8 @@ def _scan(
         if named | (later > vocab_size):
             x = _allowed(x, start + places, vocab_size, mask_id, penalised, penalty)
         if line is not None:
-            x = only(x, permitted(line, words, start + places))
+            x = only(x, permitted_in(coming_words, start, BLOCK // GROUP, GROUP))
+            coming_words = words_of(line, words, later, BLOCK // GROUP, GROUP)
         top = tl.max(x, 1)
         better = top > tops
         if HIGHEST:

@@ -15,7 +15,7 @@ from dlstep_kernels.mean import mean_embeddings
 from dlstep_kernels.merge import SoftRows, merge_embeddings
 from dlstep_kernels.pages import store_kv
 from dlstep_kernels.routing import choose_experts
-from dlstep_kernels.sampling import Drawn, Noise, SamplerConfig, Settings, sample
+from dlstep_kernels.sampling import Drawn, Noise, SamplerConfig, Settings, TokenMasks, sample
 from dlstep_kernels.tiles import Tiles, lay_tiles, tiled_attention
 
 from ..roofline import Need
@@ -79,7 +79,7 @@ def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes = USUAL) -> Ite
     for batch in () if small else (1, 4 * sizes.batch):
         yield attention(device, dtype, replace(sizes, batch=batch, rows=4 * sizes.rows), "heads 32/8 of 128", (32, 8, 128))
     yield store(device, dtype, sizes)
-    for name in ("greedy", "gumbel, entropy"):
+    for name in ("greedy", "greedy, masked", "gumbel, entropy", "gumbel, entropy, masked"):
         yield sampled(device, dtype, sizes, name)
     for count in (sizes.sampled, max(1, sizes.sampled // 8)):
         yield headed(device, dtype, sizes, count)
@@ -157,7 +157,10 @@ def sampled(device: torch.device, dtype: torch.dtype, sizes: Sizes, name: str) -
     """Return the case of sampling tokens and probabilities from logits."""
     rows, vocabulary = sizes.sampled, sizes.vocabulary
     sets = [_random(device, dtype, rows, vocabulary) * 3 for _ in range(SETS)]
-    settings, sampler = _settings(name, rows, device)
+    settings, sampler = _settings(name.removesuffix(", masked"), rows, device)
+    if name.endswith(", masked"):  # half of the ids, other ones in each row
+        words = torch.randint(-(1 << 31), 1 << 31, (rows, -(-vocabulary // 32)), device=device, dtype=torch.int32)
+        settings = replace(settings, masks=TokenMasks(words, torch.arange(rows, device=device)))
     options = {"vocab_size": vocabulary - 1, "mask_id": vocabulary - 2, "sampler": sampler}
 
     def error() -> float:

@@ -1,0 +1,36 @@
+"""The host cost of constraints is measured on requests that stay constrained and do equal work."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from dlstep.bench.answers import SCRIPTS
+from dlstep.bench.constraint import BUFFERS, SCHEMA, measure_constraint, spec_of_script, under_masks
+from dlstep.bench.host import STEPS, build_script
+from dlstep.bench.script import unmasked
+from dlstep.core import commit, schedule
+from dlstep.testing.scripted import ScriptedDriver
+from dlstep.text.constraints import compiled
+
+
+def test_as_many_tokens_are_unmasked_as_without_a_constraint() -> None:
+    script = replace(SCRIPTS["multi_bd"], spec=spec_of_script(SCRIPTS["multi_bd"]))
+    automaton = compiled("json_schema", SCHEMA, script.spec)
+    pace: list[float] = []
+    for constraint in (None, automaton):
+        state, random = build_script(script, "prompt", 64, 4, constraint=constraint), Random(0)
+        rows_of = script.steady(random)
+        driver = ScriptedDriver(rows_of if constraint is None else under_masks(rows_of, random, automaton))
+        before = sum(map(unmasked, state.running))
+        for _ in range(STEPS):
+            state = commit(state, driver.run(schedule(state)))
+        assert len(state.running) == 4, "an answer ended during the measurement"
+        pace.append((sum(map(unmasked, state.running)) - before) / STEPS / 4)
+    assert pace == pytest.approx([2.0, 2.0], abs=0.2)
+
+
+def test_a_row_for_each_number_of_blocks_in_flight() -> None:
+    rows = list(measure_constraint("multi_bd", [2]))
+    assert [row.buffer_size for row in rows] == list(BUFFERS)
+    assert all(0 < row.plain_us < row.constrained_us and row.added_us > 0 for row in rows)
