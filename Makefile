@@ -80,7 +80,7 @@ night: $(VENV)/.test
 	    echo "run $$run of $(RUNS), seed $$seed"; \
 	    HYPOTHESIS_PROFILE=seeds $(PYTEST) -q $(LAWS) --hypothesis-seed=$$seed || exit 1; \
 	done
-	HYPOTHESIS_PROFILE=night $(PYTEST) --timeout=0 $(LAWS)
+	HYPOTHESIS_PROFILE=night $(PYTEST) --timeout=0 $(LAWS) tests/end_to_end/test_structured.py
 
 # Long forms of tests, which take minutes each.
 stress: $(VENV)/.test $(VENV)/.browser wheel-alone oldest

@@ -1,0 +1,108 @@
+"""Structured output of every strategy: answers under random schemas and regexes are valid, however short they must be."""
+
+import json
+import re
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings, strategies as st
+from jsonschema import Draft202012Validator
+
+from dlstep import Output, SamplingParams
+from dlstep.text.constraints import compiled
+
+from ..unit.text.test_json_schema import LEAVES, SCHEMAS
+from .decoders import DECODERS, first, prompts
+
+BATCH = 10
+# Batches of a strategy: 50 schemas and 50 regexes; 1,000 and 300 with the profile `night`.
+OFTEN = settings().max_examples > 1000
+NAMES = [name for name in DECODERS if first(name).state.strategy.takes_constraints]
+SHARED = LEAVES.filter(lambda leaf: "$ref" not in leaf)
+SETTINGS = st.tuples(st.integers(1, 80), st.sampled_from([0.0, 1.0, 3.0]), st.integers(0, 99))
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # to shrink a batch would take minutes
+LETTERS = st.sampled_from(["a", "b", "é", "[a-c]", "[^x]", r"\d", r"\.", "."])
+
+
+def repeated(part: str, times: str) -> str:
+    """A regex of a repeated part."""
+    return f"(?:{part}){times}"
+
+
+REGEXES = st.recursive(
+    LETTERS,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=4).map("".join),
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: f"(?:{'|'.join(parts)})"),
+        st.builds(repeated, inner, st.sampled_from(["?", "*", "+", "{2}", "{1,3}", "{2,}"])),
+    ),
+    max_leaves=8,
+)
+
+
+def params_of(drawn: tuple[int, float, int], **constraint: Any) -> SamplingParams:
+    """Parameters with a constraint."""
+    max_tokens, temperature, seed = drawn
+    return SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed, **constraint)
+
+
+def spelled(name: str, params: SamplingParams) -> bool:
+    """Whether the tokenizer of the model can spell a text that the constraint allows."""
+    assert params.constraint_source is not None
+    try:
+        compiled(*params.constraint_source, first(name).state.config.spec)
+    except ValueError as error:
+        assert "the tokenizer can spell" in str(error), error
+        return False
+    return True
+
+
+def decoded(name: str, requests: list[SamplingParams], valid: list[Callable[[str], bool]]) -> int:
+    """Decode the requests in one batch, and return how many got an answer.
+
+    Each answer must be valid; requests without one must be rejected because nothing fits, in tokens
+    of the vocabulary or within `max_tokens`.
+    """
+    kept = [(params, is_valid) for params, is_valid in zip(requests, valid, strict=True) if spelled(name, params)]
+    texts = Random(0).sample(prompts(16), len(kept))
+    outputs: list[Output] = first(name).generate(list(texts), [params for params, _ in kept], progress=False)
+    for output, (params, is_valid) in zip(outputs, kept, strict=True):
+        if output.finish_reason == "rejected":
+            assert "no text that matches" in str(output.error), output.error
+        else:
+            assert output.finish_reason in ("stop", "length") and is_valid(output.text), (params, output.text)
+    return sum(output.finish_reason != "rejected" for output in outputs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_answers_conform_to_their_schemas(name: str, report: Callable[[str], None]) -> None:
+    counts: list[int] = []
+
+    @settings(max_examples=100 if OFTEN else 5, phases=PHASES)
+    @given(drawn=st.lists(st.tuples(SCHEMAS, SHARED, SETTINGS), min_size=BATCH, max_size=BATCH))
+    def conform(drawn: list[Any]) -> None:
+        schemas = [{**schema, "$defs": {"shared": shared}} if len(schema) > 1 else schema for schema, shared, _ in drawn]
+        requests = [params_of(one, json_schema=schema) for schema, (*_, one) in zip(schemas, drawn, strict=True)]
+        validators = [Draft202012Validator(schema) for schema in schemas]
+        valid = [lambda text, each=each: each.is_valid(json.loads(text)) for each in validators]
+        counts.append(decoded(name, requests, valid))
+
+    conform()
+    report(f"{name}: {sum(counts)} answers to {BATCH * len(counts)} random schemas, all valid")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_answers_match_their_regexes(name: str, report: Callable[[str], None]) -> None:
+    counts: list[int] = []
+
+    @settings(max_examples=30 if OFTEN else 5, phases=PHASES)
+    @given(drawn=st.lists(st.tuples(REGEXES, SETTINGS), min_size=BATCH, max_size=BATCH))
+    def match(drawn: list[Any]) -> None:
+        requests = [params_of(one, regex=regex) for regex, one in drawn]
+        valid = [lambda text, regex=regex: re.fullmatch(regex, text) is not None for regex, _ in drawn]
+        counts.append(decoded(name, requests, valid))
+
+    match()
+    report(f"{name}: {sum(counts)} answers to {BATCH * len(counts)} random regexes, all matched")
