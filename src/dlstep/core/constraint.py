@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from .automaton import DEAD, Automaton, members
 from .block import Block
@@ -51,7 +52,7 @@ class TokenMask:
         return [token for token, letter in enumerate(self.constraint.class_of) if self.classes >> letter & 1]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Constraint:
     """An automaton and the ids that end an answer. Equal arguments give the same object.
 
@@ -190,10 +191,18 @@ class Constraint:
         return sets
 
 
-@lru_cache(maxsize=64)
+# Constraints of live requests. The last few stay alive without one, with what they remember.
+_BOUND: "WeakValueDictionary[tuple[Automaton, tuple[int, ...]], Constraint]" = WeakValueDictionary()
+
+
+@lru_cache(maxsize=8)
 def bound(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
     """Return the constraint of an automaton whose strings end before one of `stop_ids`."""
-    automaton = automaton.loaded
+    return _BOUND.get((automaton, stop_ids)) or _BOUND.setdefault((automaton, stop_ids), _bind(automaton.loaded, stop_ids))
+
+
+def _bind(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
+    """Make the constraint."""
     classes, stop_class = array("i", automaton.classes), len(automaton.moves[0])
     lost = [classes[token] for token in stop_ids]
     empty = {letter for letter in lost if classes.count(letter) == lost.count(letter)} | {0}

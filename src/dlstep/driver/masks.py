@@ -1,7 +1,7 @@
 """The token masks of constrained requests on the device: a bit for each id, uploaded at first use."""
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -73,7 +73,8 @@ def packed(mask: TokenMask, words: int) -> Int32[np.ndarray, " words"]:
     """Return the mask as bits, 32 ids per word."""
     assert mask.constraint is not None, "a mask that was read from a trace is only compared"
     line = np.zeros(words * 4, dtype=np.uint8)
-    bits = np.packbits(_ids_of(mask.constraint).allowed(mask.classes), bitorder="little")
+    known = _IDS_OF.get(mask.constraint) or _IDS_OF.setdefault(mask.constraint, _AllowedIds(mask.constraint))
+    bits = np.packbits(known.allowed(mask.classes), bitorder="little")
     line[: len(bits)] = bits
     return line.view("<i4").astype(np.int32)
 
@@ -107,6 +108,4 @@ class _AllowedIds:
         return ids
 
 
-@lru_cache(maxsize=64)
-def _ids_of(constraint: Constraint) -> _AllowedIds:
-    return _AllowedIds(constraint)
+_IDS_OF: "WeakKeyDictionary[Constraint, _AllowedIds]" = WeakKeyDictionary()

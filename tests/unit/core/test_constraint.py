@@ -1,7 +1,9 @@
 """Constraints: masks are exact by brute force, and blocks drop only what contradicts what they keep."""
 
+import gc
 import pickle
 from itertools import product
+from weakref import ref
 
 import pytest
 from hypothesis import assume, given, strategies as st
@@ -196,3 +198,13 @@ def test_requests_that_cannot_be_valid_are_rejected(params: dict[str, object], c
 def test_a_strategy_without_constraints_rejects_them_by_name() -> None:
     assert "DMax with its rule does not support constraints" in refused(SamplingParams(max_tokens=8), AB, DMax(block_size=4))
     assert refused(SamplingParams(max_tokens=8), AB) == ""
+
+
+def test_a_constraint_lives_as_long_as_a_request_needs_it() -> None:
+    chains = [automaton_of([{97: state + 1} for state in range(length)] + [{}], [length]) for length in range(1, 31)]
+    kept, *others = [automaton for automaton in chains if automaton is not None]
+    in_use = bound(kept, (STOP,))
+    seen = [ref(bound(automaton, (STOP,))) for automaton in others]
+    gc.collect()
+    assert len(seen) == 29 and sum(one() is not None for one in seen) <= 8, "constraints without a request pile up"
+    assert bound(kept, (STOP,)) is in_use, "two requests with one constraint do not share what it remembers"
