@@ -131,9 +131,10 @@ MUTANTS = (
         (
             "FilteredBlock.remask",
             "drop the filter when a rule remasks",
-            "self._with(Block.remask(self, chosen, mask_id))",
-            "Block.remask(self, chosen, mask_id)",
+            "return self._with(Block.remask(self, [position for position in chosen if position not in masked], mask_id))",
+            "return Block.remask(self, [position for position in chosen if position not in masked], mask_id)",
         ),
+        ("FilteredBlock.remask", "mask a position twice", "if position not in masked", ""),
         (
             "FilteredBlock.part",
             "let a part ignore what follows it",
@@ -152,6 +153,7 @@ MUTANTS = (
             "if not self._before & entered.after",
             "if False",
         ),
+        ("passes_left", "count only masks, though a rule may remask more", "if remasks and scheduled > 1", "if False"),
         noticed_by=("unit/core/test_constraint.py",),
     ),
     *in_file(
@@ -353,8 +355,27 @@ MUTANTS = (
         ),
     ),
     *in_file(
+        "rules/hierarchy.py",
+        (
+            "Hierarchy.commit",
+            "remask more than a constraint lets it unmask",
+            "len(block.masked) <= len(fed.masked) - must",
+            "True",
+        ),
+    ),
+    *in_file(
         "rules/remdm.py",
         ("ReMDM._early", "put the loops at the end of the schedule", "(size) * 7 // 8", "(size)"),
+        ("ReMDM.commit", "start again after a schedule that left masks", "step < total or block.masked", "step < total"),
+    ),
+    *in_file(
+        "rules/saber.py",
+        (
+            "Saber.commit",
+            "count tokens that a constraint dropped as unmasked",
+            "number = len(chosen)",
+            "number = max(least, len(chosen))",
+        ),
     ),
     *in_file(
         "rules/threshold.py",
@@ -388,6 +409,12 @@ MUTANTS = (
     ),
     *in_file(
         "strategies/_canvas.py",
+        (
+            "Canvas.commit",
+            "decide a block that was cut as if it were whole",
+            "window_filter_of(sequence, (block, *rest))",
+            "window_filter_of(sequence, sequence.window)",
+        ),
         ("Canvas.forget", "rely on the canvas of a lost device", "return cooled(sequence)", "return sequence"),
         (
             "Canvas.schedule",

@@ -17,20 +17,31 @@ def masks_of(sequence: SequenceState, sampled: tuple[int, ...]) -> tuple[TokenMa
     return constraint.window_masks(sequence.accounting.stop_state.state, sequence.settled, sequence.window, sampled)
 
 
-def window_filter_of(sequence: SequenceState) -> "WindowFilter | None":
-    """Return what keeps the decisions on the window within the constraint; None without one."""
+def window_filter_of(sequence: SequenceState, window: tuple[Block, ...]) -> "WindowFilter | None":
+    """Return what keeps the decisions on `window` within the constraint; None without one."""
     constraint = sequence.request_spec.constraint
     if constraint is None:
         return None
-    return WindowFilter(constraint, sequence.accounting.stop_state.state, sequence.settled, sequence.window)
+    return WindowFilter(constraint, sequence.accounting.stop_state.state, sequence.settled, window)
 
 
-def added_passes(sequence: SequenceState) -> int:
-    """Return how many passes a constraint may add: one for each position without a token; 0 without one."""
+def passes_left(sequence: SequenceState, block: Block, scheduled: int, *, remasks: bool = False) -> int:
+    """Return a bound on the passes that an unfinished block needs, of which its schedule has `scheduled` left.
+
+    Under a constraint, the schedule may leave masks. From its last pass on, a block that must
+    advance unmasks at least one position in each pass and remasks none, so the constraint adds at
+    most a pass for each position that is masked then. Until then, a rule that `remasks` may have
+    remasked any position.
+    """
     if sequence.request_spec.constraint is None:
-        return 0
-    end = sequence.window[-1].end if sequence.window else sequence.final
-    return sum(len(block.masked) for block in sequence.window) + max(0, sequence.request_spec.limit - end)
+        return scheduled
+    may_be_masked = block.sampled(sequence.request_spec.limit) if remasks and scheduled > 1 else block.masked
+    return max(0, scheduled) + len(may_be_masked)
+
+
+def passes_to_come(sequence: SequenceState, scheduled: int, positions: int) -> int:
+    """Return a bound on the passes for unopened blocks of `positions`, whose schedules have `scheduled`."""
+    return scheduled if sequence.request_spec.constraint is None else scheduled + positions
 
 
 @value
@@ -106,8 +117,12 @@ class FilteredBlock(Block):
         return self._with(Block.unmask(self, *at))
 
     def remask(self, chosen: Sequence[int], mask_id: int) -> "FilteredBlock":
-        """Return the block with `chosen` remasked, which no constraint forbids."""
-        return self._with(Block.remask(self, chosen, mask_id))
+        """Return the block with `chosen` remasked, which no constraint forbids.
+
+        Positions that `unmask` has just left masked stay so: a rule may remask what it unmasks.
+        """
+        masked = set(self.masked)
+        return self._with(Block.remask(self, [position for position in chosen if position not in masked], mask_id))
 
     def with_extra(self, extra: Extra | None) -> "FilteredBlock":
         """Return the block with `extra` replaced."""
