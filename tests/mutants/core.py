@@ -153,8 +153,13 @@ MUTANTS = (
             "if not self._before & entered.after",
             "if False",
         ),
-        ("passes_left", "count only masks, though a rule may remask more", "if remasks and scheduled > 1", "if False"),
         noticed_by=("unit/core/test_constraint.py",),
+    ),
+    *in_file(
+        "core/filtering.py",
+        ("passes_left", "count only masks, though a rule may remask more", "if remasks and scheduled > 1", "if False"),
+        ("masks_of", "read settled tokens from the wrong state", "constraint.run(0, ", "constraint.run(state, "),
+        noticed_by=("property/test_rules.py",),
     ),
     *in_file(
         "core/finish.py",
@@ -355,6 +360,13 @@ MUTANTS = (
         ),
     ),
     *in_file(
+        "rules/early_commit.py",
+        ("EarlyCommit.commit", "let a late part shorten the schedules of later ones", "if constrained and", "if False and"),
+        ("EarlyCommit.commit", "take a forced token for evidence", "forced=constrained", "forced=False"),
+        ("EarlyCommit.measure", "forget the passes that a constraint added", "_late(block)", "0"),
+        noticed_by=("property/test_rules.py",),
+    ),
+    *in_file(
         "rules/hierarchy.py",
         (
             "Hierarchy.commit",
@@ -362,11 +374,17 @@ MUTANTS = (
             "len(block.masked) <= len(fed.masked) - must",
             "True",
         ),
+        noticed_by=("property/test_rules.py",),
+    ),
+    *in_file(
+        "rules/quota.py",
+        ("Quota._behind", "leave out what a constraint dropped", "planned - (size - masked)", "planned - (planned - 1)"),
     ),
     *in_file(
         "rules/remdm.py",
         ("ReMDM._early", "put the loops at the end of the schedule", "(size) * 7 // 8", "(size)"),
         ("ReMDM.commit", "start again after a schedule that left masks", "step < total or block.masked", "step < total"),
+        noticed_by=("property/test_rules.py",),
     ),
     *in_file(
         "rules/saber.py",
@@ -376,6 +394,7 @@ MUTANTS = (
             "number = len(chosen)",
             "number = max(least, len(chosen))",
         ),
+        noticed_by=("property/test_rules.py",),
     ),
     *in_file(
         "rules/threshold.py",
@@ -422,7 +441,7 @@ MUTANTS = (
             "sampled[0] == start",
             "sampled[0] < start",
         ),
-        noticed_by=("unit/strategies/test_dual_cache.py",),
+        noticed_by=("unit/strategies/test_dual_cache.py", "property/test_rules.py"),
     ),
     *in_file(
         "strategies/_edit.py",

@@ -14,7 +14,11 @@ def masks_of(sequence: SequenceState, sampled: tuple[int, ...]) -> tuple[TokenMa
     constraint = sequence.request_spec.constraint
     if constraint is None:
         return ()
-    return constraint.window_masks(sequence.accounting.stop_state.state, sequence.settled, sequence.window, sampled)
+    state, since = sequence.accounting.stop_state.state, sequence.settled
+    if sampled[0] < since:  # a rule may look at tokens that are settled
+        since = sampled[0]
+        state = constraint.run(0, sequence.tokens(constraint.start, since))
+    return constraint.window_masks(state, since, sequence.window, sampled)
 
 
 def window_filter_of(sequence: SequenceState, window: tuple[Block, ...]) -> "WindowFilter | None":

@@ -180,8 +180,8 @@ class Canvas(Strategy):
 
     @property
     def takes_constraints(self) -> bool:
-        """True, as blocks drop tokens that contradict it, unless the rule plans the whole answer ahead."""
-        return not self.rule.whole
+        """True: blocks drop tokens that contradict the constraint."""
+        return True
 
     def _open(self, block: Block, limit: int) -> bool:
         return bool(block.masked) or still_open(self.rule, block, limit)

@@ -154,6 +154,8 @@ def test_remasked_and_partial_blocks_stay_filtered() -> None:
     once = entered.unmask([0], [0], [0.9])
     assert once.unmask([1], [0], [0.9]).masked == (1, 2, 3)  # after a comes b
     assert once.remask([0], MASK).unmask([0, 1], [2, 2], [0.5, 0.5]).masked == (2, 3)
+    twice = entered.unmask([0, 1], [0, 0], [0.9, 0.8])
+    assert twice.masked == (1, 2, 3) and twice.remask([0, 1], MASK).masked == (0, 1, 2, 3)  # the second a was dropped
     part = once.part(1, 3, 0)
     assert part.unmask([1, 2], [0, 0], [0.1, 0.2]).masked == (1,)  # the second a is more certain, and fits with b before it
     assert once.with_part(part.unmask([1], [1], [0.5])).with_extra(None).unmask([2], [1], [0.9]).masked == (2, 3)
