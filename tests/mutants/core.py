@@ -134,6 +134,7 @@ MUTANTS = (
             "return self._with(Block.remask(self, [position for position in chosen if position not in masked], mask_id))",
             "return Block.remask(self, [position for position in chosen if position not in masked], mask_id)",
         ),
+        ("FilteredBlock.edit", "edit against the constraint", "self.kept(chosen, tokens, probabilities)", "range(len(chosen))"),
         ("FilteredBlock.remask", "mask a position twice", "if position not in masked", ""),
         (
             "FilteredBlock.part",
@@ -445,7 +446,14 @@ MUTANTS = (
     ),
     *in_file(
         "strategies/_edit.py",
-        ("Revising.measure", "leave the age of a block out of its measure", "most_forwards - age", "most_forwards"),
+        (
+            "Revising.measure",
+            "leave the age of a block out of its measure",
+            "most - (sequence.steps - first.opened)",
+            "most",
+        ),
+        ("Revising.measure", "count only masks, though a block may remask more", "remasks=True", "remasks=False"),
+        ("Revising.schedule", "revise tokens without their masks", "masks=masks_of(sequence, sampled)", "masks=()"),
     ),
     *in_file(
         "strategies/diffusion_gemma.py",
@@ -465,6 +473,13 @@ MUTANTS = (
     *in_file(
         "strategies/multi_bd_edit.py",
         ("_edited", "call a block ready as soon as it is full", "> rule.most_post or not (changes or unsure)", "or not unsure"),
+        ("_timed_out", "seal a block with masks that a constraint left", "if full.masked", "if False"),
+        (
+            "_rewritten",
+            "edit before masks are filled",
+            "((FilteredBlock.unmask, fills), (FilteredBlock.edit, edits))",
+            "((FilteredBlock.edit, edits), (FilteredBlock.unmask, fills))",
+        ),
     ),
     *in_file(
         "testing/shadow.py",

@@ -1,6 +1,7 @@
 """Keep the decisions on a window within a constraint: masks to sample under, and blocks that drop contradictions."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .block import Block, Extra
 from .constraint import Constraint, RequestConstraint, TokenMask
@@ -50,7 +51,7 @@ def passes_to_come(sequence: SequenceState, scheduled: int, positions: int) -> i
 
 @value
 class FilteredBlock(Block):
-    """A block that unmasks a token only if the window can still be completed with it.
+    """A block that unmasks or edits a token only if the window can still be completed with it.
 
     It replaces a block while a rule decides. `since` and `until` bound the positions that the
     constraint reads; `before` are the states at `since`, `after` those at `until` that can end.
@@ -81,7 +82,7 @@ class FilteredBlock(Block):
         return letters[self.since - self.start : self.until - self.start]
 
     def kept(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> list[int]:
-        """Return which of the masked positions `chosen` to unmask, as indices, ascending.
+        """Return at which of the positions `chosen` to write the new tokens, as indices, ascending.
 
         All, if their tokens fit together. Otherwise the most probable first, each if it fits what
         was kept before. The first one always fits if its token was sampled under its mask.
@@ -119,6 +120,14 @@ class FilteredBlock(Block):
         kept = self.kept(chosen, tokens, probabilities)
         at = [chosen[index] for index in kept], [tokens[index] for index in kept], [probabilities[index] for index in kept]
         return self._with(Block.unmask(self, *at))
+
+    def edit(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
+        """Return the block with the tokens of those of the unmasked positions `chosen` replaced that `kept` keeps."""
+        new_tokens, new_probabilities = list(self.tokens), list(self.probabilities)
+        for index in self.kept(chosen, tokens, probabilities):
+            offset = chosen[index] - self.start
+            new_tokens[offset], new_probabilities[offset] = tokens[index], probabilities[index]
+        return replace(self, tokens=tuple(new_tokens), probabilities=tuple(new_probabilities))
 
     def remask(self, chosen: Sequence[int], mask_id: int) -> "FilteredBlock":
         """Return the block with `chosen` remasked, which no constraint forbids.

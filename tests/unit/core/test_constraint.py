@@ -154,6 +154,10 @@ def test_remasked_and_partial_blocks_stay_filtered() -> None:
     once = entered.unmask([0], [0], [0.9])
     assert once.unmask([1], [0], [0.9]).masked == (1, 2, 3)  # after a comes b
     assert once.remask([0], MASK).unmask([0, 1], [2, 2], [0.5, 0.5]).masked == (2, 3)
+    both = entered.unmask([0, 1], [0, 1], [0.9, 0.8])
+    assert both.edit([1], [0], [0.5]).tokens == (0, 1, MASK, MASK)  # a a is no beginning
+    assert both.edit([0, 1], [2, 0], [0.5, 0.6]).tokens == (2, 0, MASK, MASK)  # neither alone, but both together
+    assert both.remask([1], MASK).edit([0], [2], [0.5]).probabilities == (0.5, 0.0, 0.0, 0.0)
     twice = entered.unmask([0, 1], [0, 0], [0.9, 0.8])
     assert twice.masked == (1, 2, 3) and twice.remask([0, 1], MASK).masked == (0, 1, 2, 3)  # the second a was dropped
     part = once.part(1, 3, 0)
