@@ -468,6 +468,13 @@ MUTANTS = (
     *in_file(
         "strategies/dmax.py",
         ("DMax.revised", "refresh a block forever", "- block.opened >= last", "< 0"),
+        (
+            "DMax._refreshed_within",
+            "fill masks past a token that contradicts",
+            "sum((index == number for number, index in enumerate(kept)))",
+            "len(kept)",
+        ),
+        ("DMax._refreshed_within", "call a block whose tokens were dropped sure", "changes == len(changed)", "True"),
         ("_filled", "skip the first mask unless its probability is high", "min(begin + 1, end)", "begin"),
     ),
     *in_file(

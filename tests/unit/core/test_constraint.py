@@ -200,5 +200,7 @@ def test_requests_that_cannot_be_valid_are_rejected(params: dict[str, object], c
 
 
 def test_a_strategy_without_constraints_rejects_them_by_name() -> None:
-    assert "DMax with its rule does not support constraints" in refused(SamplingParams(max_tokens=8), AB, DMax(block_size=4))
+    reason = refused(SamplingParams(max_tokens=8), AB, DMax(block_size=4))
+    assert "DMax feeds blends of tokens, which a constraint does not bind: leave the constraint out, or feed plain" in reason
+    assert refused(SamplingParams(max_tokens=8), AB, DMax(block_size=4, token_merge_weight=0.0)) == ""
     assert refused(SamplingParams(max_tokens=8), AB) == ""
