@@ -131,9 +131,11 @@ MUTANTS = (
         (
             "FilteredBlock.remask",
             "drop the filter when a rule remasks",
-            "self._with(Block.remask(self, chosen, mask_id))",
-            "Block.remask(self, chosen, mask_id)",
+            "return self._with(Block.remask(self, [position for position in chosen if position not in masked], mask_id))",
+            "return Block.remask(self, [position for position in chosen if position not in masked], mask_id)",
         ),
+        ("FilteredBlock.edit", "edit against the constraint", "self.kept(chosen, tokens, probabilities)", "range(len(chosen))"),
+        ("FilteredBlock.remask", "mask a position twice", "if position not in masked", ""),
         (
             "FilteredBlock.part",
             "let a part ignore what follows it",
@@ -153,6 +155,12 @@ MUTANTS = (
             "if False",
         ),
         noticed_by=("unit/core/test_constraint.py",),
+    ),
+    *in_file(
+        "core/filtering.py",
+        ("passes_left", "count only masks, though a rule may remask more", "if remasks and scheduled > 1", "if False"),
+        ("masks_of", "read settled tokens from the wrong state", "constraint.run(0, ", "constraint.run(state, "),
+        noticed_by=("property/test_rules.py",),
     ),
     *in_file(
         "core/finish.py",
@@ -353,8 +361,41 @@ MUTANTS = (
         ),
     ),
     *in_file(
+        "rules/early_commit.py",
+        ("EarlyCommit.commit", "let a late part shorten the schedules of later ones", "if constrained and", "if False and"),
+        ("EarlyCommit.commit", "take a forced token for evidence", "forced=constrained", "forced=False"),
+        ("EarlyCommit.measure", "forget the passes that a constraint added", "_late(block)", "0"),
+        noticed_by=("property/test_rules.py",),
+    ),
+    *in_file(
+        "rules/hierarchy.py",
+        (
+            "Hierarchy.commit",
+            "remask more than a constraint lets it unmask",
+            "len(block.masked) <= len(fed.masked) - must",
+            "True",
+        ),
+        noticed_by=("property/test_rules.py",),
+    ),
+    *in_file(
+        "rules/quota.py",
+        ("Quota._behind", "leave out what a constraint dropped", "planned - (size - masked)", "planned - (planned - 1)"),
+    ),
+    *in_file(
         "rules/remdm.py",
         ("ReMDM._early", "put the loops at the end of the schedule", "(size) * 7 // 8", "(size)"),
+        ("ReMDM.commit", "start again after a schedule that left masks", "step < total or block.masked", "step < total"),
+        noticed_by=("property/test_rules.py",),
+    ),
+    *in_file(
+        "rules/saber.py",
+        (
+            "Saber.commit",
+            "count tokens that a constraint dropped as unmasked",
+            "number = len(chosen)",
+            "number = max(least, len(chosen))",
+        ),
+        noticed_by=("property/test_rules.py",),
     ),
     *in_file(
         "rules/threshold.py",
@@ -388,6 +429,12 @@ MUTANTS = (
     ),
     *in_file(
         "strategies/_canvas.py",
+        (
+            "Canvas.commit",
+            "decide a block that was cut as if it were whole",
+            "window_filter_of(sequence, (block, *rest))",
+            "window_filter_of(sequence, sequence.window)",
+        ),
         ("Canvas.forget", "rely on the canvas of a lost device", "return cooled(sequence)", "return sequence"),
         (
             "Canvas.schedule",
@@ -395,11 +442,18 @@ MUTANTS = (
             "sampled[0] == start",
             "sampled[0] < start",
         ),
-        noticed_by=("unit/strategies/test_dual_cache.py",),
+        noticed_by=("unit/strategies/test_dual_cache.py", "property/test_rules.py"),
     ),
     *in_file(
         "strategies/_edit.py",
-        ("Revising.measure", "leave the age of a block out of its measure", "most_forwards - age", "most_forwards"),
+        (
+            "Revising.measure",
+            "leave the age of a block out of its measure",
+            "most - (sequence.steps - first.opened)",
+            "most",
+        ),
+        ("Revising.measure", "count only masks, though a block may remask more", "remasks=True", "remasks=False"),
+        ("Revising.schedule", "revise tokens without their masks", "masks=masks_of(sequence, sampled)", "masks=()"),
     ),
     *in_file(
         "strategies/diffusion_gemma.py",
@@ -414,11 +468,25 @@ MUTANTS = (
     *in_file(
         "strategies/dmax.py",
         ("DMax.revised", "refresh a block forever", "- block.opened >= last", "< 0"),
+        (
+            "DMax._refreshed_within",
+            "fill masks past a token that contradicts",
+            "sum((index == number for number, index in enumerate(kept)))",
+            "len(kept)",
+        ),
+        ("DMax._refreshed_within", "call a block whose tokens were dropped sure", "changes == len(changed)", "True"),
         ("_filled", "skip the first mask unless its probability is high", "min(begin + 1, end)", "begin"),
     ),
     *in_file(
         "strategies/multi_bd_edit.py",
         ("_edited", "call a block ready as soon as it is full", "> rule.most_post or not (changes or unsure)", "or not unsure"),
+        ("_timed_out", "seal a block with masks that a constraint left", "if full.masked", "if False"),
+        (
+            "_rewritten",
+            "edit before masks are filled",
+            "((FilteredBlock.unmask, fills), (FilteredBlock.edit, edits))",
+            "((FilteredBlock.edit, edits), (FilteredBlock.unmask, fills))",
+        ),
     ),
     *in_file(
         "testing/shadow.py",

@@ -73,7 +73,7 @@ class Wavering(Rule):
         return block.masked
 
     def finished(self, block: Block) -> bool:
-        return isinstance(block.extra, Turns) and block.extra.done == self.turns
+        return isinstance(block.extra, Turns) and block.extra.done >= self.turns
 
     def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         done = block.extra.done if isinstance(block.extra, Turns) else 0
@@ -85,7 +85,7 @@ class Wavering(Rule):
         block = block.unmask(
             chosen, [rows.tokens[found[p]] for p in chosen], [rows.probabilities[found[p]] for p in chosen]
         ).with_extra(Turns(done + 1))
-        if done + 1 == self.turns:
+        if done + 1 >= self.turns:  # a constraint may have left masks in the last of these forwards
             return block
         sampled = block.sampled(sequence.request_spec.limit)
         masks = [p for p in sampled if uniform(key(seed, p, number, "remask"), 0) < self.share]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from .block import Block
 from .checks import short
 from .faults import WrongAnswer
+from .filtering import passes_left
 from .plan import Span
 from .samples import SpanSamples
 from .sequence import SequenceState, Strategy
@@ -113,6 +114,9 @@ def check_block(
     if must and (after.masked or rule.remasks):
         # A rule that remasks can unmask positions in every forward pass and still cycle forever.
         was, now = rule.measure(_before_forward(sequence), before), rule.measure(sequence, after)
+        if sequence.request_spec.constraint is not None and whole((was, now)):
+            was = passes_left(sequence, before, was, remasks=rule.remasks)
+            now = passes_left(sequence, after, now, remasks=rule.remasks)
         over = not after.masked and rule.finished(after)
         if not over and not _falls(was, now):
             raise wrong(f"a block of measure {short(now)} after {short(was)}: it must fall when must is true")

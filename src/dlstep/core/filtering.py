@@ -1,6 +1,7 @@
 """Keep the decisions on a window within a constraint: masks to sample under, and blocks that drop contradictions."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .block import Block, Extra
 from .constraint import Constraint, RequestConstraint, TokenMask
@@ -14,28 +15,43 @@ def masks_of(sequence: SequenceState, sampled: tuple[int, ...]) -> tuple[TokenMa
     constraint = sequence.request_spec.constraint
     if constraint is None:
         return ()
-    return constraint.window_masks(sequence.accounting.stop_state.state, sequence.settled, sequence.window, sampled)
+    state, since = sequence.accounting.stop_state.state, sequence.settled
+    if sampled[0] < since:  # a rule may look at tokens that are settled
+        since = sampled[0]
+        state = constraint.run(0, sequence.tokens(constraint.start, since))
+    return constraint.window_masks(state, since, sequence.window, sampled)
 
 
-def window_filter_of(sequence: SequenceState) -> "WindowFilter | None":
-    """Return what keeps the decisions on the window within the constraint; None without one."""
+def window_filter_of(sequence: SequenceState, window: tuple[Block, ...]) -> "WindowFilter | None":
+    """Return what keeps the decisions on `window` within the constraint; None without one."""
     constraint = sequence.request_spec.constraint
     if constraint is None:
         return None
-    return WindowFilter(constraint, sequence.accounting.stop_state.state, sequence.settled, sequence.window)
+    return WindowFilter(constraint, sequence.accounting.stop_state.state, sequence.settled, window)
 
 
-def added_passes(sequence: SequenceState) -> int:
-    """Return how many passes a constraint may add: one for each position without a token; 0 without one."""
+def passes_left(sequence: SequenceState, block: Block, scheduled: int, *, remasks: bool = False) -> int:
+    """Return a bound on the passes that an unfinished block needs, of which its schedule has `scheduled` left.
+
+    Under a constraint, the schedule may leave masks. From its last pass on, a block that must
+    advance unmasks at least one position in each pass and remasks none, so the constraint adds at
+    most a pass for each position that is masked then. Until then, a rule that `remasks` may have
+    remasked any position.
+    """
     if sequence.request_spec.constraint is None:
-        return 0
-    end = sequence.window[-1].end if sequence.window else sequence.final
-    return sum(len(block.masked) for block in sequence.window) + max(0, sequence.request_spec.limit - end)
+        return scheduled
+    may_be_masked = block.sampled(sequence.request_spec.limit) if remasks and scheduled > 1 else block.masked
+    return max(0, scheduled) + len(may_be_masked)
+
+
+def passes_to_come(sequence: SequenceState, scheduled: int, positions: int) -> int:
+    """Return a bound on the passes for unopened blocks of `positions`, whose schedules have `scheduled`."""
+    return scheduled if sequence.request_spec.constraint is None else scheduled + positions
 
 
 @value
 class FilteredBlock(Block):
-    """A block that unmasks a token only if the window can still be completed with it.
+    """A block that unmasks or edits a token only if the window can still be completed with it.
 
     It replaces a block while a rule decides. `since` and `until` bound the positions that the
     constraint reads; `before` are the states at `since`, `after` those at `until` that can end.
@@ -66,7 +82,7 @@ class FilteredBlock(Block):
         return letters[self.since - self.start : self.until - self.start]
 
     def kept(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> list[int]:
-        """Return which of the masked positions `chosen` to unmask, as indices, ascending.
+        """Return at which of the positions `chosen` to write the new tokens, as indices, ascending.
 
         All, if their tokens fit together. Otherwise the most probable first, each if it fits what
         was kept before. The first one always fits if its token was sampled under its mask.
@@ -105,9 +121,21 @@ class FilteredBlock(Block):
         at = [chosen[index] for index in kept], [tokens[index] for index in kept], [probabilities[index] for index in kept]
         return self._with(Block.unmask(self, *at))
 
+    def edit(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
+        """Return the block with the tokens of those of the unmasked positions `chosen` replaced that `kept` keeps."""
+        new_tokens, new_probabilities = list(self.tokens), list(self.probabilities)
+        for index in self.kept(chosen, tokens, probabilities):
+            offset = chosen[index] - self.start
+            new_tokens[offset], new_probabilities[offset] = tokens[index], probabilities[index]
+        return replace(self, tokens=tuple(new_tokens), probabilities=tuple(new_probabilities))
+
     def remask(self, chosen: Sequence[int], mask_id: int) -> "FilteredBlock":
-        """Return the block with `chosen` remasked, which no constraint forbids."""
-        return self._with(Block.remask(self, chosen, mask_id))
+        """Return the block with `chosen` remasked, which no constraint forbids.
+
+        Positions that `unmask` has just left masked stay so: a rule may remask what it unmasks.
+        """
+        masked = set(self.masked)
+        return self._with(Block.remask(self, [position for position in chosen if position not in masked], mask_id))
 
     def with_extra(self, extra: Extra | None) -> "FilteredBlock":
         """Return the block with `extra` replaced."""

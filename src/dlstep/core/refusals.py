@@ -149,7 +149,7 @@ def incompatibility(config: Config, base: Strategy, strategy: Strategy, request:
     if params.pinned and not strategy.holds_pins:
         return f"pinned={dict(params.pinned)} has no effect in {name}, which does not support pinned tokens: leave it out"
     if request.constraint is not None and not strategy.takes_constraints:
-        return f"{name} with its rule does not support constraints: leave it out, or choose others"
+        return strategy.refusal(request) or f"{name} does not support constraints: leave the constraint out"
     if params.canvas and not strategy.takes_canvas:
         return f"canvas has no effect in {name}, which has no canvas of random tokens: leave it out"
     return strategy.refusal(request)

@@ -17,11 +17,19 @@ from typing import Annotated, final
 
 from annotated_types import Gt, Interval
 
-from ..core import Block, Rule, SampleSpec, SequenceState, SpanSamples, Spec, check_ranges, draw
+from ..core import Block, Extra, Rule, SampleSpec, SequenceState, SpanSamples, Spec, check_ranges, draw
 from .quota import Quota
 
 BEST = 2  # the gap needs two; no schedule needs any
 Gap = Annotated[float, Interval(ge=0.0, le=1e6)]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LatePasses(Extra):
+    """The number of passes that a constraint added to the schedule so far."""
+
+    count: int
 
 
 @final
@@ -82,20 +90,24 @@ class EarlyCommit(Rule):
         region = self._region(block, limit)
         sampled = self.sampled(block, limit, number) if self.region else region
         gap = self.due((number + 1) / self.bound(len(block.tokens)))
-        if gap is not None and _gap(region, sampled, rows, begin) >= gap:
+        number = (block.masked[0] - block.start) // self.part_size
+        start, late = block.start + number * self.part_size, _late(block)
+        opened = block.opened + number * self.inner.bound(self.part_size) + late
+        stop = min(start + self.part_size, block.end)
+        constrained = sequence.request_spec.constraint is not None
+        if constrained and sequence.accounting.steps - opened > self.inner.bound(stop - start):
+            block = block.with_extra(LatePasses(late + 1))  # the part should be full: later parts begin a pass later
+        if gap is not None and _gap(region, sampled, rows, begin, forced=constrained) >= gap:
             all_rows = rows.at([begin + bisect_left(sampled, position) for position in block.masked], BEST)
             return block.unmask_rows(range(len(block.masked)), 0, all_rows.tokens, all_rows.probabilities)
-        number = (block.masked[0] - block.start) // self.part_size
-        start = block.start + number * self.part_size
-        opened = block.opened + number * self.inner.bound(self.part_size)
-        part = block.part(start, min(start + self.part_size, block.end), opened)
+        part = block.part(start, stop, opened)
         own = self.inner.sampled(part, limit, draw(sequence, part))
         part_rows = rows.at([begin + bisect_left(sampled, position) for position in own], BEST)
         return block.with_part(self.inner.commit(sequence, part, part_rows, 0, must, spec))
 
     def measure(self, sequence: SequenceState, block: Block) -> int:
         """Return the number of passes that the schedule has left."""
-        return self.bound(len(block.tokens)) - (sequence.accounting.steps - block.opened)
+        return self.bound(len(block.tokens)) + _late(block) - (sequence.accounting.steps - block.opened)
 
     def bound(self, size: int) -> int:
         """Return the number of passes that the schedule takes for all parts."""
@@ -117,14 +129,26 @@ class EarlyCommit(Rule):
         return sampled[self.region[0] : sum(self.region)] if self.region else sampled
 
 
-def _gap(region: tuple[int, ...], sampled: tuple[int, ...], rows: SpanSamples, begin: int) -> float:
-    """Return the mean gap of the region; minus infinity if the answer ends before it."""
+def _late(block: Block) -> int:
+    return block.extra.count if isinstance(block.extra, LatePasses) else 0
+
+
+def _gap(region: tuple[int, ...], sampled: tuple[int, ...], rows: SpanSamples, begin: int, *, forced: bool) -> float:
+    """Return the mean gap of the region; minus infinity if the answer ends before it.
+
+    If rows may be `forced`, those with a single possible token are left out: they are no evidence
+    that the answer is stable. If all are, the gap is minus infinity.
+    """
     if not region:
         return -inf
     first = (begin + bisect_left(sampled, region[0])) * BEST  # the rows of a region are consecutive
     stop = first + len(region) * BEST
     one, two = rows.best_probabilities[first:stop:BEST], rows.best_probabilities[first + 1 : stop : BEST]
-    return fsum(map(log, map(truediv, one, two))) / len(region) if all(two) else inf
+    if forced:
+        one, two = tuple([first for first, second in zip(one, two, strict=True) if second]), tuple(filter(None, two))
+        if not two:
+            return -inf
+    return fsum(map(log, map(truediv, one, two))) / len(one) if all(two) else inf
 
 
 RULE = EarlyCommit

@@ -59,6 +59,7 @@ class Hierarchy(Choice):
         if not self.remask_threshold:
             return Choice.commit(self, sequence, block, rows, begin, must, spec)
         sampled, doubt, doubted = block.sampled(sequence.request_spec.limit), self.remask_threshold, list[int]()
+        fed = block
         chance_of = dict(zip(sampled, rows.probabilities[begin : begin + len(sampled)], strict=True))
         if min(chance_of.values()) < doubt:
             masks = {*block.masked}
@@ -74,9 +75,14 @@ class Hierarchy(Choice):
             return block
         tokens = rows.tokens[begin : begin + len(sampled)]
         places = [bisect_left(sampled, masked[index]) for index in chosen]
-        return block.unmask(
+        block = block.unmask(
             [sampled[place] for place in places], [tokens[place] for place in places], [offered[index] for index in chosen]
         )
+        if len(block.masked) <= len(fed.masked) - must:
+            return block
+        # A constraint dropped so many tokens that the pass would gain nothing: remask none.
+        of_masked = rows.at([begin + bisect_left(sampled, position) for position in fed.masked], 0)
+        return Choice.commit(self, sequence, fed, of_masked, 0, must, spec)
 
     def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
         """Return all sampled positions if unmasked ones may be remasked, else the masked positions."""

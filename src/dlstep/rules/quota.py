@@ -109,7 +109,10 @@ class Quota(Choice):
         size = len(block.sampled(sequence.request_spec.limit))
         if self.order == "independent":
             return self._independent(sequence, block, begin, number, size)
-        due = self._due(size, number)
+        if self.schedule == "dream" and sequence.request_spec.constraint is not None:
+            due = self._behind(size, number, len(block.masked))
+        else:
+            due = self._due(size, number)
         if self.order == "confidence" and self.order_temperature is None and not self.eos_last:
             scores = rows.probabilities[begin:end]
         else:
@@ -151,6 +154,11 @@ class Quota(Choice):
             shares = dream_shares(size, self.steps_per_block or size)
             return shares[number] if number < len(shares) else size
         return share(size, self.steps_per_block, number)
+
+    def _behind(self, size: int, number: int, masked: int) -> int:
+        """Return how many positions Dream's schedule lacks after pass `number`: a constraint may have dropped some."""
+        planned = sum(dream_shares(size, self.steps_per_block or size)[: max(number, 0) + 1])
+        return max(planned - (size - masked), 1)
 
     def _independent(self, sequence: SequenceState, block: Block, begin: int, number: int, size: int) -> list[int]:
         """Return rows whose random number is below this pass's chance; all in the last pass."""

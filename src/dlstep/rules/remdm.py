@@ -114,7 +114,8 @@ class ReMDM(Rule):
         while step < total and not self.lucky(block, step, total, seed):
             block = remasked(block, self.unlucky(block, sampled, step, total, seed), spec)
             step += 1
-        return block.with_extra(Walk(step) if step < total else None)
+        # The last step unmasks everything, but a constraint may drop tokens: then that step is repeated.
+        return block.with_extra(Walk(step) if step < total or block.masked else None)
 
     def measure(self, sequence: SequenceState, block: Block) -> int:
         """Return the number of passes left in the schedule."""

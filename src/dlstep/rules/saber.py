@@ -64,13 +64,16 @@ class Saber(Rule):
         block = block.unmask([sampled[i] for i in chosen], [tokens[i] for i in chosen], [now[i] for i in chosen])
         if not block.masked:
             return block.with_extra(None)
+        # A constraint may drop some tokens. Only those that were kept count, so that masks become fewer in any case.
+        masks = set(block.masked)
+        chosen = [place for place in chosen if sampled[place] not in masks]
         unmasked = list(memory.unmasked)
         for place in chosen:
             unmasked[place] = now[place]
-        number = max(least, len(chosen))
+        number = len(chosen)
         back = min(max(least // 2, -(-number // 8)), number - 1)
-        if back:
-            masks, before = set(block.masked), memory.before
+        if back > 0:
+            before = memory.before
             falls = [(now[i] - before[i], position) for i, position in enumerate(sampled) if position not in masks]
             block = remasked(block, [position for _, position in sorted(falls)[:back]], spec)
         return block.with_extra(Confidences(tuple(unmasked), now))

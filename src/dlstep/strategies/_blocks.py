@@ -33,7 +33,7 @@ from ..core import (
     maker,
     open_block,
 )  # fmt: skip
-from ..core.filtering import added_passes, masks_of, window_filter_of
+from ..core.filtering import masks_of, passes_left, passes_to_come, window_filter_of
 from ..rules.threshold import Threshold
 
 _span = maker(Span)
@@ -248,8 +248,8 @@ class Blockwise(Blocks):
 
     @property
     def takes_constraints(self) -> bool:
-        """True, as blocks drop tokens that contradict it, unless the rule remasks: it could undo all progress."""
-        return not self.rule.remasks
+        """True: blocks drop tokens that contradict the constraint."""
+        return True
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span of all open blocks that samples what the rule needs in unfinished ones."""
@@ -300,7 +300,7 @@ class Blockwise(Blocks):
         """
         rule, forced, steps, limit = self.rule, spec.accept_rule == "B", sequence.accounting.steps, sequence.request_spec.limit
         must, shipped, simple = True, rule.shipped, rule.SAMPLES_MASKED
-        window_filter = window_filter_of(sequence)
+        window_filter = window_filter_of(sequence, sequence.window)
         accepted = rule.accepted(rows) if shipped and window_filter is None else None
         if accepted is not None:
             return self._with_accepted(sequence, rows, accepted, spec)
@@ -348,8 +348,12 @@ class Blockwise(Blocks):
         """Return a bound on the passes for the open blocks and for those to come."""
         rule, size, limit = self.rule, self.block_size, sequence.request_spec.limit
         opened = sequence.window[-1].end if sequence.window else sequence.final
-        full, rest = divmod(max(0, limit - opened), size)
+        unopened = max(0, limit - opened)
+        full, rest = divmod(unopened, size)
         to_come = full * rule.bound(size) + (rule.bound(rest) if rest else 0)
-        # A constraint may need more passes than the schedule of a rule has, whose measure is then below 0.
-        of_window = sum(max(0, rule.measure(sequence, block)) for block in sequence.window if self._open(block, limit))
-        return of_window + to_come + added_passes(sequence)
+        of_window = sum(
+            passes_left(sequence, block, rule.measure(sequence, block), remasks=rule.remasks)
+            for block in sequence.window
+            if self._open(block, limit)
+        )
+        return of_window + passes_to_come(sequence, to_come, unopened)

@@ -22,7 +22,7 @@ from ..core import (
     open_block,
     span_of,
 )  # fmt: skip
-from ..core.filtering import added_passes, masks_of, window_filter_of
+from ..core.filtering import masks_of, passes_left, passes_to_come, window_filter_of
 from ..rules.threshold import Threshold
 from ._blocks import mask_of, masked_only, still_open
 from ._warm import Warm, cooled, refreshed, warmed
@@ -129,7 +129,7 @@ class Canvas(Strategy):
             if end < block.end:
                 block, rest = block.part(block.start, end, block.opened), list(self._rest(sequence, end, spec))
         num_masked = len(block.masked)
-        window_filter = window_filter_of(sequence)
+        window_filter = window_filter_of(sequence, (block, *rest))
         if window_filter is None:
             after = self.rule.commit(sequence, block, rows, 0, True, spec)
         else:
@@ -163,9 +163,10 @@ class Canvas(Strategy):
         block, *rest = sequence.window
         full, left = divmod(len(rest[0].tokens) if rest else 0, self.block_size)
         to_come = full * self.rule.bound(self.block_size) + (self.rule.bound(left) if left else 0)
-        # A constraint may need more passes than the schedule of a rule has, whose measure is then below 0.
-        of_block = max(0, self.rule.measure(sequence, block)) if self._open(block, sequence.request_spec.limit) else 0
-        return of_block + to_come + added_passes(sequence)
+        of_block = 0
+        if self._open(block, sequence.request_spec.limit):
+            of_block = passes_left(sequence, block, self.rule.measure(sequence, block), remasks=self.rule.remasks)
+        return of_block + passes_to_come(sequence, to_come, len(rest[0].masked) if rest else 0)
 
     def forget(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Return the sequence without a cache, so that the next pass refreshes the canvas."""
@@ -179,12 +180,8 @@ class Canvas(Strategy):
 
     @property
     def takes_constraints(self) -> bool:
-        """True, as blocks drop tokens that contradict it, but for some rules.
-
-        One that remasks could undo all progress. One on the whole answer has a schedule for its
-        parts, which dropped tokens would upset.
-        """
-        return not (self.rule.remasks or self.rule.whole)
+        """True: blocks drop tokens that contradict the constraint."""
+        return True
 
     def _open(self, block: Block, limit: int) -> bool:
         return bool(block.masked) or still_open(self.rule, block, limit)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from ..core import Block, Extra, SequenceState, Span, SpanSamples, Spec, positions
+from ..core.filtering import masks_of, passes_left, passes_to_come
 from ..core.soft import SoftTokens
 from ._blocks import Blocks
 
@@ -30,7 +31,9 @@ PINNED = Revision(ready=True, stable=1.0)  # of a block without masks when it op
 class Revising(Blocks):
     """Blocks whose tokens are revised until they are ready; each keeps a `Revision` as state.
 
-    After at most `most_forwards` passes, `revised` must have made a block ready, without masks.
+    After at most `most_forwards` passes, `revised` must have made a block ready, without masks. If a
+    constraint drops tokens then, it must fill at least one mask of the first block in each pass,
+    and remask none.
     `token_stability_threshold` is compared with the share of tokens that the last pass kept.
     """
 
@@ -107,14 +110,17 @@ class Revising(Blocks):
             sampled, draws = positions(first, end), draws[first - final : end - final]
         return Span(
             request.id, request.seq_id, final, tokens, stop, request_spec.grid, sampled, draws, request.params, request.seed,
-            0, 0, joins, self.soft(blocks), "encode", "none", self.penalty(),
+            0, 0, joins, self.soft(blocks), "encode", "none", self.penalty(), masks=masks_of(sequence, sampled),
         )  # fmt: skip
 
     def measure(self, sequence: SequenceState) -> int:
         """Return a bound: blocks to seal one after the other, less the passes of the first one."""
-        remaining = -(-(sequence.limit - sequence.final) // self.block_size)
-        age = next((sequence.steps - block.opened for block in sequence.window if block.start >= sequence.final), 0)
-        return remaining * self.most_forwards - age
+        remaining, most = -(-(sequence.limit - sequence.final) // self.block_size), self.most_forwards
+        first = next((block for block in sequence.window if block.start >= sequence.final), None)
+        if first is None:
+            return passes_to_come(sequence, remaining * most, sequence.limit - sequence.final)
+        of_first = passes_left(sequence, first, most - (sequence.steps - first.opened), remasks=True)
+        return of_first + passes_to_come(sequence, (remaining - 1) * most, max(0, sequence.limit - first.end))
 
 
 def revision(block: Block) -> Revision:

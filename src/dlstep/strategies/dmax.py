@@ -27,6 +27,7 @@ from ..core import (
     positions,
     value,
 )
+from ..core.filtering import FilteredBlock, WindowFilter, window_filter_of
 from ..core.soft import MergeMode
 from ._edit import Revising, Revision, first_sampled
 
@@ -140,6 +141,8 @@ class DMax(Revising):
             first_sampled(blocks),
         )
         accept = self.accept_threshold
+        if (window_filter := window_filter_of(sequence, sequence.window)) is not None:
+            return self._constrained(sequence, blocks, rows, window_filter)
         if request_spec.request.params.pinned:
             return self._around_pins(sequence, blocks, rows)
         revised: list[Block] = []
@@ -150,6 +153,54 @@ class DMax(Revising):
             revised.append(self._refreshed(block, begin, end, rows, accept, timed_out=timed_out))
             begin = end
         return tuple(revised)
+
+    @property
+    def takes_constraints(self) -> bool:
+        """True for plain tokens: blocks drop tokens that contradict the constraint."""
+        return not self.token_merge_weight
+
+    def refusal(self, request: Request) -> str | None:
+        """Return why soft tokens take no constraint; None for other requests."""
+        if request.constraint is None or self.takes_constraints:
+            return None
+        return (
+            "DMax feeds blends of tokens, which a constraint does not bind: leave the constraint out, or feed plain tokens "
+            "(token_merge_weight=0)"
+        )
+
+    def _constrained(
+        self, sequence: SequenceState, blocks: tuple[Block, ...], rows: SpanSamples, window_filter: WindowFilter
+    ) -> tuple[Block, ...]:
+        """Return the blocks under a constraint, with plain tokens."""
+        steps, limit = sequence.accounting.steps, sequence.request_spec.limit
+        revised: list[Block] = []
+        begin = 0
+        for block in blocks:
+            places = block.sampled(limit)
+            own = rows.at(range(begin, begin + len(places)), 0)
+            begin += len(places)
+            entered, timed_out = window_filter.enter(block), steps - block.opened >= self.most_forwards
+            after = self._refreshed_within(entered, places, own, timed_out=timed_out)
+            revised.append(window_filter.leave(after, entered))
+        return tuple(revised)
+
+    def _refreshed_within(self, block: FilteredBlock, places: tuple[int, ...], rows: SpanSamples, *, timed_out: bool) -> Block:
+        """Return the block after a pass; row i belongs to position `places[i]`.
+
+        Masks are filled from the left up to the first token that contradicts the others, so that
+        they stay on the right. Then tokens are refreshed, the most probable first.
+        """
+        tokens, chances, old = rows.tokens, rows.probabilities, len(places) - len(block.masked)
+        new = _filled(chances, old, len(places), self.accept_threshold)
+        kept = block.kept(places[old:new], tokens[old:new], range(0, old - new, -1))
+        filled = old + sum(index == number for number, index in enumerate(kept))
+        full = block.unmask(places[old:filled], tokens[old:filled], chances[old:filled])
+        changed = [row for row in range(old) if tokens[row] != full.tokens[places[row] - block.start]]
+        after = full.edit([places[row] for row in changed], [tokens[row] for row in changed], [chances[row] for row in changed])
+        changes = sum(map(ne, full.tokens, after.tokens))
+        sure = filled == new and changes == len(changed) and min(chances) >= CONFIDENT
+        ready = not after.masked and (timed_out or sure or not (changes or new > old))
+        return after.with_extra(Softened(ready, 1.0 - len(changed) / old if changed else 1.0))
 
     def _around_pins(self, sequence: SequenceState, blocks: tuple[Block, ...], rows: SpanSamples) -> tuple[Block, ...]:
         """Return the same for blocks with pinned tokens, refreshed without given positions."""

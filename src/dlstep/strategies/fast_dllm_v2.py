@@ -107,7 +107,7 @@ class FastDLLMV2(Strategy):
         start, probabilities = block.start, rows.probabilities
         accept = self.accept_threshold
         chosen = [row for row, probability in enumerate(probabilities) if probability > accept]
-        window_filter = window_filter_of(sequence)
+        window_filter = window_filter_of(sequence, sequence.window)
         entered = block if window_filter is None else window_filter.enter(block)
         block = entered.unmask_rows(chosen or [probabilities.index(max(probabilities))], 0, rows.tokens, probabilities)
         if window_filter is not None:

@@ -13,6 +13,7 @@ from typing import Annotated, final
 from annotated_types import Ge, Interval
 
 from ..core import Block, Grid, Probability, Request, SampleSpec, SequenceState, SpanSamples, Spec, positions, value
+from ..core.filtering import FilteredBlock, window_filter_of
 from ._blocks import mask_of
 from ._edit import Revising, Revision, first_sampled, without_gaps
 
@@ -105,19 +106,27 @@ class MultiBDEdit(Revising):
             rows = without_gaps(rows, blocks, sequence.request_spec.limit)
         chosen, changes = _compared(blocks, first, rows, self.accept_threshold, mask_of(spec))
         calm = not (changes or self.remasking)
+        window_filter = window_filter_of(sequence, sequence.window)
         revised: list[Block] = []
-        for block, fills in zip(blocks, chosen, strict=True):
-            if calm and fills:  # without remasking, such a block was never full, and its passes are not used up
-                revised.append(_rewritten(block, first, fills, [], rows, STEADY))
+        for fed, fills in zip(blocks, chosen, strict=True):
+            block = fed if window_filter is None else window_filter.enter(fed)
+            if calm and fills:  # without remasking, such a block was never full: no need to look at its passes
+                after = _rewritten(block, first, fills, [], rows, STEADY)
             else:
                 mine = [position for position in changes if block.start <= position < block.end]
                 rule = self._rule(spec)
                 if block.opened <= late:
-                    revised.append(_timed_out(block, first, mine, rows, rule))
+                    after = _timed_out(block, first, mine, rows, rule)
                 else:
                     end = min(block.end, sequence.request_spec.limit)
-                    revised.append(_edited(block, first, fills, mine, end, rows, rule))
+                    after = _edited(block, first, fills, mine, end, rows, rule)
+            revised.append(after if window_filter is None else window_filter.leave(after, block))
         return tuple(revised)
+
+    @property
+    def takes_constraints(self) -> bool:
+        """True: blocks drop tokens that contradict the constraint, filled masks before edits."""
+        return True
 
     def _rule(self, spec: Spec) -> _Rule:
         remask = REMASK_THRESHOLD if self.remask_threshold is None else self.remask_threshold
@@ -180,7 +189,8 @@ def _timed_out(block: Block, first: int, changes: list[int], rows: SpanSamples, 
     before = block.extra if isinstance(block.extra, Edited) else NEW
     edits = [position for position in changes if rows.probabilities[position - first] > rule.edit]
     after = Edited(True, 1.0, before.post + (not block.masked), before.remasked)
-    return _rewritten(block, first, list(block.masked), edits, rows, after)
+    full = _rewritten(block, first, list(block.masked), edits, rows, after)
+    return full.with_extra(replace(after, ready=False)) if full.masked else full  # a constraint dropped tokens
 
 
 def _unsure(block: Block, first: int, end: int, rows: SpanSamples, rule: _Rule) -> tuple[int, ...]:
@@ -206,6 +216,12 @@ def _remasked(block: Block, unsure: tuple[int, ...], mask: int) -> Block:
 def _rewritten(block: Block, first: int, fills: list[int], edits: list[int], rows: SpanSamples, extra: Edited) -> Block:
     """Return the block with `fills` and `edits` written; row `i` is position `first + i`."""
     start, tokens, probabilities = block.start, rows.tokens, rows.probabilities
+    if isinstance(block, FilteredBlock):
+        # Edits come last, so that each pass fills a mask of the first block.
+        for write, places in ((FilteredBlock.unmask, fills), (FilteredBlock.edit, edits)):
+            at = [position - first for position in places]
+            block = write(block, places, [tokens[row] for row in at], [probabilities[row] for row in at])
+        return block.with_extra(extra)
     masked = list(block.masked)
     new_tokens, new_probabilities = list(block.tokens), list(block.probabilities)
     for position in fills:

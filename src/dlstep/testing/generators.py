@@ -47,6 +47,7 @@ SMALL: dict[str, st.SearchStrategy[Any]] = {
     "t_off": st.sampled_from([None, None, None, 0.3]),
     "alpha_on": st.sampled_from([None, None, None, 0.3]),
     "token_merge_top_k": st.integers(1, 3),
+    "token_merge_weight": st.sampled_from([0.0, 0.5, 1.0]),
     "penalty_lambda": st.sampled_from([0.0, 0.0, 0.5]),
     "entropy_threshold": st.sampled_from([0.0, 0.3, 0.5, 1.5, 3.0]),
     "falling": st.sampled_from([0.0, 0.3, 1.0]),

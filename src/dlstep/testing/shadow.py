@@ -353,7 +353,11 @@ class ShadowDriver:
         """Return the `count` + 1 most probable ids, falling; greedy sampling gives `first`."""
         first = self._choice(*parts, 1, allowed=allowed) if first is None else first
         others = enumerate([self._choice(*parts, rank, allowed=allowed) for rank in range(2, count + 2)], 1)
-        return [first, *((token, first[1] * chance / 2**rank) for rank, (token, chance) in others)]
+        possible = len(allowed) or count + 1  # further ids have probability 0
+        return [
+            first,
+            *((token, first[1] * chance / 2**rank if rank < possible else 0.0) for rank, (token, chance) in others),
+        ]
 
     def _chance(self, token: int, left: float, *parts: object) -> float:
         """Return the probability of an id neither drawn nor listed; all together at most `left`."""

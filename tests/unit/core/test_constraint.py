@@ -156,6 +156,12 @@ def test_remasked_and_partial_blocks_stay_filtered() -> None:
     once = entered.unmask([0], [0], [0.9])
     assert once.unmask([1], [0], [0.9]).masked == (1, 2, 3)  # after a comes b
     assert once.remask([0], MASK).unmask([0, 1], [2, 2], [0.5, 0.5]).masked == (2, 3)
+    both = entered.unmask([0, 1], [0, 1], [0.9, 0.8])
+    assert both.edit([1], [0], [0.5]).tokens == (0, 1, MASK, MASK)  # a a is no beginning
+    assert both.edit([0, 1], [2, 0], [0.5, 0.6]).tokens == (2, 0, MASK, MASK)  # neither alone, but both together
+    assert both.remask([1], MASK).edit([0], [2], [0.5]).probabilities == (0.5, 0.0, 0.0, 0.0)
+    twice = entered.unmask([0, 1], [0, 0], [0.9, 0.8])
+    assert twice.masked == (1, 2, 3) and twice.remask([0, 1], MASK).masked == (0, 1, 2, 3)  # the second a was dropped
     part = once.part(1, 3, 0)
     assert part.unmask([1, 2], [0, 0], [0.1, 0.2]).masked == (1,)  # the second a is more certain, and fits with b before it
     assert once.with_part(part.unmask([1], [1], [0.5])).with_extra(None).unmask([2], [1], [0.9]).masked == (2, 3)
@@ -196,7 +202,9 @@ def test_requests_that_cannot_be_valid_are_rejected(params: dict[str, object], c
 
 
 def test_a_strategy_without_constraints_rejects_them_by_name() -> None:
-    assert "DMax with its rule does not support constraints" in refused(SamplingParams(max_tokens=8), AB, DMax(block_size=4))
+    reason = refused(SamplingParams(max_tokens=8), AB, DMax(block_size=4))
+    assert "DMax feeds blends of tokens, which a constraint does not bind: leave the constraint out, or feed plain" in reason
+    assert refused(SamplingParams(max_tokens=8), AB, DMax(block_size=4, token_merge_weight=0.0)) == ""
     assert refused(SamplingParams(max_tokens=8), AB) == ""
 
 

@@ -7,6 +7,7 @@ from dlstep.rules.early_commit import EarlyCommit
 from dlstep.rules.quota import Quota
 from dlstep.strategies.dual_cache import DualCache
 
+from .constrained import ONLY_A, PAIRS, left_after_each_pass
 from .random_rows import REQUESTS, SALTS, answered
 
 
@@ -21,3 +22,26 @@ def test_early_commit_without_gaps_is_quota(request: Request, salt: int, size: i
 def test_early_commit_with_no_gap_due_unmasks_all_at_once(request: Request, salt: int) -> None:
     rule = EarlyCommit(0.0, 0.0, 0.0)
     assert answered(DualCache(cache="none", rule=rule), request, salt)[2] == 1
+
+
+def test_a_position_with_one_possible_token_is_no_evidence() -> None:
+    """Its gap is infinite whatever the network computes: an answer of such positions is decoded by the schedule."""
+    rule = EarlyCommit(1.0, 1.0, 1.0, part_size=2)
+    assert left_after_each_pass(DualCache(cache="none", rule=rule), ONLY_A, 4) == [(1, 2, 3), (2, 3), (3,), ()]
+
+
+def test_the_schedule_of_a_part_begins_after_the_late_passes_of_earlier_ones() -> None:
+    """Both pairs of the first part propose `aa`, which takes it a third pass; the second part has its own two and one more."""
+    rule = EarlyCommit(None, None, None, part_size=4, inner=Quota(2, "dream"))
+    assert left_after_each_pass(DualCache(cache="none", rule=rule), PAIRS, 8) == [
+        (1, 2, 3, 4, 5, 6, 7),
+        (3, 4, 5, 6, 7),
+        (4, 5, 6, 7),
+        (5, 6, 7),
+        (7,),
+        (),
+    ]
+
+
+def test_an_early_end_that_contradicts_itself_continues() -> None:
+    assert left_after_each_pass(DualCache(cache="none", rule=EarlyCommit(0.0, 0.0, 0.0)), PAIRS, 4) == [(1, 3), ()]

@@ -7,7 +7,9 @@ from hypothesis import given, strategies as st
 
 from dlstep.rules.quota import Quota, dream_shares
 from dlstep.rules.threshold import Threshold
+from dlstep.strategies.dual_cache import DualCache
 
+from .constrained import ONE_PAIR, left_after_each_pass
 from .single_forwards import EOS, ORDERS, TENTHS, Forward, forwards
 
 
@@ -79,3 +81,10 @@ def test_quotas_want_what_they_order_by() -> None:
     assert Quota().sample_spec.statistics == Quota(order="random").sample_spec.statistics == frozenset()
     assert Quota(order="margin").sample_spec.statistics == {"margin"}
     assert Quota(order="entropy").sample_spec.statistics == {"entropy"}
+
+
+def test_dreams_schedule_makes_up_for_tokens_that_a_constraint_dropped() -> None:
+    """The first pass drops the second of `aa`, so that the next one unmasks three."""
+    assert dream_shares(8, 3) == (2, 2, 4)
+    masked = left_after_each_pass(DualCache(cache="none", rule=Quota(3, "dream")), ONE_PAIR, 8)
+    assert masked == [(1, 2, 3, 4, 5, 6, 7), (4, 5, 6, 7), ()]

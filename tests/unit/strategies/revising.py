@@ -21,6 +21,7 @@ from dlstep.core import (
     init,
     schedule,
 )
+from dlstep.core.automaton import token_automaton
 from dlstep.strategies.dmax import DMax
 from dlstep.strategies.multi_bd_edit import MultiBDEdit
 from dlstep.testing.generators import hyperparameters
@@ -123,3 +124,27 @@ def check_step(step: Step, rule: Any, loop: Any, memories: dict[int, Memory]) ->
 
 
 OWN = st.none() | st.sampled_from(CHANCES)
+
+
+AB_OR_BA = token_automaton("ab|ba", [{97: 1, 98: 2}, {98: 3}, {97: 3}, {}], [3], (b"a", b"b", *[b""] * 10), (EOS, MASK))
+
+
+def under_a_constraint(strategy: Revising, answers: list[tuple[tuple[int, ...], tuple[float, ...]]]) -> list[tuple[int, ...]]:
+    """The two tokens of an answer that is `ab` or `ba` after each of these forwards, which are checked against the masks."""
+    script, found = iter(answers), list[tuple[int, ...]]()
+
+    def say(span: Span) -> SpanSamples:
+        tokens, chances = next(script)
+        allowed = [mask.ids() for mask in span.masks]
+        assert all(token in ids for token, ids in zip(tokens, allowed, strict=True)), allowed
+        return SpanSamples(tokens, chances)
+
+    request = Request(0, (5, 5), SamplingParams(max_tokens=2, stop_token_ids=()), constraint=AB_OR_BA)
+    state = add(init(CONFIG, strategy), request)
+    while not state.done:
+        state = commit(state, ScriptedDriver(say).run(schedule(state)))
+        sequence = state.find(0)
+        assert sequence is not None
+        found.append(sequence.tokens(2, 4))
+    assert next(script, None) is None, "it needs fewer forwards"
+    return found

@@ -10,7 +10,20 @@ from hypothesis import example, given, strategies as st
 from dlstep.core import Block, Thresholds
 from dlstep.strategies.dmax import DMax
 
-from .revising import CHANCES, DMAXES, OWN, RANDOMS, SPEC, VOCABULARY, Memory, Step, check_step, decode
+from .revising import (
+    CHANCES,
+    DMAXES,
+    MASK,
+    OWN,
+    RANDOMS,
+    SPEC,
+    VOCABULARY,
+    Memory,
+    Step,
+    check_step,
+    decode,
+    under_a_constraint,
+)
 
 
 def uniformly(step: Step, block: Block, rule: DMax, memory: Memory) -> tuple[dict[int, int], bool]:
@@ -96,3 +109,19 @@ def test_more_ids_than_the_model_has_cannot_be_merged() -> None:
     greedy = DMax(block_size=4, token_merge_mode="iter_smooth_topk", token_merge_top_k=VOCABULARY)
     assert "token_merge_top_k" in greedy.incompatibility(SPEC)
     assert not replace(greedy, token_merge_top_k=VOCABULARY - 1).incompatibility(SPEC)
+
+
+PLAIN = DMax(block_size=4, token_merge_weight=0.0)
+
+
+def test_a_fill_that_contradicts_leaves_masks_on_the_right() -> None:
+    """The second of `aa` is dropped though it is more certain; then it is filled before the first one is refreshed."""
+    answers = [((0, 0), (0.7, 0.99)), ((1, 1), (0.99, 0.5)), ((0, 1), (0.5, 0.5))]
+    assert under_a_constraint(PLAIN, answers) == [(0, MASK), (0, 1), (0, 1)]
+
+
+def test_a_sure_pass_ends_a_block_that_kept_all_of_it() -> None:
+    """A refreshed token that was dropped is no convergence, however sure the network is."""
+    assert under_a_constraint(PLAIN, [((0, 0), (0.95, 0.4)), ((0, 1), (0.95, 0.95))]) == [(0, MASK), (0, 1)]
+    dropped = [((0, 0), (0.95, 0.4)), ((1, 1), (0.95, 0.95)), ((0, 1), (0.5, 0.5))]
+    assert under_a_constraint(PLAIN, dropped) == [(0, MASK), (0, 1), (0, 1)]

@@ -9,7 +9,7 @@ from hypothesis import given
 from dlstep.core import Block, Request, SamplingParams, Thresholds, add, init
 from dlstep.strategies.multi_bd_edit import MultiBDEdit
 
-from .revising import CONFIG, EDITS, MASK, OWN, RANDOMS, Memory, Step, check_step, decode
+from .revising import CONFIG, EDITS, MASK, OWN, RANDOMS, Memory, Step, check_step, decode, under_a_constraint
 
 
 def jointly(step: Step, block: Block, rule: MultiBDEdit, memory: Memory) -> tuple[dict[int, int], bool]:
@@ -63,3 +63,9 @@ def test_a_request_may_set_when_to_remask_only_if_there_is_remasking() -> None:
 def test_a_remask_threshold_without_remasking_is_an_error() -> None:
     with pytest.raises(ValueError, match="remasking=True"):
         MultiBDEdit(remask_threshold=0.4)
+
+
+def test_masks_are_filled_before_tokens_are_edited() -> None:
+    """The second forward is more certain of an edit that contradicts the fill; after it nothing else is allowed."""
+    answers = [((0, 0), (0.9, 0.8)), ((1, 1), (0.99, 0.5)), ((0, 1), (0.9, 0.9))]
+    assert under_a_constraint(MultiBDEdit(block_size=4, accept_threshold=0.5), answers) == [(0, MASK), (0, 1), (0, 1)]
