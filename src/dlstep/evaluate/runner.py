@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby, product
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
+from ..engine.json_lines import Line
 from ..engine.run_lock import RunLock
 from .answerer_pool import ROUND, AnsweredItem, AnswererPool, EvaluatorInfo
 from .checkpoint import RunCheckpoint, begin
@@ -25,6 +26,7 @@ SCORERS = 2  # threads that wait for jails and for the process that compares for
 # The options that select problems are not in the key, because the key has a digest of the problems.
 NOT_IN_KEY = ("data", "questions", "out", "workers", "worker_timeout", "dataset_limit", "problem_seed")
 Show = Callable[[int, float], None]  # answers so far, sum of their scores
+Note = Callable[[int, Line, Line], None]  # place, lines of `answers.jsonl` and `beside.jsonl`
 
 
 def no_show(done: int, score: float) -> None:
@@ -90,8 +92,12 @@ def evaluate(
         key = key_of_run(options, documents, pool.about)
         begin(folder, {"key": key, "told": dict(given_options or {}), "machines": [pool.about.machine]})
         with closing(RunCheckpoint(folder, items)) as checkpoint:
-            score = sum(row["score"] for row in checkpoint.known)
-            running = Running(pool, scorers, checkpoint, items, show, len(checkpoint.known), score)
+            known = [row["score"] for row in checkpoint.known]
+
+            def show_all(done: int, score: float) -> None:
+                show(len(known) + done, sum(known) + score)
+
+            running = Running(pool, scorers, items, show_all, checkpoint.note, checkpoint.note_work)
             for task, places in groupby(checkpoint.missing, key=lambda place: items[place].task):
                 running.answer(task, deque(places))
             lock.check()
@@ -104,33 +110,24 @@ def check(about: EvaluatorInfo, options: EvalOptions) -> None:
             raise ValueError(reason)
 
 
-class Notes(Protocol):
-    """A store of scored answers by place, and of the work of forward passes."""
-
-    def note(self, place: int, row: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
-        """Store a scored answer by place."""
-        ...
-
-    def note_work(self, task: str, work: Mapping[str, Any]) -> None:
-        """Store the work of forward passes for a task."""
-        ...
-
-
 class Running:
-    """A run in progress, one task after the other, so that the time of each can be measured."""
+    """A run in progress, one task after the other, so that the time of each can be measured.
+
+    `note` stores a scored answer by its place, and `note_work` the work of forward passes.
+    """
 
     def __init__(
         self,
         pool: AnswererPool,
         scorers: Scorers,
-        notes: Notes,
         items: Sequence[Item],
         show: Show,
-        done: int = 0,
-        score: float = 0,
+        note: Note,
+        note_work: Callable[[str, Line], None] | None = None,
     ) -> None:
-        self._pool, self._scorers, self._notes, self._items = pool, scorers, notes, items
-        self._show, self._done, self._score = show, done, float(score)
+        self._pool, self._scorers, self._items = pool, scorers, items
+        self._show, self._note, self._note_work = show, note, note_work
+        self._done, self._score = 0, 0.0
         self._scoring: dict[Future[Mark], AnsweredItem] = {}
         self._begin, self._work = 0.0, ForwardSums()  # since the last answers
 
@@ -154,7 +151,8 @@ class Running:
                         now = perf_counter()
                         done = asdict(replace(self._work, wall_seconds=now - self._begin))
                         self._begin, self._work = now, ForwardSums()
-                        self._notes.note_work(task, {name: round(value, ROUND) for name, value in done.items()})
+                        if self._note_work is not None:
+                            self._note_work(task, {name: round(value, ROUND) for name, value in done.items()})
                     self._collect(everything=False)
                 self._collect(everything=True)
             finally:
@@ -171,6 +169,6 @@ class Running:
                 document = self._items[answered.place].document
                 problem = {"problem": digest([replace(document, number=0)]), "gold": document.gold}
                 marks = {"found": mark.found, "note": mark.note, "scores": dict(mark.scores), "score": mark.score}
-                self._notes.note(answered.place, {**answered.row, **problem, **marks}, answered.beside)
+                self._note(answered.place, {**answered.row, **problem, **marks}, answered.beside)
                 self._done, self._score = self._done + 1, self._score + mark.score
                 self._show(self._done, self._score)

@@ -6,16 +6,17 @@
 import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 from ..core.options import StrategyOptions
-from ..engine.json_lines import append, opened, sealed, sealed_lines
+from ..engine.json_lines import Line, append, opened, sealed, sealed_lines
 from ..engine.run_lock import RunLock
+from ..views.progress_bars import TuningBar, tuning_bar
 from .answerer_pool import AnswererPool
 from .checkpoint import ANSWERS, KEY_FIELDS, begin, key_of
 from .documents import Document
@@ -30,20 +31,6 @@ STUDY = "dlstep tune"  # the name of a search as an Optuna study
 ENOUGH = 100  # problems for each set of options; more answers go to more sets before more problems
 COUNTS = ("tokens", "steps", "forwards")
 FIELDS = KEY_FIELDS | {"score": float, "finish": str} | dict.fromkeys(COUNTS, int)
-
-
-class Show(Protocol):
-    """A display of the progress of a search."""
-
-    def begin(self, what: str, total: int) -> None:
-        """Show that a part with `total` answers begins."""
-
-    def answered(self, done: int, score: float) -> None:
-        """Show that `done` answers of all parts have been scored, with this sum of scores."""
-
-
-class Silent(Show):
-    """A display that shows nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +65,12 @@ class TrialStore:
         self.answers = {key_of(line): sums_of(line) for line in sealed_lines(folder / ANSWERS, FIELDS)}
         self._file = opened(folder / ANSWERS)
 
-    def note(self, place: int, row: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
+    def note(self, _: int, row: Line, beside: Line) -> None:
         """Write an answer as one line."""
-        del place
         line = {name: row[name] for name in (*KEY_FIELDS, "score", "steps", "finish", "error", "found")}
         line |= {"tokens": len(row["tokens"]), "forwards": beside["forwards"]}
         append(self._file, sealed(line))
         self.answers[key_of(line)] = sums_of(line)
-
-    def note_work(self, task: str, work: Mapping[str, Any]) -> None:
-        """Do nothing: many sets of options share the forward passes of a search."""
 
     def close(self) -> None:
         """Close the file."""
@@ -137,10 +120,10 @@ def plan(space: Space, tuning: TuneOptions, problems: int) -> tuple[list[Strateg
 class Tuning:
     """A search in progress: the answers that it has, and the run that decodes the missing ones."""
 
-    def __init__(self, pool: AnswererPool, scorers: Scorers, store: TrialStore, options: EvalOptions, show: Show) -> None:
+    def __init__(self, pool: AnswererPool, scorers: Scorers, store: TrialStore, options: EvalOptions, show: TuningBar) -> None:
         self._store, self._options, self._show = store, options, show
         self._items: list[Item] = []  # all items to decode
-        self._running = Running(pool, scorers, store, self._items, show.answered)
+        self._running = Running(pool, scorers, self._items, show.answered, store.note)
 
     def points(self, part: str, problems: Sequence[Problem], sets: Sequence[StrategyOptions]) -> list[Point]:
         """Decode the missing answers, and return each set of options with its sums."""
@@ -165,7 +148,7 @@ def tune(
     documents: Mapping[str, list[Document]],
     *,
     given_options: Mapping[str, Any] | None = None,
-    show: Show | None = None,
+    show: TuningBar | None = None,
 ) -> TuningResult:
     """Search, and measure the frontier on held-out problems; resume from `options.out`.
 
@@ -177,13 +160,14 @@ def tune(
     searched, held = parted(problems_of(documents), tuning)
     check(about, options)
     check_folder(folder, tuning)
-    with scorers_for(options) as scorers, closing(RunLock(folder)):
+    bar = nullcontext(show) if show else tuning_bar(enabled=False)
+    with scorers_for(options) as scorers, closing(RunLock(folder)), bar as show:
         over = {name: list(values) for name, values in space.axes}
         searching = {"over": over, "problems": len(searched), "held_out": len(held), "share": tuning.share}
         key = key_of_run(options, documents, about) | {"tune": searching | {"trials": tuning.trials}}
         begin(folder, {"key": key, "told": dict(given_options or {}), "machines": [about.machine]})
         with closing(TrialStore(folder)) as store:
-            search = Tuning(pool, scorers, store, options, show or Silent())
+            search = Tuning(pool, scorers, store, options, show)
             sets, problems = plan(space, tuning, len(searched))
             tried = search.points("search", searched[:problems], sets)
             if not any(point.accuracy > 0 for point in tried):
