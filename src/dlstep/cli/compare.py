@@ -95,7 +95,8 @@ def run(options: Namespace) -> int:
     from ..evaluate.entries import entries
     from ..evaluate.items import read_documents
     from ..evaluate.options import grid_of
-    from ..evaluate.pictures import check_plot, rules_figure, save
+    from ..evaluate.pictures import rules_figure, save
+    from ..views.plots import check_plot
     from ..views.progress_bars import scoring_bar
 
     chosen = evaluation_of(options)

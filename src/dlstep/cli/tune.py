@@ -140,7 +140,7 @@ def check_files(options: Namespace) -> None:
             if options[name]:
                 raise ValueError(f"--{name} does nothing beside --throughput: leave one of them out")
     if options.plot is not None:
-        from ..bench.plot import check_plot
+        from ..views.plots import check_plot
 
         check_plot()
     if options.study is not None:

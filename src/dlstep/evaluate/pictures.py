@@ -6,36 +6,19 @@ from itertools import chain, cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.checks import short
-from ..extras import require
 from ..text.words import clipped, counted, printable
+from ..views.plots import COLOURS, OTHERS
 from .comparing import ComparisonRow, Curve, curves_of, value_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Distinguishable with any colour vision.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f7f7f")
 MARKERS = "osD^vP"
-OTHERS, FAINT = "#a0a0a0", "#d0d0d0"
+FAINT = "#d0d0d0"
 MOST_NAMED = 8  # up to so many curves each have a colour, also without a point on the frontier
 TICKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 FRONTIER = 0.25  # opacity of its line
 LABEL = 52  # maximum number of characters
-
-
-def check_plot(option: str = "--plot", path: Path | None = None) -> None:
-    """Raise ValueError if no plot can be drawn into `path`. Call this before a measurement."""
-    require(option, "notebook")
-    if path is None:
-        return
-    from matplotlib.backend_bases import FigureCanvasBase
-
-    kinds = sorted(FigureCanvasBase.get_supported_filetypes())
-    if path.suffix.removeprefix(".").lower() not in kinds:
-        raise ValueError(f"{option} {short(str(path))} names no kind of picture: end it with one of .{', .'.join(kinds)}")
-    if not path.parent.is_dir():
-        raise ValueError(f"{option} {short(str(path))} is in no folder that exists")
 
 
 def tasks_figure(rows: Sequence[ComparisonRow]) -> "Figure":
