@@ -53,8 +53,7 @@ def run_load(
         show.begin(f"{counted(len(items), 'set')}: accuracy", sum(map(len, items.values())))
         evaluate(Answering(engine), eval_options, documents, show=show.answered)
         show.begin("tokens a second", len(items) * len(loads) * options.repeats)
-        before = sum(map(len, items.values()))
-        measured_rates = rates(engine, items, loads, options.repeats, lambda done: show.answered(before + done, 0.0))
+        measured_rates = rates(engine, items, loads, options.repeats, lambda done: show.answered(done, 0.0))
     run = read(Path(eval_options.out))
     texts = {options_text(dict(chosen)): chosen for chosen in eval_options.grid}
     answers: dict[StrategyOptions, Answers] = {}

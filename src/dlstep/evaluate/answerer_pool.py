@@ -19,11 +19,9 @@ from ..engine.loader import LoadedEngine, load_engine
 from ..processes import Clock, Heart, Pulse, Worker, WorkerDied
 from ..text.detokenize import cut, decode
 from .items import Item
-from .metrics import ForwardSums
+from .metrics import ROUND, ForwardSums
 from .options import EvalOptions
 from .versions import EvaluatorInfo, about
-
-ROUND = 6  # decimals of measured values
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from ..core.checks import short
 from ..engine.json_lines import Line, append, encoded, opened, replaced, sealed, sealed_lines
 from .intervals import PairedComparison, compared
 from .items import Item, Key, options_text
-from .metrics import Answers, ForwardSums, Pair, ratio
+from .metrics import ROUND, Answers, ForwardSums, Pair, ratio
 
 ANSWERS, BESIDE, AHEAD, RUN = "answers.jsonl", "beside.jsonl", "ahead.jsonl", "run.json"
 # The fields that a line must have, and their kinds as `json_lines.is_a` reads them.
@@ -144,9 +144,10 @@ class RunCheckpoint:
         self._ahead[place] = row
         self._advance()
 
-    def note_work(self, task: str, work: Line) -> None:
+    def note_work(self, task: str, work: ForwardSums) -> None:
         """Write the cost of forward passes."""
-        append(self._beside, sealed({"task": task, "work": work}))
+        rounded = {name: round(value, ROUND) for name, value in asdict(work).items()}
+        append(self._beside, sealed({"task": task, "work": rounded}))
 
     def close(self) -> None:
         """Close the files, and delete the file of waiting answers if the run is complete."""

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from ..core.options import StrategyOptions
 
+ROUND = 6  # decimals of measured values
 LEVEL = 0.05  # level of all intervals and tests
 FAILURES = ("rejected", "error", "abort")  # reasons why an answer ended that make it a failure
 Z = NormalDist().inv_cdf(1 - LEVEL / 2)

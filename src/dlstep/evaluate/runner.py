@@ -1,10 +1,11 @@
 """The evaluation loop: a pool answers the items, threads score them, the loop writes them."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import groupby, product
 from pathlib import Path
 from time import perf_counter
@@ -12,7 +13,7 @@ from typing import Any
 
 from ..engine.json_lines import Line
 from ..engine.run_lock import RunLock
-from .answerer_pool import ROUND, AnsweredItem, AnswererPool, EvaluatorInfo
+from .answerer_pool import AnsweredItem, AnswererPool, EvaluatorInfo
 from .checkpoint import RunCheckpoint, begin
 from .documents import Document, digest
 from .items import Item, items_of
@@ -26,7 +27,6 @@ SCORERS = 2  # threads that wait for jails and for the process that compares for
 # The options that select problems are not in the key, because the key has a digest of the problems.
 NOT_IN_KEY = ("data", "questions", "out", "workers", "worker_timeout", "dataset_limit", "problem_seed")
 Show = Callable[[int, float], None]  # answers so far, sum of their scores
-Note = Callable[[int, Line, Line], None]  # place, lines of `answers.jsonl` and `beside.jsonl`
 
 
 def no_show(done: int, score: float) -> None:
@@ -92,14 +92,18 @@ def evaluate(
         key = key_of_run(options, documents, pool.about)
         begin(folder, {"key": key, "told": dict(given_options or {}), "machines": [pool.about.machine]})
         with closing(RunCheckpoint(folder, items)) as checkpoint:
-            known = [row["score"] for row in checkpoint.known]
+            done, score = len(checkpoint.known), float(sum(row["score"] for row in checkpoint.known))
 
-            def show_all(done: int, score: float) -> None:
-                show(len(known) + done, sum(known) + score)
+            def note(place: int, row: Line, beside: Line) -> None:
+                nonlocal done, score
+                checkpoint.note(place, row, beside)
+                done, score = done + 1, score + row["score"]
+                show(done, score)
 
-            running = Running(pool, scorers, items, show_all, checkpoint.note, checkpoint.note_work)
+            # One task after the other, so that the time of each can be measured.
             for task, places in groupby(checkpoint.missing, key=lambda place: items[place].task):
-                running.answer(task, deque(places))
+                of_task = {place: items[place] for place in places}
+                answer_all(pool, scorers, of_task, note, partial(checkpoint.note_work, task))
             lock.check()
 
 
@@ -110,65 +114,45 @@ def check(about: EvaluatorInfo, options: EvalOptions) -> None:
             raise ValueError(reason)
 
 
-class Running:
-    """A run in progress, one task after the other, so that the time of each can be measured.
+def answer_all(
+    pool: AnswererPool,
+    scorers: Scorers,
+    items: Mapping[int, Item],
+    note: Callable[[int, Line, Line], None],
+    note_work: Callable[[ForwardSums], None] | None = None,
+) -> None:
+    """Answer and score items, given by place.
 
-    `note` stores a scored answer by its place, and `note_work` the work of forward passes.
+    `note` stores the place of each answer and its two lines, `note_work` the work since the last
+    answers.
     """
+    waiting, scoring = deque(items), dict[Future[Mark], AnsweredItem]()
+    begin, work = perf_counter(), ForwardSums()
 
-    def __init__(
-        self,
-        pool: AnswererPool,
-        scorers: Scorers,
-        items: Sequence[Item],
-        show: Show,
-        note: Note,
-        note_work: Callable[[str, Line], None] | None = None,
-    ) -> None:
-        self._pool, self._scorers, self._items = pool, scorers, items
-        self._show, self._note, self._note_work = show, note, note_work
-        self._done, self._score = 0, 0.0
-        self._scoring: dict[Future[Mark], AnsweredItem] = {}
-        self._begin, self._work = 0.0, ForwardSums()  # since the last answers
+    def collect(scored: Iterable[Future[Mark]]) -> None:
+        for future in sorted(scored, key=lambda future: scoring[future].place):
+            answered, mark = scoring.pop(future), future.result()
+            document = items[answered.place].document
+            problem = {"problem": digest([replace(document, number=0)]), "gold": document.gold}
+            marks = {"found": mark.found, "note": mark.note, "scores": dict(mark.scores), "score": mark.score}
+            note(answered.place, {**answered.row, **problem, **marks}, answered.beside)
 
-    def answer(self, task: str, places: "deque[int]") -> None:
-        """Answer the items at `places`, which are all of `task`."""
-        pool = self._pool
-        most = 2 * pool.about.seats  # as many requests wait as are decoded
-        self._begin = perf_counter()
-        with ThreadPoolExecutor(SCORERS) as threads:
-            try:
-                while places or pool.live:
-                    while places and pool.live < most:
-                        place = places.popleft()
-                        pool.add(place, self._items[place])
-                    answers, work = pool.step()
-                    for answered in answers:
-                        mark = threads.submit(self._scorers.mark, self._items[answered.place], answered.row)
-                        self._scoring[mark] = answered
-                    self._work += work
-                    if answers:
-                        now = perf_counter()
-                        done = asdict(replace(self._work, wall_seconds=now - self._begin))
-                        self._begin, self._work = now, ForwardSums()
-                        if self._note_work is not None:
-                            self._note_work(task, {name: round(value, ROUND) for name, value in done.items()})
-                    self._collect(everything=False)
-                self._collect(everything=True)
-            finally:
-                threads.shutdown(cancel_futures=True)  # futures are left if the run is interrupted
-
-    def _collect(self, *, everything: bool) -> None:
-        """Write the answers that have been scored; with `everything`, wait for all."""
-        while self._scoring:
-            done = wait(self._scoring, timeout=None if everything else 0, return_when=FIRST_COMPLETED).done
-            if not done:
-                return
-            for future in sorted(done, key=lambda future: self._scoring[future].place):
-                answered, mark = self._scoring.pop(future), future.result()
-                document = self._items[answered.place].document
-                problem = {"problem": digest([replace(document, number=0)]), "gold": document.gold}
-                marks = {"found": mark.found, "note": mark.note, "scores": dict(mark.scores), "score": mark.score}
-                self._note(answered.place, {**answered.row, **problem, **marks}, answered.beside)
-                self._done, self._score = self._done + 1, self._score + mark.score
-                self._show(self._done, self._score)
+    with ThreadPoolExecutor(SCORERS) as threads:
+        try:
+            while waiting or pool.live:
+                while waiting and pool.live < 2 * pool.about.seats:  # as many requests wait as are decoded
+                    place = waiting.popleft()
+                    pool.add(place, items[place])
+                answers, more = pool.step()
+                work += more
+                for answered in answers:
+                    scoring[threads.submit(scorers.mark, items[answered.place], answered.row)] = answered
+                if answers and note_work is not None:
+                    now = perf_counter()
+                    note_work(replace(work, wall_seconds=now - begin))
+                    begin, work = now, ForwardSums()
+                collect(wait(scoring, timeout=0).done)
+            while scoring:
+                collect(wait(scoring, return_when=FIRST_COMPLETED).done)
+        finally:
+            threads.shutdown(cancel_futures=True)  # futures are left if the run is interrupted

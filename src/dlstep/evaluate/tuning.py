@@ -4,10 +4,10 @@
 """
 
 import json
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from time import perf_counter
@@ -20,10 +20,10 @@ from ..views.progress_bars import TuningBar, tuning_bar
 from .answerer_pool import AnswererPool
 from .checkpoint import ANSWERS, KEY_FIELDS, begin, key_of
 from .documents import Document
-from .items import Item, items_of
+from .items import items_of
 from .metrics import Answers, Point, frontier, knee
 from .options import EvalOptions
-from .runner import Running, Scorers, check, key_of_run, scorers_for
+from .runner import Scorers, answer_all, check, key_of_run, scorers_for
 from .space import Space, TuneOptions, space_of
 
 MOST_PROBLEMS = 200  # default limit of the problems of a search, and of held-out problems
@@ -65,7 +65,7 @@ class TrialStore:
         self.answers = {key_of(line): sums_of(line) for line in sealed_lines(folder / ANSWERS, FIELDS)}
         self._file = opened(folder / ANSWERS)
 
-    def note(self, _: int, row: Line, beside: Line) -> None:
+    def note(self, row: Line, beside: Line) -> None:
         """Write an answer as one line."""
         line = {name: row[name] for name in (*KEY_FIELDS, "score", "steps", "finish", "error", "found")}
         line |= {"tokens": len(row["tokens"]), "forwards": beside["forwards"]}
@@ -117,28 +117,32 @@ def plan(space: Space, tuning: TuneOptions, problems: int) -> tuple[list[Strateg
     return sets, max(1, min(problems, round(answers / len(sets))))
 
 
-class Tuning:
-    """A search in progress: the answers that it has, and the run that decodes the missing ones."""
+def points_of(
+    pool: AnswererPool,
+    scorers: Scorers,
+    store: TrialStore,
+    show: TuningBar,
+    part: str,
+    problems: Sequence[Problem],
+    options: EvalOptions,
+) -> list[Point]:
+    """Decode the missing answers to some problems, and return each set of options with its sums."""
+    documents: dict[str, list[Document]] = {}
+    for task, document in problems:
+        documents.setdefault(task, []).append(document)
+    items, known = items_of(options, documents), len(store.answers)
+    missing = [item for item in items if item.key not in store.answers]
 
-    def __init__(self, pool: AnswererPool, scorers: Scorers, store: TrialStore, options: EvalOptions, show: TuningBar) -> None:
-        self._store, self._options, self._show = store, options, show
-        self._items: list[Item] = []  # all items to decode
-        self._running = Running(pool, scorers, self._items, show.answered, store.note)
+    def note(_: int, row: Line, beside: Line) -> None:
+        store.note(row, beside)
+        show.answered(len(store.answers) - known, 0.0)
 
-    def points(self, part: str, problems: Sequence[Problem], sets: Sequence[StrategyOptions]) -> list[Point]:
-        """Decode the missing answers, and return each set of options with its sums."""
-        documents: dict[str, list[Document]] = {}
-        for task, document in problems:
-            documents.setdefault(task, []).append(document)
-        begin, answers = len(self._items), self._store.answers
-        items = items_of(replace(self._options, grid=tuple(sets)), documents)
-        self._items += [item for item in items if item.key not in answers]
-        self._show.begin(f"{part}: {len(sets)} sets, {len(problems)} problems", len(self._items) - begin)
-        self._running.answer(self._options.tasks[0], deque(range(begin, len(self._items))))
-        sums = dict.fromkeys(sets, Answers())
-        for item in items:
-            sums[item.options] += answers[item.key]
-        return [Point(*each) for each in sums.items()]
+    show.begin(f"{part}: {len(options.grid)} sets, {len(problems)} problems", len(missing))
+    answer_all(pool, scorers, dict(enumerate(missing)), note)
+    sums = dict.fromkeys(options.grid, Answers())
+    for item in items:
+        sums[item.options] += store.answers[item.key]
+    return [Point(*each) for each in sums.items()]
 
 
 def tune(
@@ -167,16 +171,16 @@ def tune(
         key = key_of_run(options, documents, about) | {"tune": searching | {"trials": tuning.trials}}
         begin(folder, {"key": key, "told": dict(given_options or {}), "machines": [about.machine]})
         with closing(TrialStore(folder)) as store:
-            search = Tuning(pool, scorers, store, options, show)
+            search = partial(points_of, pool, scorers, store, show)
             sets, problems = plan(space, tuning, len(searched))
-            tried = search.points("search", searched[:problems], sets)
+            tried = search("search", searched[:problems], replace(options, grid=tuple(sets)))
             if not any(point.accuracy > 0 for point in tried):
                 raise ValueError(
                     f"no answer of {len(sets) * problems} was right, so nothing can be chosen: look at the answers "
                     "of `dlstep eval` and `dlstep report` first"
                 )
             line = frontier(tried)
-            results = search.points("held out", held, [point.options for point in line])
+            results = search("held out", held, replace(options, grid=tuple([point.options for point in line])))
     forwards = sum(point.sums.forwards for point in tried)
     share = len(sets) * problems / (space.size * len(searched))
     chosen, seconds = chosen_of(line, tuning.at_least), perf_counter() - start
