@@ -8,7 +8,6 @@ single operation such as a huge power.
 import re
 from typing import Any
 
-from ..extras import require
 from ..text.limited_worker import LimitedWorker, NotStartedError
 
 LONGEST = 10_000  # characters at the end of an answer that are read
@@ -34,32 +33,23 @@ REWRITTEN = (
 )  # fmt: skip
 
 
-class Maths:
-    """A process that compares answers, started when needed. Threads may share it.
+# It starts with the first comparison, and ends with this process at the latest.
+WORKER = LimitedWorker(10.0, MEMORY, f"{__name__}:load")
 
-    Raises ValueError if the libraries of lm_eval's rules are not installed or cannot be loaded.
+
+def equal(rule: str, gold: str, text: str) -> tuple[bool, str, str]:
+    """Return whether a text contains the answer, what was extracted, and a note on failure.
+
+    `rule` is a metric of lm_eval's minerva_math500: `math_verify` or `exact_match`. Raises
+    ValueError if the process does not start.
     """
-
-    def __init__(self, seconds: float = 10.0) -> None:
-        require("task math500", "eval")
-        self.worker = LimitedWorker(seconds, MEMORY, f"{__name__}:load")
-
-    def equal(self, rule: str, gold: str, text: str) -> tuple[bool, str, str]:
-        """Return whether a text contains the answer, what was extracted, and a note on failure.
-
-        `rule` is a metric of lm_eval's minerva_math500: `math_verify` or `exact_match`.
-        """
-        try:
-            found = self.worker.ask(f"{__name__}:compare", rule, gold, text[-LONGEST:])
-        except NotStartedError:
-            raise
-        except ValueError as error:
-            return False, "", f"not compared: {error}"
-        return found["equal"], found["read"], ""
-
-    def close(self) -> None:
-        """End the process."""
-        self.worker.close()
+    try:
+        found = WORKER.ask(f"{__name__}:compare", rule, gold, text[-LONGEST:])
+    except NotStartedError:
+        raise
+    except ValueError as error:
+        return False, "", f"not compared: {error}"
+    return found["equal"], found["read"], ""
 
 
 def load() -> dict[str, Any]:

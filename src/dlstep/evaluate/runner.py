@@ -1,10 +1,10 @@
 """The evaluation loop: a pool answers the items, threads score them, the loop writes them."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from contextlib import closing
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import groupby, product
 from pathlib import Path
@@ -13,12 +13,13 @@ from typing import Any
 
 from ..engine.json_lines import Line
 from ..engine.run_lock import RunLock
+from ..extras import require
 from .answerer_pool import AnsweredItem, AnswererPool, EvaluatorInfo
 from .checkpoint import RunCheckpoint, begin
 from .documents import Document, digest
 from .items import Item, items_of
 from .jail import Jail, JailLimits, find_jail
-from .maths import Maths
+from .maths import WORKER
 from .metrics import FAILURES, ForwardSums
 from .options import CODE_TASKS, EvalOptions, refused
 from .scoring import Mark, code_mark, ending_mark, maths_mark, number_mark
@@ -33,33 +34,25 @@ def no_show(done: int, score: float) -> None:
     """Show nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scorers:
-    """Helpers of scoring, each None if unused: a process for formulas, a jail for programs."""
-
-    maths: Maths | None
-    jail: Jail | None
-
-    def mark(self, item: Item, row: Mapping[str, Any]) -> Mark:
-        """Return the scores of an answer, without any score if it was rejected or failed."""
-        if row["finish"] in FAILURES:
-            return Mark(note=row["error"])
-        if item.task == "math500":
-            assert self.maths is not None, "`scorers_for` makes it for this task"
-            return maths_mark(item.document, row["answer"], self.maths)
-        if item.task in CODE_TASKS:
-            return code_mark(item.task, item.document, row["answer"], self.jail, chat=not isinstance(item.prompt, str))
-        if item.task == "questions":
-            return ending_mark(item.document, row["answer"])
-        return number_mark(item.task, item.document, row["answer"])
+def mark_of(item: Item, row: Mapping[str, Any], jail: Jail | None) -> Mark:
+    """Return the scores of an answer, without any score if it was rejected or failed."""
+    if row["finish"] in FAILURES:
+        return Mark(note=row["error"])
+    if item.task == "math500":
+        return maths_mark(item.document, row["answer"])
+    if item.task in CODE_TASKS:
+        return code_mark(item.task, item.document, row["answer"], jail, chat=not isinstance(item.prompt, str))
+    if item.task == "questions":
+        return ending_mark(item.document, row["answer"])
+    return number_mark(item.task, item.document, row["answer"])
 
 
-@contextmanager
-def scorers_for(options: EvalOptions) -> Iterator[Scorers]:
-    """Yield the scorers that the tasks need. Raises ValueError or DlstepError if this fails."""
+def jail_for(options: EvalOptions) -> Jail | None:
+    """Return a jail if the tasks need one. Raises ValueError or DlstepError if a scorer is missing."""
+    if "math500" in options.tasks:
+        require("task math500", "eval")
     code = options.run_code and any(task in CODE_TASKS for task in options.tasks)
-    with closing(Maths()) if "math500" in options.tasks else nullcontext() as maths:
-        yield Scorers(maths, find_jail(JailLimits(seconds=options.code_seconds)) if code else None)
+    return find_jail(JailLimits(seconds=options.code_seconds)) if code else None
 
 
 def key_of_run(options: EvalOptions, documents: Mapping[str, list[Document]], about: EvaluatorInfo) -> dict[str, Any]:
@@ -88,7 +81,8 @@ def evaluate(
     folder = Path(options.out)
     items = items_of(options, documents)
     check(pool.about, options)
-    with scorers_for(options) as scorers, closing(RunLock(folder)) as lock:
+    jail = jail_for(options)
+    with closing(WORKER), closing(RunLock(folder)) as lock:
         key = key_of_run(options, documents, pool.about)
         begin(folder, {"key": key, "told": dict(given_options or {}), "machines": [pool.about.machine]})
         with closing(RunCheckpoint(folder, items)) as checkpoint:
@@ -103,7 +97,7 @@ def evaluate(
             # One task after the other, so that the time of each can be measured.
             for task, places in groupby(checkpoint.missing, key=lambda place: items[place].task):
                 of_task = {place: items[place] for place in places}
-                answer_all(pool, scorers, of_task, note, partial(checkpoint.note_work, task))
+                answer_all(pool, jail, of_task, note, partial(checkpoint.note_work, task))
             lock.check()
 
 
@@ -116,7 +110,7 @@ def check(about: EvaluatorInfo, options: EvalOptions) -> None:
 
 def answer_all(
     pool: AnswererPool,
-    scorers: Scorers,
+    jail: Jail | None,
     items: Mapping[int, Item],
     note: Callable[[int, Line, Line], None],
     note_work: Callable[[ForwardSums], None] | None = None,
@@ -146,7 +140,7 @@ def answer_all(
                 answers, more = pool.step()
                 work += more
                 for answered in answers:
-                    scoring[threads.submit(scorers.mark, items[answered.place], answered.row)] = answered
+                    scoring[threads.submit(mark_of, items[answered.place], answered.row, jail)] = answered
                 if answers and note_work is not None:
                     now = perf_counter()
                     note_work(replace(work, wall_seconds=now - begin))

@@ -21,9 +21,11 @@ from .answerer_pool import AnswererPool
 from .checkpoint import ANSWERS, KEY_FIELDS, begin, key_of
 from .documents import Document
 from .items import items_of
+from .jail import Jail
+from .maths import WORKER
 from .metrics import Answers, Point, frontier, knee
 from .options import EvalOptions
-from .runner import Scorers, answer_all, check, key_of_run, scorers_for
+from .runner import answer_all, check, jail_for, key_of_run
 from .space import Space, TuneOptions, space_of
 
 MOST_PROBLEMS = 200  # default limit of the problems of a search, and of held-out problems
@@ -119,7 +121,7 @@ def plan(space: Space, tuning: TuneOptions, problems: int) -> tuple[list[Strateg
 
 def points_of(
     pool: AnswererPool,
-    scorers: Scorers,
+    jail: Jail | None,
     store: TrialStore,
     show: TuningBar,
     part: str,
@@ -138,7 +140,7 @@ def points_of(
         show.answered(len(store.answers) - known, 0.0)
 
     show.begin(f"{part}: {len(options.grid)} sets, {len(problems)} problems", len(missing))
-    answer_all(pool, scorers, dict(enumerate(missing)), note)
+    answer_all(pool, jail, dict(enumerate(missing)), note)
     sums = dict.fromkeys(options.grid, Answers())
     for item in items:
         sums[item.options] += store.answers[item.key]
@@ -165,13 +167,14 @@ def tune(
     check(about, options)
     check_folder(folder, tuning)
     bar = nullcontext(show) if show else tuning_bar(enabled=False)
-    with scorers_for(options) as scorers, closing(RunLock(folder)), bar as show:
+    jail = jail_for(options)
+    with closing(WORKER), closing(RunLock(folder)), bar as show:
         over = {name: list(values) for name, values in space.axes}
         searching = {"over": over, "problems": len(searched), "held_out": len(held), "share": tuning.share}
         key = key_of_run(options, documents, about) | {"tune": searching | {"trials": tuning.trials}}
         begin(folder, {"key": key, "told": dict(given_options or {}), "machines": [about.machine]})
         with closing(TrialStore(folder)) as store:
-            search = partial(points_of, pool, scorers, store, show)
+            search = partial(points_of, pool, jail, store, show)
             sets, problems = plan(space, tuning, len(searched))
             tried = search("search", searched[:problems], replace(options, grid=tuple(sets)))
             if not any(point.accuracy > 0 for point in tried):
