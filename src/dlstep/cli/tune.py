@@ -118,13 +118,11 @@ def run(options: Namespace) -> int:
 
         write_study(Path(options.study), tuned.space, tuned.tried)
     again = "" if options.write is None else write_best(Path(options.write), options, engine, tuned, eval_options)
-    if options.json:
-        from ..evaluate.tuning import as_json
+    from .tune_table import as_json, print_tuned
 
+    if options.json:
         print(json_text(as_json(tuned)))
     else:
-        from .tune_table import print_tuned
-
         print_tuned(tuned, Console(), chosen_by(tuning))
         if options.write is not None:
             print(f"written: `dlstep eval --config {quote(options.write)}{again}`, the same for generate and serve")

@@ -3,7 +3,6 @@
 `answers.jsonl` has a line for each answer, in order of completion; a search resumes from it.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
@@ -203,25 +202,6 @@ def chosen_of(line: Sequence[Point], at_least: float | None) -> Point:
         return knee(line)
     best = max(point.accuracy for point in line)
     return [point for point in line if point.accuracy >= at_least * best][-1]
-
-
-def as_json(tuned: TuningResult) -> dict[str, Any]:
-    """Return the result as values that JSON can represent."""
-    rows = [{
-        "options": dict(point.options), "problems": point.sums.count, "accuracy": point.accuracy,
-        "tokens_per_forward": point.speed, "held_out_problems": held.sums.count, "held_out_accuracy": held.accuracy,
-        "held_out_accuracy_interval": list(held.sums.accuracy_interval),
-        "held_out_tokens_per_forward": held.speed, "chosen": point == tuned.chosen,
-    } for point, held in zip(tuned.line, tuned.held, strict=True)]  # fmt: skip
-    return {
-        "frontier": rows, "chosen": dict(tuned.chosen.options), "tried": len(tuned.tried), "sets": tuned.space.size,
-        "forwards": tuned.forwards, "seconds": tuned.seconds, "share": tuned.share,
-    }  # fmt: skip
-
-
-def text_of(options: StrategyOptions) -> str:
-    """Return options as short text."""
-    return " ".join(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in options)
 
 
 def write_study(path: Path, space: Space, points: Iterable[Point]) -> None:
