@@ -24,10 +24,10 @@ from dlstep.evaluate.metrics import Answers, Point, frontier, hypervolume
 from dlstep.evaluate.options import EvalOptions
 from dlstep.evaluate.runner import evaluate
 from dlstep.evaluate.space import Space, TuneOptions, space_of
-from dlstep.evaluate.tuning import ENOUGH, Show, plan
+from dlstep.evaluate.tuning import ENOUGH, plan
 from dlstep.extras import require
 from dlstep.llm import LLM
-from dlstep.views.progress_bars import tuning_bar
+from dlstep.views.progress_bars import TuningBar, tuning_bar
 
 from . import entry
 
@@ -66,7 +66,7 @@ class Row:
     good: bool
 
 
-def decoded(engine: LoadedEngine, over: Sequence[str], pool: int, folder: Path, show: Show) -> tuple[Space, Table]:
+def decoded(engine: LoadedEngine, over: Sequence[str], pool: int, folder: Path, show: TuningBar) -> tuple[Space, Table]:
     """Return the answers of every set of options to `pool` problems. Answers in `folder` are not
     decoded again."""
     space = space_of(over, engine.first.config, engine.first.strategy)

@@ -60,7 +60,7 @@ MUTANTS = (
     ),
     *in_file(
         "evaluate/tuning.py",
-        ("Tuning.points", "decode again what a resumed search has", "key not in answers", "key"),
+        ("points_of", "decode again what a resumed search has", "key not in store.answers", "key"),
     ),
     *in_file(
         "serve/engine_steps.py",

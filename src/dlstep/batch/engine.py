@@ -66,7 +66,10 @@ class RunningRequest:
 
 
 class BatchEngine:
-    """An engine with a synchronous interface: `add` requests, then `step` for one forward pass."""
+    """An engine with a synchronous interface: `add` requests, then `step` for one forward pass.
+
+    `live` is the number of requests without an answer.
+    """
 
     def __init__(self, engine: LoadedEngine, name: str | None = None, template: str | None = None) -> None:
         info = info_of(engine)
@@ -78,15 +81,12 @@ class BatchEngine:
         self._pending: dict[int, PendingRequest] = {}
         self._running: dict[int, RunningRequest] = {}  # by the id of each pending request
         self._refused: list[AnsweredRequest] = []
-
-    @property
-    def live(self) -> bool:
-        """Whether any request is unanswered."""
-        return bool(self._running or self._refused)
+        self.live = 0
 
     def add(self, place: int, key: str, content: Json) -> None:
         """Queue a request. The answer to an invalid request is its error."""
         begin = perf_counter()
+        self.live += 1
         try:
             body = _body(content)
             running = self._translated(place, key, body, begin)
@@ -101,14 +101,12 @@ class BatchEngine:
     def step(self) -> list[AnsweredRequest]:
         """Run one forward pass. Return ended answers. Raises DlstepError on repeated failure."""
         ended, self._refused = self._refused, []
-        if not self._running:
-            return ended
         try:
-            report = self._loop.step()
+            news_of_all = self._loop.step().news if self._running else ()
         except RuntimeError as error:
             raise DlstepError(f"{MOST_FAILURES + 1} consecutive forward passes failed: {error}") from error
         now = perf_counter()
-        for news in report.news:
+        for news in news_of_all:
             pending = self._pending[news.id]
             pending.apply(news, now)
             if pending.ended is not None:
@@ -116,7 +114,11 @@ class BatchEngine:
                 del self._pending[pending.id]
                 if all(pending.ended is not None for pending in running.pending_requests):
                     ended.append(self._answered(running, now))
+        self.live -= len(ended)
         return ended
+
+    def close(self) -> None:
+        """Do nothing: there are no resources to release."""
 
     def _translated(self, place: int, key: str, body: CompletionRequest | ChatRequest, begin: float) -> RunningRequest:
         facts = self._facts

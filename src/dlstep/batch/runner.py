@@ -4,10 +4,14 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .checkpoint import BatchCheckpoint
-from .engine_pool import BatchEnginePool
+from .engine import BatchEngine
 from .lines import RequestLine
+
+if TYPE_CHECKING:
+    from .actors import Actors  # needs ray
 
 Show = Callable[[int, str], None]  # number of answers so far, status text
 
@@ -16,7 +20,7 @@ def no_show(done: int, status: str) -> None:
     """Show nothing."""
 
 
-def answer_all(pool: BatchEnginePool, lines: list[RequestLine], out: Path, show: Show = no_show) -> int:
+def answer_all(pool: "BatchEngine | Actors", lines: list[RequestLine], out: Path, show: Show = no_show) -> int:
     """Answer all requests without an answer, and write `out`. Return the number of errors.
 
     If the process is killed, call this again: it resumes and writes a byte-identical `out`. Raises

@@ -5,7 +5,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..evaluate.pictures import COLOURS, OTHERS, check_plot as check_plot
+from ..views.plots import COLOURS, OTHERS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

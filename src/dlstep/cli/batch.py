@@ -75,10 +75,9 @@ def pool_of(config: EngineConfig, chosen: Any) -> Any:
     """Return the workers that answer."""
     if chosen.ray is None:
         from ..batch.engine import BatchEngine
-        from ..batch.engine_pool import LocalBatchEngine
         from ..engine.loader import load_engine
 
-        return LocalBatchEngine(BatchEngine(load_engine(config), chosen.served_model_name, chosen.template()))
+        return BatchEngine(load_engine(config), chosen.served_model_name, chosen.template())
     from ..batch.actors import Actors
 
     return Actors(config, chosen)

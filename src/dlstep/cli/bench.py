@@ -166,10 +166,11 @@ def shape_rows(chosen: Namespace) -> list[dict[str, Any]]:
     import torch
 
     from ..bench.decode_shape import DecodeLoad, measure_shape
-    from ..bench.plot import check_plot, plot_decode
+    from ..bench.plot import plot_decode
     from ..bench.shapes import shape_of
     from ..driver.profile import check_trace
     from ..engine.devices import find_device
+    from ..views.plots import check_plot
 
     shape = shape_of(chosen.shape)
     check_trace(chosen.profile)

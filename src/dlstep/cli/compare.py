@@ -95,7 +95,8 @@ def run(options: Namespace) -> int:
     from ..evaluate.entries import entries
     from ..evaluate.items import read_documents
     from ..evaluate.options import grid_of
-    from ..evaluate.pictures import check_plot, rules_figure, save
+    from ..evaluate.pictures import rules_figure, save
+    from ..views.plots import check_plot
     from ..views.progress_bars import scoring_bar
 
     chosen = evaluation_of(options)
@@ -215,7 +216,9 @@ def row_lines(task: str, curves: "Sequence[Curve]") -> Iterator[str]:
     yield f"{task}, {counted(curves[0].rows[0].problems, 'problem')}"
     yield f"{'':13}{'right, %':>20}{'tok/fwd':>12}{'fwd/answer':>11}{'to the best, %':>16}{'seconds':>8}"
     for curve in curves:
-        yield clipped(printable(f"{curve.label}, {curve.rows[0].model}: {', '.join(curve.options) or 'nothing is varied'}"))
+        yield clipped(
+            printable(f"{curve.label}, {curve.rows[0].model}: {', '.join(curve.rows[0].options) or 'nothing is varied'}")
+        )
         for row in curve.rows:
             marks = "*" * row.on_frontier or " ", "=" if row.as_right else " "
             right = interval(row.accuracy, row.accuracy_low, row.accuracy_high, 100, 1)
@@ -232,7 +235,7 @@ def curves_table(curves: "Sequence[Curve]") -> Table:
     from ..evaluate.comparing import value_of
 
     rows: list[list[str]] = []
-    for curve in sorted(curves, key=lambda curve: -curve.aup):
+    for curve in sorted(curves, key=lambda curve: -curve.rows[0].aup):
         row, figures = curve.fastest, ["none", "-", "-"]
         if row is not None:
             figures = [
@@ -240,5 +243,5 @@ def curves_table(curves: "Sequence[Curve]") -> Table:
                 interval(row.accuracy, row.accuracy_low, row.accuracy_high, 100, 1),
                 with_error(row.tokens_per_forward, row.tokens_per_forward_error, 2),
             ]
-        rows.append([printable(curve.label), f"{curve.aup:.1f}", *figures])
+        rows.append([printable(curve.label), f"{curve.rows[0].aup:.1f}", *figures])
     return text_table(["strategy, rule", "AUP", "fastest at", "right, %", "tok/fwd"], rows, (0, 2))

@@ -56,7 +56,7 @@ def parser() -> ArgumentParser:
 def run(options: Namespace) -> int:
     """Answer, score, and print the table. Return 1 if a request was rejected or failed, else 0."""
     from ..engine.run_lock import check_free
-    from ..evaluate.answerer_pool import AnswererPool, Answering, Processes
+    from ..evaluate.answerer_pool import pool_of
     from ..evaluate.checkpoint import read
     from ..evaluate.items import read_documents
     from ..evaluate.runner import evaluate
@@ -69,20 +69,10 @@ def run(options: Namespace) -> int:
     total = sum(map(len, documents.values())) * len(chosen.grid)
     config = engine_config(engine)
     given_options = {"engine": engine, "eval": asdict(chosen) | {"grid": options.grid}}
-    pool: AnswererPool = (
-        Processes(config, chosen.workers, chosen.worker_timeout) if chosen.workers > 1 else Answering(loaded(config))
-    )
-    with closing(pool), scoring_bar(total, enabled=options.progress) as show:
+    with closing(pool_of(config, chosen)) as pool, scoring_bar(total, enabled=options.progress) as show:
         evaluate(pool, chosen, documents, given_options=given_options, show=show)
     result = read(Path(chosen.out))
     return report(result, against, as_json=options.json)
-
-
-def loaded(config: EngineConfig) -> Any:
-    """Return the engine of a configuration."""
-    from ..engine.loader import load_engine
-
-    return load_engine(config)
 
 
 def split(options: Namespace) -> tuple[Any, dict[str, Any]]:

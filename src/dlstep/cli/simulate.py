@@ -119,7 +119,7 @@ def run(options: Namespace) -> int:
     from ..simulate.sizing import parse_targets
 
     if options.plot is not None:
-        from ..evaluate.pictures import check_plot
+        from ..views.plots import check_plot
 
         check_plot(path=Path(options.plot))
     targets = () if options.target is None else parse_targets(options.target)

@@ -90,7 +90,7 @@ def parser() -> ArgumentParser:
 def run(options: Namespace) -> int:
     """Search, then print, plot and write the result."""
     from ..engine.run_lock import check_free
-    from ..evaluate.answerer_pool import AnswererPool, Answering, Processes
+    from ..evaluate.answerer_pool import pool_of
     from ..evaluate.items import read_documents
     from ..evaluate.tuning import parted, problems_of, tune
     from ..views.progress_bars import tuning_bar
@@ -107,12 +107,7 @@ def run(options: Namespace) -> int:
 
         return run_load(options, eval_options, tuning, documents, config)
     given_options = {"engine": engine, "eval": asdict(eval_options) | {"grid": None}, "tune": asdict(tuning)}
-    pool: AnswererPool = (
-        Processes(config, eval_options.workers, eval_options.worker_timeout)
-        if eval_options.workers > 1
-        else Answering(loaded(config))
-    )
-    with closing(pool), tuning_bar(enabled=options.progress) as show:
+    with closing(pool_of(config, eval_options)) as pool, tuning_bar(enabled=options.progress) as show:
         tuned = tune(pool, eval_options, tuning, documents, given_options=given_options, show=show)
     if options.plot is not None:
         from ..bench.plot import plot_frontier
@@ -123,24 +118,15 @@ def run(options: Namespace) -> int:
 
         write_study(Path(options.study), tuned.space, tuned.tried)
     again = "" if options.write is None else write_best(Path(options.write), options, engine, tuned, eval_options)
-    if options.json:
-        from ..evaluate.tuning import as_json
+    from .tune_table import as_json, print_tuned
 
+    if options.json:
         print(json_text(as_json(tuned)))
     else:
-        from .tune_table import print_tuned
-
         print_tuned(tuned, Console(), chosen_by(tuning))
         if options.write is not None:
             print(f"written: `dlstep eval --config {quote(options.write)}{again}`, the same for generate and serve")
     return 0
-
-
-def loaded(config: EngineConfig) -> Any:
-    """Return the engine of a configuration."""
-    from ..engine.loader import load_engine
-
-    return load_engine(config)
 
 
 def check_files(options: Namespace) -> None:
@@ -152,7 +138,7 @@ def check_files(options: Namespace) -> None:
             if options[name]:
                 raise ValueError(f"--{name} does nothing beside --throughput: leave one of them out")
     if options.plot is not None:
-        from ..bench.plot import check_plot
+        from ..views.plots import check_plot
 
         check_plot()
     if options.study is not None:

@@ -22,12 +22,13 @@ from ..evaluate.metrics import Answers
 from ..evaluate.options import EvalOptions
 from ..evaluate.runner import evaluate
 from ..evaluate.space import OVER, TuneOptions, space_of
-from ..evaluate.tuning import MOST_PROBLEMS, check_folder, text_of
+from ..evaluate.tuning import MOST_PROBLEMS, check_folder
 from ..text.words import counted, printable
 from ..views.figures import interval, text_table, with_error
 from ..views.progress_bars import tuning_bar
 from .json_text import json_text
 from .parser import Namespace
+from .tune_table import text_of
 
 MOST_SETS = 64
 AT_LEAST = 0.98  # default share of the best accuracy
@@ -53,8 +54,7 @@ def run_load(
         show.begin(f"{counted(len(items), 'set')}: accuracy", sum(map(len, items.values())))
         evaluate(Answering(engine), eval_options, documents, show=show.answered)
         show.begin("tokens a second", len(items) * len(loads) * options.repeats)
-        before = sum(map(len, items.values()))
-        measured_rates = rates(engine, items, loads, options.repeats, lambda done: show.answered(before + done, 0.0))
+        measured_rates = rates(engine, items, loads, options.repeats, lambda done: show.answered(done, 0.0))
     run = read(Path(eval_options.out))
     texts = {options_text(dict(chosen)): chosen for chosen in eval_options.grid}
     answers: dict[StrategyOptions, Answers] = {}

@@ -1,9 +1,13 @@
-"""The result of a tuner as text of at most 80 columns."""
+"""The result of a tuner as text of at most 80 columns, and as JSON."""
+
+import json
+from typing import Any
 
 from rich.console import Console
 
+from ..core.options import StrategyOptions
 from ..evaluate.metrics import Answers, aup, hypervolume
-from ..evaluate.tuning import TuningResult, text_of
+from ..evaluate.tuning import TuningResult
 from ..text.words import counted, printable
 from ..views.figures import interval, text_table, with_error
 
@@ -45,3 +49,22 @@ def cells_of(sums: Answers) -> tuple[str, str]:
         interval(sums.accuracy, *sums.accuracy_interval, 100, 1),
         with_error(sums.tokens_per_forward, sums.tokens_per_forward_error, 2),
     )
+
+
+def as_json(tuned: TuningResult) -> dict[str, Any]:
+    """Return the result as values that JSON can represent."""
+    rows = [{
+        "options": dict(point.options), "problems": point.sums.count, "accuracy": point.accuracy,
+        "tokens_per_forward": point.speed, "held_out_problems": held.sums.count, "held_out_accuracy": held.accuracy,
+        "held_out_accuracy_interval": list(held.sums.accuracy_interval),
+        "held_out_tokens_per_forward": held.speed, "chosen": point == tuned.chosen,
+    } for point, held in zip(tuned.line, tuned.held, strict=True)]  # fmt: skip
+    return {
+        "frontier": rows, "chosen": dict(tuned.chosen.options), "tried": len(tuned.tried), "sets": tuned.space.size,
+        "forwards": tuned.forwards, "seconds": tuned.seconds, "share": tuned.share,
+    }  # fmt: skip
+
+
+def text_of(options: StrategyOptions) -> str:
+    """Return options as short text."""
+    return " ".join(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in options)

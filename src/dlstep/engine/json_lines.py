@@ -33,16 +33,21 @@ def sealed(line: Line) -> Line:
     return {**line, CHECKSUM: checksum(line)}
 
 
+def parsed(text: str | bytes, place: object) -> Any:
+    """Return a value of JSON. Raises ValueError that names its place for a text that holds none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{place} holds no JSON: {error}") from error
+
+
 def whole_lines(path: Path) -> list[Line]:
     """Return the lines without a partial last one. Raises ValueError if one is not an object."""
     if not path.exists():
         return []
     lines: list[Line] = []
     for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
-        try:
-            line = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}, line {number} holds no JSON: {error}") from error
+        line = parsed(text, f"{path}, line {number}")
         if not isinstance(line, dict):
             raise ValueError(f"{path}, line {number} is not a line of a run: {short(line)}")
         lines.append(line)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 from ..core import DlstepError, Event, Request, Samples, Update
 from ..core.plugins import searched
@@ -19,10 +19,9 @@ from ..engine.loader import LoadedEngine, load_engine
 from ..processes import Clock, Heart, Pulse, Worker, WorkerDied
 from ..text.detokenize import cut, decode
 from .items import Item
-from .metrics import ForwardSums
+from .metrics import ROUND, ForwardSums
+from .options import EvalOptions
 from .versions import EvaluatorInfo, about
-
-ROUND = 6  # decimals of measured values
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,36 +128,6 @@ class Answering:
 START = 1800.0  # minimum seconds allowed for a worker to load
 
 
-class AnswererPool(Protocol):
-    """A decoder that accepts items at any time: `Answering` or `Processes`.
-
-    `about` has the facts of its engines, `live` is the number of requests without an answer. `step`
-    returns the next answers, possibly none, and the work since the last ones.
-    """
-
-    @property
-    def about(self) -> EvaluatorInfo:
-        """The facts of the engines."""
-        ...
-
-    @property
-    def live(self) -> int:
-        """The number of requests without an answer."""
-        ...
-
-    def add(self, place: int, item: Item) -> None:
-        """Add an item; its answer comes with this place."""
-        ...
-
-    def step(self) -> tuple[list[AnsweredItem], ForwardSums]:
-        """Return the next answers, possibly none, and the work since the last ones."""
-        ...
-
-    def close(self) -> None:
-        """Release the engines."""
-        ...
-
-
 class Processes:
     """A pool of equal engines in worker processes; the least busy one gets the next item.
 
@@ -253,6 +222,16 @@ class Processes:
         print(f"dlstep: {self._lost[-1]}; the other workers answer what it had", file=sys.stderr, flush=True)
         for place, item in items.items():
             self.add(place, item)
+
+
+AnswererPool = Answering | Processes
+
+
+def pool_of(config: EngineConfig, options: EvalOptions) -> AnswererPool:
+    """Return the pool that the options ask for. Raises ValueError if it cannot be made."""
+    if options.workers > 1:
+        return Processes(config, options.workers, options.worker_timeout)
+    return Answering(load_engine(config))
 
 
 def work(connection: Connection, config: EngineConfig, number: int) -> None:

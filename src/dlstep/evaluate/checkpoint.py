@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from ..core.checks import short
-from ..engine.json_lines import Line, append, encoded, opened, replaced, sealed, sealed_lines
+from ..engine.json_lines import Line, append, encoded, opened, parsed, replaced, sealed, sealed_lines
 from .intervals import PairedComparison, compared
 from .items import Item, Key, options_text
-from .metrics import Answers, ForwardSums, Pair, ratio
+from .metrics import ROUND, Answers, ForwardSums, Pair, ratio
 
 ANSWERS, BESIDE, AHEAD, RUN = "answers.jsonl", "beside.jsonl", "ahead.jsonl", "run.json"
 # The fields that a line must have, and their kinds as `json_lines.is_a` reads them.
@@ -78,10 +78,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     path = folder / RUN
     if not path.is_file():
         raise ValueError(f"no run in {short(str(folder))}: it has no {RUN}; give a folder that `dlstep eval --out` wrote")
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} holds no JSON: {error}") from error
+    settings = parsed(path.read_bytes(), path)
     if not isinstance(settings, dict) or not isinstance(settings.get("key"), dict):
         raise ValueError(f"{path} was not written by `dlstep eval`")
     return settings
@@ -144,9 +141,10 @@ class RunCheckpoint:
         self._ahead[place] = row
         self._advance()
 
-    def note_work(self, task: str, work: Line) -> None:
+    def note_work(self, task: str, work: ForwardSums) -> None:
         """Write the cost of forward passes."""
-        append(self._beside, sealed({"task": task, "work": work}))
+        rounded = {name: round(value, ROUND) for name, value in asdict(work).items()}
+        append(self._beside, sealed({"task": task, "work": rounded}))
 
     def close(self) -> None:
         """Close the files, and delete the file of waiting answers if the run is complete."""

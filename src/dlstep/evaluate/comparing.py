@@ -63,28 +63,13 @@ class Curve:
     @property
     def label(self) -> str:
         """A short name of the entry."""
-        return label_of(self.rows[0])
-
-    @property
-    def aup(self) -> float:
-        """The area under the curve."""
-        return self.rows[0].aup
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """The names of the options that are varied."""
-        return tuple(self.rows[0].options)
+        return ", ".join(filter(None, (self.rows[0].strategy, Path(self.rows[0].rule).stem)))
 
     @property
     def fastest(self) -> ComparisonRow | None:
         """The fastest row that is not significantly worse than the best; None if there is none."""
         right = [row for row in self.rows if row.as_right]
         return max(right, key=lambda row: (row.tokens_per_forward, row.accuracy)) if right else None
-
-
-def label_of(row: ComparisonRow) -> str:
-    """Return a short name of the entry of a row."""
-    return ", ".join(filter(None, (row.strategy, Path(row.rule).stem)))
 
 
 def value_of(row: ComparisonRow) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import tiny
 from ..core.checks import short
-from ..engine.json_lines import is_a
+from ..engine.json_lines import is_a, parsed
 
 LARGEST_FILE = 1 << 26  # bytes
 SHELLS = 500  # problems of the embedded task
@@ -136,16 +136,12 @@ def entries_of(path: Path) -> list[Mapping[str, Any]]:
         raise ValueError(f"there is no file of problems at {short(str(path))}")
     if path.stat().st_size > LARGEST_FILE:
         raise ValueError(f"{path} has more than {LARGEST_FILE} bytes: give fewer problems")
-    place = str(path)
-    try:
-        text = path.read_text(encoding="utf-8").lstrip()
-        is_list = text.startswith("[")
-        entries = json.loads(text) if is_list else []
-        for number, line in enumerate(() if is_list else text.splitlines(), 1):
-            place = f"{path}, line {number}"
-            entries += [json.loads(line)] if line.strip() else []
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{place} holds no JSON: {error}") from error
+    text = path.read_bytes().lstrip()
+    if text.startswith(b"["):
+        entries = parsed(text, path)
+    else:
+        lines = enumerate(text.splitlines(), 1)
+        entries = [parsed(line, f"{path}, line {number}") for number, line in lines if line.strip()]
     if not is_a(entries, [dict]) or not entries:
         raise ValueError(f"{path} must hold problems: a JSON list, or a JSON object on each line")
     return entries

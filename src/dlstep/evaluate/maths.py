@@ -5,21 +5,11 @@ killed if a comparison takes too long. The time limits of lm_eval only interrupt
 single operation such as a huge power.
 """
 
-import logging
-import os
 import re
-from contextlib import suppress
-from importlib.util import find_spec
-from multiprocessing.connection import Connection
-from pathlib import Path
-from threading import Lock
 from typing import Any
 
-from ..extras import require
-from ..processes import Worker, WorkerDied
+from ..text.limited_worker import LimitedWorker, NotStartedError
 
-START = 120.0  # seconds that the libraries may take to load, on a busy machine
-STARTS = 2  # attempts to start the process
 LONGEST = 10_000  # characters at the end of an answer that are read
 MEMORY = 2 << 30  # bytes
 LONGEST_READ = 200  # characters of what was read
@@ -43,80 +33,36 @@ REWRITTEN = (
 )  # fmt: skip
 
 
-class Maths:
-    """A process that compares answers, started on demand and again after it was killed.
+# It starts with the first comparison, and ends with this process at the latest.
+WORKER = LimitedWorker(10.0, MEMORY, f"{__name__}:load")
 
-    Threads may share it. Raises ValueError if the libraries of lm_eval's rules are not installed.
+
+def equal(rule: str, gold: str, text: str) -> tuple[bool, str, str]:
+    """Return whether a text contains the answer, what was extracted, and a note on failure.
+
+    `rule` is a metric of lm_eval's minerva_math500: `math_verify` or `exact_match`. Raises
+    ValueError if the process does not start.
     """
-
-    def __init__(self, seconds: float = 10.0) -> None:
-        require("task math500", "eval")
-        self.seconds, self._lock = seconds, Lock()
-        self._worker: Worker | None = None
-
-    def equal(self, rule: str, gold: str, text: str) -> tuple[bool, str, str]:
-        """Return whether a text contains the answer, what was extracted, and a note on failure.
-
-        `rule` is a metric of lm_eval's minerva_math500: `math_verify` or `exact_match`.
-        """
-        with self._lock:
-            worker = self._worker = self._worker or _started()
-            try:
-                return *_compared(worker, rule, gold, text[-LONGEST:], self.seconds), ""
-            except WorkerDied as error:
-                self._end()
-                return False, "", f"not compared: {error}"
-
-    def close(self) -> None:
-        """End the process."""
-        with self._lock:
-            self._end()
-
-    def _end(self) -> None:
-        if self._worker is not None:
-            self._worker.end(0)
-            self._worker = None
+    try:
+        found = WORKER.ask(f"{__name__}:compare", rule, gold, text[-LONGEST:])
+    except NotStartedError:
+        raise
+    except ValueError as error:
+        return False, "", f"not compared: {error}"
+    return found["equal"], found["read"], ""
 
 
-def _started() -> Worker:
-    """Return a worker that has loaded its libraries. Raises ValueError after `STARTS` attempts."""
-    reasons: list[str] = []
-    while len(reasons) < STARTS:
-        worker = Worker(answer_jobs, name="math-verify")
-        try:
-            for rule in RULES:
-                _compared(worker, rule, "1", "Final Answer: The final answer is 2. ", START)
-        except WorkerDied as error:
-            worker.end(0)
-            reasons.append(str(error))
-        else:
-            return worker
-    raise ValueError(f"math-verify does not start: {'; '.join(reasons)}")
+def load() -> dict[str, Any]:
+    """Load the libraries of all rules: the first job of the process."""
+    for rule in RULES:
+        compare(rule, "1", "Final Answer: The final answer is 2. ")
+    return {}
 
 
-def _compared(worker: Worker, rule: str, gold: str, text: str, seconds: float) -> tuple[bool, str]:
-    """Return a comparison by a worker. Raises WorkerDied if it does not arrive within `seconds`."""
-    worker.send((rule, gold, text), seconds)
-    return worker.receive(seconds)
-
-
-def answer_jobs(connection: Connection) -> None:
-    """Compare answers until the connection closes, and discard what libraries print."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for file in (1, 2):
-        os.dup2(nowhere, file)
-    logging.disable(logging.CRITICAL)
-    if find_spec("resource") is not None:  # a huge formula must raise an error; not on Windows
-        import resource
-
-        statm = Path("/proc/self/statm")  # the memory of what the parent's script imported counts
-        begun = int(statm.read_text().split()[0]) * resource.getpagesize() if statm.exists() else 0
-        resource.setrlimit(resource.RLIMIT_AS, (begun + MEMORY, begun + MEMORY))
-    with suppress(EOFError):
-        while True:
-            rule, gold, text = connection.recv()
-            equal, read = RULES[rule](gold, text)
-            connection.send((equal, read[:LONGEST_READ]))
+def compare(rule: str, gold: str, text: str) -> dict[str, Any]:
+    """Compare an answer by a rule: a job of the process."""
+    equal, read = RULES[rule](gold, text)
+    return {"equal": equal, "read": read[:LONGEST_READ]}
 
 
 def normal(answer: str) -> str:

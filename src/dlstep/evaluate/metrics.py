@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from ..core.options import StrategyOptions
 
+ROUND = 6  # decimals of measured values
 LEVEL = 0.05  # level of all intervals and tests
 FAILURES = ("rejected", "error", "abort")  # reasons why an answer ended that make it a failure
 Z = NormalDist().inv_cdf(1 - LEVEL / 2)
@@ -21,12 +22,8 @@ class Sums:
 
     def __add__(self, other: Self) -> Self:
         """Return the sums of both."""
-        return type(self)(*(mine + yours for mine, yours in zip(self.parts, other.parts, strict=True)))
-
-    @property
-    def parts(self) -> tuple[Any, ...]:
-        """The numbers, in order."""
-        return tuple(attrgetter(field.name)(self) for field in fields(self))  # pyright: ignore[reportArgumentType]
+        names = [field.name for field in fields(self)]  # pyright: ignore[reportArgumentType]
+        return type(self)(*(getattr(self, name) + getattr(other, name) for name in names))
 
     @classmethod
     def total(cls, each: Iterable[Self]) -> Self:
@@ -169,12 +166,6 @@ class Point:
     def speed(self) -> float:
         """Tokens per forward pass, counting all forward passes."""
         return self.sums.tokens_per_forward
-
-    def beats(self, other: "Point", margin: float = 0.0) -> bool:
-        """Return whether this point is no slower and more accurate by `margin`, not equal."""
-        if self.speed < other.speed or self.accuracy < other.accuracy + margin:
-            return False
-        return self.speed > other.speed or self.accuracy > other.accuracy
 
 
 def frontier(points: Iterable[Point]) -> list[Point]:

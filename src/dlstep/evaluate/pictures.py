@@ -2,40 +2,23 @@
 
 from collections.abc import Sequence
 from io import StringIO
-from itertools import cycle
+from itertools import chain, cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.checks import short
-from ..extras import require
 from ..text.words import clipped, counted, printable
-from .comparing import ComparisonRow, Curve, curves_of, label_of, value_of
+from ..views.plots import COLOURS, OTHERS
+from .comparing import ComparisonRow, Curve, curves_of, value_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Distinguishable with any colour vision.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f7f7f")
 MARKERS = "osD^vP"
-OTHERS, FAINT = "#a0a0a0", "#d0d0d0"
+FAINT = "#d0d0d0"
 MOST_NAMED = 8  # up to so many curves each have a colour, also without a point on the frontier
 TICKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 FRONTIER = 0.25  # opacity of its line
 LABEL = 52  # maximum number of characters
-
-
-def check_plot(option: str = "--plot", path: Path | None = None) -> None:
-    """Raise ValueError if no plot can be drawn into `path`. Call this before a measurement."""
-    require(option, "notebook")
-    if path is None:
-        return
-    from matplotlib.backend_bases import FigureCanvasBase
-
-    kinds = sorted(FigureCanvasBase.get_supported_filetypes())
-    if path.suffix.removeprefix(".").lower() not in kinds:
-        raise ValueError(f"{option} {short(str(path))} names no kind of picture: end it with one of .{', .'.join(kinds)}")
-    if not path.parent.is_dir():
-        raise ValueError(f"{option} {short(str(path))} is in no folder that exists")
 
 
 def tasks_figure(rows: Sequence[ComparisonRow]) -> "Figure":
@@ -44,9 +27,10 @@ def tasks_figure(rows: Sequence[ComparisonRow]) -> "Figure":
     If there are many entries, only those with a point on a frontier have a colour.
     """
     tasks = curves_of(rows)
-    labels = list(dict.fromkeys(map(label_of, rows)))
-    named = [label for label in labels if any(row.on_frontier for row in rows if label_of(row) == label)]
-    named = labels if len(labels) <= MOST_NAMED else named
+    ahead: dict[str, bool] = {}  # whether an entry has a point on a frontier, by its label
+    for curve in chain.from_iterable(tasks.values()):
+        ahead[curve.label] = ahead.get(curve.label, False) or any(row.on_frontier for row in curve.rows)
+    named = [label for label in ahead if ahead[label] or len(ahead) <= MOST_NAMED]
     styles = dict(zip(named, zip(cycle(COLOURS), cycle(MARKERS)), strict=False))
     figure, frames = _frames(rows, len(tasks), 2, (6.4, 4.2) if len(tasks) == 1 else (5.2, 4.2))
     ink = frames[0].xaxis.label.get_color()
@@ -57,7 +41,7 @@ def tasks_figure(rows: Sequence[ComparisonRow]) -> "Figure":
         ends = zip(*map(_place, best), strict=True)
         axes.plot(*ends, drawstyle="steps-pre", color=ink, linewidth=3, alpha=FRONTIER, zorder=1)
         axes.set_title(f"{task}, {counted(curves[0].rows[0].problems, 'problem')}", fontsize=10)
-    _legend(figure, styles, {"color": ink, "linewidth": 3, "alpha": FRONTIER, "label": "frontier"}, len(styles) < len(labels))
+    _legend(figure, styles, {"color": ink, "linewidth": 3, "alpha": FRONTIER, "label": "frontier"}, len(styles) < len(ahead))
     return figure
 
 
@@ -81,7 +65,7 @@ def rules_figure(rows: Sequence[ComparisonRow]) -> "Figure":
             _draw(axes, curve, styles[curve.rows[0].strategy], hollow=True)
         title = Path(name).stem if len(tasks) == 1 else f"{task}, {Path(name).stem}"
         axes.set_title(f"{_plain(title)}\n", fontsize=10, fontweight="bold")
-        option, values = " ".join(own[0].options).replace("_", " "), ", ".join(map(value_of, own[0].rows))
+        option, values = " ".join(own[0].rows[0].options).replace("_", " "), ", ".join(map(value_of, own[0].rows))
         axes.text(0.5, 1.03, _plain(f"{option} {values}".strip()), fontsize=7, ha="center", transform=axes.transAxes)
         axes.tick_params(labelsize=8, labelbottom=True)
     first = {"linestyle": "", "marker": "o", "color": OTHERS, "markerfacecolor": "none", "label": "first value"}

@@ -28,22 +28,14 @@ BAR = 30  # characters
 TAIL = 60  # characters of a wrong answer
 
 
-class Where(NamedTuple):
-    """Figures of a group's answers, each a ratio of sums; an answer has `PARTS` parts.
+def where(pairs: Sequence[Pair]) -> tuple[list[float], list[float], list[float]]:
+    """Return three figures of some answers, each a ratio of sums; an answer has `PARTS` parts.
 
-    `unmasked` is, for each part, the mean step at which its tokens got their final value, as a
-    share of the steps of the answer. `spent` is the share of steps whose first masked position was
-    in each part; the rest of the steps came after the last token. `per_step` is the share of steps
-    that unmasked 0, 1, ... and at least `MOST_TOKENS` tokens of the answer.
+    First, for each part, the mean step at which its tokens got their final value, as a share of the
+    steps of the answer. Second, the share of steps whose first masked position was in each part;
+    the rest of the steps came after the last token. Third, the share of steps that unmasked 0, 1,
+    ... and at least `MOST_TOKENS` tokens of the answer.
     """
-
-    unmasked: list[float]
-    spent: list[float]
-    per_step: list[float]
-
-
-def where(pairs: Sequence[Pair]) -> Where:
-    """Return the figures of some answers."""
     ranks, spans, spent, per_step = [0] * PARTS, [0] * PARTS, [0] * PARTS, [0] * (MOST_TOKENS + 1)
     for row, beside in pairs:
         unmasked_at, steps = beside["decided_at"], row["steps"]
@@ -60,8 +52,8 @@ def where(pairs: Sequence[Pair]) -> Where:
             per_step[min(tokens, MOST_TOKENS)] += 1
         per_step[0] += steps - len(counts.keys() - {0})
     total = sum(row["steps"] for row, _ in pairs)
-    shares = ([ratio(count, total) for count in counts] for counts in (spent, per_step))
-    return Where([ratio(over, under) for over, under in zip(ranks, spans, strict=True)], *shares)
+    unmasked = [ratio(over, under) for over, under in zip(ranks, spans, strict=True)]
+    return unmasked, [ratio(steps, total) for steps in spent], [ratio(steps, total) for steps in per_step]
 
 
 class Chart(NamedTuple):

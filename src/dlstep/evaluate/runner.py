@@ -1,22 +1,25 @@
 """The evaluation loop: a pool answers the items, threads score them, the loop writes them."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from contextlib import closing
+from dataclasses import asdict, replace
+from functools import partial
 from itertools import groupby, product
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
+from ..engine.json_lines import Line
 from ..engine.run_lock import RunLock
-from .answerer_pool import ROUND, AnsweredItem, AnswererPool, EvaluatorInfo
+from ..extras import require
+from .answerer_pool import AnsweredItem, AnswererPool, EvaluatorInfo
 from .checkpoint import RunCheckpoint, begin
 from .documents import Document, digest
 from .items import Item, items_of
 from .jail import Jail, JailLimits, find_jail
-from .maths import Maths
+from .maths import WORKER
 from .metrics import FAILURES, ForwardSums
 from .options import CODE_TASKS, EvalOptions, refused
 from .scoring import Mark, code_mark, ending_mark, maths_mark, number_mark
@@ -31,33 +34,25 @@ def no_show(done: int, score: float) -> None:
     """Show nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scorers:
-    """Helpers of scoring, each None if unused: a process for formulas, a jail for programs."""
-
-    maths: Maths | None
-    jail: Jail | None
-
-    def mark(self, item: Item, row: Mapping[str, Any]) -> Mark:
-        """Return the scores of an answer, without any score if it was rejected or failed."""
-        if row["finish"] in FAILURES:
-            return Mark(note=row["error"])
-        if item.task == "math500":
-            assert self.maths is not None, "`scorers_for` makes it for this task"
-            return maths_mark(item.document, row["answer"], self.maths)
-        if item.task in CODE_TASKS:
-            return code_mark(item.task, item.document, row["answer"], self.jail, chat=not isinstance(item.prompt, str))
-        if item.task == "questions":
-            return ending_mark(item.document, row["answer"])
-        return number_mark(item.task, item.document, row["answer"])
+def mark_of(item: Item, row: Mapping[str, Any], jail: Jail | None) -> Mark:
+    """Return the scores of an answer, without any score if it was rejected or failed."""
+    if row["finish"] in FAILURES:
+        return Mark(note=row["error"])
+    if item.task == "math500":
+        return maths_mark(item.document, row["answer"])
+    if item.task in CODE_TASKS:
+        return code_mark(item.task, item.document, row["answer"], jail, chat=not isinstance(item.prompt, str))
+    if item.task == "questions":
+        return ending_mark(item.document, row["answer"])
+    return number_mark(item.task, item.document, row["answer"])
 
 
-@contextmanager
-def scorers_for(options: EvalOptions) -> Iterator[Scorers]:
-    """Yield the scorers that the tasks need. Raises ValueError or DlstepError if this fails."""
+def jail_for(options: EvalOptions) -> Jail | None:
+    """Return a jail if the tasks need one. Raises ValueError or DlstepError if a scorer is missing."""
+    if "math500" in options.tasks:
+        require("task math500", "eval")
     code = options.run_code and any(task in CODE_TASKS for task in options.tasks)
-    with closing(Maths()) if "math500" in options.tasks else nullcontext() as maths:
-        yield Scorers(maths, find_jail(JailLimits(seconds=options.code_seconds)) if code else None)
+    return find_jail(JailLimits(seconds=options.code_seconds)) if code else None
 
 
 def key_of_run(options: EvalOptions, documents: Mapping[str, list[Document]], about: EvaluatorInfo) -> dict[str, Any]:
@@ -86,14 +81,23 @@ def evaluate(
     folder = Path(options.out)
     items = items_of(options, documents)
     check(pool.about, options)
-    with scorers_for(options) as scorers, closing(RunLock(folder)) as lock:
+    jail = jail_for(options)
+    with closing(WORKER), closing(RunLock(folder)) as lock:
         key = key_of_run(options, documents, pool.about)
         begin(folder, {"key": key, "told": dict(given_options or {}), "machines": [pool.about.machine]})
         with closing(RunCheckpoint(folder, items)) as checkpoint:
-            score = sum(row["score"] for row in checkpoint.known)
-            running = Running(pool, scorers, checkpoint, items, show, len(checkpoint.known), score)
+            done, score = len(checkpoint.known), float(sum(row["score"] for row in checkpoint.known))
+
+            def note(place: int, row: Line, beside: Line) -> None:
+                nonlocal done, score
+                checkpoint.note(place, row, beside)
+                done, score = done + 1, score + row["score"]
+                show(done, score)
+
+            # One task after the other, so that the time of each can be measured.
             for task, places in groupby(checkpoint.missing, key=lambda place: items[place].task):
-                running.answer(task, deque(places))
+                of_task = {place: items[place] for place in places}
+                answer_all(pool, jail, of_task, note, partial(checkpoint.note_work, task))
             lock.check()
 
 
@@ -104,73 +108,45 @@ def check(about: EvaluatorInfo, options: EvalOptions) -> None:
             raise ValueError(reason)
 
 
-class Notes(Protocol):
-    """A store of scored answers by place, and of the work of forward passes."""
+def answer_all(
+    pool: AnswererPool,
+    jail: Jail | None,
+    items: Mapping[int, Item],
+    note: Callable[[int, Line, Line], None],
+    note_work: Callable[[ForwardSums], None] | None = None,
+) -> None:
+    """Answer and score items, given by place.
 
-    def note(self, place: int, row: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
-        """Store a scored answer by place."""
-        ...
+    `note` stores the place of each answer and its two lines, `note_work` the work since the last
+    answers.
+    """
+    waiting, scoring = deque(items), dict[Future[Mark], AnsweredItem]()
+    begin, work = perf_counter(), ForwardSums()
 
-    def note_work(self, task: str, work: Mapping[str, Any]) -> None:
-        """Store the work of forward passes for a task."""
-        ...
+    def collect(scored: Iterable[Future[Mark]]) -> None:
+        for future in sorted(scored, key=lambda future: scoring[future].place):
+            answered, mark = scoring.pop(future), future.result()
+            document = items[answered.place].document
+            problem = {"problem": digest([replace(document, number=0)]), "gold": document.gold}
+            marks = {"found": mark.found, "note": mark.note, "scores": dict(mark.scores), "score": mark.score}
+            note(answered.place, {**answered.row, **problem, **marks}, answered.beside)
 
-
-class Running:
-    """A run in progress, one task after the other, so that the time of each can be measured."""
-
-    def __init__(
-        self,
-        pool: AnswererPool,
-        scorers: Scorers,
-        notes: Notes,
-        items: Sequence[Item],
-        show: Show,
-        done: int = 0,
-        score: float = 0,
-    ) -> None:
-        self._pool, self._scorers, self._notes, self._items = pool, scorers, notes, items
-        self._show, self._done, self._score = show, done, float(score)
-        self._scoring: dict[Future[Mark], AnsweredItem] = {}
-        self._begin, self._work = 0.0, ForwardSums()  # since the last answers
-
-    def answer(self, task: str, places: "deque[int]") -> None:
-        """Answer the items at `places`, which are all of `task`."""
-        pool = self._pool
-        most = 2 * pool.about.seats  # as many requests wait as are decoded
-        self._begin = perf_counter()
-        with ThreadPoolExecutor(SCORERS) as threads:
-            try:
-                while places or pool.live:
-                    while places and pool.live < most:
-                        place = places.popleft()
-                        pool.add(place, self._items[place])
-                    answers, work = pool.step()
-                    for answered in answers:
-                        mark = threads.submit(self._scorers.mark, self._items[answered.place], answered.row)
-                        self._scoring[mark] = answered
-                    self._work += work
-                    if answers:
-                        now = perf_counter()
-                        done = asdict(replace(self._work, wall_seconds=now - self._begin))
-                        self._begin, self._work = now, ForwardSums()
-                        self._notes.note_work(task, {name: round(value, ROUND) for name, value in done.items()})
-                    self._collect(everything=False)
-                self._collect(everything=True)
-            finally:
-                threads.shutdown(cancel_futures=True)  # futures are left if the run is interrupted
-
-    def _collect(self, *, everything: bool) -> None:
-        """Write the answers that have been scored; with `everything`, wait for all."""
-        while self._scoring:
-            done = wait(self._scoring, timeout=None if everything else 0, return_when=FIRST_COMPLETED).done
-            if not done:
-                return
-            for future in sorted(done, key=lambda future: self._scoring[future].place):
-                answered, mark = self._scoring.pop(future), future.result()
-                document = self._items[answered.place].document
-                problem = {"problem": digest([replace(document, number=0)]), "gold": document.gold}
-                marks = {"found": mark.found, "note": mark.note, "scores": dict(mark.scores), "score": mark.score}
-                self._notes.note(answered.place, {**answered.row, **problem, **marks}, answered.beside)
-                self._done, self._score = self._done + 1, self._score + mark.score
-                self._show(self._done, self._score)
+    with ThreadPoolExecutor(SCORERS) as threads:
+        try:
+            while waiting or pool.live:
+                while waiting and pool.live < 2 * pool.about.seats:  # as many requests wait as are decoded
+                    place = waiting.popleft()
+                    pool.add(place, items[place])
+                answers, more = pool.step()
+                work += more
+                for answered in answers:
+                    scoring[threads.submit(mark_of, items[answered.place], answered.row, jail)] = answered
+                if answers and note_work is not None:
+                    now = perf_counter()
+                    note_work(replace(work, wall_seconds=now - begin))
+                    begin, work = now, ForwardSums()
+                collect(wait(scoring, timeout=0).done)
+            while scoring:
+                collect(wait(scoring, return_when=FIRST_COMPLETED).done)
+        finally:
+            threads.shutdown(cancel_futures=True)  # futures are left if the run is interrupted

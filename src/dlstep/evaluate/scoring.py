@@ -13,7 +13,7 @@ from textwrap import dedent
 
 from .documents import Document
 from .jail import Jail
-from .maths import Maths
+from .maths import equal
 
 LONGEST_FOUND = 200  # characters
 INVALID = "[invalid]"  # what lm_eval extracts from a text without a match
@@ -68,10 +68,10 @@ def ending_mark(document: Document, text: str) -> Mark:
     return Mark({"ending": float(answer.endswith(expected))}, answer[-len(expected) :][-LONGEST_FOUND:])
 
 
-def maths_mark(document: Document, text: str, maths: Maths) -> Mark:
+def maths_mark(document: Document, text: str) -> Mark:
     """Score an answer by math-verify and by Minerva's rule."""
-    verdicts = {reading: maths.equal(reading, document.gold, text) for reading in READINGS["math500"]}
-    scores = {reading: float(equal) for reading, (equal, _, _) in verdicts.items()}
+    verdicts = {reading: equal(reading, document.gold, text) for reading in READINGS["math500"]}
+    scores = {reading: float(verdict[0]) for reading, verdict in verdicts.items()}
     _, read, note = verdicts["math_verify"]
     return Mark(scores, read[:LONGEST_FOUND], note or verdicts["exact_match"][2] or ("" if read else "no answer"))
 

@@ -3,26 +3,28 @@
 `answers.jsonl` has a line for each answer, in order of completion; a search resumes from it.
 """
 
-import json
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 from ..core.options import StrategyOptions
-from ..engine.json_lines import append, opened, sealed, sealed_lines
+from ..engine.json_lines import Line, append, opened, sealed, sealed_lines
 from ..engine.run_lock import RunLock
+from ..views.progress_bars import TuningBar, tuning_bar
 from .answerer_pool import AnswererPool
 from .checkpoint import ANSWERS, KEY_FIELDS, begin, key_of
 from .documents import Document
-from .items import Item, items_of
+from .items import items_of
+from .jail import Jail
+from .maths import WORKER
 from .metrics import Answers, Point, frontier, knee
 from .options import EvalOptions
-from .runner import Running, Scorers, check, key_of_run, scorers_for
+from .runner import answer_all, check, jail_for, key_of_run
 from .space import Space, TuneOptions, space_of
 
 MOST_PROBLEMS = 200  # default limit of the problems of a search, and of held-out problems
@@ -30,20 +32,6 @@ STUDY = "dlstep tune"  # the name of a search as an Optuna study
 ENOUGH = 100  # problems for each set of options; more answers go to more sets before more problems
 COUNTS = ("tokens", "steps", "forwards")
 FIELDS = KEY_FIELDS | {"score": float, "finish": str} | dict.fromkeys(COUNTS, int)
-
-
-class Show(Protocol):
-    """A display of the progress of a search."""
-
-    def begin(self, what: str, total: int) -> None:
-        """Show that a part with `total` answers begins."""
-
-    def answered(self, done: int, score: float) -> None:
-        """Show that `done` answers of all parts have been scored, with this sum of scores."""
-
-
-class Silent(Show):
-    """A display that shows nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +66,12 @@ class TrialStore:
         self.answers = {key_of(line): sums_of(line) for line in sealed_lines(folder / ANSWERS, FIELDS)}
         self._file = opened(folder / ANSWERS)
 
-    def note(self, place: int, row: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
+    def note(self, row: Line, beside: Line) -> None:
         """Write an answer as one line."""
-        del place
         line = {name: row[name] for name in (*KEY_FIELDS, "score", "steps", "finish", "error", "found")}
         line |= {"tokens": len(row["tokens"]), "forwards": beside["forwards"]}
         append(self._file, sealed(line))
         self.answers[key_of(line)] = sums_of(line)
-
-    def note_work(self, task: str, work: Mapping[str, Any]) -> None:
-        """Do nothing: many sets of options share the forward passes of a search."""
 
     def close(self) -> None:
         """Close the file."""
@@ -134,28 +118,32 @@ def plan(space: Space, tuning: TuneOptions, problems: int) -> tuple[list[Strateg
     return sets, max(1, min(problems, round(answers / len(sets))))
 
 
-class Tuning:
-    """A search in progress: the answers that it has, and the run that decodes the missing ones."""
+def points_of(
+    pool: AnswererPool,
+    jail: Jail | None,
+    store: TrialStore,
+    show: TuningBar,
+    part: str,
+    problems: Sequence[Problem],
+    options: EvalOptions,
+) -> list[Point]:
+    """Decode the missing answers to some problems, and return each set of options with its sums."""
+    documents: dict[str, list[Document]] = {}
+    for task, document in problems:
+        documents.setdefault(task, []).append(document)
+    items, known = items_of(options, documents), len(store.answers)
+    missing = [item for item in items if item.key not in store.answers]
 
-    def __init__(self, pool: AnswererPool, scorers: Scorers, store: TrialStore, options: EvalOptions, show: Show) -> None:
-        self._store, self._options, self._show = store, options, show
-        self._items: list[Item] = []  # all items to decode
-        self._running = Running(pool, scorers, store, self._items, show.answered)
+    def note(_: int, row: Line, beside: Line) -> None:
+        store.note(row, beside)
+        show.answered(len(store.answers) - known, 0.0)
 
-    def points(self, part: str, problems: Sequence[Problem], sets: Sequence[StrategyOptions]) -> list[Point]:
-        """Decode the missing answers, and return each set of options with its sums."""
-        documents: dict[str, list[Document]] = {}
-        for task, document in problems:
-            documents.setdefault(task, []).append(document)
-        begin, answers = len(self._items), self._store.answers
-        items = items_of(replace(self._options, grid=tuple(sets)), documents)
-        self._items += [item for item in items if item.key not in answers]
-        self._show.begin(f"{part}: {len(sets)} sets, {len(problems)} problems", len(self._items) - begin)
-        self._running.answer(self._options.tasks[0], deque(range(begin, len(self._items))))
-        sums = dict.fromkeys(sets, Answers())
-        for item in items:
-            sums[item.options] += answers[item.key]
-        return [Point(*each) for each in sums.items()]
+    show.begin(f"{part}: {len(options.grid)} sets, {len(problems)} problems", len(missing))
+    answer_all(pool, jail, dict(enumerate(missing)), note)
+    sums = dict.fromkeys(options.grid, Answers())
+    for item in items:
+        sums[item.options] += store.answers[item.key]
+    return [Point(*each) for each in sums.items()]
 
 
 def tune(
@@ -165,7 +153,7 @@ def tune(
     documents: Mapping[str, list[Document]],
     *,
     given_options: Mapping[str, Any] | None = None,
-    show: Show | None = None,
+    show: TuningBar | None = None,
 ) -> TuningResult:
     """Search, and measure the frontier on held-out problems; resume from `options.out`.
 
@@ -177,22 +165,24 @@ def tune(
     searched, held = parted(problems_of(documents), tuning)
     check(about, options)
     check_folder(folder, tuning)
-    with scorers_for(options) as scorers, closing(RunLock(folder)):
+    bar = nullcontext(show) if show else tuning_bar(enabled=False)
+    jail = jail_for(options)
+    with closing(WORKER), closing(RunLock(folder)), bar as show:
         over = {name: list(values) for name, values in space.axes}
         searching = {"over": over, "problems": len(searched), "held_out": len(held), "share": tuning.share}
         key = key_of_run(options, documents, about) | {"tune": searching | {"trials": tuning.trials}}
         begin(folder, {"key": key, "told": dict(given_options or {}), "machines": [about.machine]})
         with closing(TrialStore(folder)) as store:
-            search = Tuning(pool, scorers, store, options, show or Silent())
+            search = partial(points_of, pool, jail, store, show)
             sets, problems = plan(space, tuning, len(searched))
-            tried = search.points("search", searched[:problems], sets)
+            tried = search("search", searched[:problems], replace(options, grid=tuple(sets)))
             if not any(point.accuracy > 0 for point in tried):
                 raise ValueError(
                     f"no answer of {len(sets) * problems} was right, so nothing can be chosen: look at the answers "
                     "of `dlstep eval` and `dlstep report` first"
                 )
             line = frontier(tried)
-            results = search.points("held out", held, [point.options for point in line])
+            results = search("held out", held, replace(options, grid=tuple([point.options for point in line])))
     forwards = sum(point.sums.forwards for point in tried)
     share = len(sets) * problems / (space.size * len(searched))
     chosen, seconds = chosen_of(line, tuning.at_least), perf_counter() - start
@@ -212,25 +202,6 @@ def chosen_of(line: Sequence[Point], at_least: float | None) -> Point:
         return knee(line)
     best = max(point.accuracy for point in line)
     return [point for point in line if point.accuracy >= at_least * best][-1]
-
-
-def as_json(tuned: TuningResult) -> dict[str, Any]:
-    """Return the result as values that JSON can represent."""
-    rows = [{
-        "options": dict(point.options), "problems": point.sums.count, "accuracy": point.accuracy,
-        "tokens_per_forward": point.speed, "held_out_problems": held.sums.count, "held_out_accuracy": held.accuracy,
-        "held_out_accuracy_interval": list(held.sums.accuracy_interval),
-        "held_out_tokens_per_forward": held.speed, "chosen": point == tuned.chosen,
-    } for point, held in zip(tuned.line, tuned.held, strict=True)]  # fmt: skip
-    return {
-        "frontier": rows, "chosen": dict(tuned.chosen.options), "tried": len(tuned.tried), "sets": tuned.space.size,
-        "forwards": tuned.forwards, "seconds": tuned.seconds, "share": tuned.share,
-    }  # fmt: skip
-
-
-def text_of(options: StrategyOptions) -> str:
-    """Return options as short text."""
-    return " ".join(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in options)
 
 
 def write_study(path: Path, space: Space, points: Iterable[Point]) -> None:

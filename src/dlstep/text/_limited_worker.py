@@ -14,7 +14,9 @@ import sys
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, ClassVar
 
 from jinja2 import Template, TemplateError, nodes
@@ -24,7 +26,6 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
-MEMORY = 1 << 29  # bytes in addition to those in use at the start of the process
 LONGEST = 1 << 26  # bytes of an answer
 LONGEST_ERROR = 1000  # characters
 
@@ -126,7 +127,8 @@ JOBS: dict[str, Any] = {"nothing": dict, "template": render, "regex": automaton,
 def answer(kind: str, arguments: tuple[Any, ...]) -> bytes:
     """Return the result of a job, or why there is none, as a line of JSON."""
     try:
-        line = json.dumps(JOBS[kind](*arguments)).encode()
+        job = JOBS.get(kind) or resolve_name(kind)
+        line = json.dumps(job(*arguments)).encode()
         if len(line) < LONGEST:
             return line
         error = f"it makes more than {LONGEST} bytes of JSON"
@@ -138,28 +140,30 @@ def answer(kind: str, arguments: tuple[Any, ...]) -> bytes:
     return json.dumps({"error": error}).encode()
 
 
-def limit_memory() -> None:
-    """Limit the memory of this process. Only works on Linux."""
+def limit_memory(more: int) -> None:
+    """Limit the memory of this process to `more` bytes above those in use. Only works on Linux."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         import resource
 
-        most = int(statm.read_text().split()[0]) * resource.getpagesize() + MEMORY
+        most = int(statm.read_text().split()[0]) * resource.getpagesize() + more
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def main() -> None:
     """Answer pickled jobs from the parent process until it closes the pipe."""
-    limit_memory()
-    with open(os.devnull, "w") as nowhere, suppress(EOFError):
-        while True:
+    with open(os.devnull, "w") as nowhere, os.fdopen(os.dup(1), "wb") as answers, suppress(EOFError):
+        os.dup2(nowhere.fileno(), 1)  # what libraries print is no answer
+        for number in count():
             seconds, kind, arguments = pickle.load(sys.stdin.buffer)
             # A C thread ends this process, even inside a long operation that holds the GIL.
             faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere)
             line = answer(kind, arguments)
             faulthandler.cancel_dump_traceback_later()
-            sys.stdout.buffer.write(line + b"\n")
-            sys.stdout.buffer.flush()
+            if number == 0:  # the first job only loads what the others need
+                limit_memory(int(sys.argv[1]))
+            answers.write(line + b"\n")
+            answers.flush()
 
 
 if __name__ == "__main__":

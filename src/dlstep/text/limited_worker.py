@@ -17,15 +17,28 @@ from typing import Any
 from weakref import WeakSet
 
 START_SECONDS = 60.0  # for the process to start on a busy machine
+STARTS = 2  # attempts to start it
 JOB_SECONDS = 10.0
+MEMORY = 1 << 29  # bytes
 GRACE_SECONDS = 2.0  # after which a process that did not end itself is killed, because it was stopped
 WORKER = Path(__file__).with_name("_limited_worker.py")
 
 
-class LimitedWorker:
-    """A process that does jobs of `_limited_worker.py`, started when needed. Thread-safe: one job at a time."""
+class NotStartedError(ValueError):
+    """No process could be started, whatever the job."""
 
-    def __init__(self) -> None:
+
+class LimitedWorker:
+    """A process that does jobs of `_limited_worker.py`, started when needed. Thread-safe: one job at a time.
+
+    Args:
+        seconds: Time limit of a job.
+        memory: Bytes that jobs may use in addition to those in use after the first job.
+        first: The first job of a process: it may load what other jobs need, without a limit of memory.
+    """
+
+    def __init__(self, seconds: float = JOB_SECONDS, memory: int = MEMORY, first: str = "nothing") -> None:
+        self.seconds, self._memory, self._first = seconds, memory, first
         self.forget()
         _workers.add(self)
 
@@ -35,26 +48,26 @@ class LimitedWorker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, kind: str, *arguments: Any) -> dict[str, Any]:
-        """Return the result of a job with these plain arguments. Raises ValueError with the reason if it fails."""
-        job = pickle.dumps((JOB_SECONDS, kind, arguments))
+        """Return the result of a job with these plain arguments. Raises ValueError with the reason if it fails.
+
+        `kind` is a job of `_limited_worker.py`, or a function of another module as `module:name`.
+        """
+        job = pickle.dumps((self.seconds, kind, arguments))
         with self._lock:
             if self._process is not None and self._process.poll() is not None:
                 self._end()
             try:
-                if self._process is None:
-                    self._process = _process()
-                    if _answer(self._process, pickle.dumps((START_SECONDS, "nothing", ())), START_SECONDS) is None:
-                        raise ValueError(f"a process for untrusted work did not start: {sys.executable} {WORKER}")
+                process = self._process or self._started()
                 begun = monotonic()
-                answer = _answer(self._process, job, JOB_SECONDS)
+                answer = _answer(process, job, self.seconds)
             except BaseException:  # even KeyboardInterrupt: the next call must not read this answer
                 self._end()
                 raise
             if answer is None:
                 self._end()
         if answer is None:
-            late = monotonic() - begun >= JOB_SECONDS
-            raise ValueError(f"it takes more than {JOB_SECONDS:g} seconds" if late else "it takes too much memory")
+            late = monotonic() - begun >= self.seconds
+            raise ValueError(f"it takes more than {self.seconds:g} seconds" if late else "it takes too much memory")
         if "error" in answer:
             raise ValueError(answer["error"])
         return answer
@@ -64,6 +77,18 @@ class LimitedWorker:
         with self._lock:
             self._end()
 
+    def _started(self) -> subprocess.Popen[bytes]:
+        """Start a process that has done its first job."""
+        reasons: list[str] = []
+        for _ in range(STARTS):
+            process = self._process = _process(self._memory)
+            answer = _answer(process, pickle.dumps((START_SECONDS, self._first, ())), START_SECONDS)
+            if answer is not None and "error" not in answer:
+                return process
+            self._end()
+            reasons.append("no answer" if answer is None else answer["error"])
+        raise NotStartedError(f"a process for untrusted work did not start: {sys.executable} {WORKER}: {'; '.join(reasons)}")
+
     def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None:
@@ -72,10 +97,10 @@ class LimitedWorker:
                 pass
 
 
-def _process() -> subprocess.Popen[bytes]:
+def _process(memory: int) -> subprocess.Popen[bytes]:
     """Start a new process."""
     return subprocess.Popen(
-        [sys.executable, "-P", str(WORKER)],
+        [sys.executable, "-P", str(WORKER), str(memory)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -134,20 +134,17 @@ class TuningBar:
     """A progress bar of the current round of a search."""
 
     def __init__(self, bar: Progress) -> None:
-        self._bar, self._task, self._before, self._done = bar, bar.add_task("", total=None, rate=""), 0, 0
+        self._bar, self._task = bar, bar.add_task("", total=None, rate="")
 
     def begin(self, what: str, total: int) -> None:
         """Begin a round with `total` answers."""
-        self._before = self._done
         self._bar.reset(self._task, total=total, description=what)
 
     def answered(self, done: int, score: float) -> None:
-        """Set the number of scored answers of the whole search. `score` is not shown."""
-        self._done = done
+        """Set the number of scored answers of the round. `score` is not shown."""
         seconds = self._bar.tasks[0].elapsed or 0.0
-        new = done - self._before
-        rate = f"{new / seconds:.0f} a second" if seconds else ""
-        self._bar.update(self._task, completed=new, rate=rate)
+        rate = f"{done / seconds:.0f} a second" if seconds else ""
+        self._bar.update(self._task, completed=done, rate=rate)
 
 
 @contextmanager

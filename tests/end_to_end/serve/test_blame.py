@@ -10,7 +10,6 @@ import pytest
 from openai import APIStatusError, AsyncOpenAI
 
 from dlstep.batch.engine import BatchEngine
-from dlstep.batch.engine_pool import LocalBatchEngine
 from dlstep.batch.lines import read_lines
 from dlstep.batch.runner import answer_all
 from dlstep.core import init
@@ -90,7 +89,7 @@ def test_faulty_rule_fails_alone_over_http_and_in_batches(tmp_path: Path):
         for n, (_, body) in enumerate(requests)
     ]
     lines = read_lines("in.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
-    answer_all(LocalBatchEngine(BatchEngine(engine())), lines, tmp_path / "out.jsonl")
+    answer_all(BatchEngine(engine()), lines, tmp_path / "out.jsonl")
     found = [json.loads(line)["response"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     for (kind, body), response in zip(requests, found, strict=True):
         answer = response["body"]

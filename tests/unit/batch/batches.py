@@ -9,7 +9,6 @@ from typing import Any
 
 from dlstep import LLM
 from dlstep.batch.engine import AnsweredRequest, BatchEngine, BatchEngineInfo
-from dlstep.batch.engine_pool import BatchEnginePool, LocalBatchEngine
 from dlstep.batch.lines import Json, RequestLine, read_lines
 from dlstep.batch.runner import answer_all
 from dlstep.engine.loader import LoadedEngine
@@ -50,9 +49,9 @@ def lines_of(rows: list[dict[str, Any]]) -> list[RequestLine]:
     return read_lines("in.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
 
 
-def run(lines: list[RequestLine], out: Path, pool: BatchEnginePool | None = None) -> list[dict[str, Any]]:
+def run(lines: list[RequestLine], out: Path, pool: Any = None) -> list[dict[str, Any]]:
     """A batch to its end; its answers."""
-    answer_all(pool or LocalBatchEngine(BatchEngine(engine())), lines, out)
+    answer_all(pool or BatchEngine(engine()), lines, out)
     return [json.loads(line) for line in out.read_text().splitlines()]
 
 

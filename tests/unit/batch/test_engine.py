@@ -8,7 +8,6 @@ import pytest
 
 from dlstep import LLM, SamplingParams
 from dlstep.batch.engine import BatchEngine
-from dlstep.batch.engine_pool import LocalBatchEngine
 
 from ...helpers.serving import TEMPLATE, Served, served
 from .batches import SEATS, URL, engine, lines_of, request, run, stories
@@ -28,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def answered(rows: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
     """The answers of a batch with the template of the server."""
-    return run(lines_of(rows), folder / "out.jsonl", LocalBatchEngine(BatchEngine(engine(), template=TEMPLATE)))
+    return run(lines_of(rows), folder / "out.jsonl", BatchEngine(engine(), template=TEMPLATE))
 
 
 def without_measures(body: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from random import Random
 import pytest
 
 from dlstep.batch.engine import BatchEngine
-from dlstep.batch.engine_pool import LocalBatchEngine
 from dlstep.cli import main
 
 from ..batch.batches import answers_file, engine, killed, lines_of, run, stories, written
@@ -72,7 +71,7 @@ def test_more_requests_go_on_with_the_answers_that_are_there(unbroken: Path, tmp
     added: list[int] = []
     out = copied(unbroken, tmp_path)
     more = lines_of(stories(COUNT + 3))
-    rows = run(more, out, LocalBatchEngine(Counting(engine())))
+    rows = run(more, out, Counting(engine()))
     assert added == [COUNT, COUNT + 1, COUNT + 2] and len(rows) == COUNT + 3
     assert out.read_bytes().startswith(unbroken.read_bytes())
 

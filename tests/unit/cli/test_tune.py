@@ -23,8 +23,9 @@ from dlstep.evaluate.documents import documents_of
 from dlstep.evaluate.metrics import hypervolume
 from dlstep.evaluate.options import EvalOptions
 from dlstep.evaluate.space import TuneOptions
-from dlstep.evaluate.tuning import Silent, tune
+from dlstep.evaluate.tuning import tune
 from dlstep.tiny import problems, score
+from dlstep.views.progress_bars import tuning_bar
 
 ROOT = Path(__file__).parents[3]
 Captured = pytest.CaptureFixture[str]
@@ -156,7 +157,8 @@ def test_a_module_that_was_given_is_not_written(folder: Path, tmp_path: Path, ca
 
 def test_the_bench_simulates_what_the_command_finds(tmp_path: Path) -> None:
     engine = LLM("tiny-bd").engine
-    space, table = decoded(engine, ["accept_threshold=0.3:0.9:5"], 30, tmp_path / "grid", Silent())
+    with tuning_bar(enabled=False) as show:
+        space, table = decoded(engine, ["accept_threshold=0.3:0.9:5"], 30, tmp_path / "grid", show)
     asked = {"problems": 10, "held_out": 8, "orders": 2, "share": 0.6}
     rows = list(simulated("five", space, table, **asked))
     assert [row.method for row in rows][:4] == ["dlstep tune", "all problems", "TPE", "NSGA-II"]

@@ -8,18 +8,19 @@ import pytest
 
 from dlstep.core import DlstepError
 from dlstep.evaluate.jail import Jail, find_jail
-from dlstep.evaluate.maths import Maths
+from dlstep.evaluate.maths import WORKER
 from dlstep.evaluate.options import EvalOptions, grid_of
 
 from .running import run
 
 
-@pytest.fixture(scope="session")
-def maths() -> Iterator[Maths]:
-    """A process that compares formulas; patient, because the machine may be busy."""
-    maths = Maths(seconds=60.0)
-    yield maths
-    maths.close()
+@pytest.fixture(scope="session", autouse=True)
+def patience() -> Iterator[None]:
+    """More time to compare formulas, because the machine may be busy."""
+    seconds, WORKER.seconds = WORKER.seconds, 60.0
+    yield
+    WORKER.seconds = seconds
+    WORKER.close()
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ def test_the_figures_are_those_of_a_slow_count(pairs: list[Pair]) -> None:
         for offset, at in enumerate(unmasked):
             late[offset * PARTS // len(unmasked)] += at
             all_[offset * PARTS // len(unmasked)] += row["steps"]
-    found = where(pairs)
-    assert found.per_step == pytest.approx([each / steps for each in per_step]) and sum(found.per_step) == pytest.approx(1)
-    assert found.spent == pytest.approx([each / steps for each in spent[:PARTS]])
-    assert found.unmasked == pytest.approx([over / under if under else 0 for over, under in zip(late, all_, strict=True)])
+    late_shares, spent_shares, step_shares = where(pairs)
+    assert step_shares == pytest.approx([each / steps for each in per_step]) and sum(step_shares) == pytest.approx(1)
+    assert spent_shares == pytest.approx([each / steps for each in spent[:PARTS]])
+    assert late_shares == pytest.approx([over / under if under else 0 for over, under in zip(late, all_, strict=True)])

@@ -8,7 +8,6 @@ import pytest
 
 from dlstep.evaluate.documents import Document
 from dlstep.evaluate.jail import Jail
-from dlstep.evaluate.maths import Maths
 from dlstep.evaluate.options import CODE_TASKS
 from dlstep.evaluate.scoring import Mark, code_mark, ending_mark, harness_program, maths_mark, number_mark, program_of
 
@@ -20,10 +19,10 @@ CODE = 'FACTOR = 2\n\n\ndef double(n):\n    """Twice a number."""\n'
 DOUBLE = Document(0, CODE, "", ("assert double(3) == 6", "assert double(4) == 8"), CODE, "double")
 
 
-def mark_of(task: str, document: Document, answer: str, maths: Maths) -> Mark:
+def mark_of(task: str, document: Document, answer: str) -> Mark:
     """The mark of an answer that is no program."""
     if task == "math500":
-        return maths_mark(document, answer, maths)
+        return maths_mark(document, answer)
     return ending_mark(document, answer) if task == "questions" else number_mark(task, document, answer)
 
 
@@ -33,8 +32,8 @@ def test_the_page_has_enough_cases() -> None:
 
 
 @pytest.mark.parametrize(("task", "answer", "expected", "score"), [case for case in CASES if case[0] not in CODE_TASKS])
-def test_an_answer_scores_as_the_page_says(task: str, answer: str, expected: str, score: float, maths: Maths) -> None:
-    mark = mark_of(task, Document(0, "", expected), answer, maths)
+def test_an_answer_scores_as_the_page_says(task: str, answer: str, expected: str, score: float) -> None:
+    mark = mark_of(task, Document(0, "", expected), answer)
     assert mark.score == score, mark
 
 
@@ -61,24 +60,24 @@ def test_both_readings_are_reported() -> None:
         ("7", "8", 0),
     ],
 )
-def test_minervas_rule_compares_the_final_answer(final: str, gold: str, score: float, maths: Maths) -> None:
+def test_minervas_rule_compares_the_final_answer(final: str, gold: str, score: float) -> None:
     answer = f"Final Answer: The final answer is {final}. I hope it is correct."
-    assert maths_mark(Document(0, "", gold), answer, maths).scores["exact_match"] == score
-    assert maths_mark(Document(0, "", gold), f"It is {final}.", maths).scores["exact_match"] == 0
+    assert maths_mark(Document(0, "", gold), answer).scores["exact_match"] == score
+    assert maths_mark(Document(0, "", gold), f"It is {final}.").scores["exact_match"] == 0
 
 
-def verdict(case: Case, maths: Maths) -> dict[str, Any]:
+def verdict(case: Case) -> dict[str, Any]:
     """Return the verdict of this package in lm_eval's words, or the text of a program."""
     if case.task in CODE_TASKS:
         return {"program": harness_program(case.task, case.document, case.answer, chat=case.chat)}
-    return dict(mark_of(case.task, case.document, case.answer, maths).scores)
+    return dict(mark_of(case.task, case.document, case.answer).scores)
 
 
-def test_answers_score_as_lm_eval_says(maths: Maths) -> None:
+def test_answers_score_as_lm_eval_says() -> None:
     """A part of the thousand answers that `make clients` compares with lm_eval itself, which has said what is in the file."""
     chosen, verdicts = frozen_cases(suite()), frozen("verdicts")
     assert {case.name for case in chosen} == set(verdicts) and len(verdicts) > 140
-    assert {case.name: verdict(case, maths) for case in chosen} == verdicts
+    assert {case.name: verdict(case) for case in chosen} == verdicts
     kinds = Counter((case.task, case.kind) for case in chosen)
     assert all(kinds[task, "garbled"] for task in ("gsm8k", "math500", "humaneval", "mbpp")) and kinds["gsm8k", "shuffled"]
 

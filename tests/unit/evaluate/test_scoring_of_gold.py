@@ -6,7 +6,6 @@ import pytest
 
 from dlstep.evaluate.documents import Document, documents_of
 from dlstep.evaluate.jail import Jail
-from dlstep.evaluate.maths import Maths
 from dlstep.evaluate.scoring import code_mark, maths_mark, number_mark, program_of
 
 from ...helpers.given import DATA, needs_data
@@ -41,13 +40,13 @@ def test_gsm8k(report: Report) -> None:
 
 
 @needs_data
-def test_math500(maths: Maths, report: Report) -> None:
+def test_math500(report: Report) -> None:
     documents = documents_of("math500", DATA, None)
-    assert all(maths_mark(each, f"Thus \\boxed{{{each.gold}}}.", maths).score == 1 for each in documents)
-    unboxed = [each.number for each in documents[::25] if maths_mark(each, f"It is ${each.gold}$.", maths).score != 1]
+    assert all(maths_mark(each, f"Thus \\boxed{{{each.gold}}}.").score == 1 for each in documents)
+    unboxed = [each.number for each in documents[::25] if maths_mark(each, f"It is ${each.gold}$.").score != 1]
     assert not unboxed
     pairs = list(zip(documents, shuffled(documents), strict=True))[::10]
-    wrong = [maths_mark(each, f"\\boxed{{{other.gold}}}", maths).score for each, other in pairs]
+    wrong = [maths_mark(each, f"\\boxed{{{other.gold}}}").score for each, other in pairs]
     assert sum(wrong) < 0.05 * len(wrong)
     report(f"math500: gold {len(documents)} of {len(documents)}, shuffled {sum(wrong):.0f} of {len(wrong)}")
 

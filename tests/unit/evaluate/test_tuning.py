@@ -8,13 +8,14 @@ from random import Random
 import pytest
 
 from dlstep import LLM, SamplingParams
+from dlstep.cli.tune_table import as_json
 from dlstep.evaluate.answerer_pool import Answering
 from dlstep.evaluate.checkpoint import ANSWERS, RUN
 from dlstep.evaluate.items import read_documents
 from dlstep.evaluate.metrics import frontier, knee
 from dlstep.evaluate.options import EvalOptions
 from dlstep.evaluate.space import TuneOptions
-from dlstep.evaluate.tuning import TuningResult, as_json, chosen_of, parted, problems_of, tune
+from dlstep.evaluate.tuning import TuningResult, chosen_of, parted, problems_of, tune
 from dlstep.tiny import problems, score
 
 from .running import engine, killed_with

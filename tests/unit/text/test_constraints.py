@@ -11,8 +11,9 @@ from hypothesis import given, strategies as st
 from pydantic import BaseModel
 
 from dlstep.core import Request, SamplingParams, Spec
-from dlstep.text import constraints, limited_worker
+from dlstep.text import constraints
 from dlstep.text.constraints import compiled, constrained
+from dlstep.text.limited_worker import LimitedWorker
 
 from ...helpers.serving import tiny_llm
 
@@ -110,8 +111,7 @@ def test_what_cannot_be_compiled_is_refused_by_name(params: dict[str, object], m
 
 
 def test_a_pattern_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limited_worker, "JOB_SECONDS", 1.0)
-    monkeypatch.setattr(constraints, "_worker", limited_worker.LimitedWorker())
+    monkeypatch.setattr(constraints, "_worker", LimitedWorker(seconds=1.0))
     with pytest.raises(ValueError, match=r"cannot be compiled: it takes (more than 1 seconds|too much memory)"):
         compiled("regex", "((a|b)*a(a|b){19}x)+y", SPEC)
     constraints._worker.close()

@@ -15,7 +15,7 @@ import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from dlstep.models import templates
-from dlstep.text import limited_worker
+from dlstep.text import limited_worker, rendering
 from dlstep.text.limited_worker import LimitedWorker
 from dlstep.text.rendering import render
 
@@ -158,7 +158,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_refused_in_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limited_worker, "JOB_SECONDS", 1.0)
+    monkeypatch.setattr(rendering._worker, "seconds", 1.0)
     begun, threads = time.monotonic(), threading.active_count()
     with pytest.raises(
         ValueError, match=r"the chat template (cannot render these messages: .|has 999999 characters)"
@@ -227,11 +227,9 @@ def worker() -> Iterator[LimitedWorker]:
     worker.close()
 
 
-def test_a_process_renders_many_times_and_each_has_the_whole_time(
-    worker: LimitedWorker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_renders_many_times_and_each_has_the_whole_time(worker: LimitedWorker) -> None:
     process = process_of(worker)
-    monkeypatch.setattr(limited_worker, "JOB_SECONDS", 1.0)
+    worker.seconds = 1.0
     begun = time.monotonic()
     while time.monotonic() - begun < 1.5:
         assert worker.ask("template", "{% for i in range(99999) %}{% endfor %}", {})["text"] == ""
@@ -241,11 +239,9 @@ def test_a_process_renders_many_times_and_each_has_the_whole_time(
 
 
 @pytest.mark.parametrize(("bomb", "reason"), [("nested loops", "more than 1 seconds"), ("many items", "too much memory")])
-def test_another_process_renders_after_one_that_was_ended(
-    bomb: str, reason: str, worker: LimitedWorker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_process_renders_after_one_that_was_ended(bomb: str, reason: str, worker: LimitedWorker) -> None:
     process = process_of(worker)
-    monkeypatch.setattr(limited_worker, "JOB_SECONDS", 1.0)
+    worker.seconds = 1.0
     with pytest.raises(ValueError, match=reason):
         worker.ask("template", BOMBS[bomb], {"messages": TALK})
     assert process.returncode is not None
@@ -259,10 +255,41 @@ def test_a_process_that_was_killed_between_renderings_is_replaced(worker: Limite
     assert process_of(worker) is not process
 
 
+@pytest.mark.parametrize("fault", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
+def test_a_process_that_stops_at_its_start_is_replaced(
+    fault: signal.Signals, worker: LimitedWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, start = list[Any](), limited_worker._process
+
+    def struck(memory: int) -> Any:
+        started.append(start(memory))
+        monkeypatch.setattr(limited_worker, "START_SECONDS", 60.0 if started[1:] else 0.5)
+        if len(started) == 1:
+            started[0].send_signal(fault)
+        return started[-1]
+
+    monkeypatch.setattr(limited_worker, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(limited_worker, "_process", struck)
+    assert process_of(worker) is started[1] and len(started) == 2 and started[0].returncode == -signal.SIGKILL
+
+
+def test_a_process_whose_first_job_fails_is_not_used() -> None:
+    worker = LimitedWorker(first="dlstep.nothing:load")
+    with pytest.raises(limited_worker.NotStartedError, match=r"did not start: .*: ModuleNotFoundError: No module named"):
+        worker.ask("template", "{{ text }}", {"text": "a"})
+    worker.close()
+
+
+def test_a_job_of_another_module_may_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worker: LimitedWorker) -> None:
+    (tmp_path / "noisy.py").write_text("def counted(text):\n    print({}, flush=True)\n    return {'length': len(text)}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert worker.ask("noisy:counted", "abc") == {"length": 3}
+
+
 @pytest.mark.parametrize("size", [1, 1 << 20])
 def test_a_stopped_process_is_replaced(size: int, worker: LimitedWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGSTOP also stops the time limit inside the process; a large job does not even fit into its pipe."""
-    monkeypatch.setattr(limited_worker, "JOB_SECONDS", 0.5)
+    worker.seconds = 0.5
     monkeypatch.setattr(limited_worker, "GRACE_SECONDS", 0.5)
     assert worker.ask("template", "{{ text }}", {"text": "a"})["text"] == "a"
     process_of(worker).send_signal(signal.SIGSTOP)
