@@ -49,6 +49,13 @@ class TokenMask:
         letter, classes = self.constraint.letter, self.classes
         return [token for token in range(self.constraint.automaton.vocab_size) if classes >> letter(token) & 1]
 
+    @property
+    def count(self) -> int:
+        """The number of allowed ids."""
+        assert self.constraint is not None, "a mask that was read from a trace is only compared"
+        sizes = self.constraint.sizes()
+        return sum([sizes[letter] for letter in members(self.classes)])
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constraint:
@@ -74,9 +81,22 @@ class Constraint:
     _after_eight: dict[tuple[int, int, int], int] = field(default_factory=dict[tuple[int, int, int], int], repr=False)
     _before_eight: dict[tuple[int, int, int], int] = field(default_factory=dict[tuple[int, int, int], int], repr=False)
     _by_letter: dict[int, Moves] = field(default_factory=dict[int, Moves], repr=False)
+    _sizes: list[int] = field(default_factory=list[int], repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         return bound, (self.automaton, self.stop_ids)
+
+    def sizes(self) -> list[int]:
+        """Return the number of ids of each class."""
+        if not self._sizes:
+            sizes, class_of = [0] * (self.stop_class + 1), self.automaton.class_of
+            for letter in class_of:
+                sizes[letter] += 1
+            for token in self.stop_ids:
+                sizes[class_of[token]] -= 1
+            sizes[self.stop_class] = len(self.stop_ids)
+            self._sizes.extend(sizes)
+        return self._sizes
 
     def letter(self, token: int) -> int:
         """Return the class of an id."""
