@@ -36,11 +36,18 @@ if TYPE_CHECKING:
     from .engine.config import EngineConfig as EngineConfig
     from .llm import LLM as LLM, Draft as Draft
     from .session import Session as Session
-    from .text.output import Output as Output
+    from .text.output import Output as Output, ReadOutput as ReadOutput
 
 __version__ = "0.1.0"
 
-_LATER = {"EngineConfig": "engine.config", "LLM": "llm", "Draft": "llm", "Output": "text.output", "Session": "session"}
+_LATER = {
+    "EngineConfig": "engine.config",
+    "LLM": "llm",
+    "Draft": "llm",
+    "Output": "text.output",
+    "ReadOutput": "text.output",
+    "Session": "session",
+}
 
 
 def __getattr__(name: str) -> object:

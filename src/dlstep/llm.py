@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Any, TypeVar
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import finalize
 
 from .core import SamplingParams, State, Strategy, Trace, Update
 from .core.checks import listed as items_of, plain, short
@@ -16,8 +18,12 @@ from .engine.shared_decode import SharedDecode, Subscription
 from .session import Session, resumed
 from .stream import Draft, Drafts, Stream
 from .text.chat import Conversation, as_conversations, chat_prompt
-from .text.output import Output, Prompt, output_of
+from .text.output import Output, Prompt, ReadOutput, output_of
 from .text.prompts import as_list, encode, encode_pins, numbered, params_of
+from .text.read_templates import TemplatePart, encode_template
+
+if TYPE_CHECKING:
+    from .engine.reads import Reads
 
 Item = TypeVar("Item")
 
@@ -132,6 +138,8 @@ class LLM:
     def _start(self, engine: LoadedEngine) -> None:
         self._engine = engine
         self._shared = SharedDecode(engine.decode(), engine.buffer_policy)
+        self._reads: Reads | None = None
+        self._reads_turn = Lock()
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> "LLM":
@@ -260,6 +268,42 @@ class LLM:
             ValueError: For a text without tokens, and for texts that overlap.
         """
         return encode_pins(self._engine, texts)
+
+    def read(self, prompts: Prompt | Sequence[Prompt], template: Sequence[TemplatePart]) -> list[ReadOutput]:
+        """Return how probable the labels of a template are after each prompt, in one forward pass per prompt.
+
+        All slots are masked at once, so no slot depends on the label of another. The texts of the
+        template are fixed. Reads share the cache of equal prompts among themselves, in pages apart
+        from those of `generate`.
+
+        Args:
+            prompts: One prompt or several; each is text or token ids.
+            template: Fixed texts and slots, in order: a slot is a list of labels, each of which is one
+                token in its place, like `["The answer is", [" yes", " no"], "."]`.
+
+        Raises:
+            ValueError: For a template without slots, for labels that are not one token, for a prompt
+                that is too long, and for a model without masks.
+        """
+        from .engine.reads import Reads, read_all, read_request
+
+        encoded, listed = encode_template(self._engine.tokenizer, template), as_list(prompts)
+        prompted = enumerate([encode(self._engine, prompt) for prompt in listed])
+        requests = [read_request(number, prompt, encoded, self.state.config.max_model_len) for number, prompt in prompted]
+        with self._reads_turn:
+            reads, self._reads = self._reads, None  # not used again if it fails, since its requests would remain
+            if reads is None:
+                reads = Reads(self._engine)
+                finalize(self, reads.close).atexit = False
+            results = read_all(reads, requests)
+            self._reads = reads
+        outputs: list[ReadOutput] = []
+        for prompt, result in zip(listed, results, strict=True):
+            if result.error:
+                raise ValueError(f"prompt {len(outputs)} cannot be read: {result.error}")
+            slots = [dict(zip(*slot, strict=True)) for slot in zip(encoded.labels, result.slots, strict=True)]
+            outputs.append(ReadOutput(prompt if isinstance(prompt, str) else tuple(prompt), tuple(slots)))
+        return outputs
 
     @explains(place_of, "LLM.stream")
     def stream(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> Stream[str]:

@@ -123,6 +123,7 @@ class BatchEngine:
     def _translated(self, place: int, key: str, body: CompletionRequest | ChatRequest, begin: float) -> RunningRequest:
         facts = self._facts
         translate.check_model(facts, body.model)
+        translate.compile_constraint(facts, body)
         translated = translate.completion(facts, body) if isinstance(body, CompletionRequest) else translate.chat(facts, body)
         head = head_for(body, facts.model)
         head = replace(head, id=id_of(head.kind, key), created=created_of(key))

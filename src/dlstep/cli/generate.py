@@ -37,6 +37,7 @@ EXAMPLES = """
     dlstep generate 'a question' --chat --system 'Answer briefly.' --model /path/to/checkpoint
     dlstep generate 'a prompt' --model /path/to/checkpoint --lora_path /path/to/adapter
     dlstep generate 'a prompt' --stop+ ';' --stop+ 'END'
+    dlstep generate 'a prompt' --json_schema schema.json
     dlstep generate 'a prompt' --pinned '{"5": 42, "9": " shells"}' --max_tokens 16
 """
 OWN = ("prompts", "pinned", "chat", "system", "config", "json", "progress", "profile")  # options of this command only

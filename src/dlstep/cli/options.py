@@ -1,9 +1,11 @@
 """Dataclasses as command-line options: one flat name per field, the same as in a YAML file."""
 
+import json
 import re
 from argparse import SUPPRESS
 from dataclasses import MISSING, Field, fields
 from inspect import cleandoc
+from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from ..core import SamplingParams
@@ -20,6 +22,7 @@ OF_STRATEGY = ("thresholds", "strategy_options", "buffer_policy")
 ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in ("seed", *OF_STRATEGY))
 PINS = '{"5": 42, "9": " shells"}'
 SAMPLING_FIELDS = tuple(field for field in fields(SamplingParams) if field.name not in (*OF_STRATEGY, "pinned"))
+LARGEST_SCHEMA = 1 << 20  # bytes
 
 
 def new_parser(usage: str, summary: str, examples: str) -> ArgumentParser:
@@ -43,6 +46,8 @@ def add_options(parser: ArgumentParser, title: str, owner: type, chosen: tuple[F
             default = [] if default is MISSING else list(default)
         if field.name == "decoding_strategy":
             hint = str | None
+        if field.name == "json_schema":
+            hint = str | dict[str, Any] | None
         assert default is not MISSING, f"{owner.__name__}.{field.name} has no default"
         group.add_argument(f"--{field.name}", *SHORT.get(field.name, ()), type=hint, default=default, help=texts[field.name])
 
@@ -68,7 +73,8 @@ def add_engine_options(parser: ArgumentParser) -> None:
 
 def add_sampling_options(parser: ArgumentParser) -> None:
     """Add the options of a request."""
-    add_options(parser, "sampling", SamplingParams, SAMPLING_FIELDS, field_help(SamplingParams))
+    schema = "A JSON schema that the answer conforms to: a JSON file, or JSON text. An option file may hold it as a mapping."
+    add_options(parser, "sampling", SamplingParams, SAMPLING_FIELDS, field_help(SamplingParams) | {"json_schema": schema})
     parser.add_argument(
         "--pinned",
         type=Any,  # JSON has no integer keys
@@ -98,6 +104,35 @@ def pins_of(options: Namespace) -> dict[int, Any]:
 def sampling_params(options: Namespace) -> SamplingParams:
     """Return the request options. Raises ValueError for values out of range."""
     values: dict[str, Any] = {field.name: options[field.name] for field in SAMPLING_FIELDS}
-    for name in ("stop", "stop_token_ids", "canvas"):
+    for name in ("stop", "stop_token_ids", "canvas", "choice"):
         values[name] = tuple(values[name]) if isinstance(values[name], list) else (values[name],)
+    if isinstance(values["json_schema"], str):
+        values["json_schema"] = schema_in(values["json_schema"])
     return SamplingParams(**values)
+
+
+def schema_in(source: str) -> Any:
+    """Return the JSON schema in the file at `source`, or in `source` itself if it begins like a JSON object.
+
+    Raises ValueError if there is no such file, or if it does not hold a JSON object.
+    """
+    text, where = source, "the text"
+    try:
+        if not source.lstrip().startswith("{"):
+            where = f"the file {short(source)}"
+            with Path(source).open("rb") as file:
+                content = file.read(LARGEST_SCHEMA + 1)
+            if len(content) > LARGEST_SCHEMA:
+                raise ValueError(f"it has more than {LARGEST_SCHEMA} bytes")
+            text = content.decode("utf-8-sig")
+        schema = json.loads(text)
+        if not isinstance(schema, dict) or not schema:
+            raise ValueError('it is not an object with keywords, like {"type": "object"}')
+        return schema
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ValueError(
+            f"--json_schema takes JSON text or the path of a JSON file; {where} cannot be read: {reason}"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"--json_schema: {where} holds no JSON schema: {error}") from error

@@ -13,6 +13,7 @@ once and then looked up.
 """
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -51,6 +52,13 @@ class TokenMask:
         assert self.constraint is not None, "a mask that was read from a trace is only compared"
         return [token for token, letter in enumerate(self.constraint.class_of) if self.classes >> letter & 1]
 
+    @property
+    def count(self) -> int:
+        """The number of allowed ids."""
+        assert self.constraint is not None, "a mask that was read from a trace is only compared"
+        sizes = self.constraint.sizes()
+        return sum([sizes[letter] for letter in members(self.classes)])
+
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Constraint:
@@ -81,9 +89,16 @@ class Constraint:
     _forward: dict[tuple[int, ...], list[int]] = field(default_factory=dict[tuple[int, ...], list[int]], repr=False)
     _backward: dict[tuple[int, ...], list[int]] = field(default_factory=dict[tuple[int, ...], list[int]], repr=False)
     _by_letter: dict[int, Moves] = field(default_factory=dict[int, Moves], repr=False)
+    _sizes: "Counter[int]" = field(default_factory=Counter[int], repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         return bound, (self.automaton, self.stop_ids)
+
+    def sizes(self) -> "Counter[int]":
+        """Return the number of ids of each class."""
+        if not self._sizes:
+            self._sizes.update(self.class_of)
+        return self._sizes
 
     def letters(self, start: int, tokens: tuple[int, ...], masked: tuple[int, ...]) -> list[int]:
         """Return the class of each token, and ANY for the positions `masked`, counted from `start`. Copy it to change it."""

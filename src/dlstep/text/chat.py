@@ -31,19 +31,25 @@ def chat_prompt(
     check_conversation(messages)
     if tokenizer is None:
         raise ValueError("a conversation needs a tokenizer, and the engine has none: give token ids to generate()")
-    own: Any = tokenizer.chat_template or template
-    if isinstance(own, Mapping):
-        own = own.get("default")
+    own = template_of(tokenizer, template)
     if own is None:
         raise ValueError(
             "neither the tokenizer nor the family of the model has a chat template: give a plain prompt, or put a "
             "chat_template.jinja into the checkpoint folder"
         )
-    if not isinstance(own, str):
-        raise ValueError(f"the chat template of the tokenizer must be a text, got {type(own).__name__}")
     plain = [_own(message) for message in messages]
     text = render(own, plain, tokenizer.special_tokens_map, continues=continues, tools=tools)
     return encode(tokenizer, text, add_special_tokens=False)
+
+
+def template_of(tokenizer: Tokenizer | None, template: str | None) -> str | None:
+    """Return the chat template of a tokenizer, or else `template`. Raises ValueError if it is no text."""
+    own: Any = (tokenizer and tokenizer.chat_template) or template
+    if isinstance(own, Mapping):
+        own = own.get("default")
+    if own is not None and not isinstance(own, str):
+        raise ValueError(f"the chat template of the tokenizer must be a text, got {type(own).__name__}")
+    return own
 
 
 def check_conversation(messages: object) -> None:

@@ -56,6 +56,16 @@ class Output:
         return len(self.token_ids) / self.steps if self.steps else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class ReadOutput:
+    """What a model predicts at the slots of a template, after one prompt."""
+
+    prompt: str | tuple[int, ...]
+    """The prompt as it was given: text or token ids."""
+    slots: tuple[dict[str, float], ...]
+    """The probability of each label of each slot; those of a slot add up to 1."""
+
+
 def output_of(sequence: SequenceState, prompt: Prompt, tokenizer: Tokenizer | None) -> Output:
     """Return the answer of `sequence` up to its last settled token."""
     tokens = sequence.answer

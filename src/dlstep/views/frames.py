@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ..core import Abort, Event, Fail, Rebuild, Samples, SequenceState, Span, SpanSamples, Spec, State
 from ..core.accounting import FinishInfo
+from ..core.filtering import masks_of
 from ..core.options import Options, options_of
 from ..core.usage import RequestUsage, Usage
 from ..text.words import Pieces
@@ -46,7 +47,8 @@ class Frame(NamedTuple):
 
     `tokens` are newly settled, `settled` is their total number. The window after them is packed:
     int32 ids (-1: masked) and float64 probabilities. `fed` is None if no forward pass created the
-    frame: the first frame, and the last one if the request was aborted or failed.
+    frame: the first frame, and the last one if the request was aborted or failed. Under a
+    constraint, `allowed` has how many ids each masked position of the window may hold, in order.
     """
 
     seq: int
@@ -59,6 +61,7 @@ class Frame(NamedTuple):
     packed_chances: bytes = b""
     fed: Feeding | None = None
     finish_info: FinishInfo | None = None
+    allowed: tuple[int, ...] = ()
 
     @property
     def cells(self) -> list[tuple[int | None, float]]:
@@ -167,10 +170,29 @@ def _frame(sequence: SequenceState, seq: int, reported: int, fed: Feeding | None
     tokens, chances = (), ()
     if stop > reported:
         tokens, chances = sequence.tokens(reported, stop), sequence.probabilities_of(reported, stop)
-    cells, shown = (b"", b"") if accounting.finish_info is not None else _window(sequence, stop)
+    ended = accounting.finish_info is not None
+    cells, shown = (b"", b"") if ended else _window(sequence, stop)
+    allowed = () if ended or sequence.request_spec.constraint is None else _allowed(sequence, stop)
     return Frame(
-        seq, accounting.steps, accounting.nfe, stop - prompt, tokens, chances, cells, shown, fed, accounting.finish_info
+        seq,
+        accounting.steps,
+        accounting.nfe,
+        stop - prompt,
+        tokens,
+        chances,
+        cells,
+        shown,
+        fed,
+        accounting.finish_info,
+        allowed,
     )
+
+
+def _allowed(sequence: SequenceState, stop: int) -> tuple[int, ...]:
+    """Return how many ids each masked position of the window from `stop` to the answer's limit may hold."""
+    limit = sequence.request_spec.limit
+    masked = tuple([place for block in sequence.window for place in block.masked if stop <= place < limit])
+    return tuple([mask.count for mask in masks_of(sequence, masked)])
 
 
 def _window(sequence: SequenceState, stop: int) -> tuple[bytes, bytes]:
@@ -222,6 +244,7 @@ class FrameEncoder:
             "cells": self._cells(frame),
             "plan": None if frame.fed is None else self._plan(frame.fed),
             "rivals": {} if frame.fed is None else self._rivals(frame.fed),
+            "allowed": self._allowed(frame),
             "seconds": seconds,
         }
         if frame.finish_info is not None:
@@ -234,6 +257,12 @@ class FrameEncoder:
         cells = frame.cells
         texts = Pieces(self._pieces).texts([token for token, _ in cells])
         return [[place, *cell, text] for place, (cell, text) in enumerate(zip(cells, texts, strict=True), frame.settled)]
+
+    def _allowed(self, frame: Frame) -> dict[str, int]:
+        if not frame.allowed:
+            return {}
+        masked = [place for place, (token, _) in enumerate(frame.cells, frame.settled) if token is None]
+        return {str(place): count for place, count in zip(masked, frame.allowed, strict=True)}
 
     def _plan(self, fed: Feeding) -> Json:
         return {

@@ -14,6 +14,8 @@ from .batches import SEATS, URL, engine, lines_of, request, run, stories
 
 CHAT = "/v1/chat/completions"
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"enough": {"type": "boolean"}}, "required": ["enough"]}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +47,8 @@ RIGHT: list[tuple[str, dict[str, Any]]] = [
     (URL, {"prompt": STORY, "max_tokens": 24, "dlstep": {"accept_threshold": 0.3, "max_nfe": 3, "pinned": {"2": "9"}}}),
     (URL, {"prompt": STORY, "model": "tiny-bd", "max_tokens": 6, "ignore_eos": True}),
     (CHAT, {"messages": [{"role": "user", "content": STORY}], "max_completion_tokens": 40}),
+    (URL, {"prompt": STORY, "max_tokens": 40, "structured_outputs": {"json": SCHEMA}}),
+    (CHAT, {"messages": [{"role": "user", "content": STORY}], "max_tokens": 40, "response_format": FORMAT}),
 ]  # fmt: skip
 
 
@@ -89,6 +93,9 @@ WRONG: list[tuple[str, Any]] = [
     (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}),
     (CHAT, {"messages": [{"role": "user", "content": STORY}], "max_tokens": 3, "max_completion_tokens": 4}),
     (CHAT, {"messages": [{"role": "user", "content": STORY}], "tools": [{"type": "function"}]}),
+    (URL, {"prompt": STORY, "structured_outputs": {"json": SCHEMA | {"minProperties": 1}}}),
+    (URL, {"prompt": STORY, "structured_outputs": {"regex": "("}}),
+    (URL, {"prompt": STORY, "max_tokens": 2, "structured_outputs": {"json": SCHEMA}}),
 ]
 
 

@@ -78,6 +78,7 @@ def test_masks_are_exact(automaton: Automaton, cells: Cells, behind: list[int | 
     masks = of.window_masks(0, 1, window_of(cells, size), sampled)
     for position, mask in zip(sampled, masks, strict=True):
         assert set(mask.ids()) == {filled[position - 1] for filled in complete}
+        assert mask.count == len(mask.ids())
     if not any(cells):
         assert of.feasible
 

@@ -8,7 +8,21 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep import strategies
-from dlstep.core import Abort, Add, Adopt, Fail, Prune, Samples, SequenceState, State, Trace, Update, updates
+from dlstep.core import (
+    Abort,
+    Add,
+    Adopt,
+    Fail,
+    Plan,
+    Prune,
+    Samples,
+    SamplingParams,
+    SequenceState,
+    State,
+    Trace,
+    Update,
+    updates,
+)
 from dlstep.core.trace import apply
 from dlstep.testing.generators import Case, cases
 from dlstep.testing.harness import run_case
@@ -16,6 +30,7 @@ from dlstep.views.frames import Feeding, Frame, FrameEncoder, FrameRecorder, fol
 from dlstep.views.recordings import recording
 
 from ...helpers.recorded import recorded
+from ...helpers.serving import tiny_llm
 
 Shown = tuple[list[int], list[float], list[tuple[int | None, float]], int, int, str | None]
 
@@ -182,6 +197,24 @@ def test_rivals_are_at_the_offset_that_they_were_sampled_for() -> None:
     told = FrameEncoder(0, 10, (b"", b"a", b"b", b"\xc3", b"d")).encode(Frame(1, 1, 1, 0, (), (), fed=fed))
     assert told["rivals"] == {"0": [[1, 0.5, "a"], [2, 0.25, "b"]], "2": [[3, 0.75, "\ufffd"], [4, 0.125, "d"]]}
     assert (told["plan"]["start"], told["plan"]["sampled"], told["plan"]["stored"]) == (-2, [0, 2], 8)
+
+
+@pytest.mark.parametrize("regex", [r"\d+[+-]\d+=\d+ shells\.", "ab{3}", None])
+def test_masked_cells_have_the_number_of_ids_that_the_next_plan_allows(regex: str | None) -> None:
+    session = tiny_llm().session()
+    session.submit("Max has 53 shells. Later Max buys 39 more.", SamplingParams(max_tokens=24, regex=regex))
+    plans = list[Plan]()
+    while not session.state.done:
+        plans.append(session.plan)
+        session.step()
+    (run,) = recording(session.trace)["runs"]
+    prompt = run["head"]["prompt_tokens"]
+    for plan, frame in zip(plans, run["frames"][:-1], strict=True):
+        (span,) = plan.spans
+        masked = [str(cell[0]) for cell in frame["cells"] if cell[1] is None]
+        assert [*frame["allowed"]] == (masked if regex else [])
+        for position, mask in zip(span.sampled, span.masks, strict=bool(span.masks)):
+            assert frame["allowed"].get(str(position - prompt), len(mask.ids())) == len(mask.ids())
 
 
 def test_frames_in_a_wrong_order_are_refused() -> None:

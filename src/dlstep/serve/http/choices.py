@@ -12,6 +12,7 @@ from ...views.frames import FrameEncoder, head_of
 from ..facts import Facts, ModelTexts
 from ..router.heads import Head
 from ..router.pending_requests import PendingRequest
+from .answer_parts import THINK, AnswerReader, Part
 from .tool_calls import CallReader
 
 # The engine's finish reasons -> OpenAI's. The original one is in `dlstep.finish_reason`.
@@ -57,16 +58,36 @@ class ChoiceReader:
         self._reported_nfe = 0
         self.ended = False  # whether the end was sent
         self.call = CallReader(head.call or "")  # of a streamed answer that calls a function
+        self._parts: AnswerReader | None = None
 
     @property
     def text(self) -> str:
         """The text of the whole answer, once it has ended."""
         return cut(decode(self._texts.tokenizer, self.pending.tokens), self.pending.submit.params.stop)
 
+    def call_id(self, number: int = 0) -> str:
+        """Return the id of a call of a function."""
+        return f"call_{self._head.id.partition('-')[2]}_{self.index}" + (f"_{number}" if number else "")
+
+    def parts(self, text: str, *, end: bool) -> list[Part]:
+        """Return the parts that new text of an answer that may call functions adds; `end`: it is the last text."""
+        if self._parts is None:
+            most = None if self._head.parallel else 1
+            self._parts = AnswerReader(self._head.functions, thinking=self._thinks, most=most)
+        return self._parts.push(text, end=end)
+
     @property
-    def call_id(self) -> str:
-        """The id of the call of a function."""
-        return f"call_{self._head.id.partition('-')[2]}_{self.index}"
+    def calls(self) -> int:
+        """The number of calls among these parts."""
+        return 0 if self._parts is None else self._parts.calls
+
+    @property
+    def _thinks(self) -> bool:
+        """Whether the prompt ends with the beginning of reasoning."""
+        tokenizer, end = self._texts.tokenizer, list(self.pending.submit.prompt[-2 * len(THINK) :])  # blanks may follow
+        assert tokenizer is not None, "a conversation has one"
+        shown = tokenizer.decode(end, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return isinstance(shown, str) and shown.rstrip().endswith(THINK)
 
     @property
     def finish(self) -> str:
@@ -76,7 +97,7 @@ class ChoiceReader:
         if self.pending.finish_info.reason == "length" and self.pending.submit.constraint is not None:
             reason = "stop"  # an answer of the whole length is complete, too; clients take "length" for a cut one
         # Like OpenAI: an answer that had to call the named function just stops.
-        return "tool_calls" if reason == "stop" and self._head.call == "" else reason
+        return "tool_calls" if reason == "stop" and (self._head.call == "" or self.calls) else reason
 
     def piece(self) -> Piece | None:
         """Return what is new since the last call, or None if there is nothing to send."""

@@ -19,6 +19,7 @@ from openai.types.completion_usage import PromptTokensDetails
 
 from ..router.heads import Head
 from ..router.pending_requests import PendingRequest
+from .answer_parts import Part
 from .choices import ChoiceReader, Piece, TokenLog
 from .tool_calls import read_call
 
@@ -60,17 +61,36 @@ def reply_body(head: Head, choices: Sequence[ChoiceReader], echoes: Sequence[str
 
 def _whole(head: Head, choice: ChoiceReader, echo: str) -> CompletionChoice | ChatChoice:
     """Return a choice of a whole response."""
+    message = _message(head, choice) if head.kind == "chat" else None  # first: the finish reason depends on its calls
     common = {"index": choice.index, "logprobs": _logs(head, choice.logs()), "finish_reason": choice.finish}
     common["dlstep"] = choice.summary()
-    if head.kind == "completion":
+    if message is None:
         return CompletionChoice.model_construct(text=echo + choice.text, **common)
-    message = ChatCompletionMessage(role="assistant", content=choice.text)
+    return ChatChoice.model_construct(message=message, **common)
+
+
+def _message(head: Head, choice: ChoiceReader) -> ChatCompletionMessage:
+    """Return the whole answer as a message."""
     if head.call is not None:
         called = read_call(head.call, choice.text)
-        function = CalledFunction(name=called.name or "", arguments=called.arguments)
-        call = ChatCompletionMessageFunctionToolCall(id=choice.call_id, type="function", function=function)
-        message = ChatCompletionMessage(role="assistant", content=None, tool_calls=[call])
-    return ChatChoice.model_construct(message=message, **common)
+        call = _tool_call(choice.call_id(), called.name or "", called.arguments)
+        return ChatCompletionMessage(role="assistant", content=None, tool_calls=[call])
+    if not head.functions:
+        return ChatCompletionMessage(role="assistant", content=choice.text)
+    parts = choice.parts(choice.text, end=True)
+    text, reasoning = ("".join([part.text for part in parts if part.kind == kind]) for kind in ("text", "reasoning"))
+    calls = [_tool_call(choice.call_id(number), part.name, part.text) for number, part in enumerate(_calls(parts))]
+    more: dict[str, Any] = ({"tool_calls": calls} if calls else {}) | ({"reasoning_content": reasoning} if reasoning else {})
+    return ChatCompletionMessage.model_construct(role="assistant", content=text or (None if calls else ""), **more)
+
+
+def _calls(parts: Iterable[Part]) -> list[Part]:
+    return [part for part in parts if part.kind == "call"]
+
+
+def _tool_call(call_id: str, name: str, arguments: str) -> ChatCompletionMessageFunctionToolCall:
+    function = CalledFunction(name=name, arguments=arguments)
+    return ChatCompletionMessageFunctionToolCall(id=call_id, type="function", function=function)
 
 
 def _logs(head: Head, logs: Iterable[TokenLog]) -> Logprobs | ChoiceLogprobs | None:
@@ -125,16 +145,12 @@ def piece_chunk(head: Head, choice: ChoiceReader, piece: Piece, **more: Any) -> 
         more["dlstep"] = piece.dlstep
     if not piece.text and not piece.ended and not piece.logs:
         return chunk(head, [], **more)
+    delta = _delta(head, choice, piece) if head.kind == "chat" else None  # first: the finish reason depends on its calls
     finish = choice.finish if piece.ended else None
     logs = _logs(head, piece.logs)
-    if head.kind == "completion":
-        text: dict[str, Any] = {"text": piece.text}
-    elif head.call is None:
-        text = {"delta": {"content": piece.text} if piece.text else {}}
-    else:
-        text = {"delta": _call_delta(choice, piece.text)}
-        if not text["delta"] and not piece.ended and not piece.logs:  # the name of the function is not complete
-            return chunk(head, [], **more) if more else b""
+    text: dict[str, Any] = {"text": piece.text} if delta is None else {"delta": delta}
+    if delta == {} and not piece.ended and not piece.logs:  # the call is not complete
+        return chunk(head, [], **more) if more else b""
     return chunk(
         head,
         [{"index": choice.index, **text, "logprobs": logs and logs.model_dump(mode="json"), "finish_reason": finish}],
@@ -142,12 +158,30 @@ def piece_chunk(head: Head, choice: ChoiceReader, piece: Piece, **more: Any) -> 
     )
 
 
+def _delta(head: Head, choice: ChoiceReader, piece: Piece) -> dict[str, Any]:
+    """Return what a piece adds to a message."""
+    if head.call is not None:
+        return _call_delta(choice, piece.text)
+    if not head.functions:
+        return {"content": piece.text} if piece.text else {}
+    known, parts = choice.calls, choice.parts(piece.text, end=piece.ended)
+    delta: dict[str, Any] = {}
+    for part in parts:
+        if part.kind != "call":
+            name = "content" if part.kind == "text" else "reasoning_content"
+            delta[name] = delta.get(name, "") + part.text
+    for number, part in enumerate(_calls(parts), known):
+        call = _tool_call(choice.call_id(number), part.name, part.text)
+        delta.setdefault("tool_calls", []).append({"index": number, **call.model_dump()})
+    return delta
+
+
 def _call_delta(choice: ChoiceReader, text: str) -> dict[str, Any]:
     """Return what a piece of text adds to the call of a choice; the first part has its id and name."""
     called = choice.call.push(text)
     if called.name is not None:
         function = {"name": called.name, "arguments": called.arguments}
-        return {"tool_calls": [{"index": 0, "id": choice.call_id, "type": "function", "function": function}]}
+        return {"tool_calls": [{"index": 0, "id": choice.call_id(), "type": "function", "function": function}]}
     return {"tool_calls": [{"index": 0, "function": {"arguments": called.arguments}}]} if called.arguments else {}
 
 

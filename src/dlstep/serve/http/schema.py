@@ -184,6 +184,7 @@ class Message(Strict):
     name: str | None = None
     tool_calls: Annotated[list[ToolCall], Field(max_length=128, fail_fast=True)] | None = None
     tool_call_id: str | None = None
+    reasoning_content: Text | None = None
     refusal: None = None
 
     @model_validator(mode="after")

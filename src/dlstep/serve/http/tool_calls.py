@@ -15,6 +15,7 @@ from .strict import Strict
 
 Name = Annotated[str, Field(pattern="^[a-zA-Z0-9_.-]{1,64}$")]
 NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
+OUTSIDE = frozenset(" \t\r\n,:+-.0123456789abcdefghijklmnopqrstuvwxyzE")  # of JSON outside of strings, but for brackets
 BEGINNING = re.compile(r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*')
 
 
@@ -71,7 +72,7 @@ class ToolCall(Strict):
 
 
 def chosen(tools: Sequence[Tool], choice: ToolChoice | None) -> str | None:
-    """Return the function that the answer calls: "" for any of them, None if it calls none.
+    """Return the function that the answer calls: "" for any of them, None if it need not call one.
 
     Raises ValueError for a choice that cannot be met.
     """
@@ -80,13 +81,18 @@ def chosen(tools: Sequence[Tool], choice: ToolChoice | None) -> str | None:
             return None
         raise ValueError("tool_choice needs tools: give the functions that may be called")
     if choice in (None, "auto"):
-        raise ValueError('tool_choice "auto" is not supported: give "required", "none", or the name of a function')
+        return None
     if not isinstance(choice, NamedTool):
         return ""
     name = choice.function.name
     if name not in (known := [tool.function.name for tool in tools]):
         raise ValueError(f"tool_choice names the function {name!r}: the tools are {', '.join(known)}")
     return name
+
+
+def callable_freely(tools: Sequence[Tool], choice: ToolChoice | None) -> tuple[str, ...]:
+    """Return the names of the functions that the answer may call or not."""
+    return tuple([tool.function.name for tool in tools]) if choice in (None, "auto") else ()
 
 
 def call_schema(tools: Sequence[Tool], name: str) -> Mapping[str, Any]:
@@ -112,6 +118,37 @@ class Called(NamedTuple):
     arguments: str
 
 
+class ObjectScanner:
+    """Finds the end of a JSON object in pieces of text, without reading it."""
+
+    def __init__(self) -> None:
+        self._depth, self._quoted, self._escaped, self._read = 0, False, False, 0
+        self.end: int | None = None
+        """Number of characters of the object; None until it ends."""
+        self.broken = False
+        """Whether the text cannot be a JSON object."""
+
+    def push(self, text: str) -> None:
+        """Read on, unless the object has ended or is broken."""
+        for letter in text if self.end is None and not self.broken else "":
+            self._read += 1
+            if self._quoted:
+                self._quoted = self._escaped or letter != '"'
+                self._escaped = not self._escaped and letter == "\\"
+            elif letter == '"':
+                self._quoted = True
+            elif letter in "{[":
+                self._depth += 1
+            elif letter in "}]":
+                self._depth -= 1
+                self.end = None if self._depth else self._read
+            elif letter not in OUTSIDE:
+                self.broken = True
+            self.broken = self.broken or (self._depth <= 0 and self.end is None)
+            if self.broken or self.end is not None:
+                return
+
+
 class CallReader:
     """Reads a call from the pieces of an answer, however they are cut.
 
@@ -122,7 +159,7 @@ class CallReader:
     def __init__(self, name: str) -> None:
         self._named = bool(name)  # whether the name was read
         self._waiting, self._name = "", name  # text that is not passed on yet
-        self._depth, self._quoted, self._escaped, self._over = 0, False, False, False
+        self._scanner, self._passed = ObjectScanner(), 0
 
     def push(self, text: str) -> Called:
         """Return what `text` adds."""
@@ -141,22 +178,11 @@ class CallReader:
 
     def _arguments(self, text: str) -> str:
         """Return the beginning of `text` that belongs to the arguments, which are one object."""
-        if self._over:
+        if self._scanner.end is not None:
             return ""
-        for place, letter in enumerate(text):
-            if self._quoted:
-                self._quoted = self._escaped or letter != '"'
-                self._escaped = not self._escaped and letter == "\\"
-            elif letter == '"':
-                self._quoted = True
-            elif letter in "{[":
-                self._depth += 1
-            elif letter in "}]":
-                self._depth -= 1
-                if not self._depth:
-                    self._over = True
-                    return text[: place + 1]
-        return text
+        before, self._passed = self._passed, self._passed + len(text)
+        self._scanner.push(text)
+        return text if self._scanner.end is None else text[: self._scanner.end - before]
 
 
 def read_call(name: str, text: str) -> Called:

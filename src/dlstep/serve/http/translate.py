@@ -12,7 +12,7 @@ from ... import rules
 from ...core import Request, RequestFault, SamplingParams, SequenceState, add, refusal
 from ...core.checks import short
 from ...engine.watchdog import limited
-from ...text.chat import chat_prompt
+from ...text.chat import chat_prompt, template_of
 from ...text.constraints import compiled, constrained
 from ...text.detokenize import Tokenizer, decode
 from ...text.prompts import encode, encode_pins, numbered
@@ -20,9 +20,10 @@ from ...views.frames import Frame, first_frame
 from ..facts import Facts, ModelTexts
 from ..messages import ModelInfo, Submit
 from ..router.heads import Head
+from .answer_parts import defines_calls
 from .errors import LONGEST_NAME, ApiError, mentions
 from .schema import ChatRequest, CompletionRequest, DlstepOptions, JsonObjectFormat, Message, Sampling, TextFormat
-from .tool_calls import Tool, call_schema, chosen
+from .tool_calls import Tool, call_schema, callable_freely, chosen
 
 LONGEST_TOKEN = 64  # upper bound of the average number of characters per token in a prompt
 SEEDS = 1 << 64
@@ -81,6 +82,8 @@ def chat(facts: Facts, body: ChatRequest) -> TranslatedBody:
     if most is not None and body.max_tokens is not None and most != body.max_tokens:
         raise ApiError(400, "max_tokens and max_completion_tokens differ: give one of them", param="max_tokens")
     _check_count(facts, 1, body.n or 1)
+    if callable_freely(body.tools or (), body.tool_choice):
+        _check_free_calls(facts.texts, body)
     prompt = conversation(facts, body.messages, body.tools or ())
     params = params_of(facts, body, body.max_tokens if most is None else most)
     return _translated(facts, body, [prompt], params, echoes=[], probabilities=bool(body.logprobs))
@@ -98,6 +101,19 @@ def conversation(facts: Facts, messages: Sequence[Message], tools: Sequence[Tool
         raise ApiError(400, str(error), param="messages") from error
 
 
+def _check_free_calls(texts: ModelTexts, body: ChatRequest) -> None:
+    """Raise ApiError unless an answer that may call functions or not can be told apart."""
+    if not defines_calls(template_of(texts.tokenizer, texts.chat_template)):
+        message = (
+            'tool_choice "auto" needs a chat template that defines calls as <tool_call>{"name": ..., "arguments": ...}'
+            '</tool_call>, and that of this model does not: give "required", "none", or the name of a function'
+        )
+        raise ApiError(400, message, param="tool_choice")
+    if body.structured_outputs is not None or not isinstance(body.response_format, TextFormat | None):
+        message = 'tool_choice "auto" leaves the answer free: leave out response_format and structured_outputs'
+        raise ApiError(400, message, param="tool_choice")
+
+
 def _turn(message: Message) -> dict[str, Any]:
     """Return a message as chat templates take it: arguments of calls as objects."""
     turn: dict[str, Any] = {"role": message.role, "content": message.text}
@@ -106,6 +122,8 @@ def _turn(message: Message) -> dict[str, Any]:
         for call in turn["tool_calls"]:
             with suppress(ValueError):  # templates print other arguments as they are
                 call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+    if message.reasoning_content is not None:
+        turn["reasoning_content"] = message.reasoning_content
     if message.tool_call_id is not None:
         turn["tool_call_id"] = message.tool_call_id
     return turn
@@ -334,4 +352,7 @@ def head_for(body: CompletionRequest | ChatRequest, model: str) -> Head:
     """Return the head of the response to a body."""
     if isinstance(body, CompletionRequest):
         return Head("completion", model, body.logprobs is not None, bool(body.logprobs))
-    return Head("chat", model, bool(body.logprobs), bool(body.top_logprobs), call=called_function(body))
+    functions = callable_freely(body.tools or (), body.tool_choice)
+    parallel = body.parallel_tool_calls is not False
+    call = called_function(body)
+    return Head("chat", model, bool(body.logprobs), bool(body.top_logprobs), call=call, functions=functions, parallel=parallel)

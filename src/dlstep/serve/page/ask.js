@@ -1,5 +1,6 @@
 /** The form: prompt or conversation, sampling, and one to four variants of the options, each of which becomes a run. */
 import { Settings } from "./settings.js";
+import { Constraint } from "./constraint.js";
 import { Controls } from "./controls.js";
 import { fill, make, mark, say, the } from "./dom.js";
 import { MOST_SHOWN, nameOf } from "./store.js";
@@ -41,7 +42,8 @@ export class Ask {
     this.lanes = [new Settings(known, {}, () => this.names())];
     const length = { ...SAMPLING[0], most: Math.min(4096, known.max_model_len), default: Math.min(128, known.max_model_len) };
     this.sampling = new Controls([length, ...SAMPLING.slice(1)]);
-    fill(the("sampling"), this.sampling.element);
+    this.constraint = new Constraint();
+    fill(the("sampling"), this.sampling.element, this.constraint.element);
     const examples = known.examples ?? [];
     the("chat").checked = Boolean(known.chat) && examples.some((example) => example.messages);
     the("chats").hidden = !known.chat;
@@ -146,7 +148,13 @@ export class Ask {
       notice("Write a prompt first, or select one of the examples below it.");
       return;
     }
-    const sampling = this.sampled();
+    if (this.constraint.missing) {
+      this.constraint.text.closest("details").open = true;
+      this.constraint.text.focus();
+      notice(`Write the ${this.constraint.missing} that the answer has to match, or set the constraint to none.`);
+      return;
+    }
+    const sampling = { ...this.sampled(), ...this.constraint.body };
     const talks = the("chat").checked && this.known.chat;
     if (talks) this.turns.push({ role: "user", content: text });
     const input = talks ? { messages: this.turns.map((turn) => ({ ...turn })) } : { prompt: text };
@@ -161,13 +169,16 @@ export class Ask {
 
   /** The contents of a link. */
   get link() {
-    return { prompt: this.prompt.value, sampling: this.sampling?.values() ?? {}, runs: this.lanes.map((lane) => lane.values()) };
+    const constraint = this.constraint?.link;
+    const contents = { prompt: this.prompt.value, sampling: this.sampling?.values() ?? {}, runs: this.lanes.map((lane) => lane.values()) };
+    return constraint ? { ...contents, constraint } : contents;
   }
 
   /** Fill the form from the contents of a link. */
-  fill({ prompt, sampling, runs }) {
+  fill({ prompt, sampling, runs, constraint }) {
     if (typeof prompt === "string") this.prompt.value = prompt;
     this.sampling.set(sampling ?? {});
+    this.constraint.set(constraint);
     const variants = Array.isArray(runs) ? runs.slice(0, MOST_SHOWN) : [];
     this.lanes = (variants.length ? variants : [{}]).map((values) => {
       const settings = new Settings(this.known, {}, () => this.names());

@@ -1,6 +1,6 @@
 /** Details of one position over all steps, and of the plan of one step. */
-import { cellAt, clamped } from "./state.js";
-import { chance, short, shown, word } from "./shown.js";
+import { allowedAt, cellAt, clamped } from "./state.js";
+import { chance, counted, short, shown, word } from "./shown.js";
 import { draw, fill, make } from "./dom.js";
 import { shade } from "./scale.js";
 
@@ -17,7 +17,8 @@ export function drawCell(root, run, index, position) {
 
 function nowOf(run, at, position, cell) {
   if (!cell) return "is outside the window at this step.";
-  if (cell[1] === null) return "is masked.";
+  const allowed = allowedAt(run, at, position);
+  if (cell[1] === null) return allowed === null ? "is masked." : `is masked. The constraint allows ${counted(allowed, "token")}.`;
   const settled = position < run.moments[at].settled ? "settled" : "unmasked";
   return `is “${short(word(cell[3]), 80)}”, ${settled}, probability ${chance(cell[2])}, id ${cell[1]}.`;
 }

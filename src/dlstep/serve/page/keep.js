@@ -94,5 +94,5 @@ export function contentsOf(hash) {
       return fallback;
     }
   };
-  return { prompt: fields.get("prompt") ?? undefined, sampling: read("sampling", {}), runs: read("runs", []), kept: read("kept", []) };
+  return { prompt: fields.get("prompt") ?? undefined, sampling: read("sampling", {}), runs: read("runs", []), kept: read("kept", []), constraint: read("constraint", null) };
 }

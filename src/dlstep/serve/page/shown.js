@@ -42,6 +42,11 @@ export function chance(value) {
   return value >= 1 ? "1" : (Math.floor(value * 1000) / 1000).toFixed(3);
 }
 
+/** A count in at most four characters: 999, 152k. */
+export function brief(count) {
+  return count < 1000 ? String(count) : count < 1e6 ? `${Math.floor(count / 1000)}k` : `${Math.floor(count / 1e6)}M`;
+}
+
 /** A number with its noun: 1 token, 3 tokens, 2 forward passes. */
 export function counted(number, noun) {
   return `${number} ${noun}${number === 1 ? "" : noun.endsWith("s") ? "es" : "s"}`;

@@ -27,7 +27,7 @@ export function reduce(run, frame, text = "") {
   const cells = shared(before, frame.cells);
   const moment = {
     seq: frame.seq, step: frame.step, nfe: frame.nfe, settled: frame.settled, cells, plan: frame.plan ?? null,
-    rivals: frame.rivals ?? {}, seconds: frame.seconds ?? null,
+    rivals: frame.rivals ?? {}, allowed: frame.allowed ?? {}, seconds: frame.seconds ?? null,
   };
   next.moments = run.moments.slice(0, place).concat([moment]);
   next.width = Math.max(run.width, frame.settled + cells.length);
@@ -88,6 +88,12 @@ export function cellAt(run, index, position) {
   if (!moment) return null;
   if (position < moment.settled) return run.tokens[position] ?? null;
   return moment.cells[position - moment.settled] ?? null;
+}
+
+/** How many ids a masked position may hold at a moment; null without a constraint, and if it is not masked. */
+export function allowedAt(run, index, position) {
+  const count = run.moments[index]?.allowed?.[String(position)];
+  return Number.isSafeInteger(count) ? count : null;
 }
 
 /** The number of positions at a moment. */

@@ -1,7 +1,7 @@
 /** The text of a run at a moment: settled tokens, unmasked tokens shaded by probability, and masked positions as cells. */
-import { cellAt, extent } from "./state.js";
+import { allowedAt, cellAt, extent } from "./state.js";
 import { shade } from "./scale.js";
-import { chance, shown, word } from "./shown.js";
+import { brief, chance, counted, shown, word } from "./shown.js";
 import { make, mark } from "./dom.js";
 
 export class Answer {
@@ -45,17 +45,17 @@ export class Answer {
       this.drawn.pop();
     }
     for (let position = 0; position < count; position += 1) {
-      const cell = cellAt(run, index, position);
-      const kind = kindOf(cell, position < settled) + (differs.has(position) ? " differs" : "") + (first === position ? " first" : "");
+      const cell = cellAt(run, index, position), allowed = allowedAt(run, index, position);
+      const kind = kindOf(cell, position < settled) + (allowed === null ? "" : " counted") + (differs.has(position) ? " differs" : "") + (first === position ? " first" : "");
       const text = cell?.[3] ?? null;
       const old = this.drawn[position];
-      if (old && old.kind === kind && old.text === text && old.probability === cell?.[2]) continue;
-      this.put(position, cell, kind, text);
+      if (old && old.kind === kind && old.text === text && old.probability === cell?.[2] && old.allowed === allowed) continue;
+      this.put(position, cell, kind, text, allowed);
     }
     this.choose(selected !== null && selected < count ? selected : null);
   }
 
-  put(position, cell, kind, text) {
+  put(position, cell, kind, text, allowed) {
     let element = this.cells[position];
     if (!element) {
       element = make("span", { role: "option", id: `${this.name}-${position}`, "data-position": position, "aria-selected": "false" });
@@ -63,9 +63,9 @@ export class Answer {
       this.list.append(element);
     }
     element.className = `cell ${kind}`;
-    element.textContent = textOf(cell, text, kind);
-    element.setAttribute("aria-label", labelOf(position, cell, kind, this.difference));
-    this.drawn[position] = { kind, text, probability: cell?.[2] };
+    element.textContent = allowed === null ? textOf(cell, text, kind) : brief(allowed);
+    element.setAttribute("aria-label", labelOf(position, cell, kind, this.difference, allowed));
+    this.drawn[position] = { kind, text, probability: cell?.[2], allowed };
   }
 
   choose(position) {
@@ -89,8 +89,9 @@ function textOf(cell, text, kind) {
   return shown(text).replaceAll("\n", "↵");
 }
 
-function labelOf(position, cell, kind, difference) {
+function labelOf(position, cell, kind, difference, allowed) {
   const marked = kind.includes(" differs") ? `, ${difference}` : "";
-  if (!cell || cell[1] === null) return `position ${position}, masked${marked}`;
+  const left = allowed === null ? "" : `, ${counted(allowed, "token")} allowed`;
+  if (!cell || cell[1] === null) return `position ${position}, masked${left}${marked}`;
   return `position ${position}, ${word(cell[3])}, ${kind.startsWith("settled") ? "settled" : "unmasked"}, probability ${chance(cell[2])}${marked}`;
 }

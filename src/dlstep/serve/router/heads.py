@@ -22,6 +22,8 @@ class Head:
     created: int = field(default_factory=lambda: int(time.time()))
     origin: ForkOrigin | None = None  # of a fork: where it starts
     call: str | None = None  # the function that answers call; "" if each answer names it, None if they call none
+    functions: tuple[str, ...] = ()  # those that a free answer may call, in the format of the chat template
+    parallel: bool = True  # whether it may call several
 
     def __post_init__(self) -> None:
         if not self.id:

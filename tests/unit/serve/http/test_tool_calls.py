@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import TypeAdapter
 
-from dlstep.serve.http.tool_calls import CallReader, Tool, ToolChoice, call_schema, chosen, read_call
+from dlstep.serve.http.tool_calls import (
+    CallReader,
+    ObjectScanner,
+    Tool,
+    ToolChoice,
+    call_schema,
+    callable_freely,
+    chosen,
+    read_call,
+)
 
 TOOLS = TypeAdapter(list[Tool]).validate_python(
     [
@@ -56,18 +65,44 @@ def test_a_cut_answer_gives_what_it_has() -> None:
 
 @pytest.mark.parametrize(
     ("choice", "name"),
-    [(None, None), ("none", None), ("required", ""), ({"type": "function", "function": {"name": "stop"}}, "stop")],
+    [
+        (None, None),
+        ("none", None),
+        ("auto", None),
+        ("required", ""),
+        ({"type": "function", "function": {"name": "stop"}}, "stop"),
+    ],
 )
 def test_the_choice_selects_the_functions(choice: object, name: str | None) -> None:
     tools = [] if choice is None else TOOLS
     assert chosen(tools, None if choice is None else CHOICE.validate_python(choice)) == name
 
 
+@pytest.mark.parametrize(("choice", "free"), [(None, True), ("auto", True), ("none", False), ("required", False)])
+def test_an_answer_is_free_to_call_functions_by_default(choice: ToolChoice | None, free: bool) -> None:
+    assert callable_freely(TOOLS, choice) == (("add", "stop") if free else ()) and callable_freely([], choice) == ()
+
+
+@pytest.mark.parametrize("text", ['{"a": [1, "}", {"b": "\\"}"}], "c": -1.5E+3}', "{}"])
+def test_the_end_of_an_object_is_found(text: str) -> None:
+    for cut in range(len(text)):
+        scanner = ObjectScanner()
+        scanner.push(text[:cut])
+        assert scanner.end is None
+        scanner.push(text[cut:] + "} more")
+        assert scanner.end == len(text) and not scanner.broken
+
+
+@pytest.mark.parametrize("text", ["x", " {", '{"a" <', "{\\", "}"])
+def test_what_is_no_object_is_noticed_at_once(text: str) -> None:
+    scanner = ObjectScanner()
+    scanner.push(text)
+    assert scanner.broken
+
+
 @pytest.mark.parametrize(
     ("tools", "choice", "message"),
     [
-        (TOOLS, None, 'tool_choice "auto" is not supported: give "required"'),
-        (TOOLS, "auto", 'tool_choice "auto" is not supported'),
         ([], "required", "tool_choice needs tools"),
         (TOOLS, {"type": "function", "function": {"name": "x"}}, "names the function 'x': the tools are add, stop"),
     ],

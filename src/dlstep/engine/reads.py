@@ -1,0 +1,205 @@
+"""Reads: the distribution over given labels at fixed slots of a template, in one forward pass.
+
+A read is a request whose answer is the template: fixed tokens are pinned, and slots are masked. Its
+strategy samples the slots once, under the groups of the engine's own strategy, and asks for the
+probabilities of the labels, which are then divided by their sum. This is the softmax over the labels
+of the logits at the slot. Reads have pages of their own, which they share by equal prompts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, final
+
+from ..core import (
+    Event,
+    Grid,
+    Request,
+    Samples,
+    SampleSpec,
+    SamplingParams,
+    SequenceState,
+    Span,
+    SpanSamples,
+    Spec,
+    Strategy,
+    init,
+    open_block,
+    span_of,
+)  # fmt: skip
+from ..text.read_templates import MOST_LABELS, ReadTemplate
+from .loader import LoadedEngine
+
+Distribution = tuple[float, ...]
+NO_MASK = "it has no mask id, which slots are fed as"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Reading(Strategy):
+    """One forward pass over prompt and template, which reports the probabilities of labels."""
+
+    base: Strategy
+    """The strategy of the engine, whose groups positions belong to."""
+    labels: tuple[int, ...] = ()
+    """Label ids of all slots in turn, equally many for each; -1 is none."""
+
+    @property
+    def sample_spec(self) -> SampleSpec:
+        """The probabilities of the labels under the plain softmax of all ids."""
+        return SampleSpec(tempered=False, scored=MOST_LABELS, all_ids=True)
+
+    @property
+    def holds_pins(self) -> bool:
+        """True: the fixed tokens of the template are pinned."""
+        return True
+
+    def incompatibility(self, spec: Spec) -> str | None:
+        """Return why slots cannot be fed; None if they can."""
+        return NO_MASK if spec.mask_id is None else None
+
+    def grid(self, request: Request) -> Grid:
+        """Return the groups of the engine's strategy."""
+        return self.base.grid(request)
+
+    def reach(self, request: Request) -> int:
+        """Return the end of what the engine's strategy feeds."""
+        return self.base.reach(request)
+
+    def atom(self, request: Request) -> int:
+        """Return the number of positions from the group at the prompt's end on."""
+        grid = self.grid(request)
+        return max(grid.origin, self.reach(request) - grid.start(len(request.prompt)))
+
+    def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
+        """Open the template as one block; all earlier groups are final."""
+        request, limit = sequence.request_spec.request, sequence.request_spec.limit
+        length = len(request.prompt)
+        first = sequence.request_spec.grid.start(length)
+        assert spec.mask_id is not None, "`incompatibility` has checked it"
+        size = self.reach(request) - first
+        block = open_block(first, size, limit, request.prompt, spec.mask_id, pinned=request.params.pinned)
+        return sequence.with_window(sequence.past, (block,), first, block.masked[0])
+
+    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
+        """Return a span of the block that samples its slots."""
+        del spec
+        (block,), request_spec = sequence.window, sequence.request_spec
+        draws = (0,) * len(block.masked)
+        return span_of(
+            request_spec.request, block.start, block.tokens, request_spec.grid, block.masked, draws, scored_ids=self.labels
+        )
+
+    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
+        """Fill the slots, which ends the request."""
+        del span, spec
+        (block,) = sequence.window
+        after = block.unmask_rows(range(len(block.masked)), 0, rows.tokens, rows.probabilities)
+        return sequence.with_window(sequence.past, (after,), sequence.final, sequence.request_spec.limit)
+
+    def measure(self, sequence: SequenceState) -> int:
+        """Return the number of passes left."""
+        return int(bool(sequence.window[0].masked))
+
+
+class ReadResult(NamedTuple):
+    """The distribution of each slot of a read; or why it failed. `cached` prompt tokens were not fed."""
+
+    slots: tuple[Distribution, ...]
+    error: str = ""
+    cached: int = 0
+
+
+def read_request(
+    request_id: int, prompt: tuple[int, ...], template: ReadTemplate, max_model_len: int, salt: bytes = b""
+) -> Request:
+    """Return the request of a read. Raises ValueError if prompt and template do not fit `max_model_len`."""
+    if len(prompt) + len(template.tokens) > max_model_len:
+        raise ValueError(
+            f"the prompt has {len(prompt)} tokens and the template {len(template.tokens)}, together more than "
+            f"max_model_len={max_model_len}: shorten them"
+        )
+    options = (("labels", template.padded_ids),)
+    params = SamplingParams(max_tokens=len(template.tokens), ignore_eos=True, pinned=template.pinned, strategy_options=options)
+    return Request(request_id, prompt, params, salt=salt)
+
+
+class Reads:
+    """Reads on an engine: `add` requests of `read_request`, then `step` until none is live.
+
+    Not thread-safe. Raises ValueError for an engine that cannot read.
+    """
+
+    def __init__(self, engine: LoadedEngine) -> None:
+        strategy = Reading(engine.first.strategy)
+        self.first = init(replace(engine.first.config, num_pages=engine.session_pages), strategy)
+        self._samples: dict[int, tuple[Span, SpanSamples]] = {}
+        self._cached: dict[int, int] = {}
+        self._decode = engine.decode(self.first, record=self._record)
+
+    @property
+    def live(self) -> bool:
+        """Whether a read waits or runs."""
+        return not self._decode.state.done or bool(self._decode.state.ended)
+
+    def add(self, request: Request) -> None:
+        """Queue a read."""
+        self._decode.add(request)
+
+    def abort(self, request_id: int) -> None:
+        """End a read. Do nothing if it has ended."""
+        self._decode.abort(request_id)
+
+    def fail(self, error: str) -> None:
+        """End all reads with an error."""
+        for request_id in [*self._decode.state.live]:
+            self._decode.fail(request_id, error)
+
+    def close(self) -> None:
+        """Release the pages of reads."""
+        self._decode.close()
+
+    def step(self) -> dict[int, ReadResult]:
+        """Run one forward pass. Return the reads that have ended, by id."""
+        results: dict[int, ReadResult] = {}
+        for update in self._decode.step():
+            if update.finish_info is None:
+                continue
+            cached, found = self._cached.pop(update.id, 0), self._samples.pop(update.id, None)
+            if update.finish_info.reason != "length" or found is None:
+                results[update.id] = ReadResult((), update.finish_info.error or "the read was aborted", cached)
+                continue
+            results[update.id] = _result(*found, cached)
+        return results
+
+    def _record(self, event: Event) -> None:
+        if not isinstance(event, Samples):
+            return
+        shared = {admission.seq_id: len(admission.shared) for admission in event.plan.admissions}
+        for span, rows in zip(event.plan.spans, event.rows, strict=True):
+            self._cached.setdefault(span.id, shared.get(span.seq_id, 0) * self.first.config.page_size)
+            if span.sampled:
+                self._samples[span.id] = span, rows
+
+
+def _result(span: Span, rows: SpanSamples, cached: int) -> ReadResult:
+    """Return the distributions from the probabilities that the driver returned."""
+    slots = list[Distribution]()
+    width = len(span.scored_ids) // len(span.sampled)
+    for begin in range(0, len(span.scored_ids), width):
+        ids, found = span.scored_ids[begin : begin + width], rows.scored_probabilities[begin : begin + width]
+        own = [probability for token, probability in zip(ids, found, strict=True) if token >= 0]
+        if not (total := sum(own)):
+            offset = span.sampled[begin // width]
+            return ReadResult((), f"every label at position {offset} has probability 0.0: give others", cached)
+        slots.append(tuple([probability / total for probability in own]))
+    return ReadResult(tuple(slots), "", cached)
+
+
+def read_all(reads: Reads, requests: Sequence[Request]) -> list[ReadResult]:
+    """Return the results of reads, in order, decoded together."""
+    results: dict[int, ReadResult] = {}
+    for request in requests:
+        reads.add(request)
+    while reads.live:
+        results |= reads.step()
+    return [results[request.id] for request in requests]

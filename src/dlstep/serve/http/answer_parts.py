@@ -1,0 +1,150 @@
+"""Split a free answer into reasoning, text and calls of functions, as chat templates define them.
+
+The format is that of Qwen and Hermes: `<think>...</think>` at the beginning of an answer, and calls as
+`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`. A call that is malformed, or of a function that
+does not exist, stays text.
+"""
+
+import json
+from collections.abc import Collection
+from typing import Any, Literal, NamedTuple, NoReturn
+
+from ...text.detokenize import held_back
+from .tool_calls import ObjectScanner
+
+THINK, THOUGHT = "<think>", "</think>"
+CALL, CALLED = "<tool_call>", "</tool_call>"
+MARKS = (CALL, CALLED, '"name"', '"arguments"')  # parts of a template that defines this format
+
+
+def defines_calls(template: str | None) -> bool:
+    """Return whether a chat template tells the model to write calls in this format."""
+    bare = (template or "").replace("\\", "")
+    return all(mark in bare for mark in MARKS) and "<function=" not in bare and "<arg_key>" not in bare
+
+
+class Part(NamedTuple):
+    """A part of an answer: reasoning, text, or the call of a function with its arguments as JSON."""
+
+    kind: Literal["reasoning", "text", "call"]
+    text: str
+    name: str = ""
+
+
+class AnswerReader:
+    """Reads the parts of an answer from its pieces. The joined parts do not depend on how it is cut.
+
+    Blanks around reasoning and calls are left out.
+
+    Args:
+        functions: Names of the functions that may be called.
+        thinking: Whether the prompt ends with `<think>`, so that the answer begins with reasoning.
+        most: The maximum number of calls; further ones are left out.
+    """
+
+    def __init__(self, functions: Collection[str], *, thinking: bool = False, most: int | None = None) -> None:
+        self._functions, self._most = functions, most
+        self._mode: Literal["start", "reasoning", "text", "call"] = "reasoning" if thinking else "start"
+        self._waiting = ""  # text that is not passed on yet; in a call, all of it after the tag
+        self._blank, self._skips = "", thinking  # blanks that only count if text follows; whether to skip them
+        self._scanner, self._scanned = ObjectScanner(), 0
+        self._parts: list[Part] = []
+        self._text = False  # whether there was text
+        self.calls = 0
+        """Number of calls so far."""
+
+    def push(self, text: str, *, end: bool = False) -> list[Part]:
+        """Return the parts that become certain with `text`, which is the last piece if `end`."""
+        self._waiting += text
+        steps = {"start": self._start, "reasoning": self._reasoning, "text": self._plain, "call": self._call}
+        while steps[self._mode](end):
+            pass
+        if end and self._blank and not self._skips:
+            self._parts.append(Part("reasoning" if self._mode == "reasoning" else "text", self._blank))
+        parts, self._parts = self._parts, []
+        return parts
+
+    def _start(self, end: bool) -> bool:
+        """Look for reasoning at the beginning. Return whether the mode has changed, as all modes do."""
+        begun = self._waiting.lstrip()
+        if begun.startswith(THINK):
+            self._mode, self._waiting, self._skips = "reasoning", begun.removeprefix(THINK), True
+        elif end or not THINK.startswith(begun):
+            self._mode = "text"
+        return self._mode != "start"
+
+    def _reasoning(self, end: bool) -> bool:
+        if not self._until(THOUGHT, "reasoning", end):
+            return False
+        self._mode, self._blank, self._skips = "text", "", True
+        return True
+
+    def _plain(self, end: bool) -> bool:
+        if not self._until(CALL, "text", end):
+            return False
+        self._mode, self._scanner, self._scanned = "call", ObjectScanner(), 0
+        return True
+
+    def _until(self, mark: str, kind: Literal["reasoning", "text"], end: bool) -> bool:
+        """Pass on what precedes `mark`, and drop the mark. Return whether it was there."""
+        before, found, after = self._waiting.partition(mark)
+        if not found:
+            sure = len(before) - (0 if end else held_back(before, (mark,)))
+            before, after = before[:sure], before[sure:]
+        self._emit(kind, before)
+        self._waiting = after
+        return bool(found)
+
+    def _emit(self, kind: Literal["reasoning", "text"], text: str) -> None:
+        """Pass on text, but for blanks at its end, which wait for more."""
+        if self._skips:
+            text = text.lstrip()
+            self._skips = not text
+        whole = self._blank + text if text else ""
+        if kept := whole.rstrip():
+            self._parts.append(Part(kind, kept))
+            self._text = self._text or kind == "text"
+        self._blank = whole[len(kept) :] if text else self._blank
+
+    def _call(self, end: bool) -> bool:
+        begin = len(self._waiting) - len(self._waiting.lstrip())
+        if begin < len(self._waiting):
+            self._scanner.push(self._waiting[max(begin, self._scanned) :])
+            self._scanned = len(self._waiting)
+        if self._scanner.broken:
+            return self._malformed()
+        if self._scanner.end is None:
+            return self._malformed() if end else False
+        body, rest = self._waiting[: begin + self._scanner.end], self._waiting[begin + self._scanner.end :].lstrip()
+        if not rest.startswith(CALLED):
+            return self._malformed() if end or not CALLED.startswith(rest) else False
+        call = read(body, self._functions)
+        if call is None:
+            return self._malformed()
+        if self._most is None or self.calls < self._most:
+            self.calls += 1
+            self._parts.append(call)
+        self._mode, self._waiting = "text", rest.removeprefix(CALLED)
+        self._blank, self._skips = self._blank if self._text else "", True
+        return True
+
+    def _malformed(self) -> bool:
+        """Take the tag for text, and read on after it."""
+        self._emit("text", CALL)
+        self._mode = "text"
+        return True
+
+
+def read(body: str, functions: Collection[str]) -> Part | None:
+    """Return the call of one of `functions` in the text between the tags; None if it is malformed."""
+    try:
+        call: Any = json.loads(body, parse_constant=_not_json)
+        if isinstance(call, dict) and call["name"] in functions and isinstance(call["arguments"], dict):
+            return Part("call", json.dumps(call["arguments"], ensure_ascii=False), call["name"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    return None
+
+
+def _not_json(constant: str) -> NoReturn:
+    raise ValueError(f"JSON has no {constant}")

@@ -1,0 +1,82 @@
+"""A constraint is given in the form, and masked cells show how many tokens it allows."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from jsonschema import validate
+from playwright.sync_api import Page, expect
+
+from dlstep import SamplingParams
+
+from ...helpers.serving import tiny_llm
+from .browser import Visit, Watched
+
+STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?\n"
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"enough": {"type": "boolean"}}, "required": ["enough"]}
+
+
+def ask(watched: Watched, kind: str, text: str) -> Page:
+    """Give a constraint and let the prompt be answered."""
+    page = watched.page
+    page.locator("#prompt").fill(STORY)
+    if not page.locator("#constraint-kind").is_visible():
+        page.locator("summary", has_text="Sampling").click()
+    page.locator("#constraint-kind").select_option(kind)
+    page.locator("#constraint").fill(text)
+    watched.generate()
+    return page
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [("regex", r"\d+[+-]\d+=\d+ shells\."), ("choice", "92 shells\n93 shells"), ("json", json.dumps(SCHEMA))]
+)
+def test_an_answer_obeys_its_constraint_and_shows_what_it_allows(visit: Visit, kind: str, text: str) -> None:
+    watched = visit()
+    page = ask(watched, kind, text)
+    watched.ended()
+    (answer,) = watched.answers()
+    answer = answer.replace("∎", "")
+    if kind == "regex":
+        assert re.fullmatch(text, answer)
+    elif kind == "choice":
+        assert answer in text.splitlines()
+    else:
+        validate(json.loads(answer), SCHEMA)
+    page.locator("#first").click()
+    watched.drawn()
+    given: Any = {"regex": {"regex": text}, "choice": {"choice": text.splitlines()}, "json": {"json_schema": text}}[kind]
+    session = tiny_llm().session()
+    session.submit(STORY, SamplingParams(max_tokens=128, **given))
+    (span,) = session.plan.spans
+    counts = [str(len(mask.ids())) for mask in span.masks]
+    cells = page.locator(".cell.counted").all_text_contents()
+    assert counts and cells[: len(counts)] == counts and len(set(cells)) > 1
+    page.locator("[data-position='0']").click()
+    allowed = "token" if counts[0] == "1" else "tokens"
+    expect(page.locator("#cell")).to_contain_text(f"Position 0 is masked. The constraint allows {counts[0]} {allowed}.")
+    watched.accessible()
+
+
+def test_a_link_keeps_the_constraint(visit: Visit) -> None:
+    watched = visit()
+    page = ask(watched, "regex", "[0-9]+ shells")
+    watched.ended()
+    again = visit(f"#{page.url.partition('#')[2]}")
+    expect(again.page.locator("#constraint-kind")).to_have_value("regex")
+    expect(again.page.locator("#constraint")).to_have_value("[0-9]+ shells")
+    again.page.locator("summary", has_text="Sampling").click()
+    again.page.locator("#constraint-kind").select_option("none")
+    expect(again.page.locator("#constraint")).to_be_hidden()
+    again.fits()
+
+
+def test_a_constraint_that_is_missing_or_wrong_is_explained(visit: Visit) -> None:
+    watched = visit()
+    watched.expected = ("400",)
+    page = ask(watched, "regex", " ")
+    expect(page.locator("#notice")).to_contain_text("Write the regular expression")
+    expect(page.locator(".lane")).to_have_count(0)
+    ask(watched, "regex", "(")
+    expect(page.locator(".lane .state")).to_contain_text("cannot be compiled")

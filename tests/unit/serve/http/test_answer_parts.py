@@ -1,0 +1,127 @@
+"""Free answers are split into reasoning, text and calls, the same ones however the answer is cut."""
+
+import json
+from time import perf_counter
+
+import pytest
+from hypothesis import example, given, strategies as st
+
+from dlstep.models import templates
+from dlstep.serve.http.answer_parts import AnswerReader, Part, defines_calls
+
+FUNCTIONS = ("add", "stop.now")
+QWEN = (
+    "{%- if tools %}{{- '# Tools\\n<tools>' }}{%- for tool in tools %}{{- tool | tojson }}{%- endfor %}"
+    '{{- "</tools>\\n<tool_call>\\n{\\"name\\": <function-name>, \\"arguments\\": <args-json-object>}\\n</tool_call>" }}'
+    "{%- endif %}"
+)
+Answer = tuple[str, str, list[tuple[str, object]]]
+
+
+def joined(parts: list[Part]) -> Answer:
+    """Reasoning, text, and calls of all parts."""
+    text, reasoning = ("".join([part.text for part in parts if part.kind == kind]) for kind in ("text", "reasoning"))
+    return reasoning, text, [(part.name, json.loads(part.text)) for part in parts if part.kind == "call"]
+
+
+def read(*pieces: str, thinking: bool = False, most: int | None = None) -> Answer:
+    reader = AnswerReader(FUNCTIONS, thinking=thinking, most=most)
+    parts = [part for piece in pieces for part in reader.push(piece)] + reader.push("", end=True)
+    assert reader.calls == len([part for part in parts if part.kind == "call"])
+    return joined(parts)
+
+
+def call(name: str, arguments: object, space: str = "") -> str:
+    body = json.dumps({"name": name, "arguments": arguments})
+    return f"<tool_call>{space}{body}{space}</tool_call>"
+
+
+SPACE = st.sampled_from(["", "\n", " \n"])
+TEXT = st.text(alphabet='ab<>/{"}\\ \n', max_size=8) | st.sampled_from(
+    ["<tool_call", "<think>", "</think>", "<tool_call>{", '"}']
+)
+ARGUMENTS = st.dictionaries(st.text(max_size=3), st.text(max_size=5) | st.lists(st.integers(), max_size=2), max_size=3)
+CALL = st.builds(call, st.sampled_from(FUNCTIONS), ARGUMENTS | st.just({"a": "</tool_call>{"}), SPACE)
+WRONG = st.builds(call, st.sampled_from(["other", "", 3, None]), ARGUMENTS | st.none(), SPACE)  # pyright: ignore[reportArgumentType]
+
+
+@given(
+    pieces=st.lists(TEXT | CALL | WRONG | SPACE, max_size=6),
+    begin=st.sampled_from(["", "<think>", " \n<think>\nso </think>\n\n", "</think>"]),
+    thinking=st.booleans(),
+    cuts=st.lists(st.integers(0, 200), max_size=8),
+)
+@example(pieces=["<tool_call>", call("add", {})], begin="", thinking=False, cuts=[5, 11, 12, 13])
+@example(pieces=["<tool_call>  ", " ", '{"name"'], begin="", thinking=False, cuts=[12, 13])
+def test_pieces_of_any_size_give_the_parts_of_the_whole(pieces: list[str], begin: str, thinking: bool, cuts: list[int]) -> None:
+    text, end = begin + "".join(pieces), 0
+    parts = list[str]()
+    for cut in sorted(cuts):
+        parts.append(text[end:cut])
+        end = max(end, cut)
+    whole = read(text, thinking=thinking)
+    assert read(*parts, text[end:], thinking=thinking) == whole == read(*text, thinking=thinking)
+
+
+@given(
+    calls=st.lists(st.tuples(st.sampled_from(FUNCTIONS), ARGUMENTS), min_size=1, max_size=3),
+    space=SPACE,
+    text=st.sampled_from(["", "I look."]),
+)
+def test_calls_are_those_that_the_model_wrote(calls: list[tuple[str, dict[str, object]]], space: str, text: str) -> None:
+    answer = (
+        f"<think>\nwhy {space}</think>{space}{text}" + "".join([space + call(*each, space=space) for each in calls]) + space
+    )
+    assert read(answer) == ("why", text, calls)
+    assert read(answer, most=1) == ("why", text, calls[:1])
+
+
+@given(text=st.text(max_size=20))
+def test_an_answer_without_marks_is_text(text: str) -> None:
+    assert read(text) == ("", text, [])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        '<tool_call>{"name": "add", "arguments": {"a": 1}',
+        '<tool_call>{"name": "add", "arguments": {"a": 1}</tool_call>',
+        '<tool_call>{"name": "add", "arguments": {"a": NaN}}</tool_call>',
+        '<tool_call>{"name": "add", "arguments": [1]}</tool_call>',
+        '<tool_call>{"name": "add"}</tool_call>',
+        '<tool_call>{"name": ["add"], "arguments": {}}</tool_call>',
+        '<tool_call>{"name": "add", "arguments": {}} and</tool_call>',
+        '<tool_call>["add"]</tool_call>',
+        "<tool_call>add(1)</tool_call>",
+        "<tool_call>" + '{"a":' * 30_000 + "</tool_call>",
+        '<tool_call>{"name": "add", "arguments": {"a": ' + "9" * 5000 + "}}</tool_call>",
+        "<tool_call>",
+    ],
+)
+def test_a_malformed_call_stays_text_and_later_ones_are_read(wrong: str) -> None:
+    assert read(wrong) == ("", wrong, [])
+    assert read(wrong, call("add", {"b": 2})) == ("", wrong, [("add", {"b": 2})])
+    assert read(call("add", {}), wrong) == ("", wrong, [("add", {})])
+
+
+def test_reasoning_may_begin_in_the_prompt_and_never_end() -> None:
+    assert read("\nwhy\n</think>\n\nso", thinking=True) == ("why", "so", [])
+    assert read("<think>why ", call("add", {})) == ("why " + call("add", {}), "", [])
+    assert read("so <think>why</think>") == ("", "so <think>why</think>", [])
+
+
+@pytest.mark.parametrize(
+    "unit", ["<tool_call>", "<tool_call>{", '<tool_call>{"', '<tool_call>{"\\"', '<tool_call>{"a": "', "<tool_call>{" + '"\\']
+)
+def test_repeated_tags_are_read_in_linear_time(unit: str) -> None:
+    text = unit * 20_000
+    begin = perf_counter()
+    assert read(text) == ("", text, [])
+    assert perf_counter() - begin < 10
+
+
+def test_the_template_defines_the_format() -> None:
+    assert defines_calls(QWEN)
+    for other in (None, templates.CHATML, templates.LLADA, templates.LLADA2, QWEN.replace("</tool_call>", "")):
+        assert not defines_calls(other)
+    assert not defines_calls(QWEN + "<function=") and not defines_calls(QWEN + "<arg_key>")

@@ -1,0 +1,114 @@
+"""With tool_choice "auto", OpenAI's client gets text, reasoning and calls apart, whole and streamed."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from openai import BadRequestError, OpenAI
+
+from dlstep.tiny.tokenizer import EOS_ID, build_tokenizer
+
+from ....helpers.serving import served, tiny_llm
+
+TEMPLATE = """{%- for tool in tools or [] %}{{ tool.function.name }} {% endfor %}
+{%- if tools %}Call with <tool_call>{"name": <name>, "arguments": <arguments>}</tool_call>.
+{% endif %}
+{%- for message in messages %}
+    {%- if message.reasoning_content %}<think>{{ message.reasoning_content }}</think>{% endif %}
+    {{- message.content or "" }}
+    {%- for call in message.tool_calls or [] %}
+        {{- '<tool_call>{"name": "' + call.function.name + '", "arguments": ' }}
+        {{- (call.function.arguments | tojson) + '}</tool_call>' }}
+    {%- endfor %}
+{% endfor %}
+{%- if messages[-1].content == "Think." %}<think>
+{% endif %}"""
+TOOLS: Any = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in ("add", "stop")]
+CALLS = [("add", {"a": [53, 39], "b": "}</tool_call>"}), ("stop", {})]
+TAGGED = [f"<tool_call>\n{json.dumps({'name': name, 'arguments': given})}\n</tool_call>" for name, given in CALLS]
+TAGS = "\n".join(TAGGED)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenAI]:
+    path = tmp_path_factory.mktemp("template") / "template.jinja"
+    path.write_text(TEMPLATE)
+    with served(tiny_llm().engine, chat_template=str(path)) as server:
+        yield OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+
+
+def asked(text: str, end: bool = True, turn: str = "How many?", **more: Any) -> dict[str, Any]:
+    """A body whose answer is `text`, pinned, since the embedded model was not trained to call functions."""
+    ids = [*build_tokenizer().encode(text, add_special_tokens=False), *([EOS_ID] if end else [])]
+    pinned = {str(offset): token for offset, token in enumerate(ids)}
+    body = {"model": "tiny-bd", "messages": [{"role": "user", "content": turn}], "max_tokens": len(ids), "tools": TOOLS}
+    return body | {"extra_body": {"dlstep": {"pinned": pinned}}} | more
+
+
+Read = tuple[str, str, list[tuple[str, Any]], str | None]
+
+
+def whole(client: OpenAI, body: dict[str, Any]) -> list[Read]:
+    """Reasoning, text, calls and finish reason of each choice."""
+    found: list[Read] = []
+    for choice in client.chat.completions.create(**body).choices:
+        calls = [(call.function.name, json.loads(call.function.arguments)) for call in choice.message.tool_calls or ()]  # type: ignore[union-attr]
+        assert choice.message.content is not None or calls
+        reasoning = (choice.message.model_extra or {}).get("reasoning_content", "")
+        found.append((reasoning, choice.message.content or "", calls, choice.finish_reason))
+    return found
+
+
+def streamed(client: OpenAI, body: dict[str, Any]) -> list[Read]:
+    """The same of a stream."""
+    count = body.get("n", 1)
+    texts, finish = [["", ""] for _ in range(count)], [None] * count
+    calls: list[dict[int, list[str]]] = [{} for _ in range(count)]
+    for chunk in client.chat.completions.create(**body, stream=True):
+        for choice in chunk.choices:
+            delta = choice.delta
+            texts[choice.index][0] += (delta.model_extra or {}).get("reasoning_content", "")
+            texts[choice.index][1] += delta.content or ""
+            finish[choice.index] = choice.finish_reason or finish[choice.index]
+            for call in delta.tool_calls or ():
+                assert call.index == len(calls[choice.index]) and call.id and call.function is not None
+                calls[choice.index][call.index] = [call.function.name or "", call.function.arguments or ""]
+    read = [[(name, json.loads(given)) for name, given in own.values()] for own in calls]
+    return [(own[0], own[1], called, end) for own, called, end in zip(texts, read, finish, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("text", "body", "expected"),
+    [
+        ("<think>\nI add.\n</think>\n\nLet me see." + TAGS, {}, ("I add.", "Let me see.", CALLS, "tool_calls")),
+        (TAGS, {"tool_choice": "auto"}, ("", "", CALLS, "tool_calls")),
+        (TAGS, {"parallel_tool_calls": False}, ("", "", CALLS[:1], "tool_calls")),
+        (TAGS, {"n": 2, "temperature": 1.0}, ("", "", CALLS, "tool_calls")),
+        (TAGS, {"end": False}, ("", "", CALLS, "length")),
+        ("92 shells.", {}, ("", "92 shells.", [], "stop")),
+        (TAGS[:-1], {}, ("", TAGGED[1][:-1], CALLS[:1], "tool_calls")),
+        ("I add.</think>" + TAGS, {"turn": "Think."}, ("I add.", "", CALLS, "tool_calls")),
+    ],
+)
+def test_the_parts_of_an_answer_are_apart(client: OpenAI, text: str, body: dict[str, Any], expected: Read) -> None:
+    body = asked(text, **body)
+    reads = whole(client, body)
+    assert reads == streamed(client, body) and len(reads) == body.get("n", 1)
+    assert reads == [expected] * len(reads)
+
+
+def test_a_call_and_its_result_continue_the_conversation(client: OpenAI) -> None:
+    body = asked("<think>why</think>" + TAGS)
+    message = client.chat.completions.create(**body).choices[0].message
+    ids = [call.id for call in message.tool_calls or ()]
+    assert len({*ids}) == len(CALLS)
+    results: Any = [{"role": "tool", "tool_call_id": id_, "content": "92"} for id_ in ids]
+    more = asked("It is 92.", messages=[*body["messages"], message, *results])
+    assert whole(client, more) == streamed(client, more) == [("", "It is 92.", [], "stop")]
+
+
+def test_a_free_answer_takes_no_constraint(client: OpenAI) -> None:
+    with pytest.raises(BadRequestError, match="leaves the answer free") as caught:
+        client.chat.completions.create(**asked("1", response_format={"type": "json_object"}))
+    assert caught.value.param == "tool_choice"

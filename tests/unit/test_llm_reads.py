@@ -1,0 +1,75 @@
+"""`LLM.read`: the probabilities of labels at the slots of a template."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from dlstep import LLM, ReadOutput, SamplingParams
+from dlstep.engine.reads import Reads
+
+from ..helpers.serving import tiny_llm
+
+STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
+OTHER = "Ann has 21 apples. Later Ann buys 64 more. How many apples does Ann have?"
+TEMPLATE = ["53", ["+", "-"], "39=", [*"123456789"], "2", [" shells", " apples"], "."]
+
+
+def rounded(outputs: Sequence[ReadOutput]) -> list[list[dict[str, float]]]:
+    return [[{label: round(value, 4) for label, value in slot.items()} for slot in output.slots] for output in outputs]
+
+
+def test_the_labels_of_an_answer_are_probable() -> None:
+    (output,) = tiny_llm().read(STORY, TEMPLATE)
+    assert output.prompt == STORY
+    assert [max(slot, key=lambda label: slot[label]) for slot in output.slots] == ["+", "9", " shells"]
+    assert [[*slot] for slot in output.slots] == [part for part in TEMPLATE if isinstance(part, list)]
+    assert all(sum(slot.values()) == pytest.approx(1.0) for slot in output.slots)
+
+
+def test_prompts_are_read_together_and_by_several_threads() -> None:
+    llm = tiny_llm()
+    ids = llm.engine.tokenizer.encode(f"{OTHER}\n") if llm.engine.tokenizer else []
+    one, two, three = llm.read([STORY, OTHER, ids], TEMPLATE)
+    assert one.slots != two.slots and three.prompt == tuple(ids) and rounded([two]) == rounded([three])
+    with ThreadPoolExecutor(4) as threads:
+        for found in threads.map(lambda _: llm.read([STORY, OTHER], TEMPLATE), range(8)):
+            assert rounded(found) == rounded([one, two])
+
+
+def test_reads_do_not_change_answers() -> None:
+    llm = LLM("tiny-bd")
+    before = llm.generate(STORY, SamplingParams(max_tokens=8), progress=False)
+    llm.read([STORY] * 3, TEMPLATE)
+    assert llm.generate(STORY, SamplingParams(max_tokens=8), progress=False) == before
+
+
+@pytest.mark.parametrize(
+    ("prompt", "template", "message"),
+    [
+        (STORY, "53", "a template must be a list of texts and slots"),
+        (STORY, [["shells", "apples"]], "must differ in one token"),
+        ("", TEMPLATE, "the prompt is empty"),
+        ([5] * 600, TEMPLATE, "the prompt has 600 tokens and the template 10, together more than max_model_len=512"),
+        ([10**6], TEMPLATE, "prompt 0 cannot be read: .* outside"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(prompt: Any, template: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        tiny_llm().read(prompt, template)
+    assert tiny_llm().read(STORY, TEMPLATE)
+
+
+def test_a_failed_read_leaves_no_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = tiny_llm()
+    with monkeypatch.context() as patch:
+        patch.setattr(Reads, "step", lambda self: 1 // 0)  # pyright: ignore[reportUnknownLambdaType]
+        with pytest.raises(ZeroDivisionError):
+            llm.read(STORY, TEMPLATE)
+    assert llm.read(STORY, TEMPLATE)
+
+
+def test_a_model_without_masks_is_refused() -> None:
+    with pytest.raises(ValueError, match="no mask id"):
+        LLM("tiny-canvas").read(STORY, TEMPLATE)

@@ -1,0 +1,60 @@
+"""Templates of reads: labels are one token each in their place, or the template is refused."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dlstep.text.read_templates import MOST_LABELS, encode_template
+from dlstep.tiny.tokenizer import build_tokenizer
+
+TOKENIZER = build_tokenizer()
+LABELS = st.lists(st.sampled_from([*"0123456789"]), min_size=2, unique=True)
+TEXT = st.sampled_from(["Max has ", " shells", "=", ". ", "\n"])
+
+
+@given(parts=st.lists(TEXT | LABELS, min_size=1, max_size=6), numbers=st.data())
+def test_slots_are_where_the_labels_are(parts: list[Any], numbers: st.DataObject) -> None:
+    parts = [each for part in parts for each in ((part, " and ") if isinstance(part, list) else (part,))]
+    if not any(isinstance(part, list) for part in parts):
+        parts.append(["0", "1"])
+    template = encode_template(TOKENIZER, parts)
+    slots = [part for part in parts if isinstance(part, list)]
+    assert template.labels == tuple(map(tuple, slots)) and len(template.slots) == len(slots)
+    chosen = [numbers.draw(st.integers(0, len(labels) - 1)) for labels in slots]
+    tokens = list(template.tokens)
+    for slot, ids, label in zip(template.slots, template.label_ids, chosen, strict=True):
+        tokens[slot] = ids[label]
+    taken = iter([labels[label] for labels, label in zip(slots, chosen, strict=True)])
+    text = "".join([part if isinstance(part, str) else next(taken) for part in parts])
+    assert tuple(tokens) == tuple(TOKENIZER.encode(text, add_special_tokens=False))
+    assert {offset for offset, _ in template.pinned} == {*range(len(tokens))} - {*template.slots}
+    assert len(template.padded_ids) == len(slots) * max(map(len, slots))
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("53", "must be a list of texts and slots"),
+        ([], "this one has no slot"),
+        (["a", "b"], "this one has no slot"),
+        ([["92", 3]], r"template\[0\] is \['92', 3\]"),
+        ([3], r"template\[0\] is 3"),
+        (["a", ["92"]], r"template\[1\] must have 2 to 256 different labels, got \['92'\]"),
+        ([["92", "92"]], "different labels"),
+        ([[str(number) for number in range(MOST_LABELS + 1)]], "2 to 256 different labels"),
+        (["53+39=", ["92", "92 shells"], "."], r"template\[1\]: the labels '92' and '92 shells' must differ in one token"),
+        (["53+39=", ["92", ""], "."], "must differ in one token"),
+        (["53+39=", ["zq", "zw"], "."], r"template\[1\]: the label 'zq' is more than one token"),
+        (["53+39=", ["zq", "wq"], "."], "is more than one token"),
+        (["53+39=", ["zq", "wq", "zw"], "."], "must differ in one token"),
+    ],
+)
+def test_a_template_that_cannot_be_read_is_refused(template: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        encode_template(TOKENIZER, template)
+
+
+def test_a_template_needs_a_tokenizer() -> None:
+    with pytest.raises(ValueError, match="no tokenizer"):
+        encode_template(None, [["92", "93"]])
