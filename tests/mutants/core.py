@@ -180,6 +180,8 @@ MUTANTS = (
         ),
         ("judge", "count storing forward passes against max_nfe", "sequence.accounting.steps", "sequence.accounting.nfe"),
         ("judge", "emit the stop id", "index(stop_id)", "index(stop_id) + 1"),
+        ("judge", "let a stop id win over repetition before it", "stopped and repeated is None", "stopped"),
+        ("judge", "let a stop string win over repetition before it", "repeated is None or cut <= repeated", "True"),
     ),
     *in_file(
         "core/refusals.py",
