@@ -108,6 +108,10 @@ def sdar(heads: tuple[int, int], biases: bool) -> Facts:
     return shape(heads) | remote("sdar", "SDARForCausalLM", "sdar") | own
 
 
+def idlm(heads: tuple[int, int], biases: bool) -> Facts:
+    return sdar(heads, biases) | {"block_size": 2, "use_regular_causal": True}
+
+
 def sdar_moe(heads: tuple[int, int], biases: bool) -> Facts:
     own = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "norm_topk_prob": True}
     layers = {"decoder_sparse_step": 1, "mlp_only_layers": [0], "num_hidden_layers": 3}
@@ -200,6 +204,7 @@ FACTS: dict[str, Callable[[tuple[int, int], bool], Facts]] = {
     "llada": llada,
     "fast_dllm_v2": fast_dllm_v2,
     "sdar": sdar,
+    "idlm": idlm,
     "sdar_moe": sdar_moe,
     "llada2": llada2,
     "llada2_moe": llada2,
@@ -279,6 +284,7 @@ REFERENCES: dict[str, Callable[[Facts], Reference]] = {
     "llada": as_llada,
     "fast_dllm_v2": as_qwen2,
     "sdar": as_qwen3,
+    "idlm": as_qwen3,
     "sdar_moe": as_qwen3_moe,
     "diffusion_gemma": as_diffusion_gemma,
 } | dict.fromkeys(("llada2", "llada2_moe", "llada2_mini", "llada2dot1_mini", "llada2_mini_dmax"), as_glm4_moe)

@@ -169,6 +169,7 @@ PUBLISHED: dict[str, Callable[[dict[str, Tensor]], Named]] = {
     "llada": llada_names,
     "fast_dllm_v2": same_names,
     "sdar": same_names,
+    "idlm": same_names,
     "sdar_moe": single_experts,
     "diffusion_gemma": same_names,
 } | dict.fromkeys(("llada2", "llada2_moe", "llada2_mini", "llada2dot1_mini", "llada2_mini_dmax"), llada2_names)

@@ -432,4 +432,24 @@ MUTANTS = (
         ),
         noticed_by=("property/test_laws.py",),
     ),
+    *in_file(
+        "strategies/strided.py",
+        ("Strided.schedule", "number draws by forward passes", "(0,) * len(sampled)", "(sequence.steps,) * len(sampled)"),
+        ("Strided.commit", "settle what follows a wrong proposal", "end = right + 1", "end = min(right + 2, len(rows.tokens))"),
+        ("Strided.commit", "accept every proposal", "rows.tokens[i] != proposed[i]", "False"),
+        ("Strided.commit", "propose what follows a wrong token", "None if right == count else end", "None"),
+        (
+            "Strided.commit",
+            "report the probabilities of proposals",
+            "rows.probabilities[:end]",
+            "(block.probabilities[:right] + rows.probabilities[right:end])",
+        ),
+        (
+            "Strided._opened",
+            "feed masks past the answer",
+            "min(first + self.block_size + 1, limit)",
+            "first + self.block_size + 1",
+        ),
+        noticed_by=("reference/test_strided.py",),
+    ),
 )

@@ -127,13 +127,18 @@ def llama(facts: Facts) -> Arguments:
 
 
 # I-DLM and UNO share SDAR's class and model_type, but masks attend causally and row p-1 predicts p.
-CAUSAL_MASKS = {"use_regular_causal": (False,), "use_relay": (False,)}
+CAUSAL_MASKS = "use_regular_causal"
 
 
-def qwen3(facts: Facts) -> Arguments:
+def qwen3(facts: Facts, *, causal_masks: bool = False) -> Arguments:
     """Return options of a network with norms on queries and keys."""
-    accept(facts, PLAIN | CAUSAL_MASKS | {"mlp_bias": (False,)})
+    accept(facts, PLAIN | {CAUSAL_MASKS: (causal_masks,), "use_relay": (False,), "mlp_bias": (False,)})
     return dense(facts) | {"attention_bias": facts.get("attention_bias") or False}
+
+
+def idlm(facts: Facts) -> Arguments:
+    """Return options of a network with norms on queries and keys, whose masks attend causally."""
+    return qwen3(facts, causal_masks=True)
 
 
 def qwen3_moe(facts: Facts) -> Arguments:

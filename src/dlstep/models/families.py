@@ -35,13 +35,15 @@ class Signs:
 
     `classes` are regexes for class and module names in `architectures` and `auto_map`,
     `model_types` values of `model_type`. Among families that share these, `tensor` (a regex for a
-    whole name) requires a tensor in the files, `published` a part of the folder or original name.
+    whole name) requires a tensor in the files, `fact` a field of config.json that is true,
+    `published` a part of the folder or original name.
     """
 
     classes: tuple[str, ...] = ()
     model_types: tuple[str, ...] = ()
     tensor: str | None = None
     published: str | None = None
+    fact: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +234,19 @@ _ENTRIES = (
         chat_template=templates.CHATML,
     ),
     _sdar("sdar", Qwen3ForCausalLM, Signs(("SDARForCausalLM",), ("sdar",)), configs.qwen3),
+    Family(
+        "idlm",
+        Qwen3ForCausalLM,
+        Signs(("SDARForCausalLM",), ("sdar",), published=r"\bi-?dlm", fact=configs.CAUSAL_MASKS),
+        configs.idlm,
+        mask=Token(("<|MASK|>", "<|mask|>"), 151669),
+        ends=(END_OF_TEXT, END_OF_TURN),
+        head_shift=1,
+        decoding_strategy="strided",
+        training=trainings.CAUSAL,
+        options={"block_size": 3},
+        chat_template=templates.CHATML,
+    ),
     _sdar("sdar_moe", Qwen3MoeForCausalLM, Signs(("SDARMoeForCausalLM",), ("sdar_moe",)), configs.qwen3_moe),
     _llada2("llada2", Signs(("LLaDA2MoeModelLM",), ("llada2_moe",))),
     _llada2("llada2_moe", Signs()),

@@ -33,6 +33,7 @@ from .checks import check_answer, check_order, check_ownership, check_tampering
 from .constraining import constrained
 from .generators import MAX_MODEL_LEN, Case, Kind, ample, batches, cases, crowds, hyperparameters, specs
 from .harness import CaseRun, alone, disturbed, outcomes, run_case, shadow
+from .lossless import lossless
 from .pinning import pinned
 from .shadow import ShadowDriver
 from .sharing import histories, told
@@ -379,6 +380,7 @@ LAWS: tuple[Law, ...] = (
     folding,
     pinned,
     constrained,
+    lossless,
     histories,
     told,
 )
