@@ -160,7 +160,7 @@ def spans_are_sound(kind: Kind, data: DataObject) -> None:
             sequence = step.planned.find(span.id)
             assert sequence is not None
             _check_rows(span, sequence, case.strategy.exact)
-            _check_sampled(span, sequence, shift)
+            _check_sampled(span, sequence, span.row_shift(shift))
             _check_draws(span, sequence, drawn)
 
 

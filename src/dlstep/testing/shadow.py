@@ -317,7 +317,7 @@ class ShadowDriver:
         width = span.scored_width(spec.scored)
         count = max(spec.best, LISTED) if width else spec.best
         for number, (position, draw) in enumerate(zip(span.sampled, span.draws, strict=True)):
-            row = position - self.head_shift
+            row = position - span.row_shift(self.head_shift)
             if not span.start <= row < span.stop:
                 raise ShadowError(f"request {span.seq_id} samples position {position} but does not feed row {row}")
             seed = span.seed if span.params.temperature else 0
