@@ -255,6 +255,7 @@ MUTANTS = (
     ),
     *in_file(
         "core/schedule.py",
+        ("fit", "ignore a span's own shift", "window.row_shift(shift)", "shift"),
         ("_Draft.grant", "grant one page twice in a plan", "self.cache = self.cache.take(pages)", "pass"),
         (
             "_admit_waiting",
@@ -299,7 +300,7 @@ MUTANTS = (
         (
             "fit",
             "sample a shifted head's first position from stores",
-            "shift and start and window.sampled and (window.sampled[0] == start)",
+            "window.row_shift(shift) and start and window.sampled and (window.sampled[0] == start)",
             "not start and window.sampled",
         ),
         ("fit", "feed one row more than the budget for a shifted head", "< budget else", "<= budget else"),
@@ -451,5 +452,19 @@ MUTANTS = (
             "first + self.block_size + 1",
         ),
         noticed_by=("reference/test_strided.py",),
+    ),
+    *in_file(
+        "strategies/causal_blocks.py",
+        ("CausalBlocks.schedule", "let a block attend causally", "Grid(final, len(tokens))", "Grid(0, 1)"),
+        ("CausalBlocks.schedule", "sample the first token from a row of its block", "shift=1", "shift=0"),
+        ("CausalBlocks.sample_spec", "show tempered probabilities to the rule", "tempered=False", "tempered=True"),
+        (
+            "CausalBlocks.measure",
+            "forget the passes of first tokens",
+            "full * (1 + self._most(size - 1))",
+            "full * self._most(size - 1)",
+        ),
+        ("CausalBlocks._advanced", "never store a block", "final, stop = (end, end + 1)", "stop = end + 1"),
+        noticed_by=("reference/test_causal_blocks.py",),
     ),
 )

@@ -64,6 +64,9 @@ transformers. A folder with the same relative path takes precedence over the hub
   `config.json` nor is named I-DLM cannot be distinguished from SDAR: load it with
   `model_name="idlm"`. `block_size` of its `config.json` is the number of masks of a forward pass. An
   I-DLM adapter on a plain Qwen3 network is active in the rows of masks only, which is not supported.
+- Nemotron-Labs-Diffusion has one network for three ways of decoding: `causal_blocks` decodes in blocks,
+  and with `block_size=1` autoregressively. Its adapter for drafts (`linear_spec_lora`) is not used, and
+  must not be given as `--lora_path`: it would be active in all rows. The models with vision are refused.
 - LLaDA2.2 (`expert_capacity`, `delete_token_id`, `split_token_id`) and UNO (`use_relay`) have the
   classes of LLaDA2 and SDAR but decode differently. dlstep refuses them by these fields.
 

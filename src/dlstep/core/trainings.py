@@ -17,6 +17,7 @@ PROMPT_IN_FULL = "prompt in full, blocks causal"
 SUB_BLOCKS = "block-causal, shifted head, sub-blocks"
 BIDIRECTIONAL = "bidirectional"
 CAUSAL = "strictly causal, shifted head"
+JOINT = "causal and bidirectional in blocks"
 RANDOM_CANVAS = "canvas of random tokens"
 
 _ENTRIES = (
@@ -26,6 +27,7 @@ _ENTRIES = (
     Training(SUB_BLOCKS, ("fast_dllm_v2", "multi_bd")),
     Training(BIDIRECTIONAL, ("dual_cache", "d2f")),
     Training(CAUSAL, ("strided",)),
+    Training(JOINT, ("causal_blocks",)),
     Training(RANDOM_CANVAS, ("diffusion_gemma",)),
 )
 TRAININGS: dict[str, Training] = {training.name: training for training in _ENTRIES}

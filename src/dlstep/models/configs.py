@@ -238,6 +238,30 @@ def llada2(facts: Facts) -> Arguments:
     )
 
 
+NEMOTRON_HARMLESS = {
+    "hidden_act": ("silu",),
+    "attention_bias": (False,),
+    "mlp_bias": (False,),
+    "sliding_window": (),
+    "use_sliding_window": (False,),
+    # The other paradigms are the training form and a network without drafts; "dream" shifts the rows of masks.
+    "dlm_paradigm": ("bidirectional",),
+    "dlm_type": ("llada",),
+    "num_ar_layers": (0,),
+    "num_diffusion_layers": (0,),
+}
+
+
+def nemotron_labs_diffusion(facts: Facts) -> Arguments:
+    """Return options of a Ministral, which scales queries by their position; its file states all that this depends on."""
+    accept(facts, NEMOTRON_HARMLESS)
+    require(facts, "head_dim")
+    arguments = dense(facts)
+    for name in ("llama_4_scaling_beta", "original_max_position_embeddings"):
+        require(arguments["rope_parameters"], name)
+    return arguments
+
+
 # How transformers loads and runs a network, which dlstep decides, not a file.
 LOADING = (
     "attn_implementation",

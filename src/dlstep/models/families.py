@@ -8,6 +8,7 @@ from transformers import (
     DiffusionGemmaForBlockDiffusion,
     Glm4MoeForCausalLM,
     LlamaForCausalLM,
+    Ministral3ForCausalLM,
     PreTrainedModel,
     Qwen2ForCausalLM,
     Qwen3ForCausalLM,
@@ -116,6 +117,11 @@ LLADA2_NAMES = (
     WeightRule(_LAYER + r"attention\.query_layernorm\.weight", (r"model.layers.\1.self_attn.q_norm.weight",)),
     WeightRule(_LAYER + r"attention\.key_layernorm\.weight", (r"model.layers.\1.self_attn.k_norm.weight",)),
     WeightRule(_LAYER + r"mlp\.gate\.expert_bias", (r"model.layers.\1.mlp.gate.e_score_correction_bias",)),
+)
+NEMOTRON_NAMES = (
+    WeightRule(r"encoder\.(embed_tokens|norm)\.weight", (r"model.\1.weight",)),
+    WeightRule(r"encoder\.layers\.(\d+)\.(.+)", (r"model.layers.\1.\2",)),
+    WeightRule(r"diffusion_head\.weight", ("lm_head.weight",)),
 )
 
 END_OF_TEXT = Token(("<|endoftext|>",), 151643)  # in tokenizers derived from Qwen's
@@ -262,6 +268,18 @@ _ENTRIES = (
         Signs(("LLaDA2MoeModelLM",), ("llada2_moe",), published="dmax"),
         "dmax",
         trainings.EDITS,
+    ),
+    Family(
+        "nemotron_labs_diffusion",
+        Ministral3ForCausalLM,
+        Signs(("NemotronLabsDiffusionModel",), ("nemotron_labs_diffusion",)),
+        configs.nemotron_labs_diffusion,
+        weights=NEMOTRON_NAMES,
+        mask=Token(("<SPECIAL_100>",), 100),
+        ends=(Token(("<|im_end|>",), 11), Token(("</s>",), 2)),
+        decoding_strategy="causal_blocks",
+        training=trainings.JOINT,
+        options={"block_size": 32, "accept_threshold": 0.9},
     ),
     Family(
         "diffusion_gemma",
