@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dlstep import strategies, tiny
+from dlstep import EngineConfig, strategies, tiny
 from dlstep.cli.eval import OWN, own_names, split
 from dlstep.cli.main import parsed
 from dlstep.cli.yaml_file import options_in
@@ -14,7 +14,7 @@ from dlstep.core import Spec
 from dlstep.core.trainings import PROMPT_IN_FULL
 from dlstep.engine.compatibility import family_incompatibility
 from dlstep.engine.config import ENGINE_FIELDS, engine_config
-from dlstep.engine.resolve import build, embedded_facts, resolve
+from dlstep.engine.resolve import build, embedded_facts, embedded_models_for, resolve
 from dlstep.evaluate.options import EvalOptions
 from dlstep.models import FAMILIES
 
@@ -97,7 +97,8 @@ def test_there_is_one_for_each() -> None:
         for strategy in strategies.available()
         if family.name not in NATIVE and not family_incompatibility(strategy, family)
     }
-    assert {path.stem for path in FILES} == of_families | {f"tiny.{strategy}" for strategy in strategies.own()}
+    embedded = {name for name in strategies.own() if embedded_models_for(EngineConfig(decoding_strategy=name))}
+    assert {path.stem for path in FILES} == of_families | {f"tiny.{strategy}" for strategy in embedded}
 
 
 def test_the_command_takes_a_file_and_flags_win() -> None:

@@ -10,6 +10,8 @@ from dlstep import LLM, Output, SamplingParams, Session, strategies, tiny
 from dlstep.core import EMPTY_CACHE, Rebuild, Samples, SequenceState
 from dlstep.stream import Stream
 
+from ..helpers.any_strategy import model_of
+
 LENGTHS = (1, 2, 8, 9, 31, 33, 55, 64, 86, 130, 210, 300, 400)
 # The least rows of a forward pass that fit the longest prompt: these feed a prompt, or prompt and answer, at once.
 LEAST_ROWS = {"d2f": 450, "dual_cache": 450}
@@ -19,7 +21,7 @@ Question = tuple[tuple[int, ...], SamplingParams]
 @cache
 def alone(strategy: str) -> LLM:
     """An engine that decodes one request at a time and keeps nothing between two."""
-    return LLM(decoding_strategy=strategy, enable_prefix_caching=False, max_num_reqs=1)
+    return LLM(model_of(strategy), decoding_strategy=strategy, enable_prefix_caching=False, max_num_reqs=1)
 
 
 @cache
@@ -55,7 +57,7 @@ class Crowd:
 
     def __init__(self, strategy: str, seed: int, *, sessions: int, streams: int, **options: Any) -> None:
         self.strategy, self.random = strategy, Random(seed)
-        self.llm = LLM(decoding_strategy=strategy, **options)
+        self.llm = LLM(model_of(strategy), decoding_strategy=strategy, **options)
         self.exact = strategies.load(strategy)().exact
         self.rows = options.get("max_num_batched_tokens", 4096)
         self.sessions = [self.llm.session() for _ in range(sessions)]

@@ -10,6 +10,7 @@ from dlstep import LLM, Plan, Samples, SamplingParams, Session, strategies, tiny
 from dlstep.core import CachingDriver
 from dlstep.engine.loader import LoadedEngine
 
+from ..helpers.any_strategy import model_of
 from .crowd import LEAST_ROWS, Crowd, Question, alone, expected, fed_rows, prompts, rebuilt
 
 STRATEGIES = sorted(strategies.available())
@@ -96,7 +97,7 @@ def test_sessions_step_in_any_order() -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_fork_computes_no_prefix_anew(strategy: str) -> None:
-    llm = LLM(decoding_strategy=strategy)
+    llm = LLM(model_of(strategy), decoding_strategy=strategy)
     session = llm.session()
     question = prompts(strategy)[9], SamplingParams(max_tokens=64, seed=0, ignore_eos=True)
     session.submit(*question)
@@ -123,7 +124,7 @@ def stored_rows(session: Session, below: int) -> int:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("engine", ["by default", "prompts in pieces"])
 def test_equal_prompts_admitted_together_compute_their_pages_once(strategy: str, engine: str) -> None:
-    llm = LLM(decoding_strategy=strategy, page_size=8, **ENGINES[engine](strategy))
+    llm = LLM(model_of(strategy), decoding_strategy=strategy, page_size=8, **ENGINES[engine](strategy))
     prompt = prompts(strategy)[9]
     full = len(prompt) // 32 * 32  # whole pages, and whole blocks of any size
     session = llm.session()
@@ -160,7 +161,7 @@ class Moody:
 
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if strategies.load(name)().exact])
 def test_forwards_that_raise_change_no_answer(strategy: str) -> None:
-    engine = LLM(decoding_strategy=strategy, max_num_batched_tokens=LEAST_ROWS.get(strategy, 120)).engine
+    engine = LLM(model_of(strategy), decoding_strategy=strategy, max_num_batched_tokens=LEAST_ROWS.get(strategy, 120)).engine
     driver = Moody(engine.driver)
     llm = LLM.of(LoadedEngine(engine.first, driver, engine.tokenizer, engine.name))
     questions = [(prompt, SamplingParams(max_tokens=20, seed=0)) for prompt in prompts(strategy)[4:11]]
@@ -194,7 +195,9 @@ def test_forwards_that_raise_change_no_answer(strategy: str) -> None:
 
 def threads_ask(strategy: str, count: int) -> int:
     """Eight threads ask one `LLM`, a third of them in sessions; how many of `count` answers are wrong."""
-    llm = LLM(decoding_strategy=strategy, max_num_batched_tokens=LEAST_ROWS.get(strategy, 256), max_sessions=8)
+    llm = LLM(
+        model_of(strategy), decoding_strategy=strategy, max_num_batched_tokens=LEAST_ROWS.get(strategy, 256), max_sessions=8
+    )
     asked = [(prompts(strategy)[n % 11], SamplingParams(max_tokens=9, seed=0)) for n in range(count)]
 
     def answer(number: int, question: Question) -> bool:

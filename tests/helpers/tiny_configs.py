@@ -11,6 +11,8 @@ from transformers import (
     Glm4MoeForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    Ministral3Config,
+    Ministral3ForCausalLM,
     PretrainedConfig,
     PreTrainedModel,
     Qwen2Config,
@@ -108,6 +110,10 @@ def sdar(heads: tuple[int, int], biases: bool) -> Facts:
     return shape(heads) | remote("sdar", "SDARForCausalLM", "sdar") | own
 
 
+def idlm(heads: tuple[int, int], biases: bool) -> Facts:
+    return sdar(heads, biases) | {"block_size": 2, "use_regular_causal": True}
+
+
 def sdar_moe(heads: tuple[int, int], biases: bool) -> Facts:
     own = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "norm_topk_prob": True}
     layers = {"decoder_sparse_step": 1, "mlp_only_layers": [0], "num_hidden_layers": 3}
@@ -140,6 +146,26 @@ def llada2(heads: tuple[int, int], biases: bool) -> Facts:
             "num_hidden_layers": 3,
         }
     )
+
+
+def nemotron_labs_diffusion(heads: tuple[int, int], biases: bool) -> Facts:
+    del biases  # it has none
+    named = remote("nemotron_labs_diffusion", "NemotronLabsDiffusionModel", "nemotron_labs_diffusion")
+    own = {name: value for name, value in shape(heads).items() if name not in ("rope_theta", "rope_scaling")}
+    # Queries are scaled from position 8 on.
+    rope = {
+        "rope_type": "yarn",
+        "rope_theta": 10000.0,
+        "factor": 4.0,
+        "original_max_position_embeddings": 8,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "llama_4_scaling_beta": 0.1,
+    }
+    more = {"mask_token_id": MASK_ID, "block_size": 4, "head_dim": 16, "hidden_size": 32, "dlm_paradigm": "bidirectional"}
+    return own | named | more | {"ar_loss_weight": 1.0, "sliding_window": None, "rope_parameters": rope}
 
 
 def diffusion_gemma(heads: tuple[int, int], biases: bool) -> Facts:
@@ -200,12 +226,14 @@ FACTS: dict[str, Callable[[tuple[int, int], bool], Facts]] = {
     "llada": llada,
     "fast_dllm_v2": fast_dllm_v2,
     "sdar": sdar,
+    "idlm": idlm,
     "sdar_moe": sdar_moe,
     "llada2": llada2,
     "llada2_moe": llada2,
     "llada2_mini": llada2,
     "llada2dot1_mini": llada2,
     "llada2_mini_dmax": llada2,
+    "nemotron_labs_diffusion": nemotron_labs_diffusion,
     "diffusion_gemma": diffusion_gemma,
 }
 
@@ -266,6 +294,11 @@ def as_glm4_moe(facts: Facts) -> Reference:
     return Glm4MoeConfig(**given, **counts, attention_bias=facts["use_qkv_bias"]), Glm4MoeForCausalLM
 
 
+def as_ministral3(facts: Facts) -> Reference:
+    given = {name: facts[name] for name in (*SHARED, *MORE, "head_dim")}
+    return Ministral3Config(**given, rope_parameters=dict(facts["rope_parameters"]), eos_token_id=None), Ministral3ForCausalLM
+
+
 def as_diffusion_gemma(facts: Facts) -> Reference:
     copied = json.loads(json.dumps(facts))
     return DiffusionGemmaConfig(**copied), DiffusionGemmaForBlockDiffusion
@@ -279,6 +312,8 @@ REFERENCES: dict[str, Callable[[Facts], Reference]] = {
     "llada": as_llada,
     "fast_dllm_v2": as_qwen2,
     "sdar": as_qwen3,
+    "idlm": as_qwen3,
     "sdar_moe": as_qwen3_moe,
+    "nemotron_labs_diffusion": as_ministral3,
     "diffusion_gemma": as_diffusion_gemma,
 } | dict.fromkeys(("llada2", "llada2_moe", "llada2_mini", "llada2dot1_mini", "llada2_mini_dmax"), as_glm4_moe)

@@ -161,6 +161,12 @@ def llada2_names(tensors: dict[str, Tensor]) -> Named:
         yield own, tensor
 
 
+def nemotron_names(tensors: dict[str, Tensor]) -> Named:
+    """The body is an encoder, and one head serves both modes."""
+    for name, tensor in tensors.items():
+        yield name.replace("model.", "encoder.", 1).replace("lm_head.", "diffusion_head."), tensor
+
+
 PUBLISHED: dict[str, Callable[[dict[str, Tensor]], Named]] = {
     "dream": same_names,
     "diffucoder": same_names,
@@ -169,6 +175,8 @@ PUBLISHED: dict[str, Callable[[dict[str, Tensor]], Named]] = {
     "llada": llada_names,
     "fast_dllm_v2": same_names,
     "sdar": same_names,
+    "idlm": same_names,
     "sdar_moe": single_experts,
+    "nemotron_labs_diffusion": nemotron_names,
     "diffusion_gemma": same_names,
 } | dict.fromkeys(("llada2", "llada2_moe", "llada2_mini", "llada2dot1_mini", "llada2_mini_dmax"), llada2_names)

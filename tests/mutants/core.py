@@ -188,6 +188,8 @@ MUTANTS = (
         ),
         ("judge", "count storing forward passes against max_nfe", "sequence.accounting.steps", "sequence.accounting.nfe"),
         ("judge", "emit the stop id", "index(stop_id)", "index(stop_id) + 1"),
+        ("judge", "let a stop id win over repetition before it", "stopped and repeated is None", "stopped"),
+        ("judge", "let a stop string win over repetition before it", "repeated is None or cut <= repeated", "True"),
     ),
     *in_file(
         "core/refusals.py",
@@ -261,6 +263,7 @@ MUTANTS = (
     ),
     *in_file(
         "core/schedule.py",
+        ("fit", "ignore a span's own shift", "window.row_shift(shift)", "shift"),
         ("_Draft.grant", "grant one page twice in a plan", "self.cache = self.cache.take(pages)", "pass"),
         (
             "_admit_waiting",
@@ -305,7 +308,7 @@ MUTANTS = (
         (
             "fit",
             "sample a shifted head's first position from stores",
-            "shift and start and window.sampled and (window.sampled[0] == start)",
+            "window.row_shift(shift) and start and window.sampled and (window.sampled[0] == start)",
             "not start and window.sampled",
         ),
         ("fit", "feed one row more than the budget for a shifted head", "< budget else", "<= budget else"),
@@ -497,5 +500,39 @@ MUTANTS = (
             "found is None and self.caches:\n            found = self.caches[-1]\n        if found is None",
         ),
         noticed_by=("property/test_laws.py",),
+    ),
+    *in_file(
+        "strategies/strided.py",
+        ("Strided.schedule", "number draws by forward passes", "(0,) * len(sampled)", "(sequence.steps,) * len(sampled)"),
+        ("Strided.commit", "settle what follows a wrong proposal", "end = right + 1", "end = min(right + 2, len(rows.tokens))"),
+        ("Strided.commit", "accept every proposal", "rows.tokens[i] != proposed[i]", "False"),
+        ("Strided.commit", "propose what follows a wrong token", "None if right == count else end", "None"),
+        (
+            "Strided.commit",
+            "report the probabilities of proposals",
+            "rows.probabilities[:end]",
+            "(block.probabilities[:right] + rows.probabilities[right:end])",
+        ),
+        (
+            "Strided._opened",
+            "feed masks past the answer",
+            "min(first + self.block_size + 1, limit)",
+            "first + self.block_size + 1",
+        ),
+        noticed_by=("reference/test_strided.py",),
+    ),
+    *in_file(
+        "strategies/causal_blocks.py",
+        ("CausalBlocks.schedule", "let a block attend causally", "Grid(final, len(tokens))", "Grid(0, 1)"),
+        ("CausalBlocks.schedule", "sample the first token from a row of its block", "shift=1", "shift=0"),
+        ("CausalBlocks.sample_spec", "show tempered probabilities to the rule", "tempered=False", "tempered=True"),
+        (
+            "CausalBlocks.measure",
+            "forget the passes of first tokens",
+            "full * (1 + self._most(size - 1))",
+            "full * self._most(size - 1)",
+        ),
+        ("CausalBlocks._advanced", "never store a block", "final, stop = (end, end + 1)", "stop = end + 1"),
+        noticed_by=("reference/test_causal_blocks.py",),
     ),
 )

@@ -141,6 +141,7 @@ MUTANTS = (
     ),
     *in_file(
         "driver/lowering.py",
+        ("gather", "ignore a span's own shift", "span.row_shift(target.head_shift)", "target.head_shift"),
         ("_predecessors", "apply a penalty across groups", "!= span.grid.start(position) else", "else"),
         (
             "_settings",
@@ -154,7 +155,7 @@ MUTANTS = (
             "np.array_equal(before.facts, facts)",
             "before.facts.shape == facts.shape",
         ),
-        noticed_by=("unit/driver/test_graphs.py",),
+        noticed_by=("unit/driver/test_graphs.py", "reference/test_causal_blocks.py"),
     ),
     *in_file(
         "driver/masks.py",

@@ -16,7 +16,8 @@ from dlstep.models.families import FAMILIES
 
 from ..helpers.tiny_configs import FACTS
 from ..helpers.tiny_families import write_checkpoint
-from . import blockwise, dmax, dual_cache, edit, fast_dllm_v2
+from . import blockwise, causal_blocks, dmax, dual_cache, edit, fast_dllm_v2, strided
+from .causal import Draws
 from .engine import Case, Loop, Pair, compare, random_cases
 from .models import EOS, MASK, PAD, ROWS, BiasedHead, Dense, save_tokenizer
 
@@ -29,6 +30,14 @@ def loop_of(name: str, always_force: bool) -> Loop:
     if name in ("multi_bd", "d2f"):
         own = {"from_prompt": name == "d2f", "always_force": always_force}
         return lambda network, prompt, limit, fields: blockwise.decode(network, prompt, limit, blockwise.Rules(**fields, **own))
+    if name == "strided":
+        return lambda network, prompt, limit, fields: strided.decode(
+            network, prompt, limit, fields["block_size"], Draws(network, 0, 0.0)
+        )[0]
+    if name == "causal_blocks":
+        return lambda network, prompt, limit, fields: causal_blocks.decode(
+            network, prompt, limit, fields["block_size"], fields["accept_threshold"], Draws(network, 0, 0.0)
+        )[0]
     module: Any = {"multi_bd_edit": edit, "dmax": dmax, "fast_dllm_v2": fast_dllm_v2, "dual_cache": dual_cache}[name]
     return lambda network, prompt, limit, fields: module.decode(network, prompt, limit, module.Rules(**fields))
 
@@ -38,6 +47,10 @@ def options_of(name: str, random: Random) -> dict[str, Any]:
     accept = {"accept_threshold": random.choice((0.1, 0.3, 0.6))}
     if name == "fast_dllm_v2":
         return accept | {"block_size": 2, "buffer_size": 2, "fdv2_use_block_cache": random.random() < 0.7}
+    if name == "strided":
+        return {"block_size": random.choice((0, 1, 3))}
+    if name == "causal_blocks":
+        return accept | {"block_size": random.choice((1, 3, 4))}
     if name == "dual_cache":
         return accept | {"block_size": 4, "cache": random.choice(("none", "prefix", "dual"))}
     return accept | {"block_size": 4, "buffer_size": random.choice((1, 2, 3))}

@@ -19,6 +19,7 @@ from ..engine.compatibility import Features, matrix
 from ..engine.config import EngineConfig
 from ..engine.option_help import OptionRow, option_rows, paragraphs, parts_of
 from ..engine.resolve import embedded_models_for
+from ..strategies._canvas import Canvas
 from ..text.constraints import recompiled
 from ..text.words import counted, printable
 from .flags import as_yaml
@@ -108,11 +109,11 @@ def papers(source: str) -> tuple[Paper, ...]:
 
 
 def carriers(rule: Rule) -> tuple[str, ...]:
-    """Return the built-in strategies that accept a rule; a rule without `grids` needs a canvas."""
+    """Return the built-in strategies that accept a rule; one without `grids` needs a canvas."""
     names: list[str] = []
     for name in strategies.own():
         value = strategies.PLUGINS.value(name)
-        if "rule" in options_of(value) and (rule.grids or not isinstance(value, strategies.Blockwise)):
+        if "rule" in options_of(value) and (rule.grids or isinstance(value, Canvas)):
             names.append(name)
     return tuple(names)
 

@@ -37,9 +37,9 @@ transformers. A folder with the same relative path takes precedence over the hub
 {table}
 
 - **recognised by**: a class in `architectures` or `auto_map`, or the `model_type`. Families that
-  share these are distinguished by a required tensor, or by the published name in `_name_or_path` or
-  the folder's name; if several match, the most specific one is used. `model_name` overrides all of
-  this.
+  share these are distinguished by a required tensor, by a field of `config.json` that is true, or by
+  the published name in `_name_or_path` or the folder's name; if several match, the most specific one
+  is used. `model_name` overrides all of this.
 - **mask id**: taken from the option `mask_token_id`, then from `config.json` (its `dlstep` section
   first) and `generation_config.json`, then the tokenizer's mask token, then a token whose text is
   known for the family. The id in the table is the last choice, used only if the network has it and
@@ -60,10 +60,15 @@ transformers. A folder with the same relative path takes precedence over the hub
 - A family records how its networks were trained: one of the ways that `dlstep strategies --matrix`
   lists. `training` in the `dlstep` section overrides it. Strategies for networks that were trained
   in another way are refused.
-- LLaDA2.2 (`expert_capacity`, `delete_token_id`, `split_token_id`) and checkpoints of I-DLM and UNO
-  (`use_regular_causal`, `use_relay`) have the classes of LLaDA2 and SDAR but decode differently.
-  dlstep refuses them by these fields. An I-DLM folder without these fields cannot be distinguished
-  from SDAR: do not load one.
+- I-DLM has the class of SDAR. A folder that neither has `use_regular_causal: true` in its
+  `config.json` nor is named I-DLM cannot be distinguished from SDAR: load it with
+  `model_name="idlm"`. `block_size` of its `config.json` is the number of masks of a forward pass. An
+  I-DLM adapter on a plain Qwen3 network is active in the rows of masks only, which is not supported.
+- Nemotron-Labs-Diffusion has one network for three ways of decoding: `causal_blocks` decodes in blocks,
+  and with `block_size=1` autoregressively. Its adapter for drafts (`linear_spec_lora`) is not used, and
+  must not be given as `--lora_path`: it would be active in all rows. The models with vision are refused.
+- LLaDA2.2 (`expert_capacity`, `delete_token_id`, `split_token_id`) and UNO (`use_relay`) have the
+  classes of LLaDA2 and SDAR but decode differently. dlstep refuses them by these fields.
 
 Limits apply when a folder is read, so that an untrusted one cannot exhaust memory. A
 `tokenizer.json` may contain a BPE or WordLevel model and the components that published tokenizers
@@ -127,6 +132,7 @@ def family_row(family: "Family") -> dict[str, Any]:
         "model_types": list(family.signs.model_types),
         "tensor": family.signs.tensor,
         "published": family.signs.published,
+        "fact": family.signs.fact,
         "mask_id": family.mask.id if family.mask else None,
         "masked": family.masked,
         "head_shift": family.head_shift,
@@ -141,6 +147,7 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
     """Return a row as table cells."""
     signs = [*row["classes"], *(f"model_type {name}" for name in row["model_types"])]
     more = [f"with {row['tensor']}"] if row["tensor"] else []
+    more += [f"with {row['fact']}"] if row["fact"] else []
     more += [f"named {row['published']}"] if row["published"] else []
     recognised = "; ".join([", ".join(signs), *more]) if signs else "model_name only"
     size = row["options"].get(row["block_option"])
@@ -148,7 +155,7 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
     return (
         row["name"],
         row["network"],
-        recognised.replace("\\", "").replace("w*", "..."),
+        recognised.replace("\\b", "").replace("\\", "").replace("w*", "...").replace("-?", "-"),
         masked if row["masked"] else "none",
         str(row["head_shift"]),
         row["accept_rule"],

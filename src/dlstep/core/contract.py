@@ -146,16 +146,22 @@ def check_span(strategy: Strategy, sequence: SequenceState, span: Any, spec: Spe
     wrong = partial(WrongAnswer, strategy, "schedule")
     if not isinstance(span, Span):
         raise wrong(f"{short(span)}: it must be a Span")
-    _check_layout(strategy, sequence, span)
-    _check_sampled_rows(strategy, span)
+    if span.shift not in (None, 0, 1):
+        raise wrong(f"shift={short(span.shift)}: it must be 0, 1 or None")
+    shift = span.row_shift(spec.head_shift)
+    _check_layout(strategy, sequence, span, shift)
+    _check_sampled_rows(strategy, span, shift)
     if not all(0 <= token < spec.vocab_size or token == spec.mask_id for token in span.tokens):
         raise wrong(f"tokens={short(span.tokens)}: ids must be in [0, {spec.vocab_size})")
     if not all(-1 <= token < MOST_IDS for token in span.scored_ids):
         raise wrong(f"scored_ids={short(span.scored_ids)}: ids must be -1 or more")
 
 
-def _check_layout(strategy: Strategy, sequence: SequenceState, span: Span) -> None:
-    """Check the types, the request, and that all rows lie between `final` and `reach`."""
+def _check_layout(strategy: Strategy, sequence: SequenceState, span: Span, shift: int) -> None:
+    """Check the types, the request, and that all rows lie between `final` and `reach`.
+
+    A span that the core may put final rows before has their grid; with a shift, it may have no row of its own.
+    """
     wrong = partial(WrongAnswer, strategy, "schedule")
     for name, numbers in (
         ("tokens", span.tokens),
@@ -167,9 +173,12 @@ def _check_layout(strategy: Strategy, sequence: SequenceState, span: Span) -> No
             raise wrong(f"{name}={short(numbers)}: it must be a tuple of whole numbers")
     request_spec, request = sequence.request_spec, sequence.request_spec.request
     known = (span.id, span.seq_id, span.params, span.seed) == (request.id, request.seq_id, request.params, request.seed)
-    if not known or span.grid != request_spec.grid or span.query_only or span.final_rows:
-        raise wrong("a span of another request or another grid, or with query_only or final_rows, which only the core may set")
-    if type(span.start) is not int or span.start < sequence.final or not span.tokens:
+    if not known or (span.joins and span.grid != request_spec.grid) or span.query_only or span.final_rows:
+        raise wrong(
+            "a span of another request, of another grid although it joins final rows, or with query_only or final_rows, which "
+            "only the core may set"
+        )
+    if type(span.start) is not int or span.start < sequence.final or not (span.tokens or shift):
         raise wrong(
             f"a span of {len(span.tokens)} tokens from {short(span.start)}: it must feed one or more from {sequence.final} on"
         )
@@ -178,9 +187,9 @@ def _check_layout(strategy: Strategy, sequence: SequenceState, span: Span) -> No
         raise wrong(f"end={short(span.end)}: it must lie between its last row's end {stop} and reach(request)={reach}")
 
 
-def _check_sampled_rows(strategy: Strategy, span: Span) -> None:
+def _check_sampled_rows(strategy: Strategy, span: Span, shift: int) -> None:
     """Check the sampled positions, and the draws and ids that go with them."""
-    wrong, stop = partial(WrongAnswer, strategy, "schedule"), span.stop
+    wrong, stop = partial(WrongAnswer, strategy, "schedule"), span.stop + shift
     if not span.sampled or not ascending(span.sampled) or not span.start <= span.sampled[0] <= span.sampled[-1] < stop:
         raise wrong(f"sampled={short(span.sampled)}: positions must ascend within [{span.start}, {stop}), at least one")
     if len(span.draws) != len(span.sampled) or min(span.draws) < 0:

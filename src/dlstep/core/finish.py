@@ -2,11 +2,12 @@
 
 `stop`: the first end-of-sequence token, stop id or stop string with everything before it settled;
 `length`: the answer is full; `nfe_limit`: the sampling passes are used up; `repetition`: too many
-equal settled tokens at the end. The first rule that holds counts. Only settled tokens are emitted.
+equal settled tokens in a row. A pass may settle several tokens: the rule that ends the answer
+earliest counts, and if two end it at the same token, the one listed first. Only settled tokens are
+emitted.
 """
 
 from dataclasses import replace
-from itertools import takewhile
 
 from .accounting import NOTHING_STORED, FinishInfo, FinishReason
 from .constraint import RequestConstraint
@@ -36,7 +37,7 @@ def judge(sequence: SequenceState, since: int, spec: Spec) -> SequenceState:
     """Return `sequence` after checking the tokens of `[since, settled)`, ended if a rule holds."""
     request_spec = sequence.request_spec
     params = request_spec.request.params
-    settled = sequence.settled
+    settled, repeated = sequence.settled, None
     if settled > since:
         new = sequence.tokens(since, settled)
         if request_spec.constraint is not None:
@@ -45,21 +46,21 @@ def judge(sequence: SequenceState, since: int, spec: Spec) -> SequenceState:
         for stop_id in request_spec.stop_ids:
             if stop_id in new:
                 new, stopped = new[: new.index(stop_id)], True
+        if params.max_repetition_run is not None:
+            sequence, repeated = _count_run(sequence, since, new, params.max_repetition_run)
         if params.stop:
             sequence, cut = _match_stops(sequence, since, new, spec)
-            if cut is not None:
+            if cut is not None and (repeated is None or cut <= repeated):
                 return ended(sequence, "stop", cut)
-        if stopped:
+        if stopped and repeated is None:
             return ended(sequence, "stop", since + len(new))
-        if params.max_repetition_run is not None:
-            sequence = _count_run(sequence, since, new)
+    if repeated is not None and repeated < settled:
+        return ended(sequence, "repetition", repeated)
     if settled == request_spec.limit:
         return ended(sequence, "length", settled)
     if params.max_nfe is not None and sequence.accounting.steps >= params.max_nfe:
         return ended(sequence, "nfe_limit", settled)
-    if params.max_repetition_run is not None and sequence.accounting.stop_state.run >= params.max_repetition_run:
-        return ended(sequence, "repetition", settled)
-    return sequence
+    return sequence if repeated is None else ended(sequence, "repetition", settled)
 
 
 def _advanced_state(sequence: SequenceState, constraint: RequestConstraint, new: tuple[int, ...]) -> SequenceState:
@@ -68,12 +69,17 @@ def _advanced_state(sequence: SequenceState, constraint: RequestConstraint, new:
     return sequence.with_stop_state(replace(stop_state, state=constraint.run(stop_state.state, new)))
 
 
-def _count_run(sequence: SequenceState, since: int, new: tuple[int, ...]) -> SequenceState:
-    """Return the sequence with the run of equal answer tokens at its settled end counted."""
-    run = sum(1 for _ in takewhile(lambda token: token == new[-1], reversed(new)))
-    if run == len(new) and sequence.tokens(since - 1, since) == new[-1:]:
-        run += sequence.accounting.stop_state.run
-    return sequence.with_stop_state(replace(sequence.accounting.stop_state, run=run))
+def _count_run(sequence: SequenceState, since: int, new: tuple[int, ...], most: int) -> tuple[SequenceState, int | None]:
+    """Return the sequence with the run of equal tokens at its end counted, and the end of the first run of `most`."""
+    run, last = sequence.accounting.stop_state.run, sequence.tokens(since - 1, since)
+    end = None
+    for position, token in enumerate(new, since):
+        run = run + 1 if (token,) == last else 1
+        last = (token,)
+        if run >= most:
+            end = position + 1
+            break
+    return sequence.with_stop_state(replace(sequence.accounting.stop_state, run=run)), end
 
 
 def _match_stops(sequence: SequenceState, since: int, new: tuple[int, ...], spec: Spec) -> tuple[SequenceState, int | None]:

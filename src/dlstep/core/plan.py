@@ -70,11 +70,21 @@ class Span:
     """Ids to report probabilities of, equally many per sampled position in turn; -1 is none."""
     masks: tuple[TokenMask, ...] = ()
     """Ids that each sampled position may hold; empty without a constraint."""
+    shift: int | None = None
+    """1 if row p-1 predicts position p in this span, 0 if row p does; None: as `Spec.head_shift` says."""
 
     @property
     def stop(self) -> int:
         """First position after the fed ones."""
         return self.start + len(self.tokens)
+
+    def row_shift(self, head_shift: int) -> int:
+        """Return how many rows before a sampled position the row is that predicts it.
+
+        Args:
+            head_shift: That of the model, which counts unless the span has its own.
+        """
+        return head_shift if self.shift is None else self.shift
 
     def scored_width(self, most: int) -> int:
         """Return how many ids are scored for each sampled position.
@@ -105,13 +115,13 @@ class Span:
         return Span(
             self.id, self.seq_id, start, tokens + self.tokens, self.end, self.grid, self.sampled, self.draws, self.params,
             self.seed, query_only, final_rows, self.joins, self.soft, self.mode, self.carry, self.penalty, self.scored_ids,
-            self.masks,
+            self.masks, self.shift,
         )  # fmt: skip
 
     def mark(self) -> int:
         """Return a hash of everything that the span writes to the device, equal in every process.
 
-        `sampled`, `scored_ids`, `penalty` and `masks` only affect the results, so they are left out.
+        `sampled`, `shift`, `scored_ids`, `penalty` and `masks` only affect the results: they are left out.
         """
         grid, extra = self.grid, 0
         if self.soft is not None or self.carry != "none" or self.mode != "encode":
@@ -142,6 +152,7 @@ def span_of(
     joins: bool = True,
     scored_ids: tuple[int, ...] = (),
     masks: tuple[TokenMask, ...] = (),
+    shift: int | None = None,
 ) -> Span:
     """Return a span of the window of `request`.
 
@@ -156,12 +167,13 @@ def span_of(
         joins: Whether the core may put unstored final rows before the window.
         scored_ids: Ids to report probabilities of, equally many per sampled position.
         masks: Ids that each sampled position may hold; empty without a constraint.
+        shift: Distance from a sampled position back to its row; None: as `Spec.head_shift` says.
     """
     end = start + len(tokens) if end is None else end
     params, seed = request.params, request.seed
     return Span(
         request.id, request.seq_id, start, tokens, end, grid, sampled, draws, params, seed, joins=joins, scored_ids=scored_ids,
-        masks=masks,
+        masks=masks, shift=shift,
     )  # fmt: skip
 
 

@@ -19,11 +19,12 @@ def fit(sequence: SequenceState, window: Span, shift: int, budget: int) -> Span 
     """Return the span to feed within `budget` rows; None if nothing fits.
 
     It is `window`, with unstored final rows before it, or only final rows, cut at group ends.
+    `shift` is that of the model's head.
     """
     if sequence.accounting.storage.stored < sequence.final:
         return _fit_unstored(sequence, window, budget)
     rows, start = len(window.tokens), window.start
-    if shift and start and window.sampled and window.sampled[0] == start:
+    if window.row_shift(shift) and start and window.sampled and window.sampled[0] == start:
         # Row start-1 predicts position start: feed it again although it is stored.
         return window.with_prefix(start - 1, sequence.tokens(start - 1, start), query_only=1) if rows < budget else None
     return window if rows <= budget else None

@@ -142,8 +142,7 @@ class SequenceState:
         if end <= start:
             return ()
         blocks = self._blocks(start, end)
-        first = blocks[0].start
-        return tuple(p for block in blocks for p in block.probabilities)[start - first : end - first]
+        return tuple(p for block in blocks for p in block.probabilities)[start - blocks[0].start : end - blocks[0].start]
 
     def _blocks(self, start: int, end: int) -> list[Sealed | Block]:
         """Return the blocks that overlap `[start, end)`, oldest first. Linear in later blocks."""
@@ -230,8 +229,7 @@ class SequenceState:
         Args:
             storage: Pages and carry slot.
         """
-        old = self.accounting
-        return self.with_accounting(Accounting(storage, old.steps, old.nfe, old.stop_state, old.finish_info))
+        return self.with_accounting(replace(self.accounting, storage=storage))
 
     def with_stop_state(self, stop_state: StopState) -> "SequenceState":
         """Return the sequence with another stop state.
@@ -370,6 +368,11 @@ class Strategy(Options, ABC):
     def shipped(self) -> bool:
         """Whether this package ships the strategy and its rule; the core checks all others."""
         return self.SHIPPED
+
+    @property
+    def autoregressive(self) -> "Strategy | None":
+        """The strategy of one token per pass whose answers this one gives, in no more passes; None if there is none."""
+        return None
 
     @property
     def holds_pins(self) -> bool:

@@ -16,6 +16,8 @@ EDITS = "block-causal, corrects tokens"
 PROMPT_IN_FULL = "prompt in full, blocks causal"
 SUB_BLOCKS = "block-causal, shifted head, sub-blocks"
 BIDIRECTIONAL = "bidirectional"
+CAUSAL = "strictly causal, shifted head"
+JOINT = "causal and bidirectional in blocks"
 RANDOM_CANVAS = "canvas of random tokens"
 
 _ENTRIES = (
@@ -24,6 +26,8 @@ _ENTRIES = (
     Training(PROMPT_IN_FULL, ("d2f", "multi_bd")),
     Training(SUB_BLOCKS, ("fast_dllm_v2", "multi_bd")),
     Training(BIDIRECTIONAL, ("dual_cache", "d2f")),
+    Training(CAUSAL, ("strided",)),
+    Training(JOINT, ("causal_blocks",)),
     Training(RANDOM_CANVAS, ("diffusion_gemma",)),
 )
 TRAININGS: dict[str, Training] = {training.name: training for training in _ENTRIES}

@@ -112,10 +112,13 @@ def gather(
     tokens = np.fromiter(chain.from_iterable(span.tokens for span in spans), np.int64, len(placed.positions))
     counts = np.array([len(span.sampled) for span in spans], dtype=np.int64)
     sampled_positions = np.fromiter(chain.from_iterable(span.sampled for span in spans), np.int64, int(counts.sum()))
-    sampled_rows = sampled_positions - np.repeat(placed.starts, counts)
-    if sampled_rows.size and int(sampled_rows.min()) < target.head_shift:
+    shifts: int | np.ndarray = target.head_shift
+    if any(span.shift is not None for span in spans):
+        shifts = np.array([span.row_shift(target.head_shift) for span in spans])
+    sampled_rows = sampled_positions - np.repeat(placed.starts + shifts, counts)
+    if sampled_rows.size and int(sampled_rows.min()) < 0:
         _refuse(plan, target.head_shift)
-    sampled_rows += np.repeat(placed.firsts - target.head_shift, counts)
+    sampled_rows += np.repeat(placed.firsts, counts)
     arrays = {
         "tokens": tokens,
         "positions": placed.positions,
@@ -157,10 +160,10 @@ def placed_of(facts: Int64[np.ndarray, "7 s"], tables: PageTables, target: Lower
 
 def _refuse(plan: Plan, head_shift: int) -> None:
     for span in plan.spans:
-        if span.sampled and span.sampled[0] - head_shift < span.start:
+        if span.sampled and span.sampled[0] - span.row_shift(head_shift) < span.start:
             raise DlstepError(
                 f"step {plan.step}, request {span.id}: position {span.sampled[0]} is sampled, but the row that predicts it, "
-                f"{span.sampled[0] - head_shift}, is not fed: the span starts at {span.start}"
+                f"{span.sampled[0] - span.row_shift(head_shift)}, is not fed: the span starts at {span.start}"
             )
 
 

@@ -90,8 +90,9 @@ def _all_sampled(config: Config, strategy: Strategy) -> tuple[Plan, int]:
     window = strategy.schedule(sequence, spec)
     if window.mode == "encode":  # may grow to a whole block: take that size
         start, rows = window.start, min(strategy.atom(request), config.max_model_len)
-        sampled = tuple(range(start + spec.head_shift, start + rows))
-        tokens = (window.tokens * rows)[:rows]
+        after = window.sampled[-1] >= window.stop  # whether it samples the position after its rows
+        sampled = tuple(range(start + window.row_shift(spec.head_shift), start + rows + after))
+        tokens = ((window.tokens or request.prompt) * rows)[:rows]
         window = replace(window, tokens=tokens, end=start + rows, sampled=sampled, draws=(0,) * len(sampled))
     count = max(1, min(config.max_num_reqs, config.max_num_batched_tokens // len(window.tokens)))
     pages = -(-window.end // config.page_size)

@@ -127,13 +127,18 @@ def llama(facts: Facts) -> Arguments:
 
 
 # I-DLM and UNO share SDAR's class and model_type, but masks attend causally and row p-1 predicts p.
-CAUSAL_MASKS = {"use_regular_causal": (False,), "use_relay": (False,)}
+CAUSAL_MASKS = "use_regular_causal"
 
 
-def qwen3(facts: Facts) -> Arguments:
+def qwen3(facts: Facts, *, causal_masks: bool = False) -> Arguments:
     """Return options of a network with norms on queries and keys."""
-    accept(facts, PLAIN | CAUSAL_MASKS | {"mlp_bias": (False,)})
+    accept(facts, PLAIN | {CAUSAL_MASKS: (causal_masks,), "use_relay": (False,), "mlp_bias": (False,)})
     return dense(facts) | {"attention_bias": facts.get("attention_bias") or False}
+
+
+def idlm(facts: Facts) -> Arguments:
+    """Return options of a network with norms on queries and keys, whose masks attend causally."""
+    return qwen3(facts, causal_masks=True)
 
 
 def qwen3_moe(facts: Facts) -> Arguments:
@@ -231,6 +236,30 @@ def llada2(facts: Facts) -> Arguments:
             "attention_bias": facts.get("use_qkv_bias") or False,
         }
     )
+
+
+NEMOTRON_HARMLESS = {
+    "hidden_act": ("silu",),
+    "attention_bias": (False,),
+    "mlp_bias": (False,),
+    "sliding_window": (),
+    "use_sliding_window": (False,),
+    # The other paradigms are the training form and a network without drafts; "dream" shifts the rows of masks.
+    "dlm_paradigm": ("bidirectional",),
+    "dlm_type": ("llada",),
+    "num_ar_layers": (0,),
+    "num_diffusion_layers": (0,),
+}
+
+
+def nemotron_labs_diffusion(facts: Facts) -> Arguments:
+    """Return options of a Ministral, which scales queries by their position; its file states all that this depends on."""
+    accept(facts, NEMOTRON_HARMLESS)
+    require(facts, "head_dim")
+    arguments = dense(facts)
+    for name in ("llama_4_scaling_beta", "original_max_position_embeddings"):
+        require(arguments["rope_parameters"], name)
+    return arguments
 
 
 # How transformers loads and runs a network, which dlstep decides, not a file.

@@ -8,6 +8,7 @@ from transformers import (
     DiffusionGemmaForBlockDiffusion,
     Glm4MoeForCausalLM,
     LlamaForCausalLM,
+    Ministral3ForCausalLM,
     PreTrainedModel,
     Qwen2ForCausalLM,
     Qwen3ForCausalLM,
@@ -35,13 +36,15 @@ class Signs:
 
     `classes` are regexes for class and module names in `architectures` and `auto_map`,
     `model_types` values of `model_type`. Among families that share these, `tensor` (a regex for a
-    whole name) requires a tensor in the files, `published` a part of the folder or original name.
+    whole name) requires a tensor in the files, `fact` a field of config.json that is true,
+    `published` a part of the folder or original name.
     """
 
     classes: tuple[str, ...] = ()
     model_types: tuple[str, ...] = ()
     tensor: str | None = None
     published: str | None = None
+    fact: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,11 @@ LLADA2_NAMES = (
     WeightRule(_LAYER + r"attention\.query_layernorm\.weight", (r"model.layers.\1.self_attn.q_norm.weight",)),
     WeightRule(_LAYER + r"attention\.key_layernorm\.weight", (r"model.layers.\1.self_attn.k_norm.weight",)),
     WeightRule(_LAYER + r"mlp\.gate\.expert_bias", (r"model.layers.\1.mlp.gate.e_score_correction_bias",)),
+)
+NEMOTRON_NAMES = (
+    WeightRule(r"encoder\.(embed_tokens|norm)\.weight", (r"model.\1.weight",)),
+    WeightRule(r"encoder\.layers\.(\d+)\.(.+)", (r"model.layers.\1.\2",)),
+    WeightRule(r"diffusion_head\.weight", ("lm_head.weight",)),
 )
 
 END_OF_TEXT = Token(("<|endoftext|>",), 151643)  # in tokenizers derived from Qwen's
@@ -232,6 +240,19 @@ _ENTRIES = (
         chat_template=templates.CHATML,
     ),
     _sdar("sdar", Qwen3ForCausalLM, Signs(("SDARForCausalLM",), ("sdar",)), configs.qwen3),
+    Family(
+        "idlm",
+        Qwen3ForCausalLM,
+        Signs(("SDARForCausalLM",), ("sdar",), published=r"\bi-?dlm", fact=configs.CAUSAL_MASKS),
+        configs.idlm,
+        mask=Token(("<|MASK|>", "<|mask|>"), 151669),
+        ends=(END_OF_TEXT, END_OF_TURN),
+        head_shift=1,
+        decoding_strategy="strided",
+        training=trainings.CAUSAL,
+        options={"block_size": 3},
+        chat_template=templates.CHATML,
+    ),
     _sdar("sdar_moe", Qwen3MoeForCausalLM, Signs(("SDARMoeForCausalLM",), ("sdar_moe",)), configs.qwen3_moe),
     _llada2("llada2", Signs(("LLaDA2MoeModelLM",), ("llada2_moe",))),
     _llada2("llada2_moe", Signs()),
@@ -247,6 +268,18 @@ _ENTRIES = (
         Signs(("LLaDA2MoeModelLM",), ("llada2_moe",), published="dmax"),
         "dmax",
         trainings.EDITS,
+    ),
+    Family(
+        "nemotron_labs_diffusion",
+        Ministral3ForCausalLM,
+        Signs(("NemotronLabsDiffusionModel",), ("nemotron_labs_diffusion",)),
+        configs.nemotron_labs_diffusion,
+        weights=NEMOTRON_NAMES,
+        mask=Token(("<SPECIAL_100>",), 100),
+        ends=(Token(("<|im_end|>",), 11), Token(("</s>",), 2)),
+        decoding_strategy="causal_blocks",
+        training=trainings.JOINT,
+        options={"block_size": 32, "accept_threshold": 0.9},
     ),
     Family(
         "diffusion_gemma",

@@ -1,4 +1,4 @@
-"""Recognition of a checkpoint's family by its config.json; if several match, by its tensors' names and its own name."""
+"""Recognition of a checkpoint's family by its config.json; if several match, by tensors, further fields and its own name."""
 
 import re
 from collections.abc import Iterator
@@ -50,8 +50,8 @@ def recognise(folder: Path, facts: dict[str, Any], model_name: str | None = None
 def _detect(folder: Path, facts: dict[str, Any]) -> Family:
     """Return the family that fits config.json.
 
-    If several fit, it is the one that a tensor in the files shows, or else the first that the checkpoint's name shows,
-    or else the first that needs neither sign.
+    If several fit, it is the one that a tensor in the files shows, or else the first that a field of config.json or the
+    checkpoint's name shows, or else the first that needs no such sign.
     """
     named = list(_class_names(facts))
     candidates = [family for family in FAMILIES.values() if _fits(family.signs, facts.get("model_type"), named)]
@@ -64,6 +64,8 @@ def _detect(folder: Path, facts: dict[str, Any]) -> Family:
         )
     if (by_tensor := [family for family in candidates if family.signs.tensor]) and _holds(folder, by_tensor[0]):
         return by_tensor[0]
+    if stating := [family for family in candidates if family.signs.fact and facts.get(family.signs.fact) is True]:
+        return stating[0]
     names = " ".join(_published_names(folder, facts))
     for family in candidates:
         if family.signs.published and re.search(family.signs.published, names, re.IGNORECASE):

@@ -9,6 +9,7 @@ it, the block is *held*: it stays in the window for one more sampling pass.
 
 from abc import abstractmethod
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -53,6 +54,34 @@ def masked_only(spec: Spec) -> str | None:
 def still_open(rule: Rule, block: Block, limit: int) -> bool:
     """Return whether the rule may still change a full block; False if all of it was given."""
     return rule.remasks and bool(block.sampled(limit)) and not rule.finished(block)
+
+
+def needs_grid(rule: Rule) -> str | None:
+    """Return why a strategy that offers a rule one block after another cannot use it; None if it can."""
+    if rule.grids:
+        return None
+    return (
+        f"{type(rule).__name__} looks at more than a block, which a grid does not offer: it needs a canvas, as of "
+        "decoding_strategy='dual_cache'"
+    )
+
+
+def decided(
+    rule: Rule, sequence: SequenceState, block: Block, rows: SpanSamples, spec: Spec, rest: Sequence[Block] = ()
+) -> Block:
+    """Return the only block that a pass sampled, as the rule leaves it: it must advance, within the request's constraint.
+
+    `rest` are the blocks after it that the constraint reads.
+    """
+    window_filter = window_filter_of(sequence, (block, *rest))
+    if window_filter is None:
+        after = rule.commit(sequence, block, rows, 0, True, spec)
+    else:
+        entered = window_filter.enter(block)
+        after = window_filter.leave(rule.commit(sequence, entered, rows, 0, True, spec), entered)
+    if not rule.shipped:
+        check_block(rule, sequence, block, after, rows, True, spec)
+    return after
 
 
 def _retire(past: "List[Sealed]", window: tuple[Block, ...], final: int) -> tuple["List[Sealed]", tuple[Block, ...]]:
@@ -224,12 +253,7 @@ class Blockwise(Blocks):
 
     def incompatibility(self, spec: Spec) -> str | None:
         """Return why the rule or the model does not fit; None if both do."""
-        if not self.rule.grids:
-            return (
-                f"{type(self.rule).__name__} looks at more than a block, which a grid does not offer: it needs a canvas, as of "
-                "decoding_strategy='dual_cache'"
-            )
-        return masked_only(spec) or self.rule.incompatibility(spec)
+        return needs_grid(self.rule) or masked_only(spec) or self.rule.incompatibility(spec)
 
     @property
     def sample_spec(self) -> SampleSpec:

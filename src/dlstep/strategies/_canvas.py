@@ -16,15 +16,14 @@ from ..core import (
     SpanSamples,
     Spec,
     Strategy,
-    check_block,
     check_ranges,
     check_sampled,
     open_block,
     span_of,
 )  # fmt: skip
-from ..core.filtering import masks_of, passes_left, passes_to_come, window_filter_of
+from ..core.filtering import masks_of, passes_left, passes_to_come
 from ..rules.threshold import Threshold
-from ._blocks import mask_of, masked_only, still_open
+from ._blocks import decided, mask_of, masked_only, still_open
 from ._warm import Warm, cooled, refreshed, warmed
 
 Cached = Literal["none", "prefix", "dual"]
@@ -129,15 +128,7 @@ class Canvas(Strategy):
             if end < block.end:
                 block, rest = block.part(block.start, end, block.opened), list(self._rest(sequence, end, spec))
         num_masked = len(block.masked)
-        window_filter = window_filter_of(sequence, (block, *rest))
-        if window_filter is None:
-            after = self.rule.commit(sequence, block, rows, 0, True, spec)
-        else:
-            entered = window_filter.enter(block)
-            after = window_filter.leave(self.rule.commit(sequence, entered, rows, 0, True, spec), entered)
-        if not self.rule.shipped:
-            check_block(self.rule, sequence, block, after, rows, True, spec)
-        block = after
+        block = decided(self.rule, sequence, block, rows, spec, rest)
         if self._open(block, sequence.request_spec.limit):
             if self.rule.windowed and self.cache != "none" and len(span.tokens) == sequence.request_spec.limit:
                 sequence = refreshed(sequence, num_masked)

@@ -60,6 +60,9 @@ def _check_reason(sequence: SequenceState, params: SamplingParams, spec: Spec, l
     answer = sequence.answer
     text = b"".join(spec.pieces[token] for token in answer)
     stopped = any(stop.encode() in text for stop in params.stop)
+    if (bound := params.max_repetition_run) is not None:
+        runs = (answer[end - bound : end] for end in range(bound, len(answer)))
+        assert all(len(set(run)) > 1 for run in runs), "the answer goes on after a run of equal tokens"
     match sequence.finish:
         case "stop":
             end = len(sequence.request.prompt) + len(answer)

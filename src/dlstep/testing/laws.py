@@ -33,6 +33,7 @@ from .checks import check_answer, check_order, check_ownership, check_tampering
 from .constraining import constrained
 from .generators import MAX_MODEL_LEN, Case, Kind, ample, batches, cases, crowds, hyperparameters, specs
 from .harness import CaseRun, alone, disturbed, outcomes, run_case, shadow
+from .lossless import lossless
 from .pinning import pinned
 from .shadow import ShadowDriver
 from .sharing import histories, told
@@ -159,7 +160,7 @@ def spans_are_sound(kind: Kind, data: DataObject) -> None:
             sequence = step.planned.find(span.id)
             assert sequence is not None
             _check_rows(span, sequence, case.strategy.exact)
-            _check_sampled(span, sequence, shift)
+            _check_sampled(span, sequence, span.row_shift(shift))
             _check_draws(span, sequence, drawn)
 
 
@@ -379,6 +380,7 @@ LAWS: tuple[Law, ...] = (
     folding,
     pinned,
     constrained,
+    lossless,
     histories,
     told,
 )

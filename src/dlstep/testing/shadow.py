@@ -31,7 +31,7 @@ class Slot:
 
 
 BROKEN_CACHE = -1  # no state has this cache digest
-DENOISED, SPREAD, SCORED = 11, 12, 13  # numbers, because hashes of strings differ between processes
+DENOISED, SPREAD, SCORED, BLIND = 11, 12, 13, 14  # numbers, because hashes of strings differ between processes
 LISTED = 8  # number of most probable ids that the device computes if ids are scored
 
 
@@ -120,7 +120,8 @@ class ShadowDriver:
             for another token.
         places: Number of KV caches that the device keeps. A new one replaces the least recently
             used.
-        blind: Sample by position and draw only, so that different prompts get equal samples.
+        blind: Fraction of positions that are sampled by position and draw only, so that different
+            prompts get equal samples there.
     """
 
     layers = 2
@@ -134,7 +135,7 @@ class ShadowDriver:
         *,
         exact: bool = True,
         places: int = 1,
-        blind: bool = False,
+        blind: float = 0.0,
     ) -> None:
         self.page_size, self.num_pages, self.eos_share, self.exact = page_size, num_pages, eos_share, exact
         self.vocab_size, self.eos_id, self.mask_id = spec.vocab_size, spec.eos_ids[0], spec.mask_id
@@ -316,11 +317,12 @@ class ShadowDriver:
         width = span.scored_width(spec.scored)
         count = max(spec.best, LISTED) if width else spec.best
         for number, (position, draw) in enumerate(zip(span.sampled, span.draws, strict=True)):
-            row = position - self.head_shift
+            row = position - span.row_shift(self.head_shift)
             if not span.start <= row < span.stop:
                 raise ShadowError(f"request {span.seq_id} samples position {position} but does not feed row {row}")
             seed = span.seed if span.params.temperature else 0
-            parts = (0 if self.blind else states[span.seq_id, row], position, draw, seed, span.penalty)
+            blind = _hash(position, BLIND) / 2**64 < self.blind
+            parts = (0 if blind else states[span.seq_id, row], position, draw, seed, span.penalty)
             allowed = _ids(span.masks[number]) if span.masks else ()
             answer = self._choice(*parts, allowed=allowed)
             listed = self._listed(parts[:3], count, None if seed else answer, allowed)

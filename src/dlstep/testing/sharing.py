@@ -238,7 +238,7 @@ def histories(kind: Kind, data: DataObject) -> None:
     spec = data.draw(specs(value))
     config = data.draw(tight(spec, value, data.draw(batches(value, most=2))))
     drawn = _users(value, config, data)
-    blind, places = data.draw(booleans()), data.draw(sampled_from([1, 2, len(drawn), len(drawn)]))
+    blind, places = data.draw(sampled_from([0.0, 1.0])), data.draw(sampled_from([1, 2, len(drawn), len(drawn)]))
     device = ShadowDriver(config.page_size, config.num_pages, spec, exact=value.exact, places=places, blind=blind)
     before, after = (frozenset(data.draw(lists(integers(0, 30), max_size=2))) for _ in range(2))
     faulty = data.draw(sampled_from((FaultyDriver, LeadingDriver)))(device, before, after)
@@ -280,7 +280,7 @@ def _stepped(decode: Decode, events: list[Event], device: ShadowDriver) -> bool:
     return True
 
 
-def _check_answers(user: User, requests: tuple[Request, ...], value: Strategy, blind: bool) -> None:
+def _check_answers(user: User, requests: tuple[Request, ...], value: Strategy, blind: float) -> None:
     """Check that requests neither aborted nor rejected have the same answers as alone."""
     state = user.decode.state
     for request in requests:
@@ -288,7 +288,7 @@ def _check_answers(user: User, requests: tuple[Request, ...], value: Strategy, b
             assert outcomes(state)[request.id] == _calm(value, request, state, blind)
 
 
-def _calm(value: Strategy, request: Request, state: State, blind: bool) -> Outcome:
+def _calm(value: Strategy, request: Request, state: State, blind: float) -> Outcome:
     """Return the outcome of a request that runs alone, on a possibly `blind` device."""
     config = ample(state.config.spec)
     device = ShadowDriver(config.page_size, config.num_pages, config.spec, exact=value.exact, blind=blind)

@@ -1,8 +1,11 @@
 """Where an answer stops: ids and texts of a request."""
 
+from typing import Any
+
 import pytest
 
 from dlstep.core import Config, Request, SamplingParams, Spec, add, init
+from dlstep.rules.threshold import Threshold
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import EOS, MASK, VOCABULARY
 
@@ -25,3 +28,27 @@ def test_a_long_stop_string_is_found_across_blocks_beside_a_short_one(stops: tup
     params = SamplingParams(max_tokens=16, stop=stops)
     done = finish(add(init(CONFIG, ONE_BLOCK), Request(0, (1, 2, 3, 4), params)), says(1, 1, 2, 3, 0, 1, 1, 1, prompt=4))
     assert (done.finished[0].answer, done.finished[0].finish) == ((1, 1, 2, 3, 0, 1), "stop")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "options", "answer", "reason"),
+    [
+        ((5, 5, 5, 6), {}, (5, 5, 5), "repetition"),
+        ((5, 5, 5, 5), {"max_tokens": 4}, (5, 5, 5), "repetition"),
+        ((6, 5, 5, 5), {"max_tokens": 4}, (6, 5, 5, 5), "length"),
+        ((5, 5, 5, EOS), {}, (5, 5, 5), "repetition"),
+        ((5, 5, EOS, 5), {}, (5, 5), "stop"),
+        ((1, 1, 1, 2), {"stop": ("bc",)}, (1, 1, 1), "repetition"),
+        ((1, 1, 1, 2), {"stop": ("bbb",)}, (1, 1, 1), "stop"),
+        ((0, 1, 1, 1), {"stop": ("ab",)}, (0, 1), "stop"),
+        ((5, 5, 5, 6), {"max_nfe": 1}, (5, 5, 5), "repetition"),
+        ((6, 5, 5, 5), {"max_nfe": 1}, (6, 5, 5, 5), "nfe_limit"),
+    ],
+)
+def test_the_earliest_end_counts_if_a_pass_settles_several_tokens(
+    tokens: tuple[int, ...], options: dict[str, Any], answer: tuple[int, ...], reason: str
+) -> None:
+    params = SamplingParams(**{"max_tokens": 8, "max_repetition_run": 3, **options})
+    at_once = MultiBD(block_size=4, buffer_size=1, rule=Threshold(accept_threshold=0.0))
+    done = finish(add(init(CONFIG, at_once), Request(0, (9, 9, 9, 8), params)), says(*tokens, 9, 9, 9, 9, prompt=4))
+    assert (done.finished[0].answer, done.finished[0].finish) == (answer, reason)

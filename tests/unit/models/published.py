@@ -48,6 +48,7 @@ QWEN3_8B: dict[str, Any] = QWEN25_7B | {
 }
 DREAM_REASONER_8B = QWEN3_8B | remote("Dream", "DreamModel", "dream") | {"mask_token_id": 151669}
 SDAR_8B = QWEN3_8B | remote("sdar", "SDARForCausalLM", "sdar") | {"block_size": 4, "mask_token_id": 151669}
+IDLM_8B = SDAR_8B | {"block_size": 3, "use_regular_causal": True}
 SDAR_1_7B = SDAR_8B | {
     "hidden_size": 2048,
     "intermediate_size": 6144,
@@ -164,6 +165,46 @@ LLADA2_MINI: dict[str, Any] = remote("llada2_moe", "LLaDA2MoeModelLM", "llada2_m
     "use_qk_norm": True,
     "use_qkv_bias": False,
     "vocab_size": 157184,
+}
+NEMOTRON_8B: dict[str, Any] = remote("nemotron_labs_diffusion", "NemotronLabsDiffusionModel", "nemotron_labs_diffusion") | {
+    "ar_loss_weight": 1.0,
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "attn_implementation": "sdpa",
+    "block_size": 32,
+    "bos_token_id": 1,
+    "dlm_loss_weight": None,
+    "dlm_paradigm": "bidirectional",
+    "dp_varying_mask_ratio": False,
+    "eos_token_id": 11,
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "initializer_range": 0.02,
+    "intermediate_size": 14336,
+    "mask_token_id": 100,
+    "max_position_embeddings": 262144,
+    "mlp_bias": False,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 34,
+    "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-05,
+    "rope_parameters": {
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "factor": 16.0,
+        "llama_4_scaling_beta": 0.1,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "original_max_position_embeddings": 16384,
+        "rope_theta": 1000000.0,
+        "rope_type": "yarn",
+    },
+    "sliding_window": None,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "use_cache": False,
+    "vocab_size": 131072,
 }
 DIFFUSION_GEMMA_26B: dict[str, Any] = {
     "architectures": ["DiffusionGemmaForBlockDiffusion"],

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from transformers import Ministral3ForCausalLM
 
 from dlstep.models import ATTENTION, PagedContext, load_checkpoint
 from dlstep.models.attention import NO_MASKS
@@ -59,17 +60,18 @@ def dense(network: Any, ids: Tensor, seen: Tensor) -> Tensor:
 
 def paged(network: Any, ids: Tensor, mask: str) -> Tensor:
     """Logits with keys and values in pages, in a forward pass of all rows."""
-    positions = np.arange(LENGTH)
-    filled = [np.full(LENGTH, value) for value in (*GRIDS[mask], LENGTH)]
+    length = ids.shape[1]
+    positions, count = np.arange(length), -(-length // 3)
+    filled = [np.full(length, value) for value in (*GRIDS[mask], length)]
     since, until = visible_range(positions, *filled)
-    pages = np.random.default_rng(0).permutation(7)[None]
-    spans = Spans(np.array([LENGTH]), np.array([LENGTH]), pages, until, since, 3)
+    pages = np.random.default_rng(0).permutation(count)[None]
+    spans = Spans(np.array([length]), np.array([length]), pages, until, since, 3)
     layout = lay_out(spans, dtype=torch.float32, device=torch.device("cpu"))
-    room = [tuple(torch.zeros(21, each.kv_heads, each.head_dim) for each in kv_shapes(network.config)) for _ in range(2)]
+    room = [tuple(torch.zeros(3 * count, each.kv_heads, each.head_dim) for each in kv_shapes(network.config)) for _ in range(2)]
     slots = torch.from_numpy(pages[0][positions // 3] * 3 + positions % 3)
     views = {shape.view: layout for shape in kv_shapes(network.config)}
     context = PagedContext(room[0], room[1], slots, views)
-    where = torch.arange(LENGTH)[None]
+    where = torch.arange(length)[None]
     return network(ids, position_ids=where, attention_mask=NO_MASKS, use_cache=False, paged=context).logits[0]
 
 
@@ -92,6 +94,21 @@ def test_logits_equal_those_of_the_class(family: str, variant: str, tmp_path: Pa
             torch.testing.assert_close(paged(network, ids, mask), expected, atol=CLOSE, rtol=0)
         answers.append(expected)
     assert all((a - b).abs().max() > 0.01 for a, b in pairwise(answers))  # the masks matter
+
+
+@torch.inference_mode()
+def test_a_nemotron_beyond_its_original_window_equals_what_transformers_loads(tmp_path: Path) -> None:
+    rope = FACTS["nemotron_labs_diffusion"]((4, 2), False)["rope_parameters"] | {"original_max_position_embeddings": 64}
+    written, _ = write_checkpoint(tmp_path / "ours", "nemotron_labs_diffusion", seed=1, rope_parameters=rope)
+    written.save_pretrained(tmp_path / "theirs")
+    reference = Ministral3ForCausalLM.from_pretrained(tmp_path / "theirs", dtype=torch.float32).eval()
+    network: Any = load_checkpoint(tmp_path / "ours").network
+    ids = torch.randint(0, EMBEDDING_ROWS - 8, (1, 140), generator=torch.Generator().manual_seed(2))
+    expected = reference(ids, use_cache=False).logits[0]
+    torch.testing.assert_close(paged(network, ids, "causal"), expected, atol=1e-5, rtol=0)
+    reference.config.rope_parameters["llama_4_scaling_beta"] = 0.0
+    unscaled = reference(ids, use_cache=False).logits[0]
+    assert torch.equal(unscaled[:64], expected[:64]) and (unscaled[64:] - expected[64:]).abs().max() > 1e-3
 
 
 @torch.inference_mode()

@@ -18,8 +18,10 @@ from .published import (
     DIFFUSION_GEMMA_26B,
     DREAM_7B,
     FAST_DLLM_V2_7B,
+    IDLM_8B,
     LLADA2_MINI,
     LLADA_8B,
+    NEMOTRON_8B,
     QWEN3_8B,
     SDAR_1_7B,
     SDAR_8B,
@@ -39,6 +41,7 @@ SHARED = ("diffucoder", "llada2_moe", "llada2_mini", "llada2dot1_mini", "llada2_
         (FAST_DLLM_V2_7B, "fast_dllm_v2", "Qwen2", 151665, (151645, 151643), 1, 1e6, {"bd_size": 32}, "fast_dllm_v2", 32768),
         (SDAR_1_7B, "sdar", "Qwen3", 151669, (151643, 151645), 0, 1e6, {"block_size": 4}, "multi_bd", 32768),
         (SDAR_8B, "sdar", "Qwen3", 151669, (151643, 151645), 0, 1e6, {"block_size": 4}, "multi_bd", 32768),
+        (IDLM_8B, "idlm", "Qwen3", 151669, (151643, 151645), 1, 1e6, {"block_size": 3}, "strided", 32768),
         (SDAR_30B, "sdar_moe", "Qwen3Moe", 151669, (151643, 151645), 0, 1e6, {"block_size": 4}, "multi_bd", 32768),
         (LLADA_8B, "llada", "Llama", 126336, (126081, 126348), 0, 5e5, {}, "dual_cache", 4096),
         (STABLE_DIFFCODER_8B, "stable_diffcoder", "Llama", None, (2,), 0, 5e5, {"block_size": 4}, "multi_bd", 8192),
@@ -82,6 +85,23 @@ def test_the_published_diffusion_gemma(tmp_path: Path) -> None:
     assert {shape.window for shape in shapes[5::6]} == {None}
     assert {(shape.kv_heads, shape.head_dim) for shape in shapes[5::6]} == {(2, 512)}
     assert {(shape.kv_heads, shape.head_dim, shape.window) for shape in shapes[:5]} == {(8, 256, 1024)}
+
+
+def test_the_published_nemotron_labs_diffusion(tmp_path: Path) -> None:
+    found = described(tmp_path / "8B", NEMOTRON_8B)
+    assert (found.family.name, found.family.network.__name__) == ("nemotron_labs_diffusion", "Ministral3ForCausalLM")
+    assert (found.spec.mask_id, found.spec.eos_ids[0], found.spec.head_shift) == (100, 11, 0)
+    assert (found.decoding_strategy, found.max_model_len, found.unknown) == ("causal_blocks", 262144, ())
+    strategy = strategy_of(found)
+    assert (strategy.block_size, strategy.rule) == (32, Threshold(0.9, inclusive=True))
+    assert found.config.rope_parameters == NEMOTRON_8B["rope_parameters"] and found.config.head_dim == 128
+    # The 3B base model states a factor below 1, and a larger one another base of its rotary embedding.
+    rope = NEMOTRON_8B["rope_parameters"] | {"factor": 0.25, "rope_theta": 1e9}
+    base = described(tmp_path / "3B", NEMOTRON_8B, hidden_size=3072, rope_parameters=rope, dlm_type="llada", prefix_ratio=0.8)
+    assert base.config.rope_parameters == rope and base.config.head_dim == 128 and base.unknown == ()
+    with pytest.raises(ValueError, match="'nemotron_labs_diffusion_vlm' and architecture NemotronLabsDiffusionVLMModel"):
+        names = {"model_type": "nemotron_labs_diffusion_vlm", "architectures": ["NemotronLabsDiffusionVLMModel"]}
+        described(tmp_path / "VLM", NEMOTRON_8B, **names, auto_map=None)
 
 
 def test_sizes_that_classes_call_otherwise(tmp_path: Path) -> None:
@@ -158,8 +178,31 @@ def test_the_rotary_embedding_may_be_stated_in_either_way(tmp_path: Path) -> Non
             {"block_size": 32, "expert_capacity": 48, "delete_token_id": 156930, "split_token_id": 156931},
             "(expert_capacity|delete_token_id)=",
         ),
-        (SDAR_8B, {"use_regular_causal": True}, "use_regular_causal=True is not supported, only False is"),
         (SDAR_8B, {"use_relay": True}, "use_relay=True is not supported, only False is"),
+        (NEMOTRON_8B, {"dlm_paradigm": "block_diff"}, "dlm_paradigm='block_diff' is not supported, only 'bidirectional' is"),
+        (NEMOTRON_8B, {"dlm_type": "dream"}, "dlm_type='dream' is not supported, only 'llada' is"),
+        (NEMOTRON_8B, {"num_ar_layers": 2}, "num_ar_layers=2 is not supported, only 0 is"),
+        (NEMOTRON_8B, {"num_diffusion_layers": 2}, "num_diffusion_layers=2 is not supported, only 0 is"),
+        (NEMOTRON_8B, {"attention_bias": True}, "attention_bias=True is not supported"),
+        (NEMOTRON_8B, {"mlp_bias": True}, "mlp_bias=True is not supported"),
+        (NEMOTRON_8B, {"sliding_window": 4096}, "sliding_window=4096 is not supported"),
+        (NEMOTRON_8B, {"head_dim": None}, "it does not state head_dim"),
+        (
+            NEMOTRON_8B,
+            {"rope_parameters": NEMOTRON_8B["rope_parameters"] | {"llama_4_scaling_beta": None}},
+            "it does not state llama_4_scaling_beta",
+        ),
+        (
+            NEMOTRON_8B,
+            {"rope_parameters": NEMOTRON_8B["rope_parameters"] | {"original_max_position_embeddings": None}},
+            "it does not state original_max_position_embeddings",
+        ),
+        (IDLM_8B, {"use_relay": True}, "use_relay=True is not supported, only False is"),
+        (
+            IDLM_8B,
+            {"use_regular_causal": False, "_name_or_path": "a/I-DLM-8B"},
+            "idlm: use_regular_causal=False is not supported, only True is",
+        ),
         (SDAR_30B, {"use_regular_causal": True}, "use_regular_causal=True is not supported, only False is"),
         (SDAR_30B, {"num_experts": None}, "it does not state num_experts"),
         (DIFFUSION_GEMMA_26B, {"text_config": {}}, "it does not state rope_theta for full_attention"),

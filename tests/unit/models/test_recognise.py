@@ -9,7 +9,7 @@ from dlstep.models.recognise import name_of
 
 from ...helpers.tiny_families import write_checkpoint
 from .folders import Facts, described, folder_of, strategy_of
-from .published import DREAM_7B, DREAM_REASONER_8B, LLADA2_MINI, LLADA_8B, QWEN3_8B, SDAR_8B, STABLE_DIFFCODER_8B
+from .published import DREAM_7B, DREAM_REASONER_8B, IDLM_8B, LLADA2_MINI, LLADA_8B, QWEN3_8B, SDAR_8B, STABLE_DIFFCODER_8B
 
 
 def test_a_name_overrides_what_the_folder_says(tmp_path: Path) -> None:
@@ -17,6 +17,8 @@ def test_a_name_overrides_what_the_folder_says(tmp_path: Path) -> None:
     found = read_description(folder, "llada2dot1_mini")
     assert (found.family.name, found.decoding_strategy) == ("llada2dot1_mini", "multi_bd_edit")
     assert type(strategy_of(found)).__name__ == "MultiBDEdit"
+    with pytest.raises(ValueError, match="sdar: use_regular_causal=True is not supported, only False is"):
+        read_description(folder_of(tmp_path / "causal", IDLM_8B), "sdar")
     dmax = read_description(folder, "llada2_mini_dmax")
     assert type(strategy_of(dmax)).__name__ == "DMax"
     assert type(strategy_of(dmax, sampling_mode="naive", decoding_strategy="multi_bd")).__name__ == "MultiBD"
@@ -34,6 +36,11 @@ def test_a_name_overrides_what_the_folder_says(tmp_path: Path) -> None:
         ("mine", LLADA2_MINI, {"_name_or_path": "Zigeng/DMax-Coder-16B"}, "llada2_mini_dmax"),
         ("DiffuCoder-7B-Instruct", DREAM_7B, {}, "diffucoder"),
         ("dmax", SDAR_8B, {}, "sdar"),
+        ("midlm", SDAR_8B, {}, "sdar"),
+        ("I-DLM-8B", SDAR_8B, {}, "idlm"),
+        ("models--yifanyu--I-DLM-32B/snapshots/12ab", SDAR_8B, {}, "idlm"),
+        ("a", IDLM_8B, {}, "idlm"),
+        ("a", SDAR_8B, {"use_regular_causal": False}, "sdar"),
         ("a", SDAR_8B, {"architectures": None, "auto_map": None}, "sdar"),
         ("a", STABLE_DIFFCODER_8B, {"architectures": ["LlamaForCausalLM"]}, "stable_diffcoder"),
         ("a", LLADA_8B, {"model_type": None, "architectures": None}, "llada"),

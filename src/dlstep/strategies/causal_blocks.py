@@ -1,0 +1,172 @@
+"""Block diffusion for causal networks: a block attends to itself while it is decoded, and is then stored causally.
+
+For networks trained to decode blocks and, with the same weights, autoregressively. A block's first
+token is predicted by the row before it, in the forward pass that stores the block before. The other
+passes feed the block, whose positions all see one another, and a rule unmasks them; their keys and
+values are not kept. Source: the published code of NVIDIA's Nemotron-Labs-Diffusion.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Annotated, final
+
+from annotated_types import Gt
+from rpds import List
+
+from ..core import (
+    Block,
+    Grid,
+    Request,
+    Rule,
+    SampleSpec,
+    Sealed,
+    SequenceState,
+    Span,
+    SpanSamples,
+    Spec,
+    Strategy,
+    check_sampled,
+    open_block,
+    span_of,
+)  # fmt: skip
+from ..core.filtering import masks_of, passes_left, passes_to_come
+from ..rules.threshold import Threshold
+from ._blocks import decided, mask_of, masked_only, needs_grid, still_open
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CausalBlocks(Strategy):
+    """Blocks of `block_size` from the prompt's end, one at a time: a first token, then those of a rule.
+
+    All positions before a block are final. The window is its first position until that has a token,
+    then the others.
+    """
+
+    block_size: Annotated[int, Gt(0)] = 32
+    """Positions of a block; 1 is autoregressive decoding."""
+    rule: Rule = Threshold(inclusive=True)
+    """The rule that selects positions to unmask after a forward pass."""
+
+    @property
+    def shipped(self) -> bool:
+        """Whether this package ships the strategy and its rule."""
+        return self.SHIPPED and self.rule.shipped
+
+    @property
+    def sample_spec(self) -> SampleSpec:
+        """The statistics that the rule needs, with untempered probabilities and the lowest id in ties."""
+        return replace(self.rule.sample_spec, ties="lowest", tempered=False)
+
+    @property
+    def holds_pins(self) -> bool:
+        """True: blocks open with pinned tokens."""
+        return True
+
+    @property
+    def takes_constraints(self) -> bool:
+        """True: blocks drop tokens that contradict it."""
+        return True
+
+    def incompatibility(self, spec: Spec) -> str | None:
+        """Return why the rule or the model does not fit; None if both do."""
+        if spec.head_shift:
+            return "its head is shifted in all rows; the rows of masks must predict their own positions"
+        return needs_grid(self.rule) or masked_only(spec) or self.rule.incompatibility(spec)
+
+    def grid(self, request: Request) -> Grid:
+        """Return groups of one position: final positions attend causally."""
+        del request
+        return Grid(0, 1)
+
+    def atom(self, request: Request) -> int:
+        """Return the size of a block."""
+        del request
+        return self.block_size
+
+    def reach(self, request: Request) -> int:
+        """Return the end of the answer; later positions are never fed."""
+        return len(request.prompt) + request.params.max_tokens
+
+    def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
+        """Open the first position after the prompt, which is final."""
+        final = len(sequence.request_spec.request.prompt)
+        return self._advanced(sequence, sequence.past, self._opened(sequence, final, final + 1, spec), final, spec)
+
+    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
+        """Return a span that samples a block's first position, or one of the whole block that samples for the rule."""
+        del spec
+        (block,), final, rule = sequence.window, sequence.final, self.rule
+        request_spec, number = sequence.request_spec, sequence.accounting.steps - block.opened
+        request, limit = request_spec.request, request_spec.limit
+        if block.start == final:
+            sampled, none = (final,), (-1,) * rule.sample_spec.scored
+            masks = masks_of(sequence, sampled)
+            return span_of(request, final, (), request_spec.grid, sampled, (number,), scored_ids=none, masks=masks, shift=1)
+        sampled = rule.sampled(block, limit, number)
+        if not rule.shipped:
+            check_sampled(rule, sampled, block, limit)
+        tokens = sequence.tokens(final, block.end)
+        return span_of(
+            request,
+            final,
+            tokens,
+            Grid(final, len(tokens)),
+            sampled,
+            (number,) * len(sampled),
+            joins=False,
+            scored_ids=rule.scored_ids(block, limit, number) if rule.sample_spec.scored else (),
+            masks=masks_of(sequence, sampled),
+            shift=0,
+        )
+
+    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
+        """Set the block's first token, or apply the rule; a full block becomes final and the next one opens."""
+        (block,), final = sequence.window, sequence.final
+        if block.start == final:
+            block = block.unmask_rows((0,), 0, rows.tokens, rows.probabilities)
+        else:
+            block = decided(self.rule, sequence, block, rows, spec)
+        return self._advanced(sequence, sequence.past, block, final, spec)
+
+    def measure(self, sequence: SequenceState) -> int:
+        """Return a bound on the passes for the block and for those to come."""
+        limit, final, size = sequence.request_spec.limit, sequence.final, self.block_size
+        if not sequence.window:
+            return 0
+        (block,) = sequence.window
+        stop = min(final + size, limit)
+        full, left = divmod(limit - stop, size)
+        to_come = self._most(stop - block.end) + full * (1 + self._most(size - 1)) + (1 + self._most(left - 1) if left else 0)
+        of_block = 1
+        if block.start != final:
+            scheduled = max(0, self.rule.measure(sequence, block))
+            of_block = passes_left(sequence, block, scheduled, remasks=self.rule.remasks)
+        return of_block + passes_to_come(sequence, to_come, limit - block.end)
+
+    def _most(self, count: int) -> int:
+        """Return a bound on the rule's passes for `count` positions of a block."""
+        return self.rule.bound(count) if count else 0
+
+    def _opened(self, sequence: SequenceState, start: int, stop: int, spec: Spec) -> Block:
+        """Return the positions `[start, stop)` as a block with masks and pinned tokens."""
+        limit, request = sequence.request_spec.limit, sequence.request_spec.request
+        steps = sequence.accounting.steps
+        return open_block(start, stop - start, limit, request.prompt, mask_of(spec), steps, request.params.pinned)
+
+    def _advanced(self, sequence: SequenceState, past: "List[Sealed]", block: Block, final: int, spec: Spec) -> SequenceState:
+        """Return the sequence at the first unfinished part of a block from `block` on; all before `final` is final."""
+        limit = sequence.request_spec.limit
+        while True:
+            if block.masked or (block.start != final and still_open(self.rule, block, limit)):
+                settled = block.first if self.rule.remasks else block.masked[0]
+                return sequence.with_window(past, (block,), final, settled)
+            past, end = past.push_front(block.sealed()), block.end
+            if end == limit:
+                return sequence.with_window(past, (), final, end)
+            stop = min(final + self.block_size, limit)
+            if end == stop:
+                final, stop = end, end + 1
+            block = self._opened(sequence, end, stop, spec)
+
+
+STRATEGY = CausalBlocks

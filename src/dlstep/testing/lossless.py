@@ -1,0 +1,65 @@
+"""The law of strategies that claim the answers of autoregressive decoding."""
+
+from dataclasses import replace
+
+from hypothesis.strategies import DataObject, sampled_from
+
+from ..core import Config, Strategy
+from .generators import Case, Kind, ample, cases
+from .harness import CaseRun, alone, run_case
+from .shadow import ShadowDriver
+
+# Shares of positions whose rows answer alike whatever they see. In the others, proposals are almost always wrong.
+ALIKE = sampled_from([0.0, 0.5, 0.8, 0.9, 1.0])
+
+
+def lossless(kind: Kind, data: DataObject) -> None:
+    """22. A strategy settles what its `autoregressive` one settles, token for token, in no more passes.
+
+    That one settles a token in each sampling pass, from draw 0. Whatever disturbs a request, tokens,
+    probabilities and finish reason are equal, and tokens settle in their order.
+    """
+    case = _without_nfe_limit(data.draw(cases(kind)))
+    plain, share = case.strategy.autoregressive, data.draw(ALIKE)
+    if plain is None:
+        return
+    run = run_case(case, _device(case.config, case.strategy, share))
+    answers: dict[int, tuple[int, ...]] = {}
+    for request in case.requests:
+        ours = run.state.finished[request.id]
+        if ours.finish == "rejected":
+            continue
+        config = ample(case.config.spec)
+        one = alone(config, plain, request, _device(config, plain, share))
+        _check_one_by_one(one)
+        theirs = one.state.finished[request.id]
+        answers[request.id] = theirs.answer
+        assert ours.answer == theirs.answer[: len(ours.answer)], "autoregressive decoding gives another answer"
+        assert ours.probabilities == theirs.probabilities[: len(ours.answer)], "it gives other probabilities"
+        assert ours.steps <= theirs.steps, "autoregressive decoding takes fewer passes"
+        assert ours.finish == "abort" or (ours.answer, ours.finish) == (theirs.answer, theirs.finish), "it ends otherwise"
+    for step in run.steps:
+        for sequence in step.after.running:
+            answer = sequence.answer
+            assert answer == answers[sequence.id][: len(answer)], "a settled token is not the one of the answer"
+
+
+def _without_nfe_limit(case: Case) -> Case:
+    """Return the case without `max_nfe`, which counts forward passes, not tokens."""
+    return replace(case, requests=tuple(replace(r, params=replace(r.params, max_nfe=None)) for r in case.requests))
+
+
+def _device(config: Config, strategy: Strategy, share: float) -> ShadowDriver:
+    """Return a shadow device with this share of rows that answer alike whatever they see."""
+    return ShadowDriver(config.page_size, config.num_pages, config.spec, exact=strategy.exact, blind=share)
+
+
+def _check_one_by_one(run: CaseRun) -> None:
+    """Check that each sampling pass samples the next position of the answer, with draw 0."""
+    for step in run.steps:
+        for span in step.plan.spans:
+            before, after = step.before.find(span.id), step.after.find(span.id)
+            assert before is not None and after is not None
+            if span.sampled:
+                assert (span.sampled, span.draws) == ((before.settled,), (0,)), "it samples more than the next position"
+                assert after.settled == before.settled + 1, "it does not settle a token"

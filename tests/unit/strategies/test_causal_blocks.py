@@ -1,0 +1,66 @@
+"""Blocks of a causal network: what is refused by name, pinned first tokens, and every rule of a grid."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from dlstep import rules
+from dlstep.core import Config, Request, Rule, SamplingParams, SpanSamples, Spec, add, commit, init, schedule
+from dlstep.strategies.causal_blocks import CausalBlocks
+from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
+from dlstep.testing.laws import Law, budgets, constrained, pinned, progress, spans_are_sound, transparency
+from dlstep.testing.scripted import ScriptedDriver
+
+SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
+RULES = [rules.load(name)() for name in rules.own()]
+ON_GRIDS = [rule for rule in RULES if rule.grids]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (Spec(MASK, (EOS,), VOCABULARY, head_shift=1), "its head is shifted in all rows"),
+        (Spec(None, (EOS,), VOCABULARY), "it has no mask id"),
+    ],
+)
+def test_models_that_do_not_fit_are_refused(spec: Spec, message: str) -> None:
+    with pytest.raises(ValueError, match=f"CausalBlocks cannot decode this model: {message}"):
+        init(Config(spec), CausalBlocks())
+
+
+def test_rules_on_the_whole_answer_are_refused() -> None:
+    others = [rule for rule in RULES if not rule.grids]
+    assert others
+    for rule in others:
+        with pytest.raises(ValueError, match="needs a canvas, as of decoding_strategy='dual_cache'"):
+            init(Config(SPEC), CausalBlocks(rule=rule))
+
+
+def decode(pins: dict[int, int]) -> list[tuple[int, int, tuple[int, ...], int | None]]:
+    """Start, rows, sampled positions and shift of each span of an answer of five tokens in blocks of three."""
+    driver = ScriptedDriver(lambda span: SpanSamples(span.sampled, (0.95,) * len(span.sampled)))
+    request = Request(0, (1, 2), SamplingParams(max_tokens=5, pinned=tuple(pins.items())))
+    state, spans = add(init(Config(SPEC), CausalBlocks(block_size=3)), request), []
+    while not state.done:
+        plan = schedule(state)
+        spans += [(span.start, len(span.tokens), span.sampled, span.shift) for span in plan.spans]
+        state = commit(state, driver.run(plan))
+    return spans
+
+
+def test_a_first_token_comes_from_the_pass_that_stores_what_is_before_it() -> None:
+    assert decode({}) == [(0, 2, (2,), 1), (2, 3, (3, 4), 0), (2, 3, (5,), 1), (5, 2, (6,), 0)]
+
+
+def test_a_pinned_first_token_is_fed_with_its_block_and_needs_a_pass_that_only_stores() -> None:
+    assert decode({3: 9}) == [(0, 2, (2,), 1), (2, 3, (3, 4), 0), (2, 3, (), None), (5, 2, (6,), 0)]
+
+
+@pytest.mark.parametrize("rule", ON_GRIDS, ids=lambda rule: type(rule).__name__)
+@settings(max_examples=6)
+@given(data=st.data())
+def test_rules_obey_the_laws(rule: Rule, data: st.DataObject) -> None:
+    laws: tuple[Law, ...] = (progress, transparency, spans_are_sound, budgets, pinned, constrained)
+    law: Callable[..., None] = data.draw(st.sampled_from(laws))
+    law(CausalBlocks(rule=rule), data)

@@ -1,0 +1,36 @@
+"""Strided decoding: what it refuses by name, and how it is configured."""
+
+from dataclasses import replace
+
+import pytest
+
+from dlstep.core import Config, Request, SamplingParams, Spec, add, init, refusal
+from dlstep.strategies.strided import Strided
+from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY, random_automata
+
+SPEC = Spec(MASK, (EOS,), VOCABULARY, head_shift=1, pieces=PIECES)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"head_shift": 0}, "its head_shift is 0; the first token of an answer"), ({"mask_id": None}, "it has no mask id")],
+)
+def test_models_that_do_not_fit_are_refused(changes: dict[str, None], message: str) -> None:
+    with pytest.raises(ValueError, match=f"Strided cannot decode this model: {message}"):
+        init(Config(replace(SPEC, **changes)), Strided())
+
+
+def test_pinned_tokens_and_constraints_are_refused_by_name() -> None:
+    pinned = Request(0, (1, 2), SamplingParams(max_tokens=4, pinned=((1, 5),)))
+    constrained = Request(0, (1, 2), SamplingParams(max_tokens=4), constraint=random_automata()[0])
+    for request, message in (
+        (pinned, "pinned={1: 5} has no effect in Strided"),
+        (constrained, "Strided with its rule does not"),
+    ):
+        assert message in str(refusal(Config(SPEC), Strided(), request))
+
+
+def test_requests_may_have_other_numbers_of_masks() -> None:
+    params = SamplingParams(max_tokens=4, strategy_options=(("block_size", 0),))
+    (sequence,) = add(init(Config(SPEC), Strided()), Request(0, (1, 2), params)).waiting
+    assert sequence.request_spec.strategy == Strided().autoregressive == Strided(block_size=0)
