@@ -18,7 +18,7 @@ Captured = pytest.CaptureFixture[str]
 def check_fatal(faulty: Faulty, folder: Path, capsys: Captured) -> None:
     path = folder / "fatal.py"
     path.write_text(faulty.source, encoding="utf-8")
-    assert main(["laws", str(path), "--only", "progress", "--case_timeout", "0.5", "--json"]) == 1
+    assert main(["laws", str(path), "--only", "progress", "--case_timeout", "1.5", "--json"]) == 1
     captured = capsys.readouterr()
     row = json.loads(captured.out)[0]
     assert any(part in row["failure"] for part in faulty.message), row
@@ -55,10 +55,10 @@ def test_file_that_ends_its_process_at_the_import_is_refused(
 
 
 def test_law_ends_at_its_time_limit_and_says_how_many_cases_held(capsys: Captured) -> None:
-    arguments = ["multi_bd", "--only", "budgets", "--examples", "100000", "--law_timeout", "0.5"]
+    arguments = ["multi_bd", "--only", "budgets", "--examples", "100000", "--law_timeout", "2"]
     assert main(["laws", *arguments]) == 0
     text = capsys.readouterr().out
-    found = re.findall(r"^  holds   budgets, in the (\d+) of 100000 cases that 0\.5 s allowed \(--law_timeout\)$", text, re.M)
+    found = re.findall(r"^  holds   budgets, in the (\d+) of 100000 cases that 2 s allowed \(--law_timeout\)$", text, re.M)
     assert len(found) == 1 and 0 < int(found[0]) < 100000, text
 
 
