@@ -61,7 +61,7 @@ def unsatisfiable(config: Config, request: Request) -> str | None:
     automaton, params = request.constraint.loaded, request.params
     if automaton.vocab_size != config.spec.vocab_size:
         return (
-            f"its constraint {short(automaton.source)} was compiled for {automaton.vocab_size} ids, the model has "
+            f"its constraint {automaton.source} was compiled for {automaton.vocab_size} ids, the model has "
             f"{config.spec.vocab_size}: compile it with the tokenizer of the model"
         )
     for name in ("ignore_eos", "max_nfe", "max_repetition_run"):
@@ -75,7 +75,7 @@ def unsatisfiable(config: Config, request: Request) -> str | None:
         return None
     with_pins = " with the pinned tokens" if params.pinned else ""
     room = answer_limit(request, config) - len(request.prompt)
-    return f"no text that matches {short(automaton.source)} fits {room} tokens{with_pins}: raise max_tokens"
+    return f"no text that matches {automaton.source} fits {room} tokens{with_pins}: raise max_tokens"
 
 
 def request_constraint(config: Config, request: Request) -> RequestConstraint | None:

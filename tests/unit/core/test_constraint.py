@@ -193,7 +193,7 @@ AB = token_automaton("ab", [{97: 1}, {98: 2}, {}], [2], PIECES, (STOP, MASK))
         ({"max_nfe": 3}, AB, "max_nfe=3 may cut an answer before it satisfies the constraint"),
         ({"ignore_eos": True}, AB, "ignore_eos=True may cut"),
         ({"max_repetition_run": 2}, AB, "max_repetition_run=2 may cut"),
-        ({"pinned": {0: 1}}, AB, "no text that matches 'ab' fits 8 tokens with the pinned tokens: raise max_tokens"),
+        ({"pinned": {0: 1}}, AB, "no text that matches ab fits 8 tokens with the pinned tokens: raise max_tokens"),
         ({"regex": "ab"}, None, "its constraint regex='ab' is not compiled"),
         ({}, token_automaton("ab", [{97: 0}], [0], PIECES[:3]), "was compiled for 3 ids, the model has 5"),
     ],
