@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 from rich.console import Console
 
+from ..bench.load import Rate, chosen_at, policy_rows, rates
 from ..core import options_of
 from ..core.options import StrategyOptions
 from ..engine.buffer_policy import policy_of
@@ -17,7 +18,6 @@ from ..evaluate.answerer_pool import Answering
 from ..evaluate.checkpoint import ANSWERS, read
 from ..evaluate.documents import Document
 from ..evaluate.items import Item, items_of, options_text
-from ..evaluate.load import Rate, chosen_at, policy_rows, rates
 from ..evaluate.metrics import Answers
 from ..evaluate.options import EvalOptions
 from ..evaluate.runner import evaluate

@@ -7,11 +7,11 @@ import yaml
 from hypothesis import given, strategies as st
 
 from dlstep import SamplingParams
+from dlstep.bench.load import policy_rows
 from dlstep.cli.tune_load import loads_of, table_text
 from dlstep.engine.buffer_policy import policy_of
-from dlstep.evaluate.load import policy_rows
 
-from ..evaluate.test_load import rate
+from ..bench.test_load import rate
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=6, unique=True), st.data())

@@ -11,9 +11,9 @@ from typing import Any
 from ..core.options import StrategyOptions
 from ..engine.buffer_policy import MOST
 from ..engine.loader import LoadedEngine
-from .answerer_pool import Answering
-from .items import Item
-from .metrics import Answers
+from ..evaluate.answerer_pool import Answering
+from ..evaluate.items import Item
+from ..evaluate.metrics import Answers
 
 ROUNDS = 2  # answers of a measurement, per live request
 LEAST = 8  # minimum number of answers of a measurement

@@ -5,12 +5,12 @@ from itertools import count
 import pytest
 
 from dlstep import LLM, SamplingParams
+from dlstep.bench.load import LEAST, ROUNDS, Rate, chosen_at, measured, rates
 from dlstep.evaluate.items import items_of, read_documents
-from dlstep.evaluate.load import LEAST, ROUNDS, Rate, chosen_at, measured, rates
 from dlstep.evaluate.metrics import Answers
 from dlstep.evaluate.options import EvalOptions, grid_of
 
-from .running import engine
+from ..evaluate.running import engine
 
 
 def rate(size: int, live: int, *each: float) -> Rate:
