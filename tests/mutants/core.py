@@ -463,6 +463,17 @@ MUTANTS = (
             "block = self._opened(sequence, sequence.window[0].start, spec)",
             "block = sequence.window[0]",
         ),
+        ("DiffusionGemma.commit", "commit tokens that contradict", "done = _kept(window_filter", "_ = _kept(window_filter"),
+        ("DiffusionGemma.measure", "leave the age of a canvas out", "most - (sequence.steps - block.opened)", "most"),
+        ("_consistent", "accept tokens that contradict more certain ones", "if index not in dropped", ""),
+        ("_consistent", "accept the least certain first", "[-rows.entropies[index] for", "[rows.entropies[index] for"),
+        (
+            "_kept",
+            "feed other tokens than the committed ones",
+            "tokens=_with(done.tokens, noise, tuple(left)), ",
+            "tokens=noise, ",
+        ),
+        ("_kept", "predict committed positions again", "given=given, ", ""),
         ("DiffusionGemma.reach", "reserve pages up to the last whole canvas only", "- -request", "+ request"),
     ),
     *in_file(
