@@ -115,7 +115,8 @@ MUTANTS = (
         ("RequestConstraint.window_masks", "forget what follows the window", "self.ends[", "(constraint.last,)[0 * "),
         ("RequestConstraint.window_masks", "shift masks by one position", "position - settled + 1]", "position - settled]"),
         ("Constraint._union", "lose states of the second eight", "8 * place + bit", "bit"),
-        ("Constraint.mask", "name equal masks differently", "self.stop_ids, classes)", "self.stop_ids, states)"),
+        ("Constraint._named", "give different masks one name", "self.stop_ids, classes)", "self.stop_ids)"),
+        ("RequestConstraint.window_masks", "constrain positions past the answer", "self.constraint.anything", "masks[-1]"),
         noticed_by=("unit/core/test_constraint.py",),
     ),
     *in_file(
