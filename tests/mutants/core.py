@@ -115,7 +115,8 @@ MUTANTS = (
         ("RequestConstraint.window_masks", "forget what follows the window", "self.ends[", "(constraint.last,)[0 * "),
         ("RequestConstraint.window_masks", "shift masks by one position", "position - settled + 1]", "position - settled]"),
         ("Constraint._union", "lose states of the second eight", "8 * place + bit", "bit"),
-        ("Constraint.mask", "name equal masks differently", "self.stop_ids, classes)", "self.stop_ids, states)"),
+        ("Constraint._named", "give different masks one name", "self.stop_ids, classes)", "self.stop_ids)"),
+        ("RequestConstraint.window_masks", "constrain positions past the answer", "self.constraint.anything", "masks[-1]"),
         noticed_by=("unit/core/test_constraint.py",),
     ),
     *in_file(
@@ -466,6 +467,17 @@ MUTANTS = (
             "block = self._opened(sequence, sequence.window[0].start, spec)",
             "block = sequence.window[0]",
         ),
+        ("DiffusionGemma.commit", "commit tokens that contradict", "done = _kept(window_filter", "_ = _kept(window_filter"),
+        ("DiffusionGemma.measure", "leave the age of a canvas out", "most - (sequence.steps - block.opened)", "most"),
+        ("_consistent", "accept tokens that contradict more certain ones", "if index not in dropped", ""),
+        ("_consistent", "accept the least certain first", "[-rows.entropies[index] for", "[rows.entropies[index] for"),
+        (
+            "_kept",
+            "feed other tokens than the committed ones",
+            "tokens=_with(done.tokens, noise, tuple(left)), ",
+            "tokens=noise, ",
+        ),
+        ("_kept", "predict committed positions again", "given=given, ", ""),
         ("DiffusionGemma.reach", "reserve pages up to the last whole canvas only", "- -request", "+ request"),
     ),
     *in_file(

@@ -164,10 +164,19 @@ class Constraint:
                 for target, of_arrow in self.arrows[state].items():
                     if following >> target & 1:
                         classes |= of_arrow
-            named = repr((self.automaton.digest, self.stop_ids, classes)).encode()
-            known = TokenMask(int.from_bytes(blake2b(named, digest_size=8).digest()) >> 2, self, classes)
+            known = self._named(classes)
             self._keep(self._masks, (states, following), known)
         return known
+
+    @property
+    def anything(self) -> TokenMask:
+        """The mask that allows every id."""
+        return self._named((2 << self.stop_class) - 1)
+
+    def _named(self, classes: int) -> TokenMask:
+        """Return the mask of these classes."""
+        named = repr((self.automaton.digest, self.stop_ids, classes)).encode()
+        return TokenMask(int.from_bytes(blake2b(named, digest_size=8).digest()) >> 2, self, classes)
 
     @staticmethod
     def _keep(memory: dict[Key, Result], key: Key, result: Result, most: int = MOST_KEPT) -> None:
@@ -280,7 +289,10 @@ class RequestConstraint:
         return state
 
     def window_masks(self, state: int, settled: int, window: Sequence[Block], sampled: Sequence[int]) -> tuple[TokenMask, ...]:
-        """Return the mask of each sampled position of a window, `settled` positions of which are in `state`."""
+        """Return the mask of each sampled position of a window, whose text up to `settled` leads to `state`.
+
+        Positions past the answer may hold any id.
+        """
         constraint, parts, end = self.constraint, list[list[int]](), settled
         for block in window:
             if block.end > settled:
@@ -293,5 +305,7 @@ class RequestConstraint:
             before += constraint.forward(before.pop(), part)
         for part in reversed(parts):
             after[:1] = constraint.backward(part, after[0])
-        mask = constraint.mask
-        return tuple([mask(before[position - settled], after[position - settled + 1]) for position in sampled])
+        mask, limit = constraint.mask, self.limit
+        inside = sampled if not sampled or sampled[-1] < limit else [position for position in sampled if position < limit]
+        masks = [mask(before[position - settled], after[position - settled + 1]) for position in inside]
+        return (*masks, *[constraint.anything] * (len(sampled) - len(inside)))

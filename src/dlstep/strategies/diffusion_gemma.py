@@ -37,6 +37,7 @@ from ..core import (
     positions,
 )
 from ..core.draws import integers
+from ..core.filtering import FilteredBlock, WindowFilter, masks_of, passes_left, passes_to_come, window_filter_of
 from ..core.request import COLDEST
 from ..rules._ranking import accepted
 
@@ -134,6 +135,7 @@ class DiffusionGemma(Strategy):
         block, request = sequence.window[0], sequence.request_spec.request
         number = sequence.accounting.steps - block.opened
         count = len(block.tokens)
+        sampled = positions(block.start, block.end)  # positions past the answer too: a canvas is denoised whole
         return Span(
             id=request.id,
             seq_id=request.seq_id,
@@ -141,19 +143,20 @@ class DiffusionGemma(Strategy):
             tokens=block.tokens,
             end=block.end,
             grid=Grid(block.start, count),
-            sampled=positions(block.start, block.end),  # positions past the answer too: a canvas is denoised whole
+            sampled=sampled,
             draws=(number,) * count,
             params=_at(self.temperature(self.max_denoising_steps - number)),
             seed=request.seed,
             joins=False,
             mode="denoise",
             carry="held" if number else "fresh",
+            masks=masks_of(sequence, sampled),
         )
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Accept tokens and renoise the others; after the last pass, commit the most probable tokens."""
         del span
-        block = sequence.window[0]
+        block, window_filter = sequence.window[0], window_filter_of(sequence, sequence.window)
         best, chances, entropies = rows.best_ids, rows.best_probabilities, rows.entropies
         pinned = _offsets(block.given) if block.given else ()
         if pinned:
@@ -168,8 +171,13 @@ class DiffusionGemma(Strategy):
         )  # "more" if the option was lowered meanwhile
         if last or (stable and fsum(entropies) / (len(best) - len(pinned)) < self.confidence_threshold):
             done = Block(block.start, best, (), chances, block.given, block.opened)
+            if window_filter is not None:
+                done = _kept(window_filter, block, best, chances, rows.noise)
             return self._advanced(sequence.with_window(sequence.past, (), sequence.final, sequence.settled), done, spec)
-        canvas = renoised(rows.tokens, rows.noise, accepted(entropies, self.entropy_bound))
+        chosen = accepted(entropies, self.entropy_bound)
+        if window_filter is not None:
+            chosen = _consistent(window_filter.enter(block), chosen, rows)
+        canvas = renoised(rows.tokens, rows.noise, chosen)
         if pinned:
             canvas = _with(canvas, block.tokens, pinned)
         block = Block(block.start, canvas, block.masked, block.probabilities, block.given, block.opened, CanvasDraft(best, run))
@@ -201,8 +209,9 @@ class DiffusionGemma(Strategy):
         if not sequence.window:
             return 0
         block = sequence.window[0]
-        canvases = -((block.start - sequence.limit) // self.canvas_length)
-        return canvases * self.max_denoising_steps - (sequence.steps - block.opened)
+        most, later = self.max_denoising_steps, -((block.end - sequence.limit) // self.canvas_length)
+        of_block = passes_left(sequence, block, most - (sequence.steps - block.opened))
+        return of_block + passes_to_come(sequence, later * most, max(0, sequence.limit - block.end))
 
     def incompatibility(self, spec: Spec) -> str | None:
         """Return why a model with a mask token or a shifted head does not fit; None for others."""
@@ -236,6 +245,11 @@ class DiffusionGemma(Strategy):
     @property
     def holds_pins(self) -> bool:
         """True: each canvas holds its pinned tokens."""
+        return True
+
+    @property
+    def takes_constraints(self) -> bool:
+        """True: a canvas commits only tokens that fit together, and denoises the others further."""
         return True
 
     @property
@@ -275,6 +289,37 @@ class DiffusionGemma(Strategy):
                 return sequence.with_window(past, (), end, end)
             block = self._opened(sequence, end, spec)
         return sequence.with_window(past, (block,), end, end)
+
+
+def _kept(
+    window_filter: WindowFilter, block: Block, best: tuple[int, ...], chances: tuple[float, ...], noise: tuple[int, ...]
+) -> Block:
+    """Return the canvas with those of the tokens `best` committed that fit together.
+
+    They count as given from then on; the other positions are renoised and denoised further.
+    """
+    start, entered = block.start, window_filter.enter(block)
+    at = [position - start for position in block.masked]
+    after = entered.unmask(block.masked, [best[index] for index in at], [chances[index] for index in at])
+    done = window_filter.leave(after, entered)
+    left = [position - start for position in done.masked]
+    if not left:
+        return done
+    given = done.given | sum(1 << index for index in set(at).difference(left))
+    return replace(done, tokens=_with(done.tokens, noise, tuple(left)), given=given, extra=None)
+
+
+def _consistent(block: FilteredBlock, chosen: list[int], rows: SpanSamples) -> list[int]:
+    """Return the indices `chosen` without those of tokens that contradict more certain ones.
+
+    Noise needs no filter: it is only fed, and never committed.
+    """
+    masked = set(block.masked)
+    inside = [index for index in chosen if block.start + index in masked]
+    tokens, certainties = [rows.tokens[index] for index in inside], [-rows.entropies[index] for index in inside]
+    kept = block.kept([block.start + index for index in inside], tokens, certainties)
+    dropped = set(inside).difference([inside[number] for number in kept])
+    return [index for index in chosen if index not in dropped]
 
 
 def _offsets(bitmap: int) -> tuple[int, ...]:

@@ -198,7 +198,7 @@ class DMax(Revising):
         changed = [row for row in range(old) if tokens[row] != full.tokens[places[row] - block.start]]
         after = full.edit([places[row] for row in changed], [tokens[row] for row in changed], [chances[row] for row in changed])
         changes = sum(map(ne, full.tokens, after.tokens))
-        sure = filled == new and changes == len(changed) and min(chances) >= CONFIDENT
+        sure = filled == new and changes == len(changed) and min(chances, default=1.0) >= CONFIDENT
         ready = not after.masked and (timed_out or sure or not (changes or new > old))
         return after.with_extra(Softened(ready, 1.0 - len(changed) / old if changed else 1.0))
 

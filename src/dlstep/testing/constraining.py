@@ -7,7 +7,7 @@ from hypothesis.strategies import DataObject, sampled_from
 from ..core import SamplingParams, SequenceState, Span
 from ..core.automaton import DEAD, Automaton
 from ..core.finish import answer_limit
-from .generators import Case, Kind, cases, random_automata
+from .generators import VOCABULARY, Case, Kind, cases, random_automata
 from .harness import run_case
 
 Cells = list["int | None"]
@@ -83,6 +83,9 @@ def _check_masks(span: Span, sequence: SequenceState) -> None:
     cells = gaps(sequence, sequence.limit)
     assert completable(request.constraint, sequence.stop_ids, cells), "the window can no longer be completed"
     for position, mask in zip(span.sampled, span.masks, strict=True):
+        if position >= sequence.limit:  # a canvas is denoised whole
+            assert len(mask.ids()) == VOCABULARY, "a position past the answer is constrained"
+            continue
         allowed, before = set(mask.ids()), cells[position - start]
         for token in (*range(5), *sequence.stop_ids[:2], *range(45, 50)):
             cells[position - start] = token

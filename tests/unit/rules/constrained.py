@@ -1,17 +1,23 @@
 """Decodes under a constraint whose rows propose the first allowed id everywhere, the leftmost with most confidence."""
 
 from dlstep.core import Config, Request, SamplingParams, Span, SpanSamples, Spec, Strategy, add, commit, init, schedule
-from dlstep.core.automaton import token_automaton
+from dlstep.core.automaton import Automaton, token_automaton
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
 from dlstep.testing.scripted import ScriptedDriver
 
 PAIRS = token_automaton("(ab|ba)*", [{97: 1, 98: 2}, {98: 0}, {97: 0}], [0], PIECES, (MASK, EOS))
 ONE_PAIR = token_automaton("(ab|ba)a*", [{97: 1, 98: 2}, {98: 3}, {97: 3}, {97: 3}], [3], PIECES, (MASK, EOS))
+_LETTERS = {97: 1, 98: 2, 99: 4}
+_ORDERS = [{byte: (state | bit) % 7 for byte, bit in _LETTERS.items() if not state & bit} for state in range(7)]
+TRIPLES = token_automaton("(abc|acb|bac|bca|cab|cba)*", _ORDERS, [0], PIECES, (MASK, EOS))
 ONLY_A = token_automaton("a*", [{97: 0}], [0], (b"a", *PIECES[1:4], *[b""] * (VOCABULARY - 4)), (MASK, EOS))
 
 
-def left_after_each_pass(strategy: Strategy, automaton: object, size: int) -> list[tuple[int, ...]]:
-    """Return the offsets that are masked after each pass of an answer of `size` tokens, which has no stop id."""
+def left_after_each_pass(strategy: Strategy, automaton: Automaton, size: int, seed: int = 0) -> list[tuple[int, ...]]:
+    """Return the offsets that are masked after each pass of an answer of `size` tokens, which has no stop id.
+
+    Each pass lowers the measure.
+    """
 
     def rows(span: Span) -> SpanSamples:
         ids = [mask.ids() for mask in span.masks]
@@ -21,13 +27,13 @@ def left_after_each_pass(strategy: Strategy, automaton: object, size: int) -> li
         pairs = zip(chances, seconds, strict=True)
         return SpanSamples(tokens, chances, (), (), tuple(sum(best, ())), tuple(sum(pairs, ())))
 
-    params = SamplingParams(max_tokens=size)
-    request = Request(0, (0,), params, constraint=automaton)  # type: ignore[arg-type]
+    request = Request(0, (0,), SamplingParams(max_tokens=size, seed=seed), constraint=automaton)
     state = add(init(Config(Spec(MASK, (), VOCABULARY, pieces=PIECES)), strategy), request)
     found: list[tuple[int, ...]] = []
     while not state.done:
-        state = commit(state, ScriptedDriver(rows).run(schedule(state)))
+        before, state = state.find(0), commit(state, ScriptedDriver(rows).run(schedule(state)))
         sequence = state.find(0)
-        assert sequence is not None and sequence.finish in (None, "length"), sequence
+        assert before is not None and sequence is not None
+        assert sequence.finish == "length" or strategy.measure(sequence) < strategy.measure(before)
         found.append(tuple([offset for offset, token in enumerate(sequence.tokens(1, size + 1)) if token == MASK]))
     return found

@@ -7,7 +7,7 @@ from dlstep.rules.early_commit import EarlyCommit
 from dlstep.rules.quota import Quota
 from dlstep.strategies.dual_cache import DualCache
 
-from .constrained import ONLY_A, PAIRS, left_after_each_pass
+from .constrained import ONLY_A, PAIRS, TRIPLES, left_after_each_pass
 from .random_rows import REQUESTS, SALTS, answered
 
 
@@ -45,3 +45,10 @@ def test_the_schedule_of_a_part_begins_after_the_late_passes_of_earlier_ones() -
 
 def test_an_early_end_that_contradicts_itself_continues() -> None:
     assert left_after_each_pass(DualCache(cache="none", rule=EarlyCommit(0.0, 0.0, 0.0)), PAIRS, 4) == [(1, 3), ()]
+
+
+@given(seed=st.integers(0, 1 << 30))
+def test_passes_of_parts_that_began_late_lower_the_measure(seed: int) -> None:
+    """A part may take two late passes (`aaa`, `bb`, `c`); then a later one may unmask nothing in its first pass."""
+    rule = EarlyCommit(None, None, None, part_size=3, inner=Quota(2, "dream", "independent"))
+    assert left_after_each_pass(DualCache(cache="none", rule=rule), TRIPLES, 15, seed)[-1] == ()

@@ -130,7 +130,10 @@ AB_OR_BA = token_automaton("ab|ba", [{97: 1, 98: 2}, {98: 3}, {97: 3}, {}], [3],
 
 
 def under_a_constraint(strategy: Revising, answers: list[tuple[tuple[int, ...], tuple[float, ...]]]) -> list[tuple[int, ...]]:
-    """The two tokens of an answer that is `ab` or `ba` after each of these forwards, which are checked against the masks."""
+    """The two tokens of an answer that is `ab` or `ba` after each of these forwards.
+
+    The masks allow the tokens of the forwards, and each forward lowers the measure.
+    """
     script, found = iter(answers), list[tuple[int, ...]]()
 
     def say(span: Span) -> SpanSamples:
@@ -142,9 +145,10 @@ def under_a_constraint(strategy: Revising, answers: list[tuple[tuple[int, ...], 
     request = Request(0, (5, 5), SamplingParams(max_tokens=2, stop_token_ids=()), constraint=AB_OR_BA)
     state = add(init(CONFIG, strategy), request)
     while not state.done:
-        state = commit(state, ScriptedDriver(say).run(schedule(state)))
+        before, state = state.find(0), commit(state, ScriptedDriver(say).run(schedule(state)))
         sequence = state.find(0)
-        assert sequence is not None
+        assert before is not None and sequence is not None
+        assert sequence.finish or strategy.measure(sequence) < strategy.measure(before)
         found.append(sequence.tokens(2, 4))
     assert next(script, None) is None, "it needs fewer forwards"
     return found

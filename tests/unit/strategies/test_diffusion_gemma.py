@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.core import Config, Request, SamplingParams, SequenceState, Span, SpanSamples, Spec, add, commit, init, schedule
+from dlstep.core.automaton import token_automaton
 from dlstep.core.draws import below, integer, integers, key, uniform, uniforms
 from dlstep.strategies.diffusion_gemma import DiffusionGemma, accepted, renoised
 from dlstep.testing.generators import hyperparameters
@@ -284,3 +285,50 @@ def test_spans_hold_the_temperature_and_nothing_that_may_be_long() -> None:
     long = SamplingParams(8, stop_token_ids=(3, 4), pinned={2: 5}, seed=7, max_nfe=9)
     (sequence,) = add(init(Config(SPEC, 4, 20, MAX_MODEL_LEN), strategy), Request(0, (1, 2), long)).waiting
     assert strategy.schedule(sequence, SPEC).params == SamplingParams(temperature=strategy.temperature(3))
+
+
+AB_OR_BA = token_automaton("ab|ba", [{97: 1, 98: 2}, {98: 3}, {97: 3}, {}], [3], (b"a", b"b", *[b""] * 9), (EOS,))
+A, B, VOID, NOISE = 0, 1, 9, 5
+
+
+def under_a_constraint(steps: int, forwards: list[tuple[tuple[int, int], tuple[float, float]]]) -> list[tuple[int, ...]]:
+    """The canvas of an answer `ab` or `ba` and a position past it after each forward: its two tokens, and their entropies."""
+    script, found = iter(forwards), list[tuple[int, ...]]()
+
+    def say(span: Span) -> SpanSamples:
+        tokens, entropies = next(script)
+        answer, (*inside, past) = (*tokens, VOID), [mask.ids() for mask in span.masks]
+        assert len(past) == VOCABULARY and all(token in ids for token, ids in zip(tokens, inside, strict=True))
+        chances = tuple([1.0 - entropy for entropy in (*entropies, 0.0)])
+        return SpanSamples(answer, chances, (*entropies, 0.0), (), answer, chances, (NOISE,) * 3)
+
+    value = DiffusionGemma(canvas_length=3, max_denoising_steps=steps, stability_threshold=0)
+    state = add(init(Config(SPEC), value), Request(0, (4, 4), SamplingParams(max_tokens=2), constraint=AB_OR_BA))
+    while not state.done:
+        before, state = state.find(0), commit(state, ScriptedDriver(say).run(schedule(state)))
+        sequence = state.find(0)
+        assert before is not None and sequence is not None
+        if sequence.steps > before.steps:  # not the pass that stores the prompt
+            assert sequence.finish or value.measure(sequence) < value.measure(before)
+            found.append(sequence.window[0].tokens)
+    assert next(script, None) is None and sequence.answer in ((A, B), (B, A))
+    return found
+
+
+def test_accepted_tokens_fit_together() -> None:
+    """Of `aa`, the more certain one is accepted; the other position becomes noise, which no constraint binds."""
+    canvas = under_a_constraint(2, [((A, A), (0.02, 0.01)), ((B, A), (0.1, 0.2))])
+    assert canvas[0] == (NOISE, A, VOID) and canvas[1][:2] == (B, A)
+
+
+def test_a_canvas_whose_tokens_contradict_one_another_takes_more_passes() -> None:
+    """The last pass commits the first of `aa`; the next one denoises the rest, whatever it predicts for the first."""
+    canvas = under_a_constraint(1, [((A, A), (0.1, 0.2)), ((B, B), (0.1, 0.2))])
+    assert canvas[0][:2] == (A, NOISE) and canvas[1][:2] == (A, B)
+
+
+def test_committed_tokens_are_given_while_the_rest_is_denoised() -> None:
+    """A canvas commits early and keeps the first of `aa`; the next pass is unsure, and does not change it."""
+    sure, unsure = (0.001, 0.002), (1.0, 1.0)
+    canvas = under_a_constraint(8, [((A, A), sure), ((B, B), unsure), ((B, B), sure)])
+    assert [tokens[:2] for tokens in canvas] == [(A, NOISE), (A, B), (A, B)]

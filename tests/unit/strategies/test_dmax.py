@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from dlstep.core import Block, Thresholds
+from dlstep.core import Block, Request, SamplingParams, SpanSamples, Thresholds, add, commit, init, schedule
+from dlstep.core.automaton import token_automaton
 from dlstep.strategies.dmax import DMax
+from dlstep.testing.scripted import ScriptedDriver
 
 from .revising import (
     CHANCES,
+    CONFIG,
     DMAXES,
+    EOS,
     MASK,
     OWN,
     RANDOMS,
@@ -125,3 +129,15 @@ def test_a_sure_pass_ends_a_block_that_kept_all_of_it() -> None:
     assert under_a_constraint(PLAIN, [((0, 0), (0.95, 0.4)), ((0, 1), (0.95, 0.95))]) == [(0, MASK), (0, 1)]
     dropped = [((0, 0), (0.95, 0.4)), ((1, 1), (0.95, 0.95)), ((0, 1), (0.5, 0.5))]
     assert under_a_constraint(PLAIN, dropped) == [(0, MASK), (0, 1), (0, 1)]
+
+
+def test_a_block_of_pinned_tokens_waits_for_the_one_before_it() -> None:
+    """A pass samples nothing in the second block, which is full when it opens."""
+    value = DMax(block_size=2, buffer_size=2, add_block_threshold=0.0, token_merge_weight=0.0)
+    automaton = token_automaton("a*", [{97: 0}], [0], (b"a", *[b""] * 11), (EOS, MASK))
+    request = Request(0, (5, 5), SamplingParams(max_tokens=4, pinned={2: 0, 3: 0}), constraint=automaton)
+    state = add(init(CONFIG, value), request)
+    driver = ScriptedDriver(lambda span: SpanSamples((0,) * len(span.sampled), (0.4,) * len(span.sampled)))
+    while not state.done:
+        state = commit(state, driver.run(schedule(state)))
+    assert (state.finished[0].answer, state.finished[0].steps) == ((0, 0, 0, 0), 2)

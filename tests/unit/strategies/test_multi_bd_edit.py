@@ -6,10 +6,10 @@ from random import Random
 import pytest
 from hypothesis import given
 
-from dlstep.core import Block, Request, SamplingParams, Thresholds, add, init
+from dlstep.core import Block, Request, SamplingParams, SpanSamples, Thresholds, add, init
 from dlstep.strategies.multi_bd_edit import MultiBDEdit
 
-from .revising import CONFIG, EDITS, MASK, OWN, RANDOMS, Memory, Step, check_step, decode, under_a_constraint
+from .revising import AB_OR_BA, CONFIG, EDITS, MASK, OWN, RANDOMS, Memory, Step, check_step, decode, under_a_constraint
 
 
 def jointly(step: Step, block: Block, rule: MultiBDEdit, memory: Memory) -> tuple[dict[int, int], bool]:
@@ -69,3 +69,20 @@ def test_masks_are_filled_before_tokens_are_edited() -> None:
     """The second forward is more certain of an edit that contradicts the fill; after it nothing else is allowed."""
     answers = [((0, 0), (0.9, 0.8)), ((1, 1), (0.99, 0.5)), ((0, 1), (0.9, 0.9))]
     assert under_a_constraint(MultiBDEdit(block_size=4, accept_threshold=0.5), answers) == [(0, MASK), (0, 1), (0, 1)]
+
+
+def test_remasked_positions_count_in_the_measure() -> None:
+    rule = MultiBDEdit(block_size=4, accept_threshold=0.5, remasking=True)
+    answers = [((0, 0), (0.9, 0.8)), ((0, 1), (0.9, 0.9)), ((0, 1), (0.1, 0.1)), ((1, 1), (0.9, 0.8)), ((1, 0), (0.9, 0.9))]
+    texts = [(0, MASK), (0, 1), (MASK, MASK), (1, MASK), (1, 0), (1, 0)]
+    assert under_a_constraint(rule, [*answers, ((1, 0), (0.9, 0.9))]) == texts
+
+
+def test_a_block_with_masks_is_not_ready_although_its_passes_are_used_up() -> None:
+    strategy = MultiBDEdit(block_size=4, remasking=True)
+    request = Request(0, (5, 5), SamplingParams(max_tokens=2), constraint=AB_OR_BA)
+    (sequence,) = add(init(CONFIG, strategy), request).waiting
+    aged = sequence.with_accounting(replace(sequence.accounting, steps=99))
+    rows = SpanSamples((0, 0), (0.9, 0.8))
+    after = strategy.commit(aged, strategy.schedule(aged, CONFIG.spec), rows, CONFIG.spec)
+    assert (after.tokens(2, 4), after.settled) == ((0, MASK), 2)
