@@ -66,7 +66,7 @@ SEEN: dict[str, list[Any]] = {
     "carry": ["none", "fresh", "held"],
 }
 # The others only choose what is answered. What is sampled is in the rows; what is carried depends on the temperature, too.
-UNSEEN = {"id", "sampled", "draws", "params", "seed", "joins", "penalty", "scored_ids", "masks"}
+UNSEEN = {"id", "sampled", "draws", "params", "seed", "joins", "penalty", "scored_ids", "masks", "shift"}
 PLAN = Plan(
     4,
     11,
