@@ -5,8 +5,10 @@ from operator import add
 from time import perf_counter, process_time
 
 from ..core import Event, Request, Samples, Update, schedule
+from ..core.accounting import FinishInfo
 from ..core.usage import Usage, Work
 from ..engine.loader import LoadedEngine
+from ..engine.reads import ReadResult, Reads, read_request
 from ..processes import Heart
 from .engine_steps import Steps
 from .log_lines import STDERR
@@ -19,7 +21,9 @@ class EngineLoop:
     """A `Decode` driven by commands, without transport or threads. Clocks only measure its cost."""
 
     def __init__(self, engine: LoadedEngine) -> None:
-        self._decode = engine.decode(record=self._count)
+        self._engine, self._decode = engine, engine.decode(record=self._count)
+        self._reads: Reads | None = None  # created by the first read
+        self._reading = False  # whether the current forward pass is one of reads
         self._policy = engine.buffer_policy
         self._failures = 0
         self._submits: dict[int, Submit] = {}  # of live requests, by id
@@ -32,7 +36,8 @@ class EngineLoop:
     def idle(self) -> bool:
         """Whether a step would neither run a forward pass nor report anything."""
         state = self._decode.state
-        return state.done and not state.ended  # requests that ended since the last step
+        reads = self._reads is not None and self._reads.live
+        return state.done and not state.ended and not reads  # requests that ended since the last step
 
     def execute(self, commands: Iterable[Command]) -> None:
         """Execute commands: queue requests, end cancelled ones, and drop the steps of kept ones."""
@@ -47,11 +52,18 @@ class EngineLoop:
                     self._start(command, live)
                 case Cancel():
                     self._decode.abort(command.id, command.reason)
+                    if self._reads is not None:
+                        self._reads.abort(command.id)
                 case Drop():
                     self._steps.drop(command.id)
 
     def _start(self, submit: Submit, live: int) -> None:
-        """Queue a request or a fork. `live` counts live requests, including new ones."""
+        """Queue a request, a read or a fork. `live` counts live requests, including new ones."""
+        if submit.template is not None:
+            self._reads = self._reads or Reads(self._engine)
+            longest = self._engine.first.config.max_model_len
+            self._reads.add(read_request(submit.id, submit.prompt, submit.template, longest, submit.salt))
+            return
         if submit.origin is None:
             params = submit.params if self._policy is None else self._policy.applied(submit.params, live)
             facts = {"index": submit.index, "salt": submit.salt, "constraint": submit.constraint}
@@ -71,26 +83,38 @@ class EngineLoop:
         If the forward pass raises RuntimeError, the next step retries it. If it fails again, its
         requests end with an error. A third consecutive failure raises the error.
         """
+        news: tuple[News, ...] = ()
         try:
-            updates = self._decode.step()
+            news = self._read()
+            news += tuple([self._news(update) for update in self._decode.step()])
             self._failures = 0
         except RuntimeError as error:  # what torch raises when memory runs out or a kernel fails
             self._handle_failure(error)
-            updates = ()
-        news = tuple([self._news(update) for update in updates])
         spent, self._spent = process_time() - self._spent, process_time()
         passed, self._passed = perf_counter() - self._passed, perf_counter()
         work, self._work = self._work, Work()
         return StepReport(news, work, self._load(), spent, passed)
+
+    def _read(self) -> tuple[News, ...]:
+        """Run one forward pass of reads, if one is live, and return those that ended."""
+        if self._reads is None or not self._reads.live:
+            return ()
+        self._reading = True
+        results = self._reads.step()
+        self._reading = False
+        return tuple([_news_of(self._submits.pop(request_id), result) for request_id, result in results.items()])
 
     def _handle_failure(self, error: RuntimeError) -> None:
         self._failures += 1
         STDERR.write(f"dlstep: a forward pass failed ({self._failures}): {error}")
         if self._failures > MOST_FAILURES:
             raise error
-        if self._failures == MOST_FAILURES:
+        if self._failures == MOST_FAILURES and self._reading and self._reads is not None:
+            self._reads.fail("the model failed in a forward pass that included this request")
+        elif self._failures == MOST_FAILURES:
             for span in schedule(self._decode.state).spans:  # the same plan again
                 self._decode.fail(span.id, "the model failed in a forward pass that included this request")
+        self._reading = False
 
     def _load(self) -> EngineLoad:
         state = self._decode.state
@@ -127,6 +151,14 @@ class EngineLoop:
             return
         work = self._usage.take(event.plan, self._decode.state.config.page_size)
         self._work = Work(*map(add, self._work, work))
+
+
+def _news_of(submit: Submit, result: ReadResult) -> News:
+    """Return the end of a read."""
+    probabilities = tuple([probability for slot in result.slots for probability in slot])
+    finish_info = FinishInfo("error" if result.error else "length", len(submit.prompt), result.error)
+    passes = int(not result.error)
+    return News(submit.id, (), probabilities, (), passes, passes, result.cached, finish_info)
 
 
 def info_of(engine: LoadedEngine) -> ModelInfo:

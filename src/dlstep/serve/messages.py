@@ -9,6 +9,7 @@ from ..core.accounting import FinishInfo
 from ..core.automaton import Automaton
 from ..core.options import StrategyOptions
 from ..core.usage import Work
+from ..text.read_templates import ReadTemplate
 from ..views.frames import Frame
 
 
@@ -60,6 +61,8 @@ class Submit(NamedTuple):
         origin: Where the request starts if it is a fork.
         salt: Only prompts with the same salt share pages.
         constraint: The automaton that accepts valid answers.
+        template: What to read instead of answering; the probabilities of all labels, slot by slot, are
+            reported as `probabilities`.
     """
 
     id: int
@@ -73,6 +76,7 @@ class Submit(NamedTuple):
     origin: Origin | None = None
     salt: bytes = b""
     constraint: Automaton | None = None
+    template: ReadTemplate | None = None
 
 
 class Cancel(NamedTuple):

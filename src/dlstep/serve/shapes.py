@@ -125,6 +125,42 @@ class Recording(TypedDict):
     runs: list[RunOfRecording]
 
 
+@exact
+class ReadSlot(TypedDict):
+    """The labels of a slot and their probabilities, in the same order."""
+
+    labels: list[str]
+    probabilities: list[float]
+
+
+@exact
+class ReadOfPrompt(TypedDict):
+    """What the model predicts at each slot, after the prompt `index`."""
+
+    index: int
+    slots: list[ReadSlot]
+
+
+@exact
+class ReadUsage(TypedDict):
+    """Token counts of a read: `cached_tokens` of the prompts were found in pages of earlier reads."""
+
+    prompt_tokens: int
+    cached_tokens: int
+
+
+@exact
+class Reads(TypedDict):
+    """The probabilities of labels at the slots of a template, for each prompt."""
+
+    id: str
+    object: Literal["reads"]
+    created: int
+    model: str
+    data: list[ReadOfPrompt]
+    usage: ReadUsage
+
+
 OptionKind = Literal["number", "integer", "boolean", "choice", "text", "integers"]
 
 

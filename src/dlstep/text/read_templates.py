@@ -8,7 +8,9 @@ from ..core.checks import listed, plain, short, text_of
 from .detokenize import Tokenizer, decode, encode
 
 TemplatePart = str | Sequence[str]  # a text, or the labels of a slot
+Parts = list[str | tuple[str, ...]]
 MOST_LABELS = 256  # of one slot
+MOST_TRIED = 16  # slots that are tried one by one to name the wrong one
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,44 +46,62 @@ def encode_template(tokenizer: Tokenizer | None, template: Sequence[TemplatePart
     if tokenizer is None:
         raise ValueError("a template is text, and the engine has no tokenizer")
     places = [place for place, part in enumerate(parts) if isinstance(part, tuple)]
-
-    def encoded(changed: int = -1, label: str = "") -> tuple[int, ...]:
-        """Return the tokens with the first label in each slot, but `label` in the slot `changed`."""
-        firsts = [part if isinstance(part, str) else label if place == changed else part[0] for place, part in enumerate(parts)]
-        return encode(tokenizer, "".join(firsts), add_special_tokens=False)
-
-    tokens, slots, label_ids, labels = encoded(), list[int](), list[tuple[int, ...]](), list[tuple[str, ...]]()
-    for place in places:
-        own = parts[place]
-        assert isinstance(own, tuple), "it is a slot"
-        offsets, ids = set[int](), list[int]()
-        for label in own[1:]:
-            others = encoded(place, label)
-            differing = {offset for offset, pair in enumerate(zip(tokens, others, strict=False)) if pair[0] != pair[1]}
-            offsets |= differing
-            if len(others) != len(tokens) or len(differing) != 1 or len(offsets) != 1:
-                raise ValueError(
-                    f"template[{place}]: the labels {short(own[0])} and {short(label)} must differ in one token in this place, "
-                    "and their tokens differ in more: give labels that are one token each, and put blanks where the tokenizer "
-                    "does, such as before a word"
-                )
-            ids.append(others[min(differing)])
-        offset = min(offsets)
-        for label, token in zip(own, (tokens[offset], *ids), strict=True):
+    labels = [part for part in parts if isinstance(part, tuple)]
+    tokens, slots = _filled(tokenizer, parts, places, 0), list[int]()
+    label_ids = [list[int]() for _ in places]
+    for number in range(1, max(map(len, labels))):  # the labels of this number in all slots at once
+        changed = [index for index, own in enumerate(labels) if number < len(own)]
+        others = _filled(tokenizer, parts, places, number)
+        differing = _differing(tokens, others)
+        slots = slots or differing
+        if len(differing) != len(changed) or len(slots) != len(places) or differing != [slots[index] for index in changed]:
+            raise ValueError(_blame(tokenizer, parts, [places[index] for index in changed], number))
+        for index in changed:
+            label_ids[index].append(others[slots[index]])
+    for place, slot, own, ids in zip(places, slots, labels, label_ids, strict=True):
+        ids.insert(0, tokens[slot])
+        for label, token in zip(own, ids, strict=True):
             if label.strip() not in decode(tokenizer, (token,)):
                 raise ValueError(f"template[{place}]: the label {short(label)} is more than one token in its place")
-        if slots and offset <= slots[-1]:
-            raise ValueError(f"template[{place}] shares its token with the slot before it: put text between them")
-        slots.append(offset)
-        label_ids.append((tokens[offset], *ids))
-        labels.append(own)
-    return ReadTemplate(tokens, tuple(slots), tuple(label_ids), tuple(labels))
+    return ReadTemplate(tokens, tuple(slots), tuple(map(tuple, label_ids)), tuple(labels))
 
 
-def _checked(template: object) -> list[str | tuple[str, ...]]:
+def _filled(tokenizer: Tokenizer, parts: Parts, changed: Sequence[int], number: int) -> tuple[int, ...]:
+    """Return the tokens with label `number` in the slots `changed` that have so many, else with the first."""
+    chosen, texts = set(changed), list[str]()
+    for place, part in enumerate(parts):
+        if isinstance(part, str):
+            texts.append(part)
+        else:
+            texts.append(part[number] if place in chosen and number < len(part) else part[0])
+    return encode(tokenizer, "".join(texts), add_special_tokens=False)
+
+
+def _differing(tokens: Sequence[int], others: Sequence[int]) -> list[int]:
+    """Return the offsets at which the tokens differ; none if there are more or fewer."""
+    if len(tokens) != len(others):
+        return []
+    return [offset for offset, pair in enumerate(zip(tokens, others, strict=True)) if pair[0] != pair[1]]
+
+
+def _blame(tokenizer: Tokenizer, parts: Parts, changed: Sequence[int], number: int) -> str:
+    """Return why label `number` of the slots `changed` cannot be read."""
+    tokens = _filled(tokenizer, parts, (), number)
+    for place in changed[:MOST_TRIED]:
+        if len(_differing(tokens, _filled(tokenizer, parts, (place,), number))) != 1:
+            first, label = parts[place][0], parts[place][number]
+            return (
+                f"template[{place}]: the labels {short(first)} and {short(label)} must differ in one token in this place, and "
+                "they do not: give labels that are one token each, and put blanks where the tokenizer does, such as before "
+                "a word"
+            )
+    return "template: the labels of each slot must differ in one token, always the same one: put text between slots"
+
+
+def _checked(template: object) -> Parts:
     """Return the parts of a template, slots as tuples. Raises ValueError for anything else."""
     form = 'a template must be a list of texts and slots, like ["The answer is", [" yes", " no"], "."]'
-    parts: list[str | tuple[str, ...]] = []
+    parts: Parts = []
     many = listed(template)
     if many is None:
         raise ValueError(f"{form}, got {short(template)}")

@@ -46,6 +46,7 @@ def test_slots_are_where_the_labels_are(parts: list[Any], numbers: st.DataObject
         (["53+39=", ["92", "92 shells"], "."], r"template\[1\]: the labels '92' and '92 shells' must differ in one token"),
         (["53+39=", ["92", ""], "."], "must differ in one token"),
         (["53+39=", ["zq", "zw"], "."], r"template\[1\]: the label 'zq' is more than one token"),
+        (["53+39=", ["1", "2"], ["3", "zq"]], r"template\[2\]: the labels '3' and 'zq' must differ"),
         (["53+39=", ["zq", "wq"], "."], "is more than one token"),
         (["53+39=", ["zq", "wq", "zw"], "."], "must differ in one token"),
     ],
@@ -53,6 +54,26 @@ def test_slots_are_where_the_labels_are(parts: list[Any], numbers: st.DataObject
 def test_a_template_that_cannot_be_read_is_refused(template: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         encode_template(TOKENIZER, template)
+
+
+def test_many_slots_and_labels_take_few_encodings() -> None:
+    count = 0
+
+    class Counted:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(TOKENIZER, name)
+
+        def encode(self, *given: Any, **options: Any) -> list[int]:
+            nonlocal count
+            count += 1
+            return TOKENIZER.encode(*given, **options)
+
+    tokenizer: Any = Counted()
+    assert len(encode_template(tokenizer, [["1", "2", "3"], " "] * 80).slots) == 80
+    assert count == 3
+    with pytest.raises(ValueError, match="must differ in one token"):
+        encode_template(tokenizer, [*[["1", "2"], " "] * 80, ["1", "22"]])
+    assert count < 25
 
 
 def test_a_template_needs_a_tokenizer() -> None:

@@ -26,8 +26,9 @@ from .described import METRICS, READY, REQUEST_ERRORS, answered, streamed
 from .errors import ApiError, json_response
 from .forking import forked
 from .guards import OPEN, BodyGuard, HostGuard, KeyGuard, hosts_of
+from .reading import read
 from .request_log import RequestLog
-from .schema import ChatRequest, CompletionRequest, DetokenizeRequest, ForkRequest, TokenizeChat, TokenizeText
+from .schema import ChatRequest, CompletionRequest, DetokenizeRequest, ForkRequest, ReadRequest, TokenizeChat, TokenizeText
 from .translate import TranslatedBody, head_for
 from .worker import WorkerThread
 
@@ -66,6 +67,12 @@ class Api:
         """Compile the constraint of a body in a separate thread, so that other bodies need not wait."""
         if translate.constraint_of(body):
             await self._compiler.run(translate.compile_constraint, self.router.facts, body)
+
+    async def reads(self, request: Request, body: ReadRequest) -> Response:
+        """Return the probabilities of labels at the slots of a template, after each prompt."""
+        translate.check_model(self.router.facts, body.model)
+        translated = await self.worker.run(read, self.router.facts, body)
+        return await self._answer(request, body, translated, Head("read", self.router.facts.model, False, False))
 
     async def fork(self, request: Request, request_id: str, body: ForkRequest) -> Response:
         """Continue from a step of a kept request with changed options."""
@@ -207,6 +214,7 @@ def create_app(router: Router, keys: tuple[str, ...] = ()) -> FastAPI:
     for method, path, function, responses in (
         ("POST", "/v1/completions", api.completions, streamed(Completion)),
         ("POST", "/v1/chat/completions", api.chat_completions, streamed(ChatCompletion)),
+        ("POST", "/v1/reads", api.reads, answered(shapes.Reads, *REQUEST_ERRORS, 429, 500)),
         ("POST", "/v1/requests/{request_id}/cancel", api.cancel, answered(shapes.Cancelled, 401, 404, 422)),
         ("POST", "/v1/requests/{request_id}/fork", api.fork, streamed(Completion, ChatCompletion)),
         ("GET", "/v1/requests/{request_id}/steps", api.steps, answered(shapes.Recording, *REQUEST_ERRORS)),

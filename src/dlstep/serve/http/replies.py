@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from openai.types import Completion, CompletionChoice, CompletionUsage
@@ -19,6 +20,7 @@ from openai.types.completion_usage import PromptTokensDetails
 
 from ..router.heads import Head
 from ..router.pending_requests import PendingRequest
+from ..shapes import ReadOfPrompt, Reads, ReadSlot, ReadUsage
 from .answer_parts import Part
 from .choices import ChoiceReader, Piece, TokenLog
 from .tool_calls import read_call
@@ -47,6 +49,8 @@ def reply(head: Head, choices: Sequence[ChoiceReader], echoes: Sequence[str], us
 
 def reply_body(head: Head, choices: Sequence[ChoiceReader], echoes: Sequence[str], usage: CompletionUsage) -> dict[str, Any]:
     """Return a whole response as a dictionary."""
+    if head.kind == "read":
+        return dict(_reads_body(head, choices, usage))
     is_completion = head.kind == "completion"
     completion = (Completion if is_completion else ChatCompletion).model_construct(
         id=head.id,
@@ -57,6 +61,19 @@ def reply_body(head: Head, choices: Sequence[ChoiceReader], echoes: Sequence[str
         usage=usage,
     )
     return completion.model_dump(mode="json", exclude_unset=True)
+
+
+def _reads_body(head: Head, choices: Sequence[ChoiceReader], usage: CompletionUsage) -> Reads:
+    """Return the response to a read."""
+    data: list[ReadOfPrompt] = []
+    for choice in choices:
+        template, left = choice.pending.submit.template, iter(choice.pending.probabilities)
+        assert template is not None, "it is a read"
+        slots = [ReadSlot(labels=[*labels], probabilities=[*islice(left, len(labels))]) for labels in template.labels]
+        data.append(ReadOfPrompt(index=choice.index, slots=slots))
+    cached = sum(choice.pending.cached for choice in choices)
+    counts = ReadUsage(prompt_tokens=usage.prompt_tokens, cached_tokens=cached)
+    return Reads(id=head.id, object="reads", created=head.created, model=head.model, data=data, usage=counts)
 
 
 def _whole(head: Head, choice: ChoiceReader, echo: str) -> CompletionChoice | ChatChoice:

@@ -245,6 +245,30 @@ class ChatRequest(Sampling):
     continue_final_message: No = None
 
 
+class ReadRequest(Strict):
+    """The body of `/v1/reads`: prompts, and a template of fixed texts and slots (lists of labels)."""
+
+    model: str | None = None
+    prompt: Text | Ids | Annotated[list[Text], FEW] | Annotated[list[Ids], FEW]
+    template: Annotated[list[Text | Annotated[list[Text], FEW]], FEW]
+    user: str | None = None
+
+    @property
+    def n(self) -> int:
+        """The number of reads per prompt: always one."""
+        return 1
+
+    @property
+    def stream(self) -> bool:
+        """Whether to stream: never."""
+        return False
+
+    @property
+    def stream_options(self) -> None:
+        """None: a read is not streamed."""
+        return None
+
+
 class ForkOptions(BaseModel):
     """Options of the strategy or rule that change from the fork on."""
 

@@ -22,7 +22,16 @@ from ..messages import ModelInfo, Submit
 from ..router.heads import Head
 from .answer_parts import defines_calls
 from .errors import LONGEST_NAME, ApiError, mentions
-from .schema import ChatRequest, CompletionRequest, DlstepOptions, JsonObjectFormat, Message, Sampling, TextFormat
+from .schema import (
+    ChatRequest,
+    CompletionRequest,
+    DlstepOptions,
+    JsonObjectFormat,
+    Message,
+    ReadRequest,
+    Sampling,
+    TextFormat,
+)
 from .tool_calls import Tool, call_schema, callable_freely, chosen
 
 LONGEST_TOKEN = 64  # upper bound of the average number of characters per token in a prompt
@@ -64,14 +73,19 @@ def completion(facts: Facts, body: CompletionRequest) -> TranslatedBody:
     if body.echo and body.logprobs is not None:
         message = "echo and logprobs cannot be combined: prompt tokens are not predicted, so they have no probability"
         raise ApiError(400, message, param="echo")
-    prompt: Any = body.prompt
-    prompts = [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else prompt
-    _check_count(facts, len(prompts), body.n or 1)
+    prompts = prompts_of(body)
+    check_count(facts, len(prompts), body.n or 1)
     texts, limit = facts.texts, facts.info.config.max_model_len
-    encoded = [_encoded(texts, prompt, limit, "prompt") for prompt in prompts]
+    encoded = [encoded_prompt(texts, prompt, limit, "prompt") for prompt in prompts]
     echoes = [_echoed(texts, prompt, tokens) for prompt, tokens in zip(prompts, encoded, strict=True)] if body.echo else []
     params = params_of(facts, body, body.max_tokens)
     return _translated(facts, body, encoded, params, echoes=echoes, probabilities=body.logprobs is not None)
+
+
+def prompts_of(body: CompletionRequest | ReadRequest) -> list[Any]:
+    """Return the prompts of a body: texts or lists of ids."""
+    prompt: Any = body.prompt
+    return [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else prompt
 
 
 def chat(facts: Facts, body: ChatRequest) -> TranslatedBody:
@@ -81,7 +95,7 @@ def chat(facts: Facts, body: ChatRequest) -> TranslatedBody:
     most = body.max_completion_tokens
     if most is not None and body.max_tokens is not None and most != body.max_tokens:
         raise ApiError(400, "max_tokens and max_completion_tokens differ: give one of them", param="max_tokens")
-    _check_count(facts, 1, body.n or 1)
+    check_count(facts, 1, body.n or 1)
     if callable_freely(body.tools or (), body.tool_choice):
         _check_free_calls(facts.texts, body)
     prompt = conversation(facts, body.messages, body.tools or ())
@@ -91,7 +105,7 @@ def chat(facts: Facts, body: ChatRequest) -> TranslatedBody:
 
 def conversation(facts: Facts, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
     """Return the prompt of a conversation, whose answer is its next turn. Raises ApiError."""
-    _check_length(sum(len(message.text) for message in messages), facts.info.config.max_model_len, "messages")
+    check_length(sum(len(message.text) for message in messages), facts.info.config.max_model_len, "messages")
     texts = facts.texts
     turns = [_turn(message) for message in messages]
     described = [tool.model_dump(exclude_unset=True) for tool in tools]
@@ -131,7 +145,7 @@ def _turn(message: Message) -> dict[str, Any]:
 
 def text_prompt(facts: Facts, prompt: str) -> tuple[int, ...]:
     """Return the tokens of a text prompt, including the model's `prompt_end`."""
-    return _encoded(facts.texts, prompt, facts.info.config.max_model_len, "prompt")
+    return encoded_prompt(facts.texts, prompt, facts.info.config.max_model_len, "prompt")
 
 
 def params_of(facts: Facts, body: Sampling, max_tokens: int | None) -> SamplingParams:
@@ -221,24 +235,24 @@ def strategy_options(extra: Mapping[str, Any]) -> dict[str, Any]:
     return rules.with_values(options)
 
 
-def _check_count(facts: Facts, prompts: int, copies: int) -> None:
+def check_count(facts: Facts, prompts: int, copies: int) -> None:
     """Raise ApiError if a request asks for too many answers, before encoding any prompt."""
     if prompts * copies > facts.most_answers:
         message = f"the request asks for {prompts * copies} answers; at most {facts.most_answers} are allowed"
         raise ApiError(400, message, param="n" if copies > 1 else "prompt")
 
 
-def _check_length(characters: int, max_model_len: int, param: str) -> None:
+def check_length(characters: int, max_model_len: int, param: str) -> None:
     """Raise ApiError for a text that is certainly too long, before encoding it."""
     if characters > LONGEST_TOKEN * max_model_len:
         message = f"{param} has {characters} characters; max_model_len={max_model_len} tokens leave no room for an answer"
         raise ApiError(400, message, param=param, code="context_length_exceeded")
 
 
-def _encoded(texts: ModelTexts, prompt: str | list[int], max_model_len: int, param: str) -> tuple[int, ...]:
+def encoded_prompt(texts: ModelTexts, prompt: str | list[int], max_model_len: int, param: str) -> tuple[int, ...]:
     """Return the tokens of a prompt. Raises ApiError that names `param`."""
     if isinstance(prompt, str):
-        _check_length(len(prompt), max_model_len, param)
+        check_length(len(prompt), max_model_len, param)
     try:
         return encode(texts, prompt)
     except ValueError as error:

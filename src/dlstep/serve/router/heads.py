@@ -7,7 +7,8 @@ from uuid import uuid4
 
 from ..shapes import ForkOrigin
 
-Kind = Literal["completion", "chat"]
+Kind = Literal["completion", "chat", "read"]
+PREFIXES: dict[Kind, str] = {"completion": "cmpl", "chat": "chatcmpl", "read": "read"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,4 +33,4 @@ class Head:
 
 def id_of(kind: Kind, name: str) -> str:
     """Return the id of a response."""
-    return f"{'cmpl' if kind == 'completion' else 'chatcmpl'}-{name}"
+    return f"{PREFIXES[kind]}-{name}"

@@ -1,0 +1,109 @@
+"""`/v1/reads` returns the probabilities that `LLM.read` returns, and refuses by name what cannot be read."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dlstep import LLM, SamplingParams
+
+from ....helpers.serving import Paced, Served, served, shadow_engine, tiny_llm
+
+STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
+OTHER = "Ann has 21 apples. Later Ann buys 64 more. How many apples does Ann have?"
+TEMPLATE: Any = ["53", ["+", "-"], "39=", [*"123456789"], "2", [" shells", " apples"], "."]
+URL = "/v1/reads"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Served]:
+    with served(tiny_llm().engine) as running:
+        yield running
+
+
+def slots_of(data: dict[str, Any]) -> list[dict[str, Any]]:
+    return [dict(zip(slot["labels"], slot["probabilities"], strict=True)) for slot in data["slots"]]
+
+
+def test_probabilities_are_those_of_read(server: Served) -> None:
+    prompts = [STORY, OTHER]
+    with server.http() as http:
+        body = http.post(URL, json={"model": "tiny-bd", "prompt": prompts, "template": TEMPLATE}).json()
+        again = http.post(URL, json={"prompt": prompts, "template": TEMPLATE}).json()
+    assert body["object"] == "reads" and [each["index"] for each in body["data"]] == [0, 1]
+    for answer in (body, again):
+        for output, data in zip(tiny_llm().read(prompts, TEMPLATE), answer["data"], strict=True):
+            for slot, expected in zip(slots_of(data), output.slots, strict=True):
+                assert slot == pytest.approx(expected, abs=2e-5)
+    assert body["usage"]["prompt_tokens"] > again["usage"]["cached_tokens"] > 0 == body["usage"]["cached_tokens"]
+    server.until_idle()
+
+
+def test_reads_and_answers_run_at_the_same_time(server: Served) -> None:
+    expected = [output.text for output in tiny_llm().generate([STORY, OTHER], SamplingParams(max_tokens=32), progress=False)]
+    read = [[max(slot, key=slot.__getitem__) for slot in output.slots] for output in tiny_llm().read([STORY, OTHER], TEMPLATE)]
+
+    def ask(number: int) -> tuple[str, list[str]]:
+        prompt = (STORY, OTHER)[number % 2]
+        with server.http() as http:
+            text = http.post("/v1/completions", json={"prompt": prompt, "max_tokens": 32}).json()["choices"][0]["text"]
+            data = http.post(URL, json={"prompt": prompt, "template": TEMPLATE}).json()["data"][0]
+        return text, [max(slot, key=slot.__getitem__) for slot in slots_of(data)]
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(ask, range(24))) == [(expected[number % 2], read[number % 2]) for number in range(24)]
+    server.until_idle()
+
+
+@pytest.mark.parametrize(
+    ("change", "param", "message"),
+    [
+        ({"template": ["53"]}, "template", "this one has no slot"),
+        ({"template": [["shells", "apples"]]}, "template", "must differ in one token"),
+        ({"template": []}, "template", "at least 1 item"),
+        ({"template": "53"}, "template", "array"),
+        ({"template": ["a", ["1", "2"]] * 400}, "prompt", "the template 800, together more than max_model_len=512"),
+        ({"template": ["a" * 40_000, ["1", "2"]]}, "template", "characters"),
+        ({"prompt": ""}, "prompt", "the prompt is empty"),
+        ({"prompt": [10**6]}, "prompt", "holds an id outside"),
+        ({"prompt": ["x"] * 5000}, "prompt", "asks for 5000 answers"),
+        ({"model": "gpt-5"}, "model", "does not exist"),
+        ({"max_tokens": 3}, "max_tokens", "unknown"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_name(server: Served, change: dict[str, Any], param: str, message: str) -> None:
+    with server.http() as http:
+        answer = http.post(URL, json={"prompt": STORY, "template": TEMPLATE} | change)
+    error = answer.json()["error"]
+    assert answer.status_code in (400, 404) and message in error["message"] and error["param"].partition(".")[0] == param
+
+
+def test_a_model_without_masks_is_refused() -> None:
+    with served(LLM("tiny-canvas").engine) as server, server.http() as http:
+        error = http.post(URL, json={"prompt": STORY, "template": TEMPLATE}).json()["error"]
+    assert error["param"] == "model" and "no mask id" in error["message"]
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_failing_model_is_tried_again_and_then_ends_the_read_alone(failures: int) -> None:
+    driver = Paced(tiny_llm().engine.driver)
+    with served(replace(tiny_llm().engine, driver=driver)) as server, server.http() as http:
+        driver.failures = [RuntimeError("out of memory") for _ in range(failures)]
+        answer = http.post(URL, json={"prompt": STORY, "template": TEMPLATE})
+        assert answer.status_code == (200 if failures == 1 else 500)
+        assert http.post(URL, json={"prompt": STORY, "template": TEMPLATE}).status_code == 200
+        assert server.router.deaths == 0
+
+
+def test_keys_do_not_share_pages() -> None:
+    engine = shadow_engine(max_model_len=256)
+    with served(engine, keys=("one", "two")) as server, server.http() as http:
+        cached = [
+            http.post(
+                URL, json={"prompt": [5] * 64, "template": [["1", "2"]]}, headers={"Authorization": f"Bearer {key}"}
+            ).json()
+            for key in ("one", "two", "one")
+        ]
+    assert [each["usage"]["cached_tokens"] > 0 for each in cached] == [False, False, True]
