@@ -198,10 +198,9 @@ class _Translation:
             tag = cast("Schema", tag).get("propertyName") if isinstance(tag, dict) else None
             extra = [{"required": [tag]}] if isinstance(tag, str) else []
             parts = [{"allOf": [part, *extra]} for part in parts] if extra else parts
-            resolve = lambda part: self._resolved(part, path)[0]  # noqa: E731
             for index, one in enumerate(parts):
                 for other in parts[:index]:
-                    if not apart(one, other, resolve):
+                    if not apart(one, other, lambda part: self._resolved(part, path)[0]):
                         raise ValueError(
                             f"{path}.oneOf is only supported where its schemas have different types, or require the same "
                             "property with different values: give anyOf"

@@ -10,22 +10,23 @@ from jsonschema import Draft202012Validator
 
 from dlstep.text.json_leaves import DECIMALS, FORMATS, any_value, comma_separated, json_text, literal, number
 
-DECIMAL = st.decimals(-1100, 1100, places=0) | st.decimals(-12, 12, places=1) | st.decimals(-2, 2, places=3)
+DECIMAL = st.decimals(-1100, 1100, places=0) | st.decimals(-12, 12, places=2) | st.decimals(-2, 2, places=3)
 LIMIT = st.none() | st.tuples(DECIMAL, st.booleans())
 
 
-@given(low=LIMIT, high=LIMIT, value=DECIMAL, near=st.integers(-2, 2), whole=st.booleans())
+@given(low=LIMIT, high=LIMIT, value=DECIMAL, whole=st.booleans())
 def test_numbers_match_if_they_are_within_the_limits(
-    low: tuple[Decimal, bool] | None, high: tuple[Decimal, bool] | None, value: Decimal, near: int, whole: bool
+    low: tuple[Decimal, bool] | None, high: tuple[Decimal, bool] | None, value: Decimal, whole: bool
 ) -> None:
     regex = number(low, high, whole) or "(?!)"
-    for limit in (low, high, (value, False)):
-        tested = (value if limit is None else limit[0]) + near * Decimal(1).scaleb(0 if whole else -3)
-        if whole:
-            tested = tested.to_integral_value()
-        above = low is None or (low[0] < tested if low[1] else low[0] <= tested)
-        below = high is None or (tested < high[0] if high[1] else tested <= high[0])
-        text = format(tested.normalize() + 0, "f")
+    limits = [value, *(limit[0] for limit in (low, high) if limit is not None)]
+    steps = [Decimal(step).scaleb(-place) for place in (0, 3) for step in (-2, -1, 0, 1, 2)]
+    tested = [limit + step for limit in limits for step in steps]
+    tested += [limit.quantize(Decimal(1).scaleb(-places)) for limit in limits for places in (0, 1, 2)]  # fewer decimals
+    for candidate in {near.to_integral_value() for near in tested} if whole else {*tested}:
+        above = low is None or (low[0] < candidate if low[1] else low[0] <= candidate)
+        below = high is None or (candidate < high[0] if high[1] else candidate <= high[0])
+        text = format(candidate.normalize() + 0, "f")
         assert (re.fullmatch(regex, text) is not None) == (above and below), (regex, text)
     assert re.fullmatch(regex, "01") is re.fullmatch(regex, "1.") is re.fullmatch(regex, ".5") is None
 
