@@ -160,7 +160,7 @@ MUTANTS = (
         "text/json_merge.py",
         ("merged", "join additionalProperties with further properties", "more and first.get(rest, True) is not True", "False"),
         ("_joined", "keep the weaker of two lower limits", "max(one, other)", "min(one, other)"),
-        ("_required", "take a property that may be left out for a tag", "if name in required", "if True"),
+        ("_required", "take a property that may be left out for a tag", "if name in fields.get('required', [])", "if True"),
     ),
     *in_file(
         "text/json_pattern.py",

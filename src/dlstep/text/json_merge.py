@@ -1,4 +1,4 @@
-"""Join JSON schemas that must all hold, and find those that no value can conform to together."""
+"""Check the keywords of JSON schemas, join schemas that must all hold, and find those that no value conforms to together."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -12,6 +12,10 @@ DESCRIBING = frozenset(
 DEFINITIONS = frozenset(["$defs", "definitions"])
 LARGER = frozenset(["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"])
 SMALLER = frozenset(["maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"])
+# What the value of a keyword must be.
+LISTS = frozenset(["anyOf", "oneOf", "allOf", "prefixItems", "enum"])
+OBJECTS = frozenset(["properties", "patternProperties", "discriminator"])
+TEXTS = frozenset(["pattern", "format", "$ref"])
 # A keyword that applies to what others do not name, and these others.
 REST = (
     ("additionalProperties", "properties"),
@@ -22,12 +26,29 @@ REST = (
 Schema = Mapping[str, Any]
 
 
+def check_values(fields: Schema, path: str) -> None:
+    """Raise ValueError, with the path, if the value of a keyword has the wrong form."""
+    for name, value in fields.items():
+        names = isinstance(value, list) and all(isinstance(part, str) for part in cast("list[Any]", value))
+        if name in LISTS and not (isinstance(value, list) and value):
+            needed = "a list of values" if name == "enum" else "a list of schemas"
+        elif name in OBJECTS and not isinstance(value, dict):
+            needed = "an object"
+        elif name in TEXTS and not isinstance(value, str):
+            needed = "a text"
+        elif (name == "required" and not names) or (name == "type" and not names and not isinstance(value, str)):
+            needed = "a list of names"
+        else:
+            continue
+        raise ValueError(f"{path}.{name} must be {needed}, got {short(cast(object, value))}")
+
+
 def merged(one: Schema, other: Schema, path: str) -> Schema:
     """Return the schema of what conforms to both. Raises ValueError, with the path, if that is not supported."""
     for first, second in ((one, other), (other, one)):
         for rest, named in REST:
             parts: Any = second.get(named, ())
-            more = set(cast("Schema", parts)) - set(first.get(named, ())) if isinstance(parts, dict) else parts
+            more = parts.keys() - first.get(named, {}).keys() if isinstance(parts, dict) else parts
             if more and first.get(rest, True) is not True:
                 raise ValueError(f"{path}: {rest} of one schema is not supported together with {named} of another")
     both = dict(one)
@@ -46,15 +67,19 @@ def _joined(name: str, one: Any, other: Any, path: str) -> Any:
         return max(one, other)
     if name in SMALLER and numbers:
         return min(one, other)
-    if name == "required" and isinstance(one, list) and isinstance(other, list):
-        return list(dict.fromkeys(cast("list[str]", [*one, *other])))
-    if name == "properties" and isinstance(one, dict) and isinstance(other, dict):
-        parts = cast("Schema", one)
-        more = {key: {"allOf": [parts[key], part]} if key in parts else part for key, part in cast("Schema", other).items()}
-        return {**parts, **more}
+    if name == "required":
+        return list(dict.fromkeys([*one, *other]))
+    if name == "properties":
+        return {**one, **{key: _both(one[key], part) if key in one else part for key, part in other.items()}}
     if name == "type" and (kinds := _kinds(one) & _kinds(other)):
         return sorted(kinds)
     raise ValueError(f"{path}: two schemas that must both hold have different {name}: {short(one)} and {short(other)}")
+
+
+def _both(one: Any, other: Any) -> Schema:
+    """Return the schema of what conforms to both, without nesting more deeply the more schemas are joined."""
+    parts: list[Any] = one["allOf"] if isinstance(one, dict) and [*cast("Schema", one)] == ["allOf"] else [one]
+    return {"allOf": parts if other in parts else [*parts, other]}
 
 
 def _kinds(kinds: Any) -> set[str]:
@@ -100,7 +125,7 @@ def apart(one: Any, other: Any, resolved: Callable[[Any], Schema], depth: int = 
 def _listed(fields: Schema) -> set[tuple[str, str]] | None:
     """Return the values of enum or const, if they are simple to compare."""
     values: Any = fields["enum"] if "enum" in fields else [fields["const"]] if "const" in fields else None
-    if not isinstance(values, list) or any(isinstance(value, float | list | dict) for value in cast("list[Any]", values)):
+    if values is None or any(isinstance(value, float | list | dict) for value in cast("list[Any]", values)):
         return None
     return {(types_of(value)[-1], json_text(value)) for value in cast("list[Any]", values)}
 
@@ -109,16 +134,13 @@ def _possible(fields: Schema) -> set[str]:
     """Return the types that values may have; empty if that is unknown."""
     kinds = _kinds(fields["type"]) if "type" in fields else set[str]()
     values: Any = fields["enum"] if "enum" in fields else [fields["const"]] if "const" in fields else []
-    if not kinds and isinstance(values, list):
+    if not kinds:
         kinds = {name for value in cast("list[Any]", values) for name in types_of(value)}
     return kinds | {"integer"} if "number" in kinds else kinds
 
 
 def _required(fields: Schema) -> Schema:
     """Return the properties that every text of a schema has, if its texts are objects."""
-    properties: Any = fields.get("properties", {})
     known = fields.get("type") == "object" or not fields.keys() & {"type", "anyOf", "oneOf", "enum", "const"}
-    if not known or not isinstance(properties, dict):
-        return {}
-    required: Any = fields.get("required", [])
-    return {name: part for name, part in cast("Schema", properties).items() if name in required}
+    parts: Schema = fields.get("properties", {}) if known else {}
+    return {name: part for name, part in parts.items() if name in fields.get("required", [])}

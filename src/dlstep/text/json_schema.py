@@ -24,13 +24,13 @@ from .json_leaves import (
     number,
     union,
 )
-from .json_merge import DEFINITIONS, DESCRIBING, Schema, apart, merged, types_of
+from .json_merge import DEFINITIONS, DESCRIBING, Schema, apart, check_values, merged, types_of
 from .json_pattern import translated
 
 DEPTH = 2  # levels of objects and arrays in a value of any type
 RECURSION = 3  # how often a definition may hold itself
 LONGEST = 1 << 20  # characters of a regex
-MOST_PARTS = 10_000  # schemas read for one regex, each as often as it is used
+MOST_PARTS = 5_000  # schemas read for one regex, each as often as it is used
 DEEPEST = 60  # brackets in a schema; schemas that hold one another after $ref is followed
 OLD_DRAFTS = ("draft-06", "draft-07", "2019-09")  # a list of `items` stands for `prefixItems`
 COUNTS = ("minProperties", "maxProperties")
@@ -111,8 +111,7 @@ class _Translation:
         text = self._form(fields, path)
         self._depth -= 1
         self._open.subtract(followed)
-        if text is not None and len(text) > LONGEST:
-            raise ValueError(f"{path} makes a regex of more than {LONGEST} characters: make the schema smaller")
+        _check_size(len(text or ""), path)
         return text
 
     def _resolved(self, schema: Any, path: str, within: tuple[str, ...] = ()) -> tuple[Schema, str, tuple[str, ...]]:
@@ -126,6 +125,7 @@ class _Translation:
         for name in fields:
             if name not in KNOWN or (name == "$id" and schema is not self._root):  # inside, it would change what $ref means
                 raise ValueError(f"{path}.{name} is not supported: leave it out")
+        check_values(fields, path)
         whole: Schema = {name: value for name, value in fields.items() if name not in ("$ref", "allOf")}
         where, followed = path, ()
         if "$ref" in fields:
@@ -138,14 +138,15 @@ class _Translation:
             where, followed = path if whole.keys() - DESCRIBING - DEFINITIONS else where, (ref, *more)
             whole = merged(whole, target, path)
         if "allOf" in fields:
-            for index, part in enumerate(_list(fields["allOf"], f"{path}.allOf")):
-                target, _, more = self._resolved(part, f"{path}.allOf[{index}]", (*within, *followed))
+            for index, part in enumerate(fields["allOf"]):
+                target, _, more = self._resolved(part, f"{path}.allOf[{index}]", within)
+                self._left -= len(target.get("properties", ()))
                 whole, followed = merged(whole, target, path), (*followed, *more)
         return whole, where, followed
 
-    def _target(self, ref: Any, path: str) -> tuple[Any, str]:
+    def _target(self, ref: str, path: str) -> tuple[Any, str]:
         """Return the part of the schema that a reference names, and its path."""
-        steps = ref.split("/") if isinstance(ref, str) else [""]
+        steps = ref.split("/")
         if steps[0] != "#":
             raise ValueError(f"{path}.$ref={short(ref)} is not supported: refer to a part of this schema, as #/$defs/NAME")
         target: Any = self._root
@@ -191,11 +192,10 @@ class _Translation:
 
     def _alternatives(self, name: str, fields: Schema, path: str) -> str | None:
         """Return the regex of anyOf, or of oneOf if no text can conform to two of its schemas."""
-        parts = _list(fields[name], f"{path}.{name}")
+        parts: list[Any] = fields[name]
         rest = {key: value for key, value in fields.items() if key not in (name, "discriminator", *DESCRIBING, *DEFINITIONS)}
         if name == "oneOf":
-            tag = fields.get("discriminator", {})
-            tag = cast("Schema", tag).get("propertyName") if isinstance(tag, dict) else None
+            tag = fields.get("discriminator", {}).get("propertyName")
             extra = [{"required": [tag]}] if isinstance(tag, str) else []
             parts = [{"allOf": [part, *extra]} for part in parts] if extra else parts
             for index, one in enumerate(parts):
@@ -213,20 +213,18 @@ class _Translation:
 
     def _object(self, fields: Schema, path: str) -> str | None:
         """Return the regex of objects with named properties, in this order."""
-        properties: Any = fields["properties"]
-        if not isinstance(properties, dict):
-            raise ValueError(f"{path}.properties must be an object of schemas, got {short(properties)}")
+        properties: Schema = fields["properties"]
         for name in ("patternProperties", "propertyNames"):
             if name in fields:
                 raise ValueError(f"{path}.{name} is not supported beside properties: leave it out")
-        required: Any = fields.get("required", [])
-        if not isinstance(required, list) or any(name not in properties for name in cast("list[Any]", required)):
-            raise ValueError(f"{path}.required={short(cast(object, required))} must list names of {path}.properties")
+        required: list[str] = fields.get("required", [])
+        if any(name not in properties for name in required):
+            raise ValueError(f"{path}.required={short(required)} must list names of {path}.properties")
         least, most = _limits(fields, "Properties", path)
-        if least > max(len(set(cast("list[str]", required))), 1) or (most is not None and most < len(properties)):
+        if least > max(len({*required}), 1) or (most is not None and most < len(properties)):
             raise ValueError(f"{path}: minProperties and maxProperties are only supported where required ensures them")
         parts: list[tuple[str, bool]] = []
-        for name, part in cast("Schema", properties).items():
+        for name, part in properties.items():
             text = self.regex(part, f"{path}.properties.{name}")
             if text is not None:
                 parts.append((_member(literal(json_text(name)), text), name in required))
@@ -234,6 +232,7 @@ class _Translation:
                 return None
         if not parts:
             return None if least else _braces("")
+        _check_size(sum(len(text) for text, _ in parts) * (1 if required else len(parts) ** 0.6), path)
         return _braces(_some(parts) if required or least else f"(?:{_some(parts)})?")
 
     def _map(self, fields: Schema, path: str) -> str | None:
@@ -243,13 +242,13 @@ class _Translation:
         least, most = _limits(fields, "Properties", path)
         if least > 1:  # two pairs may have the same name
             raise ValueError(f"{path}.minProperties={least} is not supported: give at most 1, or name the properties")
-        patterns: Any = fields.get("patternProperties", {})
-        if not isinstance(patterns, dict) or len(cast("Schema", patterns)) > 1 or (patterns and "propertyNames" in fields):
+        patterns: Schema = fields.get("patternProperties", {})
+        if len(patterns) > 1 or (patterns and "propertyNames" in fields):
             raise ValueError(f"{path}.patternProperties is only supported with one pattern, and without propertyNames")
         more = fields.get("additionalProperties", True)
         key = {"type": "string"}
         place = "additionalProperties"
-        for pattern, part in cast("Schema", patterns).items():
+        for pattern, part in patterns.items():
             key, more, place = {**key, "pattern": pattern}, part, f"patternProperties.{pattern}"
         name = self.regex(
             {"allOf": [key, fields["propertyNames"]]} if "propertyNames" in fields else key, f"{path}.propertyNames"
@@ -263,7 +262,7 @@ class _Translation:
         """Return the regex of arrays."""
         least, most = _limits(fields, "Items", path)
         items: Any = fields.get("items", True)
-        prefix: Any = fields.get("prefixItems", [])
+        prefix: list[Any] = fields.get("prefixItems", [])
         if isinstance(items, list):
             if not self._old or prefix:
                 raise ValueError(f"{path}.items={short(cast(object, items))} is not supported: give prefixItems")
@@ -271,7 +270,7 @@ class _Translation:
         elif "additionalItems" in fields:
             raise ValueError(f"{path}.additionalItems is not supported: leave it out")
         if prefix or "prefixItems" in fields:
-            parts = _list(prefix, f"{path}.prefixItems")[:most]
+            parts = prefix[:most]
             if least > len(parts):
                 raise ValueError(f"{path}.minItems={least} is not supported beside {len(parts)} schemas of items")
             texts = [self.regex(part, f"{path}.prefixItems[{index}]") for index, part in enumerate(parts)]
@@ -282,6 +281,12 @@ class _Translation:
         if item is None or most == 0:
             return None if least else rf"\[{SPACE}\]"
         return rf"\[{SPACE}{comma_separated(item, least, most)}{SPACE}\]"
+
+
+def _check_size(size: float, path: str) -> None:
+    """Raise ValueError if a regex of so many characters is too large."""
+    if size > LONGEST:
+        raise ValueError(f"{path} makes a regex of more than {LONGEST} characters: make the schema smaller")
 
 
 def _member(name: str, value: str) -> str:
@@ -330,14 +335,12 @@ def _values(fields: Schema, path: str) -> str | None:
         if "enum" in fields or name != "const":
             other = "enum" if "enum" in fields else "const"
             raise ValueError(f"{path}.{name} is not supported beside {other}: leave it out")
-    values: Any = fields["enum"] if "enum" in fields else [fields["const"]]
-    if not isinstance(values, list) or not values:
-        raise ValueError(f"{path}.enum must be a list of values, got {short(cast(object, values))}")
+    values: list[Any] = fields["enum"] if "enum" in fields else [fields["const"]]
     kinds: Any = fields.get("type")
-    for value in cast("list[Any]", values) if kinds is not None else []:
+    for value in values if kinds is not None else []:
         if not {*types_of(value)} & {*(cast("list[str]", kinds) if isinstance(kinds, list) else [kinds])}:
             raise ValueError(f"{path}: {short(value)} is not of type {short(kinds)}: correct one of them")
-    return union([literal(json_text(value)) for value in cast("list[Any]", values)])
+    return union([literal(json_text(value)) for value in values])
 
 
 def _string(fields: Schema, path: str) -> str:
@@ -392,10 +395,3 @@ def _limits(fields: Schema, of: str, path: str) -> tuple[int, int | None]:
     if most is not None and most < least:
         raise ValueError(f"{path}: max{of}={most} is less than min{of}={least}")
     return least, most
-
-
-def _list(parts: Any, path: str) -> list[Any]:
-    """Return a list of schemas after checking that it is one."""
-    if not isinstance(parts, list) or not parts:
-        raise ValueError(f"{path} must be a list of schemas, got {short(parts)}")
-    return cast("list[Any]", parts)

@@ -19,7 +19,7 @@ from dlstep.core import Spec
 from dlstep.core.automaton import Automaton, members
 from dlstep.text.constraints import compiled
 from dlstep.text.json_leaves import FORMATS
-from dlstep.text.json_schema import schema_regex
+from dlstep.text.json_schema import KNOWN, schema_regex
 
 BYTES = Spec(256, (257,), 258, pieces=(*[bytes([byte]) for byte in range(256)], b"", b""))
 ORDINARY: list[dict[str, Any]] = json.loads(Path(__file__).with_name("ordinary_schemas.json").read_text(encoding="utf-8"))
@@ -173,6 +173,7 @@ def test_every_text_conforms(schema: dict[str, Any], shared: dict[str, Any], see
         {"allOf": [{"properties": {"a": {"minimum": 3}}}, {"properties": {"a": {"type": "integer"}}, "required": ["a"]}]},
         {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
         {"type": "array", "items": {"type": ["object", "null"]}},
+        {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}, {"maxLength": 2}], "$defs": {"a": {"type": "string"}}},
         {"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"const": "a"}, {"type": "null"}]},
     ],
 )  # fmt: skip
@@ -208,11 +209,27 @@ def test_ordinary_schemas_are_accepted(report: Callable[[str], None]) -> None:
         check_texts(schema, 10, index)
 
 
+JUNK = st.recursive(
+    VALUES | st.sampled_from(["string", "object", "#", "#/anyOf/0", "^a", 1.5]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(sorted(KNOWN)), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(schema=st.dictionaries(st.sampled_from(sorted(KNOWN)), JUNK, min_size=1, max_size=4))
+def test_any_schema_is_translated_or_refused(schema: Any) -> None:
+    try:
+        assert isinstance(schema_regex(schema), str)
+    except ValueError as error:
+        assert "json_schema" in str(error)
+
+
 TEXT, INTEGER = {"type": "string"}, {"type": "integer"}
 A, B = ({"type": "object", "properties": {"tag": {"const": name}}} for name in "ab")
 DEEP: dict[str, Any] = {"type": "string"}
 for _ in range(70):
     DEEP = {"type": "array", "items": DEEP}
+LARGE = {"properties": {f"p{index}": {"minimum": 1} for index in range(99)}}
 WIDE = {f"d{index}": {"type": "array", "prefixItems": [{"$ref": f"#/$defs/d{index + 1}"}] * 9} for index in range(9)}
 
 
@@ -256,6 +273,10 @@ WIDE = {f"d{index}": {"type": "array", "prefixItems": [{"$ref": f"#/$defs/d{inde
         ({"if": {}, "then": {}}, "json_schema.if is not supported: leave it out"),
         (DEEP, "more than 60 levels of brackets"),
         ({"$ref": "#/$defs/d0", "$defs": {**WIDE, "d9": TEXT}}, "make it smaller"),
+        ({"allOf": [{"$ref": f"#/$defs/{name}"} for name in "ab" * 99], "$defs": {"a": LARGE, "b": LARGE}}, "make it smaller"),
+        ({"properties": {f"p{index}": {} for index in range(3000)}}, "makes a regex of more than 1048576 characters"),
+        ({"pattern": 3}, "json_schema.pattern must be a text, got 3"),
+        ({"type": ["string", {}]}, "json_schema.type must be a list of names"),
         (3, "json_schema must be a JSON schema, got 3"),
     ],
 )  # fmt: skip
