@@ -3,7 +3,7 @@
 It ends if a job exceeds its limits of time or memory. Chat templates are programs from untrusted
 checkpoints; here they run in Jinja's sandbox. Their language is that of transformers 5.17:
 `ImmutableSandboxedEnvironment` with `raise_exception`, `strftime_now`, `tojson`, `break`, `continue`
-and `generation`. Regexes and JSON schemas come from clients, and a short one may take minutes.
+and `generation`. Regexes come from clients, also as JSON schemas, and a short one may take minutes.
 """
 
 import faulthandler
@@ -112,16 +112,9 @@ def automaton(regex: str) -> dict[str, Any]:
     return {"moves": rows, "accepting": accepting, "start": number[index.get_initial_state()]}
 
 
-def schema_automaton(schema: str) -> dict[str, Any]:
-    """Return the byte automaton of a JSON schema."""
-    from outlines_core.json_schema import build_regex_from_schema  # pyright: ignore[reportMissingImports]
-
-    return automaton(build_regex_from_schema(schema))
-
-
 END = 256  # the id after those of all bytes
 LAST = "\U0010ffff"  # no character
-JOBS: dict[str, Any] = {"nothing": dict, "template": render, "regex": automaton, "json_schema": schema_automaton}
+JOBS: dict[str, Any] = {"nothing": dict, "template": render, "regex": automaton}
 
 
 def answer(kind: str, arguments: tuple[Any, ...]) -> bytes:

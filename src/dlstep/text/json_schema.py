@@ -1,59 +1,80 @@
-"""Which JSON schemas can be compiled so that every answer conforms to them.
+"""Translate JSON schemas to regexes whose every text conforms to the schema.
 
-`outlines-core` 0.2 ignores keywords that it does not know, and several combinations of those that it
-knows: `minProperties`, a `required` name without a property, `type` beside `anyOf`, `allOf`, `oneOf`,
-and more. Only forms that it respects as a whole pass; everything else is refused by its path.
+The texts may be fewer than those that conform: properties have the order of the schema, only those
+that it names are written, and recursion ends at a depth. What cannot be translated soundly is
+refused by its path.
 """
 
-import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any, cast
 
 from ..core.checks import short
-
-DESCRIBING = frozenset(
-    ["title", "description", "default", "examples", "$schema", "$id", "$comment", "deprecated", "readOnly", "writeOnly"]
+from .json_leaves import (
+    CHARACTER,
+    COMMA,
+    FORMATS,
+    LARGEST_EXCLUDED,
+    SPACE,
+    any_value,
+    comma_separated,
+    json_text,
+    literal,
+    number,
+    union,
 )
-DEFINITIONS = frozenset(["$defs", "definitions"])
-FORMATS = ("date", "date-time", "uuid")  # the texts of "time" that outlines-core makes are no JSON
-# The keywords that may stand together, by the one that decides.
-BESIDE: dict[str, frozenset[str]] = {
-    "$ref": frozenset(),
-    "anyOf": frozenset(),
-    "enum": frozenset(["type"]),
-    "const": frozenset(["type"]),
-    "object": frozenset(["type", "properties", "required", "additionalProperties"]),
-    "array": frozenset(["type", "items", "minItems", "maxItems"]),
-    "tuple": frozenset(["type", "prefixItems", "items"]),
-    "string": frozenset(["type", "minLength", "maxLength"]),
-    "format": frozenset(["type", "format"]),
-    "plain": frozenset(["type"]),
+from .json_merge import DEFINITIONS, DESCRIBING, Schema, apart, check_values, merged, types_of
+from .json_pattern import translated
+
+DEPTH = 2  # levels of objects and arrays in a value of any type
+RECURSION = 3  # how often a definition may hold itself
+LONGEST = 1 << 20  # characters of a regex
+MOST_PARTS = 5_000  # schemas read for one regex, each as often as it is used
+DEEPEST = 60  # brackets in a schema; schemas that hold one another after $ref is followed
+OLD_DRAFTS = ("draft-06", "draft-07", "2019-09")  # a list of `items` stands for `prefixItems`
+COUNTS = ("minProperties", "maxProperties")
+# The keywords of each type.
+KEYWORDS: dict[str, frozenset[str]] = {
+    "object": frozenset(
+        [
+            "properties",
+            "required",
+            "additionalProperties",
+            "patternProperties",
+            "propertyNames",
+            "minProperties",
+            "maxProperties",
+        ]
+    ),
+    "array": frozenset(["items", "prefixItems", "additionalItems", "minItems", "maxItems"]),
+    "string": frozenset(["minLength", "maxLength", "pattern", "format"]),
+    "integer": frozenset(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]),
+    "number": frozenset(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]),
+    "boolean": frozenset(),
+    "null": frozenset(),
 }
-PLAIN = ("string", "number", "integer", "boolean", "null")
-Schema = Mapping[str, Any]
+OTHERS = frozenset(["type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "discriminator"])
+KNOWN = frozenset.union(*KEYWORDS.values()) | OTHERS | DESCRIBING | DEFINITIONS
 
 
-def check_schema(schema: Any, path: str = "json_schema") -> None:
-    """Raise ValueError for a schema whose answers might not conform to it, with the path of the cause."""
+def schema_regex(schema: Any) -> str:
+    """Return the regex of a schema. Raises ValueError, with the path of the cause, if it is not supported."""
     if not isinstance(schema, dict):
-        raise ValueError(f"{path} must be a JSON schema, got {short(schema)}")
-    fields = cast("Schema", schema)
-    form = _form(fields, path)
-    for name in fields:
-        if name not in BESIDE[form] | DESCRIBING | DEFINITIONS and name != form:
-            raise ValueError(f"{path}.{name} is not supported{_beside(form, name)}: leave it out")
-    for name in DEFINITIONS & fields.keys():
-        _check_parts(fields[name], f"{path}.{name}")
-    if form in ("enum", "const"):
-        _check_values(fields, form, path)
-    elif form == "anyOf":
-        _check_list(fields["anyOf"], f"{path}.anyOf")
-    elif form == "object":
-        _check_object(fields, path)
-    elif form in ("array", "tuple"):
-        _check_array(fields, path)
-    elif form == "format" and fields["format"] not in FORMATS:
-        raise ValueError(f"{path}.format={short(fields['format'])} is not supported: give one of {', '.join(FORMATS)}")
+        raise ValueError(f"json_schema must be a JSON schema, got {short(schema)}")
+    level: list[Any] = [schema]
+    for _ in range(DEEPEST):
+        inner = (part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list))
+        level = [part for parts in inner for part in cast("list[Any]", parts)]
+    if level:
+        raise ValueError(f"json_schema has more than {DEEPEST} levels of brackets: nest fewer")
+    text = _Translation(cast("Schema", schema)).regex(schema, "json_schema")
+    if text is None:
+        raise ValueError(
+            f"json_schema={short(cast(object, schema))} allows no text, or only texts with more than {RECURSION} "
+            "levels of recursion"
+        )
+    return text
 
 
 def is_any_object(schema: Schema) -> bool:
@@ -61,105 +82,316 @@ def is_any_object(schema: Schema) -> bool:
     return schema.get("type") == "object" and not schema.keys() - DESCRIBING - {"type"}
 
 
-def _form(fields: Schema, path: str) -> str:
-    """Return the key of `BESIDE` for a schema."""
-    for form in ("$ref", "anyOf", "enum", "const"):
-        if form in fields:
-            return form
-    kind = fields.get("type", "object" if "properties" in fields else None)
-    if isinstance(kind, list):
-        unknown = [name for name in cast("list[Any]", kind) if name not in PLAIN]
-        if unknown or not kind:
+class _Translation:
+    """Translates the parts of one schema. A regex of None stands for no text at all."""
+
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+        draft = str(root.get("$schema", "2020-12"))
+        self._old = any(name in draft for name in OLD_DRAFTS)
+        if not self._old and "2020-12" not in draft:
             raise ValueError(
-                f"{path}.type={short(cast(object, kind))} is not supported: give anyOf with a schema for each type"
+                f"json_schema.$schema={short(draft)} is not supported: give 2020-12, 2019-09, draft-07 or draft-06"
             )
-        return "plain"
-    if kind == "array":
-        return "tuple" if "prefixItems" in fields else "array"
-    if kind == "string":
-        return "format" if "format" in fields else "string"
-    if kind == "object":
-        return "object"
-    if kind in PLAIN:
-        return "plain"
-    names = ", ".join(["object", "array", *PLAIN])
-    raise ValueError(f"{path} needs one of $ref, anyOf, enum, const, or a type: one of {names}")
+        self._left = MOST_PARTS
+        self._depth = 0
+        self._open: Counter[str] = Counter()  # references that enclose the part at hand
+
+    def regex(self, schema: Any, path: str) -> str | None:
+        """Return the regex of a part of the schema."""
+        if isinstance(schema, bool):
+            return any_value(DEPTH) if schema else None
+        fields, path, followed = self._resolved(schema, path)
+        if any(self._open[ref] >= RECURSION for ref in followed):
+            return None
+        self._open.update(followed)
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise ValueError(f"{path} lies within {DEEPEST} other schemas: nest fewer")
+        text = self._form(fields, path)
+        self._depth -= 1
+        self._open.subtract(followed)
+        _check_size(len(text or ""), path)
+        return text
+
+    def _resolved(self, schema: Any, path: str, within: tuple[str, ...] = ()) -> tuple[Schema, str, tuple[str, ...]]:
+        """Return a schema that means the same without $ref and allOf, its path, and the references that it followed."""
+        self._left -= 1
+        if self._left < 0:
+            raise ValueError(f"json_schema has more than {MOST_PARTS} parts after $ref is followed: make it smaller")
+        if not isinstance(schema, dict):
+            raise ValueError(f"{path} must be a JSON schema, got {short(schema)}")
+        fields = cast("Schema", schema)
+        for name in fields:
+            if name not in KNOWN or (name == "$id" and schema is not self._root):  # inside, it would change what $ref means
+                raise ValueError(f"{path}.{name} is not supported: leave it out")
+        check_values(fields, path)
+        whole: Schema = {name: value for name, value in fields.items() if name not in ("$ref", "allOf")}
+        where, followed = path, ()
+        if "$ref" in fields:
+            ref = fields["$ref"]
+            if ref in within or len(within) > DEEPEST:
+                raise ValueError(f"{path}.$ref={short(ref)} refers to itself, or to more than {DEEPEST} others")
+            if self._old and whole.keys() - DESCRIBING - DEFINITIONS:  # draft-07 ignores them
+                raise ValueError(f"{path}.$ref is not supported beside other keywords in this draft: give allOf")
+            target, where, more = self._resolved(*self._target(ref, path), (*within, ref))
+            where, followed = path if whole.keys() - DESCRIBING - DEFINITIONS else where, (ref, *more)
+            whole = merged(whole, target, path)
+        if "allOf" in fields:
+            for index, part in enumerate(fields["allOf"]):
+                target, _, more = self._resolved(part, f"{path}.allOf[{index}]", within)
+                self._left -= len(target.get("properties", ()))
+                whole, followed = merged(whole, target, path), (*followed, *more)
+        return whole, where, followed
+
+    def _target(self, ref: str, path: str) -> tuple[Any, str]:
+        """Return the part of the schema that a reference names, and its path."""
+        steps = ref.split("/")
+        if steps[0] != "#":
+            raise ValueError(f"{path}.$ref={short(ref)} is not supported: refer to a part of this schema, as #/$defs/NAME")
+        target: Any = self._root
+        where = "json_schema"
+        for step in steps[1:]:
+            name = step.replace("~1", "/").replace("~0", "~")
+            if not isinstance(target, dict) or name not in target:
+                raise ValueError(f"{path}.$ref={short(ref)} does not exist in this schema")
+            target, where = cast("Schema", target)[name], f"{where}.{name}"
+        return target, where
+
+    def _form(self, fields: Schema, path: str) -> str | None:
+        """Return the regex of a schema without $ref and allOf."""
+        for name in ("anyOf", "oneOf"):
+            if name in fields:
+                return self._alternatives(name, fields, path)
+        if "enum" in fields or "const" in fields:
+            return _values(fields, path)
+        kinds = _kinds(fields, path)
+        parts: list[str] = []
+        for kind in kinds:
+            if (text := self._typed(kind, fields, path)) is not None:
+                parts.append(text)
+        return union(parts)
+
+    def _typed(self, kind: str, fields: Schema, path: str) -> str | None:
+        """Return the regex of the values of one type."""
+        match kind:
+            case "object":
+                return self._object(fields, path) if "properties" in fields else self._map(fields, path)
+            case "array":
+                return self._array(fields, path)
+            case "string":
+                return _string(fields, path)
+            case "integer" | "number":
+                return _number(fields, kind == "integer", path)
+            case "boolean":
+                return "(?:true|false)"
+            case "null":
+                return "null"
+            case _:
+                return any_value(DEPTH)
+
+    def _alternatives(self, name: str, fields: Schema, path: str) -> str | None:
+        """Return the regex of anyOf, or of oneOf if no text can conform to two of its schemas."""
+        parts: list[Any] = fields[name]
+        rest = {key: value for key, value in fields.items() if key not in (name, "discriminator", *DESCRIBING, *DEFINITIONS)}
+        if name == "oneOf":
+            tag = fields.get("discriminator", {}).get("propertyName")
+            extra = [{"required": [tag]}] if isinstance(tag, str) else []
+            parts = [{"allOf": [part, *extra]} for part in parts] if extra else parts
+            for index, one in enumerate(parts):
+                for other in parts[:index]:
+                    if not apart(one, other, lambda part: self._resolved(part, path)[0]):
+                        raise ValueError(
+                            f"{path}.oneOf is only supported where its schemas have different types, or require the same "
+                            "property with different values: give anyOf"
+                        )
+        texts: list[str] = []
+        for index, part in enumerate(parts):
+            if (text := self.regex({"allOf": [rest, part]} if rest else part, f"{path}.{name}[{index}]")) is not None:
+                texts.append(text)
+        return union(texts)
+
+    def _object(self, fields: Schema, path: str) -> str | None:
+        """Return the regex of objects with named properties, in this order."""
+        properties: Schema = fields["properties"]
+        for name in ("patternProperties", "propertyNames"):
+            if name in fields:
+                raise ValueError(f"{path}.{name} is not supported beside properties: leave it out")
+        required: list[str] = fields.get("required", [])
+        if any(name not in properties for name in required):
+            raise ValueError(f"{path}.required={short(required)} must list names of {path}.properties")
+        least, most = _limits(fields, "Properties", path)
+        if least > max(len({*required}), 1) or (most is not None and most < len(properties)):
+            raise ValueError(f"{path}: minProperties and maxProperties are only supported where required ensures them")
+        parts: list[tuple[str, bool]] = []
+        for name, part in properties.items():
+            text = self.regex(part, f"{path}.properties.{name}")
+            if text is not None:
+                parts.append((_member(literal(json_text(name)), text), name in required))
+            elif name in required:
+                return None
+        if not parts:
+            return None if least else _braces("")
+        _check_size(sum(len(text) for text, _ in parts) * (1 if required else len(parts) ** 0.6), path)
+        return _braces(_some(parts) if required or least else f"(?:{_some(parts)})?")
+
+    def _map(self, fields: Schema, path: str) -> str | None:
+        """Return the regex of objects whose properties have any names."""
+        if fields.get("required"):
+            raise ValueError(f"{path}.required={short(fields['required'])} must list names of {path}.properties")
+        least, most = _limits(fields, "Properties", path)
+        if least > 1:  # two pairs may have the same name
+            raise ValueError(f"{path}.minProperties={least} is not supported: give at most 1, or name the properties")
+        patterns: Schema = fields.get("patternProperties", {})
+        if len(patterns) > 1 or (patterns and "propertyNames" in fields):
+            raise ValueError(f"{path}.patternProperties is only supported with one pattern, and without propertyNames")
+        more = fields.get("additionalProperties", True)
+        key = {"type": "string"}
+        place = "additionalProperties"
+        for pattern, part in patterns.items():
+            key, more, place = {**key, "pattern": pattern}, part, f"patternProperties.{pattern}"
+        name = self.regex(
+            {"allOf": [key, fields["propertyNames"]]} if "propertyNames" in fields else key, f"{path}.propertyNames"
+        )
+        value = any_value(DEPTH - 1) if more is True else self.regex(more, f"{path}.{place}")
+        if name is None or value is None or most == 0:
+            return None if least else _braces("")
+        return _braces(comma_separated(_member(name, value), least, most))
+
+    def _array(self, fields: Schema, path: str) -> str | None:
+        """Return the regex of arrays."""
+        least, most = _limits(fields, "Items", path)
+        items: Any = fields.get("items", True)
+        prefix: list[Any] = fields.get("prefixItems", [])
+        if isinstance(items, list):
+            if not self._old or prefix:
+                raise ValueError(f"{path}.items={short(cast(object, items))} is not supported: give prefixItems")
+            prefix = cast("list[Any]", items)
+        elif "additionalItems" in fields:
+            raise ValueError(f"{path}.additionalItems is not supported: leave it out")
+        if prefix or "prefixItems" in fields:
+            parts = prefix[:most]
+            if least > len(parts):
+                raise ValueError(f"{path}.minItems={least} is not supported beside {len(parts)} schemas of items")
+            texts = [self.regex(part, f"{path}.prefixItems[{index}]") for index, part in enumerate(parts)]
+            if any(text is None for text in texts):
+                return None
+            return rf"\[{SPACE}{COMMA.join(cast('list[str]', texts))}{SPACE}\]"
+        item = any_value(DEPTH - 1) if items is True else self.regex(items, f"{path}.items")
+        if item is None or most == 0:
+            return None if least else rf"\[{SPACE}\]"
+        return rf"\[{SPACE}{comma_separated(item, least, most)}{SPACE}\]"
 
 
-def _beside(form: str, name: str) -> str:
-    """Return the words that say what a keyword does not go with; empty if it is never supported."""
-    known = any(name in others or name == other for other, others in BESIDE.items())
-    return f" beside {form}" if known and form != "plain" else " beside this type" if known else ""
+def _check_size(size: float, path: str) -> None:
+    """Raise ValueError if a regex of so many characters is too large."""
+    if size > LONGEST:
+        raise ValueError(f"{path} makes a regex of more than {LONGEST} characters: make the schema smaller")
 
 
-def _check_values(fields: Schema, form: str, path: str) -> None:
-    """Check that the type of listed values, if given, is the type of each."""
-    values: Any = fields["enum"] if form == "enum" else [fields["const"]]
-    if not isinstance(values, list) or not values:
-        raise ValueError(f"{path}.enum must be a list of values, got {short(cast(object, values))}")
+def _member(name: str, value: str) -> str:
+    return f"{name}{SPACE}:{SPACE}{value}"
+
+
+def _braces(text: str) -> str:
+    return rf"\{{{SPACE}{text}{SPACE}\}}"
+
+
+def _some(parts: Sequence[tuple[str, bool]]) -> str:
+    """Return the regex of some of these texts in this order, at least one and all that are required."""
+    first = next((index for index, (_, required) in enumerate(parts) if required), None)
+    if first is not None:
+        before = "".join(f"(?:{text}{COMMA})?" for text, _ in parts[:first])
+        after = "".join(f"{COMMA}{text}" if required else f"(?:{COMMA}{text})?" for text, required in parts[first + 1 :])
+        return f"{before}{parts[first][0]}{after}"
+    if len(parts) == 1:
+        return parts[0][0]
+    middle = len(parts) // 2  # halves, because a list of the first ones that may stand there is quadratic
+    right = _some(parts[middle:])
+    return f"(?:{_some(parts[:middle])}(?:{COMMA}{right})?|{right})"
+
+
+def _kinds(fields: Schema, path: str) -> list[str]:
+    """Return the types that a schema allows, or `any`, and check that each keyword belongs to one of them."""
+    names = fields.keys() - DESCRIBING - DEFINITIONS - {"type"}
+    kinds: Any = fields.get("type", [])
+    kinds = cast("list[Any]", kinds) if isinstance(kinds, list) else [kinds]
     if "type" not in fields:
-        return
-    for value in cast("list[Any]", values):
-        names = _types_of(value)
-        if fields["type"] not in names:
-            raise ValueError(f"{path}: {short(value)} is not of type {short(fields['type'])}: correct one of them")
+        if not names:
+            return ["any"]
+        kinds = [kind for kind, keywords in KEYWORDS.items() if names <= keywords and kind != "integer"]
+    elif not kinds or any(kind not in KEYWORDS for kind in kinds):
+        raise ValueError(f"{path}.type={short(fields['type'])} must name one or more of {', '.join(KEYWORDS)}")
+    for name in sorted(names):
+        if not any(name in KEYWORDS[kind] for kind in kinds):
+            kind = " or ".join(kinds) if kinds else "keywords of other types, without a type"
+            raise ValueError(f"{path}.{name} is not supported beside {kind}: leave it out")
+    return cast("list[str]", [kind for kind in dict.fromkeys(kinds) if kind != "integer" or "number" not in kinds])
 
 
-def _types_of(value: Any) -> tuple[str, ...]:
-    """Return the names of the JSON types that a value has."""
-    match value:
-        case bool():
-            return ("boolean",)
-        case int():
-            return "integer", "number"
-        case float():
-            return ("number",)
-        case str():
-            return ("string",)
-        case None:
-            return ("null",)
-        case list():
-            return ("array",)
-        case _:
-            return ("object",)
+def _values(fields: Schema, path: str) -> str | None:
+    """Return the regex of listed values, whose types must be among those given."""
+    for name in fields.keys() - DESCRIBING - DEFINITIONS - {"type", "enum"}:
+        if "enum" in fields or name != "const":
+            other = "enum" if "enum" in fields else "const"
+            raise ValueError(f"{path}.{name} is not supported beside {other}: leave it out")
+    values: list[Any] = fields["enum"] if "enum" in fields else [fields["const"]]
+    kinds: Any = fields.get("type")
+    for value in values if kinds is not None else []:
+        if not {*types_of(value)} & {*(cast("list[str]", kinds) if isinstance(kinds, list) else [kinds])}:
+            raise ValueError(f"{path}: {short(value)} is not of type {short(kinds)}: correct one of them")
+    return union([literal(json_text(value)) for value in values])
 
 
-def _check_object(fields: Schema, path: str) -> None:
-    """Check the properties: named so that JSON needs no escapes, and all required ones present."""
-    properties: Any = fields.get("properties", {})
-    _check_parts(properties, f"{path}.properties")
-    for name in properties:
-        if json.dumps(name, ensure_ascii=False) != f'"{name}"':
-            raise ValueError(f"{path}.properties: the name {short(name)} needs escapes in JSON, which is not supported")
-    required: Any = fields.get("required", [])
-    if not isinstance(required, list) or any(name not in properties for name in cast("list[Any]", required)):
-        raise ValueError(f"{path}.required={short(cast(object, required))} must list names of {path}.properties")
-    more = fields.get("additionalProperties", True)
-    if not isinstance(more, bool):
-        check_schema(more, f"{path}.additionalProperties")
-    if more is False and not properties:
-        raise ValueError(f"{path}.additionalProperties=False needs properties: without them, give const={{}}")
+def _string(fields: Schema, path: str) -> str:
+    """Return the regex of strings."""
+    least, most = _limits(fields, "Length", path)
+    if "format" in fields:
+        if "pattern" in fields:
+            raise ValueError(f"{path}.pattern is not supported beside format: leave one of them out")
+        if (name := fields["format"]) not in FORMATS:
+            raise ValueError(f"{path}.format={short(name)} is not supported: give one of {', '.join(FORMATS)}")
+        text, shortest, longest = FORMATS[name]
+        if least > shortest or (most is not None and (longest is None or most < longest)):
+            raise ValueError(f"{path}.format={short(name)} is not supported with these minLength or maxLength: leave them out")
+        return f'"{text}"'
+    if "pattern" in fields:
+        try:
+            return f'"{translated(fields["pattern"], least, most)}"'
+        except ValueError as error:
+            raise ValueError(f"{path}.pattern={short(fields['pattern'])} is not supported: {error}") from error
+    if most is None:
+        return f'"{CHARACTER}{{{least},}}"'
+    return f'"{CHARACTER}{{{least},{most}}}"'
 
 
-def _check_array(fields: Schema, path: str) -> None:
-    """Check the schemas of items."""
-    if "prefixItems" in fields:
-        _check_list(fields["prefixItems"], f"{path}.prefixItems")
-    if (items := fields.get("items", True)) is not True and not (items is False and "prefixItems" in fields):
-        check_schema(items, f"{path}.items")
+def _number(fields: Schema, whole: bool, path: str) -> str | None:
+    """Return the regex of numbers or integers between their limits."""
+    low: list[tuple[Decimal, bool]] = []
+    high: list[tuple[Decimal, bool]] = []
+    for name, side in (("minimum", low), ("exclusiveMinimum", low), ("maximum", high), ("exclusiveMaximum", high)):
+        if name not in fields:
+            continue
+        value: Any = fields[name]
+        excluded = name.startswith("exclusive")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{path}.{name}={short(value)} must be a number")
+        most = LARGEST_EXCLUDED if excluded and not whole else 10**30
+        if not abs(value) <= most:
+            raise ValueError(f"{path}.{name}={short(value)} is not supported: give at most {most}, or leave it out")
+        side.append((Decimal(repr(value)), excluded))
+    return number(max(low, default=None), min(high, key=lambda limit: (limit[0], not limit[1]), default=None), whole)
 
 
-def _check_parts(parts: Any, path: str) -> None:
-    """Check schemas by name."""
-    if not isinstance(parts, dict):
-        raise ValueError(f"{path} must be an object of schemas, got {short(parts)}")
-    for name, part in cast("Schema", parts).items():
-        check_schema(part, f"{path}.{name}")
-
-
-def _check_list(parts: Any, path: str) -> None:
-    """Check a list of schemas."""
-    if not isinstance(parts, list) or not parts:
-        raise ValueError(f"{path} must be a list of schemas, got {short(parts)}")
-    for index, part in enumerate(cast("list[Any]", parts)):
-        check_schema(part, f"{path}[{index}]")
+def _limits(fields: Schema, of: str, path: str) -> tuple[int, int | None]:
+    """Return the least and the most of a length; None is without limit."""
+    found: list[int | None] = []
+    for name in (f"min{of}", f"max{of}"):
+        value: Any = fields.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+            raise ValueError(f"{path}.{name}={short(value)} must be a whole number from 0")
+        found.append(value)
+    least, most = found[0] or 0, found[1]
+    if most is not None and most < least:
+        raise ValueError(f"{path}: max{of}={most} is less than min{of}={least}")
+    return least, most

@@ -1,0 +1,204 @@
+r"""Translate `pattern` of a JSON schema to a regex of the string in JSON.
+
+Only what ECMA-262 and Python read alike is translated, and often to fewer texts than the pattern
+matches: `\d`, `\w` and `\s` stand for ASCII letters, and a class leaves out what JSON escapes.
+"""
+
+import re
+from typing import NamedTuple
+
+from .json_leaves import CHARACTER, json_text, literal
+
+# What any character of a class must be: not escaped by JSON, no line separator, and one unit of UTF-16.
+SIMPLE = r'[^"\\\x00-\x1f\x7f-\x9f\u2028\u2029\U00010000-\U0010ffff]'
+CLASSES = {"d": "0-9", "w": "0-9A-Za-z_", "s": " "}
+COMPLEMENTS = {"D": "[!#-/:-\\[\\]-~]", "W": "[!#-/:-@\\[\\]\\^`{-~]", "S": "[!#-\\[\\]-~]"}  # in ASCII
+CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+REPEATED = re.compile(r"[*+?]|\{([0-9]{1,4})(,?)([0-9]{0,4})\}")
+DEEPEST = 20  # groups within groups
+
+
+class Part(NamedTuple):
+    """A translated part of a pattern, with its least and most characters; None is without limit."""
+
+    text: str
+    least: int
+    most: int | None
+
+
+def translated(pattern: str, least: int, most: int | None) -> str:
+    """Return the regex, without quotes, of strings that a pattern is found in, with limits of their length.
+
+    Raises ValueError with the reason if that is not certain.
+    """
+    start, end = pattern.startswith("^"), re.search(r"(?<!\\)(?:\\\\)*\$\Z", pattern) is not None
+    reader = _Reader(pattern[start : len(pattern) - end])
+    whole = reader.alternatives(0)
+    if reader.rest:
+        raise ValueError(f"{reader.rest[:10]!r} has no beginning")
+    if (start or end) and reader.split:
+        raise ValueError("^ and $ must enclose the whole pattern: give ^(?:...)$")
+    if start and end:
+        return _limited(whole, reader, least, most)
+    if least or most is not None:
+        raise ValueError("minLength and maxLength need a pattern from ^ to $")
+    return ("" if start else f"{CHARACTER}*") + whole.text + ("" if end else f"{CHARACTER}*")
+
+
+def _limited(whole: Part, reader: "_Reader", least: int, most: int | None) -> str:
+    """Return the regex of a whole pattern, if it respects the limits of length or is one repeated character."""
+    if whole.least >= least and (most is None or (whole.most is not None and whole.most <= most)):
+        return whole.text
+    if reader.single is None:
+        raise ValueError("minLength and maxLength are only supported for one repeated character, such as ^[a-z]+$")
+    lowest = max(least, whole.least)
+    highest = min((limit for limit in (most, whole.most) if limit is not None), default=None)
+    if highest is not None and highest < lowest:
+        raise ValueError("no string of this pattern has this length")
+    return f"{reader.single}{{{lowest},{'' if highest is None else highest}}}"
+
+
+class _Reader:
+    """Reads a pattern from left to right."""
+
+    def __init__(self, pattern: str) -> None:
+        self.rest = pattern
+        self.split = False  # has | outside of groups
+        self.single: str | None = None  # the only character, which is repeated
+
+    def alternatives(self, depth: int) -> Part:
+        """Read sequences with | between them."""
+        if depth > DEEPEST:
+            raise ValueError(f"it has more than {DEEPEST} groups within groups")
+        parts = [self._sequence(depth)]
+        while self._take("|"):
+            self.split |= depth == 0
+            parts.append(self._sequence(depth))
+        if len(parts) == 1:
+            return parts[0]
+        self.single = None
+        most = [part.most for part in parts if part.most is not None]
+        text = f"(?:{'|'.join(part.text for part in parts)})"
+        return Part(text, min(part.least for part in parts), max(most) if len(most) == len(parts) else None)
+
+    def _sequence(self, depth: int) -> Part:
+        text, least, count = "", 0, 0
+        most: int | None = 0
+        only: str | None = None
+        while self.rest and self.rest[0] not in "|)":
+            atom = self._atom(depth)
+            low, high = self._times()
+            repeated = atom.text if (low, high) == (1, 1) else f"(?:{atom.text}){{{low},{'' if high is None else high}}}"
+            text, least, count = text + repeated, least + atom.least * low, count + 1
+            most = None if most is None or atom.most is None or high is None else most + atom.most * high
+            only = atom.text if (atom.least, atom.most, count) == (1, 1, 1) else None
+        self.single = only
+        return Part(text, least, most)
+
+    def _take(self, letters: str) -> bool:
+        if found := self.rest.startswith(letters):
+            self.rest = self.rest[len(letters) :]
+        return found
+
+    def _times(self) -> tuple[int, int | None]:
+        """Read how often an atom is repeated. Whether greedily does not matter."""
+        if (found := REPEATED.match(self.rest)) is None:
+            return 1, 1
+        self.rest = self.rest[found.end() :]
+        self._take("?")
+        if self.rest[:1] in ("*", "+", "?"):
+            raise ValueError(f"{self.rest[0]!r} follows a repetition")
+        if found[0] in "*+?":
+            return {"*": (0, None), "+": (1, None), "?": (0, 1)}[found[0]]
+        low = int(found[1])
+        high = (int(found[3]) if found[3] else None) if found[2] else low
+        if high is not None and high < low:
+            raise ValueError(f"{found[0]} has its limits in the wrong order")
+        return low, high
+
+    def _atom(self, depth: int) -> Part:
+        letter, self.rest = self.rest[0], self.rest[1:]
+        if letter == "(":
+            if self._take("?") and not self._take(":"):
+                raise ValueError(f"(?{self.rest[:1]} is not supported: use (?:...) or (...)")
+            part = self.alternatives(depth + 1)
+            if not self._take(")"):
+                raise ValueError("a group has no end")
+            return part._replace(text=f"(?:{part.text})")
+        if letter == "[":
+            return Part(self._class(), 1, 1)
+        if letter == ".":
+            return Part(SIMPLE, 1, 1)
+        if letter == "\\":
+            return Part(self._escaped(), 1, 1)
+        if letter in "^$*+?{}]":
+            raise ValueError(f"{letter!r} is not supported at {(letter + self.rest)[:10]!r}")
+        return Part(literal(json_text(self._bmp(letter))[1:-1]), 1, 1)
+
+    def _escaped(self) -> str:
+        """Read what follows a backslash outside of a class."""
+        letter = self.rest[:1]
+        if letter and letter in CLASSES:
+            self.rest = self.rest[1:]
+            return f"[{CLASSES[letter]}]"
+        if letter in COMPLEMENTS and letter:
+            self.rest = self.rest[1:]
+            return COMPLEMENTS[letter]
+        return literal(json_text(self._character())[1:-1])
+
+    def _character(self) -> str:
+        """Read the character that follows a backslash."""
+        letter, self.rest = self.rest[:1], self.rest[1:]
+        if letter in CONTROLS and letter:
+            return CONTROLS[letter]
+        if letter in "xu" and letter:
+            digits = 2 if letter == "x" else 4
+            if re.fullmatch(rf"[0-9A-Fa-f]{{{digits}}}", code := self.rest[:digits]):
+                self.rest = self.rest[digits:]
+                return self._bmp(chr(int(code, 16)))
+        if not letter or letter.isalnum() or not letter.isascii() or letter == "_":
+            raise ValueError(f"\\{letter} is not supported")
+        return letter
+
+    def _bmp(self, letter: str) -> str:
+        if ord(letter) > 0xFFFF or 0xD800 <= ord(letter) < 0xE000:
+            raise ValueError(f"{letter!r} is not supported")
+        return letter
+
+    def _class(self) -> str:
+        """Read a class of characters, after its bracket."""
+        complement = self._take("^")
+        items: list[str] = []
+        while not self._take("]"):
+            low = self._member(complement)
+            if len(low) == 1 and self.rest.startswith("-") and not self.rest.startswith("-]"):
+                self.rest = self.rest[1:]
+                high = self._member(complement)
+                if len(high) != 1 or ord(high) < ord(low):
+                    raise ValueError(f"{low}-{high} is no range of characters")
+                if not (high < "\ud800" or low > "\udfff"):
+                    raise ValueError(f"the range {low!r}-{high!r} is not supported")
+                items.append(f"{_code(low)}-{_code(high)}")
+            else:
+                items.append(_code(low) if len(low) == 1 else low)
+        if not items:
+            raise ValueError("an empty class is not supported")
+        return f"[[{'^' if complement else ''}{''.join(items)}]&&{SIMPLE}]"
+
+    def _member(self, complement: bool) -> str:
+        """Read a character, or a named class as its ranges, inside a class."""
+        letter, self.rest = self.rest[:1], self.rest[1:]
+        if letter == "" or letter == "[" or (letter in "&-~|" and self.rest.startswith(letter)):
+            raise ValueError("a class has no end, or a [ or a doubled letter such as && in it")
+        if letter != "\\":
+            return self._bmp(letter)
+        if self.rest[:1] in CLASSES and self.rest:
+            if complement:  # it would have to leave out more than ASCII
+                raise ValueError(f"\\{self.rest[0]} in a class with ^ is not supported")
+            name, self.rest = self.rest[0], self.rest[1:]
+            return CLASSES[name] if name != "s" else "\\x20\\x20"
+        return self._character()
+
+
+def _code(letter: str) -> str:
+    return f"\\x{{{ord(letter):x}}}"
