@@ -84,16 +84,20 @@ def render(template: str, variables: dict[str, Any]) -> dict[str, Any]:
     return {"text": compiled(template).render(variables)}
 
 
-def automaton(regex: str) -> dict[str, Any]:
+def automaton(regex: str, first: str = "") -> dict[str, Any]:
     """Return the byte automaton of a regex: per state pairs of byte and next state, accepting states, first state.
 
     outlines-core 0.2 drops moves behind a match that may go on, such as the second `a` of `(ab)*`. With a
     last letter after the pattern, no match ends before that letter. A state is accepting if the
     letter leads from it to the end.
+
+    It also builds the automaton that searches for the pattern anywhere in a text, which is thrown away
+    but may be exponentially larger: at each character that can begin a match, another match may begin.
+    With `first`, a letter in no match, before the pattern, none begins inside another.
     """
     from outlines_core import Index, Vocabulary
 
-    index = Index(f"(?:{regex}){LAST}", Vocabulary(END, {bytes([byte]): [byte] for byte in range(END)}))
+    index = Index(f"{first}(?:{regex}){LAST}", Vocabulary(END, {bytes([byte]): [byte] for byte in range(END)}))
     moves, ended = index.get_transitions(), index.get_final_states()
     number = {state: place for place, state in enumerate({**moves, **dict.fromkeys(ended)})}
 
@@ -109,7 +113,10 @@ def automaton(regex: str) -> dict[str, Any]:
         for state in number
     ]
     accepting = [place for state, place in number.items() if ends(state)]
-    return {"moves": rows, "accepting": accepting, "start": number[index.get_initial_state()]}
+    start = index.get_initial_state()
+    for byte in first.encode():
+        start = moves[start][byte]
+    return {"moves": rows, "accepting": accepting, "start": number[start]}
 
 
 END = 256  # the id after those of all bytes

@@ -10,6 +10,7 @@ from ..core.automaton import Automaton, token_automaton
 from ..core.checks import short
 from ..extras import require
 from .json_automaton import json_object_moves
+from .json_leaves import FIRST
 from .json_schema import is_any_object, schema_regex
 from .limited_worker import LimitedWorker
 
@@ -77,15 +78,15 @@ def _regex_moves(kind: str, text: str) -> tuple[list[dict[int, int]], list[int],
     """Return the byte automaton of a regex or a JSON schema, compiled in a process with limits."""
     if len(text) > LONGEST_REGEX:
         raise ValueError(f"{kind} has {len(text)} characters, and at most {LONGEST_REGEX} are compiled")
-    regex = text
+    regex, first = text, ""
     if kind == "json_schema":
         schema = json.loads(text)
-        regex = schema_regex(schema)
+        regex, first = schema_regex(schema), FIRST
         if is_any_object(schema):
             return json_object_moves()
     require(kind, "structured")
     try:
-        answer = _worker.ask("regex", regex)
+        answer = _worker.ask("regex", regex, first)
     except ValueError as error:
         raise ValueError(f"{kind}={short(text)} cannot be compiled: {error}") from error
     moves = [dict(cast("list[tuple[int, int]]", row)) for row in answer["moves"]]

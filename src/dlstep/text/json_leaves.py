@@ -11,7 +11,8 @@ from typing import Any
 
 SPACE = "[ ]?"  # may stand between two parts of a text
 COMMA = f"{SPACE},{SPACE}"
-PLAIN = r'[^"\\\x00-\x1f\x7f-\x9f]'  # a character that JSON does not escape
+FIRST = "\U0010fffe"  # stands for no character; in no text of a schema
+PLAIN = rf'[^"\\\x00-\x1f\x7f-\x9f{FIRST}]'  # a character that JSON does not escape
 CHARACTER = rf'(?:{PLAIN}|\\["\\/bfnrt])'
 STRING = f'"{CHARACTER}*"'
 NATURAL = "(?:0|[1-9][0-9]*)"

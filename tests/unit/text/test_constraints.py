@@ -139,3 +139,13 @@ def test_a_trace_is_replayed_by_another_process(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
         assert done.returncode == 0, done.stderr
     assert re.fullmatch("[0-9]{3}( shells)?", done.stdout.strip())
+
+
+@pytest.mark.parametrize("length", [20, 200])
+def test_a_text_of_bounded_length_has_as_many_states_as_bytes(length: int) -> None:
+    """Escaped quotes must not multiply them, as they do in a search for the string anywhere in a text."""
+    schema = json.dumps({"type": "string", "maxLength": length})
+    automaton = compiled("json_schema", schema, SPEC)
+    assert len(automaton.moves) < 15 * length
+    escaped = '\\"' * length
+    assert automaton.accepts(tuple(f'"{escaped}"'.encode())) and not automaton.accepts(tuple(f'"{escaped}a"'.encode()))
