@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from jsonschema import Draft202012Validator
 from jsonschema.validators import validator_for
 
@@ -29,12 +29,16 @@ SIZES = st.integers(0, 3)
 LIMITS = st.integers(-120, 120) | st.sampled_from([-1.5, -0.01, 0.5, 12.25])
 
 
-def numbers(low: float, high: float, excluded: bool, kinds: list[str]) -> dict[str, Any]:
-    """A schema of numbers with limits in either order."""
+def numbers(low: float, size: int, excluded: bool, kinds: list[str]) -> dict[str, Any]:
+    """A schema of numbers within two limits, one of them excluded."""
     names = ("exclusiveMinimum", "maximum") if excluded else ("minimum", "exclusiveMaximum")
-    return {"type": kinds, names[0]: min(low, high), names[1]: max(low, high) + 1}
+    return {"type": kinds, names[0]: low, names[1]: low + size}
 
 
+PATTERNS = st.sampled_from(["^[a-z]{2,4}$", "b+", "^x", "\\d$"]).map(lambda pattern: {"type": "string", "pattern": pattern})
+LIMITED = st.builds(
+    numbers, LIMITS, st.sampled_from([1, 2, 30]), st.booleans(), st.sampled_from([["integer"], ["number"], ["number", "null"]])
+)
 LEAVES = st.one_of(
     st.sampled_from([{"type": name} for name in ("string", "integer", "number", "boolean", "null")]),
     st.sampled_from(
@@ -44,9 +48,9 @@ LEAVES = st.one_of(
     st.lists(VALUES, min_size=1, max_size=3).map(lambda values: {"enum": values}),
     VALUES.map(lambda value: {"const": value}),
     st.builds(lambda low, more: {"type": "string", "minLength": low, "maxLength": low + more}, SIZES, SIZES),
-    st.builds(numbers, LIMITS, LIMITS, st.booleans(), st.sampled_from([["integer"], ["number"], ["number", "null"]])),
     LIMITS.map(lambda low: {"type": "number", "minimum": low}),
-    st.sampled_from(["^[a-z]{2,4}$", "b+", "^x", "\\d$"]).map(lambda pattern: {"type": "string", "pattern": pattern}),
+    LIMITED,
+    PATTERNS,
 )
 
 
@@ -71,45 +75,57 @@ def tagged(parts: list[Any], required: bool) -> dict[str, Any]:
     return {"oneOf": alternatives} if required else {"oneOf": alternatives, "discriminator": {"propertyName": "tag"}}
 
 
-def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Schemas that hold others."""
-    return st.one_of(
-        objects(inner),
-        st.builds(
-            lambda items, low, more: {"type": "array", "items": items, "minItems": low, "maxItems": low + more},
-            inner,
-            SIZES,
-            SIZES,
-        ),
-        st.builds(
-            lambda parts, items, most: {"type": ["array", "null"], "prefixItems": parts, "items": items, "maxItems": most},
-            st.lists(inner, min_size=1, max_size=2),
-            st.booleans(),
-            SIZES,
-        ),
-        st.lists(inner, min_size=1, max_size=3).map(lambda parts: {"anyOf": parts}),
-        st.builds(tagged, st.lists(inner, min_size=1, max_size=3), st.booleans()),
-        inner.map(lambda part: {"oneOf": [{"type": "object", "properties": {"a": part}}, {"type": "string"}, {"const": None}]}),
-        st.builds(
-            lambda part, least: {"type": "object", "additionalProperties": part, "minProperties": least}, inner, st.just(1)
-        ),
-        inner.map(lambda part: {"type": "object", "patternProperties": {"^[a-c]+$": part}, "additionalProperties": False}),
-        inner.map(lambda part: {"additionalProperties": part, "propertyNames": {"enum": ["a", "b"]}, "maxProperties": 2}),
-        st.lists(objects(inner), min_size=1, max_size=2).map(lambda parts: {"allOf": parts, "required": []}),
-        st.builds(
-            lambda parts, more: {"anyOf": parts, "type": "object", "properties": {"a": more}},
-            st.lists(objects(inner), min_size=1, max_size=2),
-            inner,
-        ),
-        inner.map(lambda part: {"type": "object", "properties": {"value": part, "next": {"$ref": "#/$defs/tree"}}}),
-    )
+def tuples(parts: list[Any], items: bool, most: int) -> dict[str, Any]:
+    """A schema of arrays whose first items have separate schemas."""
+    return {"type": ["array", "null"], "prefixItems": parts, "items": items, "maxItems": most}
 
 
+def joined(first: Any, second: Any, rest: Any) -> dict[str, Any]:
+    """A schema with `allOf` that says two things about the same property."""
+    parts = [{"type": "object", "properties": {"a": part}} for part in (first, second)]
+    return {"allOf": parts, "properties": {"b": rest}, "required": ["a"]}
+
+
+# Schemas that hold others, by what they are made of.
+FORMS: dict[str, Callable[[st.SearchStrategy[Any]], st.SearchStrategy[Any]]] = {
+    "limits": lambda _: LIMITED,
+    "patterns": lambda _: PATTERNS,
+    "objects": objects,
+    "arrays": lambda inner: st.builds(
+        lambda items, low, more: {"type": "array", "items": items, "minItems": low, "maxItems": low + more}, inner, SIZES, SIZES
+    ),
+    "tuples": lambda inner: st.builds(tuples, st.lists(inner, min_size=1, max_size=2), st.booleans(), SIZES),
+    "anyOf": lambda inner: st.lists(inner, min_size=1, max_size=3).map(lambda parts: {"anyOf": parts}),
+    "anyOf beside properties": lambda inner: st.builds(
+        lambda parts, more: {"anyOf": parts, "type": "object", "properties": {"a": more}},
+        st.lists(objects(inner), min_size=1, max_size=2),
+        inner,
+    ),
+    "tagged oneOf": lambda inner: st.builds(tagged, st.lists(inner, min_size=1, max_size=3), st.booleans()),
+    "oneOf": lambda inner: inner.map(
+        lambda part: {"oneOf": [{"type": "object", "properties": {"a": part}}, {"type": "string"}, {"const": None}]}
+    ),
+    "allOf": lambda inner: st.builds(
+        joined, st.sampled_from([{}, {"type": ["integer", "string"]}, {"minimum": 0}, {"maximum": 9}]), LIMITED | inner, inner
+    ),
+    "maps": lambda inner: inner.map(lambda part: {"type": "object", "additionalProperties": part, "minProperties": 1}),
+    "patternProperties": lambda inner: inner.map(
+        lambda part: {"type": "object", "patternProperties": {"^[a-c]+$": part}, "additionalProperties": False}
+    ),
+    "propertyNames": lambda inner: inner.map(
+        lambda part: {"additionalProperties": part, "propertyNames": {"enum": ["a", "b"]}, "maxProperties": 2}
+    ),
+    "recursion": lambda inner: inner.map(
+        lambda part: {"type": "object", "properties": {"value": part, "next": {"$ref": "#/$defs/tree"}}}
+    ),
+}
 ANY_OBJECT = {"type": "object"}
 TREE = {"properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/tree"}}}, "required": ["children"]}
-SCHEMAS = st.recursive(LEAVES | st.sampled_from([{}, {"type": ["object", "null"]}]), containers, max_leaves=4) | st.just(
-    ANY_OBJECT
-)
+SCHEMAS = st.recursive(
+    LEAVES | st.sampled_from([{}, {"type": ["object", "null"]}]),
+    lambda inner: st.one_of([form(inner) for form in FORMS.values()]),
+    max_leaves=4,
+) | st.just(ANY_OBJECT)
 
 
 @cache
@@ -149,19 +165,32 @@ def check_texts(schema: dict[str, Any], count: int, seed: int) -> None:
         assert validator.is_valid(json.loads(text)), text
 
 
-@given(
-    schema=SCHEMAS,
-    shared=LEAVES.filter(lambda leaf: "$ref" not in leaf and leaf != {"type": "object"}),
-    seed=st.integers(0, 99),
-)
-def test_every_text_conforms(schema: dict[str, Any], shared: dict[str, Any], seed: int) -> None:
+SHARED = LEAVES.filter(lambda leaf: "$ref" not in leaf)
+REFUSED = r"allows no text|two schemas that must both hold|of one schema is not supported together with|is not supported beside"
+
+
+def check_with(schema: dict[str, Any], shared: dict[str, Any], seed: int) -> None:
+    """Assert that random texts of a schema conform to it; where it merges two schemas, it may be refused."""
     whole = {**schema, "$defs": {"shared": shared, "tree": TREE}} if schema != ANY_OBJECT else schema
     try:
         schema_regex(whole)
-    except ValueError as error:  # what two schemas of allOf say together may be impossible, or not supported
-        assert "allOf" in json.dumps(schema) or "anyOf" in json.dumps(schema) or "allows no text" in str(error), error
+    except ValueError as error:
+        merges = "allOf" in json.dumps(schema) or "anyOf" in json.dumps(schema)
+        assert re.search(REFUSED if merges else "allows no text", str(error)), error
         assume(False)
     check_texts(whole, 10, seed)
+
+
+@given(schema=SCHEMAS, shared=SHARED, seed=st.integers(0, 99))
+def test_every_text_conforms(schema: dict[str, Any], shared: dict[str, Any], seed: int) -> None:
+    check_with(schema, shared, seed)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=max(4, (settings.default.max_examples if settings.default else 20) // 6))
+@given(data=st.data())
+def test_every_text_of_each_form_conforms(form: str, data: st.DataObject) -> None:
+    check_with(data.draw(FORMS[form](LEAVES)), data.draw(SHARED), data.draw(st.integers(0, 99)))
 
 
 @pytest.mark.parametrize(
