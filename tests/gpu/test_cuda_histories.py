@@ -5,6 +5,8 @@ import pytest
 from dlstep import LLM, SamplingParams, strategies
 from dlstep.tiny import problems
 
+from ..helpers.any_strategy import model_of
+
 BUDGETS = {"d2f": 450, "dual_cache": 450, "diffusion_gemma": 400}
 
 
@@ -13,7 +15,8 @@ BUDGETS = {"d2f": 450, "dual_cache": 450, "diffusion_gemma": 400}
 def test_sessions_that_take_turns_answer_as_alone(strategy: str) -> None:
     prompts = [problem.prompt for problem in problems(6)]
     params = SamplingParams(max_tokens=48)
-    llm = LLM(decoding_strategy=strategy, device="cuda", dtype="float32", max_num_batched_tokens=BUDGETS.get(strategy, 160))
+    options = {"device": "cuda", "dtype": "float32", "max_num_batched_tokens": BUDGETS.get(strategy, 160)}
+    llm = LLM(model_of(strategy), decoding_strategy=strategy, **options)
     alone = [llm.generate(prompt, params, progress=False)[0].token_ids for prompt in prompts]
     sessions = [llm.session() for _ in prompts[:4]]
     for session, prompt in zip(sessions, prompts, strict=False):
