@@ -290,7 +290,7 @@ WIDE = {f"d{index}": {"type": "array", "prefixItems": [{"$ref": f"#/$defs/d{inde
         ({"type": "string", "format": "date", "minLength": 30}, "format='date' is not supported with these minLength"),
         ({"type": "string", "minLength": -1}, "json_schema.minLength=-1 must be a whole number from 0"),
         ({"type": "string", "minLength": 2, "maxLength": 1}, "maxLength=1 is less than minLength=2"),
-        ({"type": "strin"}, "json_schema.type='strin' must name one or more of object, array"),
+        ({"type": "text"}, "json_schema.type='text' must name one or more of object, array"),
         ({"minLength": 3, "minimum": 3}, "json_schema.minLength is not supported beside"),
         ({"items": [TEXT]}, "give prefixItems"),
         ({"$schema": "http://json-schema.org/draft-04/schema#"}, "is not supported: give 2020-12"),
