@@ -37,9 +37,9 @@ transformers. A folder with the same relative path takes precedence over the hub
 {table}
 
 - **recognised by**: a class in `architectures` or `auto_map`, or the `model_type`. Families that
-  share these are distinguished by a required tensor, by a field of `config.json` that is true, or by
-  the published name in `_name_or_path` or the folder's name; if several match, the most specific one
-  is used. `model_name` overrides all of this.
+  share these are distinguished by a required tensor, by a field of `config.json` that must be true,
+  or by the published name in `_name_or_path` or the folder's name; if several match, the most
+  specific one is used. `model_name` overrides all of this.
 - **mask id**: taken from the option `mask_token_id`, then from `config.json` (its `dlstep` section
   first) and `generation_config.json`, then the tokenizer's mask token, then a token whose text is
   known for the family. The id in the table is the last choice, used only if the network has it and
@@ -60,13 +60,15 @@ transformers. A folder with the same relative path takes precedence over the hub
 - A family records how its networks were trained: one of the ways that `dlstep strategies --matrix`
   lists. `training` in the `dlstep` section overrides it. Strategies for networks that were trained
   in another way are refused.
-- I-DLM has the class of SDAR. A folder that neither has `use_regular_causal: true` in its
-  `config.json` nor is named I-DLM cannot be distinguished from SDAR: load it with
-  `model_name="idlm"`. `block_size` of its `config.json` is the number of masks of a forward pass. An
-  I-DLM adapter on a plain Qwen3 network is active in the rows of masks only, which is not supported.
-- Nemotron-Labs-Diffusion has one network for three ways of decoding: `causal_blocks` decodes in blocks,
-  and with `block_size=1` autoregressively. Its adapter for drafts (`linear_spec_lora`) is not used, and
-  must not be given as `--lora_path`: it would be active in all rows. The models with vision are refused.
+- I-DLM has the class of SDAR. dlstep recognises it by `use_regular_causal: true` in `config.json`,
+  or by the name I-DLM. Any other I-DLM folder cannot be distinguished from SDAR: load it with
+  `model_name="idlm"`. The `block_size` in its `config.json` is the number of masks in a forward
+  pass. I-DLM adapters on a plain Qwen3 network are not supported, because they are active only in
+  the rows of masks.
+- Nemotron-Labs-Diffusion was trained for three ways of decoding, two of which dlstep supports:
+  `causal_blocks` decodes in blocks and, with `block_size=1`, autoregressively. The adapter for
+  drafts (`linear_spec_lora`) is not supported. Do not pass it as `--lora_path`, because it would
+  then be active in all rows. The models with vision are refused.
 - LLaDA2.2 (`expert_capacity`, `delete_token_id`, `split_token_id`) and UNO (`use_relay`) have the
   classes of LLaDA2 and SDAR but decode differently. dlstep refuses them by these fields.
 
