@@ -270,20 +270,19 @@ class LLM:
         return encode_pins(self._engine, texts)
 
     def read(self, prompts: Prompt | Sequence[Prompt], template: Sequence[TemplatePart]) -> list[ReadOutput]:
-        """Return how probable the labels of a template are after each prompt, in one forward pass per prompt.
+        """Return the probabilities of a template's labels after each prompt, in one forward pass per prompt.
 
-        All slots are masked at once, so no slot depends on the label of another. The texts of the
-        template are fixed. Reads share the cache of equal prompts among themselves, in pages apart
-        from those of `generate`.
+        All slots are masked at once, so no slot depends on the label of another. Reads of equal
+        prompts share pages with one another, but not with `generate`.
 
         Args:
             prompts: One prompt or several; each is text or token ids.
-            template: Fixed texts and slots, in order: a slot is a list of labels, each of which is one
-                token in its place, like `["The answer is", [" yes", " no"], "."]`.
+            template: Fixed texts and slots, in order, like `["The answer is", [" yes", " no"], "."]`.
+                A slot is a list of labels, each of which must be a single token at that place.
 
         Raises:
-            ValueError: For a template without slots, for labels that are not one token, for a prompt
-                that is too long, and for a model without masks.
+            ValueError: For a template without slots, for labels that are not a single token, for a
+                prompt that is too long, and for a model without a mask id.
         """
         from .engine.reads import Reads, read_all, read_request
 
@@ -291,7 +290,7 @@ class LLM:
         prompted = enumerate([encode(self._engine, prompt) for prompt in listed])
         requests = [read_request(number, prompt, encoded, self.state.config.max_model_len) for number, prompt in prompted]
         with self._reads_turn:
-            reads, self._reads = self._reads, None  # not used again if it fails, since its requests would remain
+            reads, self._reads = self._reads, None  # dropped if a read fails, because its requests would remain
             if reads is None:
                 reads = Reads(self._engine)
                 finalize(self, reads.close).atexit = False

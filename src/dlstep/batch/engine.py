@@ -99,7 +99,7 @@ class BatchEngine:
         self._loop.execute([pending.submit for pending in running.pending_requests])
 
     def step(self) -> list[AnsweredRequest]:
-        """Run one forward pass. Return ended answers. Raises DlstepError on repeated failure."""
+        """Run one forward pass. Return the completed answers. Raises DlstepError on repeated failure."""
         ended, self._refused = self._refused, []
         try:
             news_of_all = self._loop.step().news if self._running else ()

@@ -1,8 +1,8 @@
 """Host cost of structured output: the same requests with and without a JSON schema, in one run.
 
-The vocabulary is synthetic: every byte, and words of letters and of the signs of JSON. Samples are
-drawn under the masks, so that the answers grow as a network's would. Lowering includes the upload
-of new masks.
+The vocabulary is synthetic: every byte, and words made of letters and JSON punctuation. Samples are
+drawn under the token masks, so that answers grow as those of a network would. Lowering includes the
+upload of new token masks.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -52,7 +52,7 @@ def spec_of_script(script: StrategyScript) -> Spec:
 
 
 def under_masks(plain: RowsOf, random: Random, automaton: Automaton) -> RowsOf:
-    """Return the answers of `plain`, with masked positions redrawn under their masks; an answer ends late."""
+    """Return the samples of `plain`, with masked positions drawn again under their token masks."""
     of_class: dict[int, list[int]] = {}
     for token, letter in enumerate(automaton.class_of):
         of_class.setdefault(letter, []).append(token)
@@ -60,7 +60,7 @@ def under_masks(plain: RowsOf, random: Random, automaton: Automaton) -> RowsOf:
     def token_of(mask: TokenMask) -> int:
         constraint = mask.constraint
         assert isinstance(constraint, Constraint)
-        # Ids are equally probable, and the answer goes on as long as it may.
+        # All allowed ids are equally probable, and the answer ends only if nothing else is allowed.
         letters = members(mask.classes & ~(1 << constraint.stop_class))
         if not letters:
             return EOS
@@ -79,12 +79,12 @@ def under_masks(plain: RowsOf, random: Random, automaton: Automaton) -> RowsOf:
 
 
 def measure_constraint(strategy: str, batches: Sequence[int], buffers: Sequence[int] = BUFFERS) -> Iterator[ConstraintCost]:
-    """Yield a row for each number of blocks in flight and each batch.
+    """Yield a row for each `buffer_size` and each batch size.
 
     Args:
         strategy: Name of a script of `answers.SCRIPTS`.
-        batches: Numbers of requests.
-        buffers: Numbers of blocks in flight, for strategies that have the option.
+        batches: Batch sizes, in requests.
+        buffers: Values of `buffer_size`, for strategies that have this option.
 
     Raises:
         ValueError: If the strategy does not take constraints, or if `structured` is not installed.

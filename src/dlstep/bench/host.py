@@ -89,7 +89,7 @@ def build_script(
     random: Random | None = None,
     constraint: Automaton | None = None,
 ) -> State:
-    """Return the same for any script, and with a constraint on every request."""
+    """Return the same as `build` for any script, optionally with a constraint on every request."""
     limit = length + SAMPLED_HEAD + 64
     chosen: Any = strategies.load(script.strategy)  # untyped: each strategy has different fields
     value = chosen(**script.options)

@@ -64,7 +64,7 @@ def host_parser() -> ArgumentParser:
     host.add_argument("--batches", type=list[int] | None, default=None, help=batches)
     lengths = f"Tokens of a sequence, as [512,4096]; None: {list(LENGTHS)}."
     host.add_argument("--lengths", type=list[int] | None, default=None, help=lengths)
-    constraint = "Instead: the cost with and without a JSON schema, for one block in flight and four."
+    constraint = "Instead: the cost with and without a JSON schema, for `buffer_size` 1 and 4."
     host.add_argument("--constraint", action="store_true", help=constraint)
     host.add_argument("--memory", action="store_true", help="Instead: bytes per token of a state of 1,048,576 tokens.")
     return _with_json(host)

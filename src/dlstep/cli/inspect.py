@@ -109,7 +109,7 @@ def papers(source: str) -> tuple[Paper, ...]:
 
 
 def carriers(rule: Rule) -> tuple[str, ...]:
-    """Return the built-in strategies that accept a rule; one without `grids` needs a canvas."""
+    """Return the built-in strategies that accept the rule. A rule without `grids` needs a canvas."""
     names: list[str] = []
     for name in strategies.own():
         value = strategies.PLUGINS.value(name)

@@ -73,7 +73,7 @@ def add_engine_options(parser: ArgumentParser) -> None:
 
 def add_sampling_options(parser: ArgumentParser) -> None:
     """Add the options of a request."""
-    schema = "A JSON schema that the answer conforms to: a JSON file, or JSON text. An option file may hold it as a mapping."
+    schema = "A JSON schema that the answer conforms to: a JSON file, or JSON text. In an option file, also a mapping."
     add_options(parser, "sampling", SamplingParams, SAMPLING_FIELDS, field_help(SamplingParams) | {"json_schema": schema})
     parser.add_argument(
         "--pinned",
@@ -114,7 +114,7 @@ def sampling_params(options: Namespace) -> SamplingParams:
 def schema_in(source: str) -> Any:
     """Return the JSON schema in the file at `source`, or in `source` itself if it begins like a JSON object.
 
-    Raises ValueError if there is no such file, or if it does not hold a JSON object.
+    Raises ValueError if the file cannot be read, or if the schema is not a JSON object.
     """
     text, where = source, "the text"
     try:

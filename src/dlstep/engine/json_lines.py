@@ -34,7 +34,7 @@ def sealed(line: Line) -> Line:
 
 
 def parsed(text: str | bytes, place: object) -> Any:
-    """Return a value of JSON. Raises ValueError that names its place for a text that holds none."""
+    """Return the value of a JSON text. Raises ValueError that names `place` if the text is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -1,9 +1,10 @@
-"""Reads: the distribution over given labels at fixed slots of a template, in one forward pass.
+"""Reads: the probabilities of given labels at the slots of a template, in one forward pass.
 
-A read is a request whose answer is the template: fixed tokens are pinned, and slots are masked. Its
-strategy samples the slots once, under the groups of the engine's own strategy, and asks for the
-probabilities of the labels, which are then divided by their sum. This is the softmax over the labels
-of the logits at the slot. Reads have pages of their own, which they share by equal prompts.
+A read is a request whose answer is the template: its fixed tokens are pinned, and its slots are
+masked. The strategy `Reading` samples the slots once, with the groups of the engine's strategy, and
+requests the probabilities of the labels. Divided by their sum, they are the softmax of the slot's
+logits over the labels. Reads of equal prompts share pages with one another, but not with other
+requests.
 """
 
 from collections.abc import Sequence
@@ -30,18 +31,18 @@ from ..text.read_templates import MOST_LABELS, ReadTemplate
 from .loader import LoadedEngine
 
 Distribution = tuple[float, ...]
-NO_MASK = "it has no mask id, which slots are fed as"
+NO_MASK = "it has no mask id, and slots are fed as masks"
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Reading(Strategy):
-    """One forward pass over prompt and template, which reports the probabilities of labels."""
+    """A strategy that decodes nothing: one forward pass over prompt and template returns the probabilities of labels."""
 
     base: Strategy
-    """The strategy of the engine, whose groups positions belong to."""
+    """The strategy of the engine, which defines the groups of positions."""
     labels: tuple[int, ...] = ()
-    """Label ids of all slots in turn, equally many for each; -1 is none."""
+    """Label ids, slot after slot; each slot has the same number of entries, padded with -1."""
 
     @property
     def sample_spec(self) -> SampleSpec:
@@ -62,11 +63,11 @@ class Reading(Strategy):
         return self.base.grid(request)
 
     def reach(self, request: Request) -> int:
-        """Return the end of what the engine's strategy feeds."""
+        """Return the end of the positions that the engine's strategy feeds."""
         return self.base.reach(request)
 
     def atom(self, request: Request) -> int:
-        """Return the number of positions from the group at the prompt's end on."""
+        """Return the number of positions from the start of the group at the prompt's end."""
         grid = self.grid(request)
         return max(grid.origin, self.reach(request) - grid.start(len(request.prompt)))
 
@@ -102,7 +103,7 @@ class Reading(Strategy):
 
 
 class ReadResult(NamedTuple):
-    """The distribution of each slot of a read; or why it failed. `cached` prompt tokens were not fed."""
+    """The distribution of each slot of a read, or its error. `cached` is the number of prompt tokens that were not fed."""
 
     slots: tuple[Distribution, ...]
     error: str = ""
@@ -126,7 +127,7 @@ def read_request(
 class Reads:
     """Reads on an engine: `add` requests of `read_request`, then `step` until none is live.
 
-    Not thread-safe. Raises ValueError for an engine that cannot read.
+    Not thread-safe. Raises ValueError if the model has no mask id.
     """
 
     def __init__(self, engine: LoadedEngine) -> None:
@@ -138,7 +139,7 @@ class Reads:
 
     @property
     def live(self) -> bool:
-        """Whether a read waits or runs."""
+        """Whether a read is waiting, running, or not yet returned by `step`."""
         return not self._decode.state.done or bool(self._decode.state.ended)
 
     def add(self, request: Request) -> None:
@@ -190,13 +191,13 @@ def _result(span: Span, rows: SpanSamples, cached: int) -> ReadResult:
         own = [probability for token, probability in zip(ids, found, strict=True) if token >= 0]
         if not (total := sum(own)):
             offset = span.sampled[begin // width]
-            return ReadResult((), f"every label at position {offset} has probability 0.0: give others", cached)
+            return ReadResult((), f"every label at position {offset} has probability 0.0: give other labels", cached)
         slots.append(tuple([probability / total for probability in own]))
     return ReadResult(tuple(slots), "", cached)
 
 
 def read_all(reads: Reads, requests: Sequence[Request]) -> list[ReadResult]:
-    """Return the results of reads, in order, decoded together."""
+    """Run reads together, and return their results in order."""
     results: dict[int, ReadResult] = {}
     for request in requests:
         reads.add(request)

@@ -228,7 +228,7 @@ AnswererPool = Answering | Processes
 
 
 def pool_of(config: EngineConfig, options: EvalOptions) -> AnswererPool:
-    """Return the pool that the options ask for. Raises ValueError if it cannot be made."""
+    """Return the pool that the options select. Raises ValueError if it cannot be created."""
     if options.workers > 1:
         return Processes(config, options.workers, options.worker_timeout)
     return Answering(load_engine(config))

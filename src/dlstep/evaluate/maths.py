@@ -33,7 +33,7 @@ REWRITTEN = (
 )  # fmt: skip
 
 
-# It starts with the first comparison, and ends with this process at the latest.
+# The worker starts with the first comparison, and ends with this process at the latest.
 WORKER = LimitedWorker(10.0, MEMORY, f"{__name__}:load")
 
 
@@ -53,14 +53,14 @@ def equal(rule: str, gold: str, text: str) -> tuple[bool, str, str]:
 
 
 def load() -> dict[str, Any]:
-    """Load the libraries of all rules: the first job of the process."""
+    """Load the libraries of all metrics, as the first job of the worker."""
     for rule in RULES:
         compare(rule, "1", "Final Answer: The final answer is 2. ")
     return {}
 
 
 def compare(rule: str, gold: str, text: str) -> dict[str, Any]:
-    """Compare an answer by a rule: a job of the process."""
+    """Compare an answer by a metric, as a job of the worker."""
     equal, read = RULES[rule](gold, text)
     return {"equal": equal, "read": read[:LONGEST_READ]}
 

@@ -27,7 +27,7 @@ def tasks_figure(rows: Sequence[ComparisonRow]) -> "Figure":
     If there are many entries, only those with a point on a frontier have a colour.
     """
     tasks = curves_of(rows)
-    ahead: dict[str, bool] = {}  # whether an entry has a point on a frontier, by its label
+    ahead: dict[str, bool] = {}  # whether an entry has a point on a frontier, by label
     for curve in chain.from_iterable(tasks.values()):
         ahead[curve.label] = ahead.get(curve.label, False) or any(row.on_frontier for row in curve.rows)
     named = [label for label in ahead if ahead[label] or len(ahead) <= MOST_NAMED]

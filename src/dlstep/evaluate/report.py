@@ -29,11 +29,11 @@ TAIL = 60  # characters of a wrong answer
 
 
 def where(pairs: Sequence[Pair]) -> tuple[list[float], list[float], list[float]]:
-    """Return three figures of some answers, each a ratio of sums; an answer has `PARTS` parts.
+    """Return three statistics of answers, each a ratio of sums. An answer is divided into `PARTS` parts.
 
     First, for each part, the mean step at which its tokens got their final value, as a share of the
     steps of the answer. Second, the share of steps whose first masked position was in each part;
-    the rest of the steps came after the last token. Third, the share of steps that unmasked 0, 1,
+    the remaining steps came after the last token was unmasked. Third, the share of steps that unmasked 0, 1,
     ... and at least `MOST_TOKENS` tokens of the answer.
     """
     ranks, spans, spent, per_step = [0] * PARTS, [0] * PARTS, [0] * PARTS, [0] * (MOST_TOKENS + 1)

@@ -35,7 +35,7 @@ def no_show(done: int, score: float) -> None:
 
 
 def mark_of(item: Item, row: Mapping[str, Any], jail: Jail | None) -> Mark:
-    """Return the scores of an answer, without any score if it was rejected or failed."""
+    """Return the scores of an answer; there are none if it was rejected or failed."""
     if row["finish"] in FAILURES:
         return Mark(note=row["error"])
     if item.task == "math500":
@@ -115,10 +115,10 @@ def answer_all(
     note: Callable[[int, Line, Line], None],
     note_work: Callable[[ForwardSums], None] | None = None,
 ) -> None:
-    """Answer and score items, given by place.
+    """Answer and score items, which are given by place.
 
-    `note` stores the place of each answer and its two lines, `note_work` the work since the last
-    answers.
+    `note` stores the place of each answer and its two lines. `note_work` stores the work since its
+    previous call.
     """
     waiting, scoring = deque(items), dict[Future[Mark], AnsweredItem]()
     begin, work = perf_counter(), ForwardSums()
@@ -134,7 +134,7 @@ def answer_all(
     with ThreadPoolExecutor(SCORERS) as threads:
         try:
             while waiting or pool.live:
-                while waiting and pool.live < 2 * pool.about.seats:  # as many requests wait as are decoded
+                while waiting and pool.live < 2 * pool.about.seats:  # queue as many requests as are decoded
                     place = waiting.popleft()
                     pool.add(place, items[place])
                 answers, more = pool.step()
@@ -149,4 +149,4 @@ def answer_all(
             while scoring:
                 collect(wait(scoring, return_when=FIRST_COMPLETED).done)
         finally:
-            threads.shutdown(cancel_futures=True)  # futures are left if the run is interrupted
+            threads.shutdown(cancel_futures=True)  # some are left only if the run is interrupted

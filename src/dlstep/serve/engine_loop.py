@@ -23,7 +23,7 @@ class EngineLoop:
     def __init__(self, engine: LoadedEngine) -> None:
         self._engine, self._decode = engine, engine.decode(record=self._count)
         self._reads: Reads | None = None  # created by the first read
-        self._reading = False  # whether the current forward pass is one of reads
+        self._reading = False  # whether the current forward pass runs reads
         self._policy = engine.buffer_policy
         self._failures = 0
         self._submits: dict[int, Submit] = {}  # of live requests, by id
@@ -37,7 +37,7 @@ class EngineLoop:
         """Whether a step would neither run a forward pass nor report anything."""
         state = self._decode.state
         reads = self._reads is not None and self._reads.live
-        return state.done and not state.ended and not reads  # requests that ended since the last step
+        return state.done and not state.ended and not reads  # `ended`: requests that are not reported yet
 
     def execute(self, commands: Iterable[Command]) -> None:
         """Execute commands: queue requests, end cancelled ones, and drop the steps of kept ones."""
@@ -96,7 +96,7 @@ class EngineLoop:
         return StepReport(news, work, self._load(), spent, passed)
 
     def _read(self) -> tuple[News, ...]:
-        """Run one forward pass of reads, if one is live, and return those that ended."""
+        """Run one forward pass of reads, if any are live. Return the reads that ended."""
         if self._reads is None or not self._reads.live:
             return ()
         self._reading = True
@@ -154,7 +154,7 @@ class EngineLoop:
 
 
 def _news_of(submit: Submit, result: ReadResult) -> News:
-    """Return the end of a read."""
+    """Return the news that a read has ended."""
     probabilities = tuple([probability for slot in result.slots for probability in slot])
     finish_info = FinishInfo("error" if result.error else "length", len(submit.prompt), result.error)
     passes = int(not result.error)

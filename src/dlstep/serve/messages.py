@@ -61,8 +61,8 @@ class Submit(NamedTuple):
         origin: Where the request starts if it is a fork.
         salt: Only prompts with the same salt share pages.
         constraint: The automaton that accepts valid answers.
-        template: What to read instead of answering; the probabilities of all labels, slot by slot, are
-            reported as `probabilities`.
+        template: The template, if the request is a read. The probabilities of all labels, slot by slot,
+            are reported as `probabilities`.
     """
 
     id: int

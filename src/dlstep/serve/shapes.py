@@ -135,7 +135,7 @@ class ReadSlot(TypedDict):
 
 @exact
 class ReadOfPrompt(TypedDict):
-    """What the model predicts at each slot, after the prompt `index`."""
+    """The probabilities at each slot, after the prompt with number `index`."""
 
     index: int
     slots: list[ReadSlot]
@@ -143,7 +143,7 @@ class ReadOfPrompt(TypedDict):
 
 @exact
 class ReadUsage(TypedDict):
-    """Token counts of a read: `cached_tokens` of the prompts were found in pages of earlier reads."""
+    """Token counts of a read. `cached_tokens` counts prompt tokens found in pages of earlier reads."""
 
     prompt_tokens: int
     cached_tokens: int

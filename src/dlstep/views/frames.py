@@ -48,7 +48,7 @@ class Frame(NamedTuple):
     `tokens` are newly settled, `settled` is their total number. The window after them is packed:
     int32 ids (-1: masked) and float64 probabilities. `fed` is None if no forward pass created the
     frame: the first frame, and the last one if the request was aborted or failed. Under a
-    constraint, `allowed` has how many ids each masked position of the window may hold, in order.
+    constraint, `allowed` has the number of ids that each masked position of the window may hold, in order.
     """
 
     seq: int
@@ -189,7 +189,7 @@ def _frame(sequence: SequenceState, seq: int, reported: int, fed: Feeding | None
 
 
 def _allowed(sequence: SequenceState, stop: int) -> tuple[int, ...]:
-    """Return how many ids each masked position of the window from `stop` to the answer's limit may hold."""
+    """Return the number of ids that each masked position of the window, from `stop` to the answer's limit, may hold."""
     limit = sequence.request_spec.limit
     masked = tuple([place for block in sequence.window for place in block.masked if stop <= place < limit])
     return tuple([mask.count for mask in masks_of(sequence, masked)])

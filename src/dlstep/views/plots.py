@@ -1,4 +1,4 @@
-"""Parts that all plots share; plots need matplotlib."""
+"""What all plots have in common. Plots need matplotlib."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ OTHERS = "#a0a0a0"
 
 
 def check_plot(option: str = "--plot", path: Path | None = None) -> None:
-    """Raise ValueError if no plot can be drawn into `path`. Call this before a measurement."""
+    """Raise ValueError if no plot can be written to `path`. Call this before a measurement."""
     require(option, "notebook")
     if path is None:
         return
@@ -19,6 +19,6 @@ def check_plot(option: str = "--plot", path: Path | None = None) -> None:
 
     kinds = sorted(FigureCanvasBase.get_supported_filetypes())
     if path.suffix.removeprefix(".").lower() not in kinds:
-        raise ValueError(f"{option} {short(str(path))} names no kind of picture: end it with one of .{', .'.join(kinds)}")
+        raise ValueError(f"{option} {short(str(path))} has no supported image format: end it with one of .{', .'.join(kinds)}")
     if not path.parent.is_dir():
-        raise ValueError(f"{option} {short(str(path))} is in no folder that exists")
+        raise ValueError(f"{option} {short(str(path))} is in a folder that does not exist")

@@ -126,4 +126,4 @@ def test_labels_without_probability_are_an_error() -> None:
 
     reads = Reads(replace(tiny_llm().engine, driver=Zero()))
     (result,) = read_all(reads, [read_request(0, (5,), ReadTemplate((5, 6), (1,), ((9, 10),), ()), LONGEST)])
-    assert result == ReadResult((), "every label at position 2 has probability 0.0: give others")
+    assert result == ReadResult((), "every label at position 2 has probability 0.0: give other labels")

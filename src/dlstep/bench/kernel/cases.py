@@ -158,7 +158,7 @@ def sampled(device: torch.device, dtype: torch.dtype, sizes: Sizes, name: str) -
     rows, vocabulary = sizes.sampled, sizes.vocabulary
     sets = [_random(device, dtype, rows, vocabulary) * 3 for _ in range(SETS)]
     settings, sampler = _settings(name.removesuffix(", masked"), rows, device)
-    if name.endswith(", masked"):  # half of the ids, other ones in each row
+    if name.endswith(", masked"):  # half of the ids, a different half in each row
         words = torch.randint(-(1 << 31), 1 << 31, (rows, -(-vocabulary // 32)), device=device, dtype=torch.int32)
         settings = replace(settings, masks=TokenMasks(words, torch.arange(rows, device=device)))
     options = {"vocab_size": vocabulary - 1, "mask_id": vocabulary - 2, "sampler": sampler}

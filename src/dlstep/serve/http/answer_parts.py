@@ -1,8 +1,8 @@
-"""Split a free answer into reasoning, text and calls of functions, as chat templates define them.
+"""Split an unconstrained answer into reasoning, text and function calls, as chat templates define them.
 
 The format is that of Qwen and Hermes: `<think>...</think>` at the beginning of an answer, and calls as
-`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`. A call that is malformed, or of a function that
-does not exist, stays text.
+`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`. A call that is malformed or names an unknown
+function stays text.
 """
 
 import json
@@ -18,13 +18,13 @@ MARKS = (CALL, CALLED, '"name"', '"arguments"')  # parts of a template that defi
 
 
 def defines_calls(template: str | None) -> bool:
-    """Return whether a chat template tells the model to write calls in this format."""
+    """Return whether a chat template instructs the model to write calls in this format."""
     bare = (template or "").replace("\\", "")
     return all(mark in bare for mark in MARKS) and "<function=" not in bare and "<arg_key>" not in bare
 
 
 class Part(NamedTuple):
-    """A part of an answer: reasoning, text, or the call of a function with its arguments as JSON."""
+    """A part of an answer: reasoning, text, or a function call, whose `text` is its arguments as JSON."""
 
     kind: Literal["reasoning", "text", "call"]
     text: str
@@ -32,21 +32,22 @@ class Part(NamedTuple):
 
 
 class AnswerReader:
-    """Reads the parts of an answer from its pieces. The joined parts do not depend on how it is cut.
+    """A reader of the parts of an answer that arrives in pieces.
 
-    Blanks around reasoning and calls are left out.
+    The joined parts do not depend on where the pieces begin and end. Whitespace around reasoning and
+    calls is dropped.
 
     Args:
         functions: Names of the functions that may be called.
         thinking: Whether the prompt ends with `<think>`, so that the answer begins with reasoning.
-        most: The maximum number of calls; further ones are left out.
+        most: The maximum number of calls; further calls are dropped.
     """
 
     def __init__(self, functions: Collection[str], *, thinking: bool = False, most: int | None = None) -> None:
         self._functions, self._most = functions, most
         self._mode: Literal["start", "reasoning", "text", "call"] = "reasoning" if thinking else "start"
-        self._waiting = ""  # text that is not passed on yet; in a call, all of it after the tag
-        self._blank, self._skips = "", thinking  # blanks that only count if text follows; whether to skip them
+        self._waiting = ""  # text that is in no part yet; in a call, all text after the tag
+        self._blank, self._skips = "", thinking  # whitespace that is kept only if text follows; whether to drop it
         self._scanner, self._scanned = ObjectScanner(), 0
         self._parts: list[Part] = []
         self._text = False  # whether there was text
@@ -65,7 +66,7 @@ class AnswerReader:
         return parts
 
     def _start(self, end: bool) -> bool:
-        """Look for reasoning at the beginning. Return whether the mode has changed, as all modes do."""
+        """Look for reasoning at the beginning. Like the methods of the other modes, return whether the mode has changed."""
         begun = self._waiting.lstrip()
         if begun.startswith(THINK):
             self._mode, self._waiting, self._skips = "reasoning", begun.removeprefix(THINK), True
@@ -86,7 +87,7 @@ class AnswerReader:
         return True
 
     def _until(self, mark: str, kind: Literal["reasoning", "text"], end: bool) -> bool:
-        """Pass on what precedes `mark`, and drop the mark. Return whether it was there."""
+        """Add the text before `mark` to the parts, and drop the mark. Return whether the mark was found."""
         before, found, after = self._waiting.partition(mark)
         if not found:
             sure = len(before) - (0 if end else held_back(before, (mark,)))
@@ -96,7 +97,7 @@ class AnswerReader:
         return bool(found)
 
     def _emit(self, kind: Literal["reasoning", "text"], text: str) -> None:
-        """Pass on text, but for blanks at its end, which wait for more."""
+        """Add text to the parts, but hold back whitespace at its end until more text follows."""
         if self._skips:
             text = text.lstrip()
             self._skips = not text
@@ -129,7 +130,7 @@ class AnswerReader:
         return True
 
     def _malformed(self) -> bool:
-        """Take the tag for text, and read on after it."""
+        """Treat the tag as text, and continue after the tag."""
         self._emit("text", CALL)
         self._mode = "text"
         return True

@@ -66,11 +66,11 @@ class ChoiceReader:
         return cut(decode(self._texts.tokenizer, self.pending.tokens), self.pending.submit.params.stop)
 
     def call_id(self, number: int = 0) -> str:
-        """Return the id of a call of a function."""
+        """Return the id of the function call with this number in the answer."""
         return f"call_{self._head.id.partition('-')[2]}_{self.index}" + (f"_{number}" if number else "")
 
     def parts(self, text: str, *, end: bool) -> list[Part]:
-        """Return the parts that new text of an answer that may call functions adds; `end`: it is the last text."""
+        """Return the parts that `text` adds to an answer that may call functions; `end` if it is the last text."""
         if self._parts is None:
             most = None if self._head.parallel else 1
             self._parts = AnswerReader(self._head.functions, thinking=self._thinks, most=most)
@@ -78,14 +78,14 @@ class ChoiceReader:
 
     @property
     def calls(self) -> int:
-        """The number of calls among these parts."""
+        """The number of calls that `parts` has returned."""
         return 0 if self._parts is None else self._parts.calls
 
     @property
     def _thinks(self) -> bool:
-        """Whether the prompt ends with the beginning of reasoning."""
-        tokenizer, end = self._texts.tokenizer, list(self.pending.submit.prompt[-2 * len(THINK) :])  # blanks may follow
-        assert tokenizer is not None, "a conversation has one"
+        """Whether the prompt ends with `<think>`, so that the answer begins with reasoning."""
+        tokenizer, end = self._texts.tokenizer, list(self.pending.submit.prompt[-2 * len(THINK) :])  # whitespace may follow
+        assert tokenizer is not None, "conversations need a tokenizer"
         shown = tokenizer.decode(end, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return isinstance(shown, str) and shown.rstrip().endswith(THINK)
 

@@ -68,7 +68,7 @@ def _reads_body(head: Head, choices: Sequence[ChoiceReader], usage: CompletionUs
     data: list[ReadOfPrompt] = []
     for choice in choices:
         template, left = choice.pending.submit.template, iter(choice.pending.probabilities)
-        assert template is not None, "it is a read"
+        assert template is not None, "every request of a read has a template"
         slots = [ReadSlot(labels=[*labels], probabilities=[*islice(left, len(labels))]) for labels in template.labels]
         data.append(ReadOfPrompt(index=choice.index, slots=slots))
     cached = sum(choice.pending.cached for choice in choices)
@@ -78,7 +78,7 @@ def _reads_body(head: Head, choices: Sequence[ChoiceReader], usage: CompletionUs
 
 def _whole(head: Head, choice: ChoiceReader, echo: str) -> CompletionChoice | ChatChoice:
     """Return a choice of a whole response."""
-    message = _message(head, choice) if head.kind == "chat" else None  # first: the finish reason depends on its calls
+    message = _message(head, choice) if head.kind == "chat" else None  # first: its calls determine the finish reason
     common = {"index": choice.index, "logprobs": _logs(head, choice.logs()), "finish_reason": choice.finish}
     common["dlstep"] = choice.summary()
     if message is None:
@@ -162,7 +162,7 @@ def piece_chunk(head: Head, choice: ChoiceReader, piece: Piece, **more: Any) -> 
         more["dlstep"] = piece.dlstep
     if not piece.text and not piece.ended and not piece.logs:
         return chunk(head, [], **more)
-    delta = _delta(head, choice, piece) if head.kind == "chat" else None  # first: the finish reason depends on its calls
+    delta = _delta(head, choice, piece) if head.kind == "chat" else None  # first: its calls determine the finish reason
     finish = choice.finish if piece.ended else None
     logs = _logs(head, piece.logs)
     text: dict[str, Any] = {"text": piece.text} if delta is None else {"delta": delta}

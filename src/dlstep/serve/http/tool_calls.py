@@ -15,7 +15,7 @@ from .strict import Strict
 
 Name = Annotated[str, Field(pattern="^[a-zA-Z0-9_.-]{1,64}$")]
 NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
-OUTSIDE = frozenset(" \t\r\n,:+-.0123456789abcdefghijklmnopqrstuvwxyzE")  # of JSON outside of strings, but for brackets
+OUTSIDE = frozenset(" \t\r\n,:+-.0123456789abcdefghijklmnopqrstuvwxyzE")  # of JSON, outside of strings and except brackets
 BEGINNING = re.compile(r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*')
 
 
@@ -72,7 +72,7 @@ class ToolCall(Strict):
 
 
 def chosen(tools: Sequence[Tool], choice: ToolChoice | None) -> str | None:
-    """Return the function that the answer calls: "" for any of them, None if it need not call one.
+    """Return the function that the answer must call: "" for any of them, None if it need not call any.
 
     Raises ValueError for a choice that cannot be met.
     """
@@ -91,7 +91,7 @@ def chosen(tools: Sequence[Tool], choice: ToolChoice | None) -> str | None:
 
 
 def callable_freely(tools: Sequence[Tool], choice: ToolChoice | None) -> tuple[str, ...]:
-    """Return the names of the functions that the answer may call or not."""
+    """Return the names of the functions that the model may decide to call."""
     return tuple([tool.function.name for tool in tools]) if choice in (None, "auto") else ()
 
 
@@ -119,7 +119,7 @@ class Called(NamedTuple):
 
 
 class ObjectScanner:
-    """Finds the end of a JSON object in pieces of text, without reading it."""
+    """A scanner that finds the end of a JSON object in pieces of text, without parsing the object."""
 
     def __init__(self) -> None:
         self._depth, self._quoted, self._escaped, self._read = 0, False, False, 0
@@ -129,7 +129,7 @@ class ObjectScanner:
         """Whether the text cannot be a JSON object."""
 
     def push(self, text: str) -> None:
-        """Read on, unless the object has ended or is broken."""
+        """Scan more text, unless the object has ended or is broken."""
         for letter in text if self.end is None and not self.broken else "":
             self._read += 1
             if self._quoted:

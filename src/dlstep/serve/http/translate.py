@@ -116,15 +116,15 @@ def conversation(facts: Facts, messages: Sequence[Message], tools: Sequence[Tool
 
 
 def _check_free_calls(texts: ModelTexts, body: ChatRequest) -> None:
-    """Raise ApiError unless an answer that may call functions or not can be told apart."""
+    """Raise ApiError if the template defines no calls that could be found in an answer, or for a constraint."""
     if not defines_calls(template_of(texts.tokenizer, texts.chat_template)):
         message = (
             'tool_choice "auto" needs a chat template that defines calls as <tool_call>{"name": ..., "arguments": ...}'
-            '</tool_call>, and that of this model does not: give "required", "none", or the name of a function'
+            '</tool_call>, and the template of this model does not: give "required", "none", or the name of a function'
         )
         raise ApiError(400, message, param="tool_choice")
     if body.structured_outputs is not None or not isinstance(body.response_format, TextFormat | None):
-        message = 'tool_choice "auto" leaves the answer free: leave out response_format and structured_outputs'
+        message = 'tool_choice "auto" cannot be used with response_format or structured_outputs: leave them out, or give "none"'
         raise ApiError(400, message, param="tool_choice")
 
 

@@ -151,7 +151,7 @@ export class Ask {
     if (this.constraint.missing) {
       this.constraint.text.closest("details").open = true;
       this.constraint.text.focus();
-      notice(`Write the ${this.constraint.missing} that the answer has to match, or set the constraint to none.`);
+      notice(`Write the ${this.constraint.missing} for the constraint, or set the constraint to none.`);
       return;
     }
     const sampling = { ...this.sampled(), ...this.constraint.body };

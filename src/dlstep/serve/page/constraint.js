@@ -3,9 +3,9 @@ import { make, say } from "./dom.js";
 
 const KINDS = {
   none: { title: "none", doc: "The answer may be any text." },
-  regex: { title: "regular expression", doc: "The whole answer matches it.", body: (text) => ({ regex: text }) },
+  regex: { title: "regular expression", doc: "The whole answer matches this expression.", body: (text) => ({ regex: text }) },
   choice: { title: "choices", doc: "One choice per line. The answer is one of them.", body: (text) => ({ choice: text.split("\n").filter((line) => line) }) },
-  json: { title: "JSON schema", doc: "The answer is JSON that conforms to it.", body: (text) => ({ json: text }) },
+  json: { title: "JSON schema", doc: "The answer is JSON that conforms to this schema.", body: (text) => ({ json: text }) },
 };
 
 export class Constraint {
@@ -24,7 +24,7 @@ export class Constraint {
     say(this.doc, KINDS[this.kind.value].doc);
   }
 
-  /** The kind that lacks its text; null if nothing is missing. */
+  /** The name of the constraint if its text is missing, else null. */
   get missing() {
     return this.kind.value === "none" || this.text.value.trim() ? null : KINDS[this.kind.value].title;
   }

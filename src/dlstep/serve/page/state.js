@@ -90,7 +90,7 @@ export function cellAt(run, index, position) {
   return moment.cells[position - moment.settled] ?? null;
 }
 
-/** How many ids a masked position may hold at a moment; null without a constraint, and if it is not masked. */
+/** The number of ids that a masked position may hold at a moment; null without a constraint, and if the position is not masked. */
 export function allowedAt(run, index, position) {
   const count = run.moments[index]?.allowed?.[String(position)];
   return Number.isSafeInteger(count) ? count : null;

@@ -23,8 +23,8 @@ class Head:
     created: int = field(default_factory=lambda: int(time.time()))
     origin: ForkOrigin | None = None  # of a fork: where it starts
     call: str | None = None  # the function that answers call; "" if each answer names it, None if they call none
-    functions: tuple[str, ...] = ()  # those that a free answer may call, in the format of the chat template
-    parallel: bool = True  # whether it may call several
+    functions: tuple[str, ...] = ()  # those that the model may decide to call, in the format of its chat template
+    parallel: bool = True  # whether an answer may have several calls
 
     def __post_init__(self) -> None:
         if not self.id:

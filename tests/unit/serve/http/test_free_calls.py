@@ -109,6 +109,6 @@ def test_a_call_and_its_result_continue_the_conversation(client: OpenAI) -> None
 
 
 def test_a_free_answer_takes_no_constraint(client: OpenAI) -> None:
-    with pytest.raises(BadRequestError, match="leaves the answer free") as caught:
+    with pytest.raises(BadRequestError, match="cannot be used with response_format") as caught:
         client.chat.completions.create(**asked("1", response_format={"type": "json_object"}))
     assert caught.value.param == "tool_choice"
