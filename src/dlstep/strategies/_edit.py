@@ -32,8 +32,9 @@ class Revising(Blocks):
     """Blocks whose tokens are revised until they are ready; each keeps a `Revision` as state.
 
     After at most `most_forwards` passes, `revised` must have made a block ready, without masks. If a
-    constraint drops tokens then, it must fill at least one mask of the first block in each pass,
-    and remask none.
+    constraint drops tokens of the block in the last of these passes, `revised` must fill at least
+    one mask of the first block in each further pass, and remask none.
+
     `token_stability_threshold` is compared with the share of tokens that the last pass kept.
     """
 
