@@ -1,4 +1,4 @@
-"""Regexes of JSON values that need no schema parts: strings, numbers between limits, formats, and any value.
+"""Regexes of JSON values without subschemas: strings, numbers between limits, formats, and any value.
 
 The dialect is that of Rust's `regex` crate. Every regex can be concatenated without parentheses.
 """
@@ -128,7 +128,7 @@ def _digits(value: Decimal) -> str:
 
 
 def _with_fraction_any(whole: str | None) -> str | None:
-    """Return the regex of the numbers with such a whole part and any decimals, or none."""
+    """Return the regex of the numbers whose whole part matches `whole`, with or without decimals."""
     return whole and rf"{whole}(?:\.[0-9]{{1,{DECIMALS}}})?"
 
 
@@ -146,8 +146,8 @@ def _with_fraction(whole: int, low: str, above: bool, high: str | None, below: b
 def _tails(low: str, above: bool, high: str | None, below: bool, left: int, empty: bool = True) -> str | None:
     """Return the regex of at most `left` decimals between limits, compared digit by digit; None if there are none.
 
-    `above` excludes `low`, and `below` excludes `high`; a `high` of None means no limit. The regex
-    matches no decimals at all only if `empty`.
+    `above` excludes `low`, and `below` excludes `high`; a `high` of None means no limit. Unless
+    `empty`, there must be at least one decimal.
     """
     if high == "":  # only zeros may follow
         return None if low or above or below else "0*" if empty else f"0{{1,{DECIMALS}}}"

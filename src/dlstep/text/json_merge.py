@@ -48,7 +48,7 @@ def merged(one: Schema, other: Schema, path: str) -> Schema:
 
     Raises ValueError, with the path, if no supported schema expresses this.
     """
-    # `rest` of one schema would have to apply to what only the other one names: no single schema says that.
+    # A keyword `rest` of one schema also applies to what only the other one names, which no single schema can express.
     for first, second in ((one, other), (other, one)):
         for rest, named in REST:
             parts: Any = second.get(named, ())
@@ -65,7 +65,7 @@ def merged(one: Schema, other: Schema, path: str) -> Schema:
 
 
 def _joined(name: str, one: Any, other: Any, path: str) -> Any:
-    """Return the value of the keyword `name` that is equivalent to two different values together."""
+    """Return the value of the keyword `name` that has the effect of both of two different values."""
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other))
     if name in LARGER and numbers:
         return max(one, other)
@@ -81,7 +81,7 @@ def _joined(name: str, one: Any, other: Any, path: str) -> Any:
 
 
 def _both(one: Any, other: Any) -> Schema:
-    """Return the schema of the values that conform to both; an allOf is extended, so that it nests only once."""
+    """Return the schema of the values that conform to both; an existing allOf is extended, not nested."""
     parts: list[Any] = one["allOf"] if isinstance(one, dict) and [*cast("Schema", one)] == ["allOf"] else [one]
     return {"allOf": parts if other in parts else [*parts, other]}
 

@@ -31,7 +31,7 @@ DEPTH = 2  # nested objects and arrays in a value of any type
 RECURSION = 3  # how often a definition may contain itself
 LONGEST = 1 << 20  # characters of a regex
 MOST_PARTS = 5_000  # schemas within one schema; a definition counts each time it is used
-DEEPEST = 60  # nested brackets in a schema; nested schemas once each $ref is followed
+DEEPEST = 60  # levels of brackets in a schema, and of schemas after $ref is followed
 OLD_DRAFTS = ("draft-06", "draft-07", "2019-09")  # in these, `items` may be a list, which 2020-12 calls `prefixItems`
 COUNTS = ("minProperties", "maxProperties")
 # The keywords that apply to each type.
@@ -123,7 +123,7 @@ class _Translation:
             raise ValueError(f"{path} must be a JSON schema, got {short(schema)}")
         fields = cast("Schema", schema)
         for name in fields:
-            if name not in KNOWN or (name == "$id" and schema is not self._root):  # it would change what $ref refers to
+            if name not in KNOWN or (name == "$id" and schema is not self._root):  # an inner $id changes what $ref means
                 raise ValueError(f"{path}.{name} is not supported: leave it out")
         check_values(fields, path)
         whole: Schema = {name: value for name, value in fields.items() if name not in ("$ref", "allOf")}
@@ -132,7 +132,7 @@ class _Translation:
             ref = fields["$ref"]
             if ref in within or len(within) > DEEPEST:
                 raise ValueError(f"{path}.$ref={short(ref)} refers to itself, or to more than {DEEPEST} others")
-            if self._old and whole.keys() - DESCRIBING - DEFINITIONS:  # which draft-07 ignores
+            if self._old and whole.keys() - DESCRIBING - DEFINITIONS:  # draft-07 would ignore these keywords
                 raise ValueError(f"{path}.$ref is not supported beside other keywords in this draft: give allOf")
             target, where, more = self._resolved(*self._target(ref, path), (*within, ref))
             where, followed = path if whole.keys() - DESCRIBING - DEFINITIONS else where, (ref, *more)
@@ -191,7 +191,7 @@ class _Translation:
                 return any_value(DEPTH)
 
     def _alternatives(self, name: str, fields: Schema, path: str) -> str | None:
-        """Return the regex of anyOf, or of oneOf, where no text may conform to two of its schemas."""
+        """Return the regex of anyOf or oneOf. Raises ValueError if a text may conform to two schemas of oneOf."""
         parts: list[Any] = fields[name]
         rest = {key: value for key, value in fields.items() if key not in (name, "discriminator", *DESCRIBING, *DEFINITIONS)}
         if name == "oneOf":
@@ -307,7 +307,7 @@ def _some(parts: Sequence[tuple[str, bool]]) -> str:
         return f"{before}{parts[first][0]}{after}"
     if len(parts) == 1:
         return parts[0][0]
-    middle = len(parts) // 2  # one alternative for each text that may come first would be quadratic
+    middle = len(parts) // 2  # in halves: one alternative for each text that may come first would be quadratic
     right = _some(parts[middle:])
     return f"(?:{_some(parts[:middle])}(?:{COMMA}{right})?|{right})"
 

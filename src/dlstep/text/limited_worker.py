@@ -20,12 +20,12 @@ START_SECONDS = 60.0  # for the process to start on a busy machine
 STARTS = 2  # attempts to start it
 JOB_SECONDS = 10.0
 MEMORY = 1 << 29  # bytes
-GRACE_SECONDS = 2.0  # after which a process that did not end itself is killed, because it was stopped
+GRACE_SECONDS = 2.0  # past the time limit; a process that has not ended itself then, as it may be suspended, is killed
 WORKER = Path(__file__).with_name("_limited_worker.py")
 
 
 class NotStartedError(ValueError):
-    """Error if no process could be started, which does not depend on the job."""
+    """Error if no process could be started; the job is not its cause."""
 
 
 class LimitedWorker:

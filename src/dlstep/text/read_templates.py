@@ -1,4 +1,4 @@
-"""Templates of reads: fixed text with slots, each of which one of several labels fills."""
+"""Templates of reads: fixed text with slots, each filled by one of several labels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class ReadTemplate:
 
     @property
     def padded_ids(self) -> tuple[int, ...]:
-        """The label ids of all slots, one slot after another, padded with -1 to equally many per slot."""
+        """The label ids of all slots, slot after slot; slots with fewer labels are padded with -1."""
         width = max(map(len, self.label_ids))
         return tuple([each for ids in self.label_ids for each in (*ids, *(-1,) * (width - len(ids)))])
 
@@ -74,7 +74,7 @@ def encode_template(tokenizer: Tokenizer | None, template: Sequence[TemplatePart
 
 
 def _filled(tokenizer: Tokenizer, parts: Parts, changed: Sequence[int], number: int) -> tuple[int, ...]:
-    """Return the tokens with label `number` in the slots `changed`, and the first label in slots without it."""
+    """Return the tokens with label `number` in the slots `changed`, if they have it, and the first label in all others."""
     chosen, texts = set(changed), list[str]()
     for place, part in enumerate(parts):
         if isinstance(part, str):
