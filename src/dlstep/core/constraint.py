@@ -52,13 +52,13 @@ class TokenMask:
 
     def ids(self) -> list[int]:
         """Return the allowed ids, ascending."""
-        assert self.constraint is not None, "a mask that was read from a trace is only compared"
+        assert self.constraint is not None, "a mask that was read from a trace has no ids to look up"
         return [token for token, letter in enumerate(self.constraint.class_of) if self.classes >> letter & 1]
 
     @property
     def count(self) -> int:
         """The number of allowed ids."""
-        assert self.constraint is not None, "a mask that was read from a trace is only compared"
+        assert self.constraint is not None, "a mask that was read from a trace has no ids to look up"
         sizes = self.constraint.sizes()
         return sum([sizes[letter] for letter in members(self.classes)])
 

@@ -72,7 +72,7 @@ class MaskTable:
 
 def packed(mask: TokenMask, words: int) -> Int32[np.ndarray, " words"]:
     """Return the mask as bits, 32 ids per word; bits after the last id are 0."""
-    assert mask.constraint is not None, "a mask that was read from a trace is only compared"
+    assert mask.constraint is not None, "a mask that was read from a trace has no ids to look up"
     line = np.zeros(words * 4, dtype=np.uint8)
     known = _IDS_OF.get(mask.constraint) or _IDS_OF.setdefault(mask.constraint, _AllowedIds(mask.constraint))
     bits = np.packbits(known.allowed(mask.classes), bitorder="little")

@@ -61,8 +61,8 @@ def needs_grid(rule: Rule) -> str | None:
     if rule.grids:
         return None
     return (
-        f"{type(rule).__name__} looks at more than a block, which a grid does not offer: it needs a canvas, as of "
-        "decoding_strategy='dual_cache'"
+        f"{type(rule).__name__} looks at more than a block, but this strategy decodes one block after another: it needs a "
+        "canvas, as of decoding_strategy='dual_cache'"
     )
 
 

@@ -115,7 +115,7 @@ class Revising(Blocks):
         )  # fmt: skip
 
     def measure(self, sequence: SequenceState) -> int:
-        """Return a bound: blocks to seal one after the other, less the passes of the first one."""
+        """Return an upper bound: `most_forwards` passes for each block that is not final, less those that the first one had."""
         remaining, most = -(-(sequence.limit - sequence.final) // self.block_size), self.most_forwards
         first = next((block for block in sequence.window if block.start >= sequence.final), None)
         if first is None:

@@ -35,7 +35,7 @@ class Strided(Strategy):
     def incompatibility(self, spec: Spec) -> str | None:
         """Return why a model that has no mask token or an unshifted head does not fit; None for other models."""
         if spec.head_shift != 1:
-            return f"its head_shift is {spec.head_shift}; the first token of an answer is predicted by the row before it"
+            return f"its head_shift is {spec.head_shift}; the first token of an answer must be predicted by the row before it"
         return masked_only(spec)
 
     @property
