@@ -121,7 +121,7 @@ class FilteredBlock(Block):
     def unmask_rows(
         self, chosen: Sequence[int], begin: int, tokens: Sequence[int], probabilities: Sequence[float]
     ) -> "FilteredBlock":
-        """Return the block after unmasking those of the rows `chosen` that `kept` selects."""
+        """Return the block with the rows of `chosen` unmasked that `kept` selects."""
         masked = self.masked
         kept = self.kept(
             [masked[row - begin] for row in chosen], [tokens[row] for row in chosen], [probabilities[row] for row in chosen]
@@ -130,13 +130,13 @@ class FilteredBlock(Block):
         return self._with(Block.unmask_rows(self, rows, begin, tokens, probabilities))
 
     def unmask(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
-        """Return the block after unmasking those of the positions `chosen` that `kept` selects."""
+        """Return the block with the positions of `chosen` unmasked that `kept` selects."""
         kept = self.kept(chosen, tokens, probabilities)
         at = [chosen[index] for index in kept], [tokens[index] for index in kept], [probabilities[index] for index in kept]
         return self._with(Block.unmask(self, *at))
 
     def edit(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
-        """Return the block after replacing the tokens of those of the unmasked positions `chosen` that `kept` selects."""
+        """Return the block with new tokens at the positions of `chosen` that `kept` selects; all are unmasked before."""
         new_tokens, new_probabilities = list(self.tokens), list(self.probabilities)
         for index in self.kept(chosen, tokens, probabilities):
             offset = chosen[index] - self.start
