@@ -1,8 +1,8 @@
-"""Deterministic automata over token ids: the languages that constrained answers are drawn from.
+"""Deterministic automata over token ids, which define the languages of constrained answers.
 
-An automaton reads classes of ids, not ids: ids that move alike in every state share a class. The
-ids of a tokenizer number 100,000, their classes a few thousand, so a move is a table lookup and a
-set of allowed ids is a bitmap of classes.
+An automaton reads classes of ids rather than ids: ids with the same move in every state share a
+class. A tokenizer has 100,000 ids, but they form only a few thousand classes. So the table of moves
+fits into memory, and a bitmap of classes describes a set of allowed ids.
 """
 
 from array import array
@@ -14,23 +14,23 @@ from weakref import WeakValueDictionary
 from .errors import DlstepError
 
 DEAD = -1
-ByteMoves = Sequence[Mapping[int, int]]  # per state: the next state by byte; a missing byte leads nowhere
+ByteMoves = Sequence[Mapping[int, int]]  # per state: the next state by byte; other bytes lead nowhere
 
 
 class TooLarge(DlstepError):
-    """An automaton over the limits."""
+    """Error for an automaton that exceeds the limits on its size."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Automaton:
     """A deterministic automaton over token ids. Its first state is 0.
 
-    `source` describes the language in text, and `digest` identifies the automaton: equal digests
-    mean equal tables. Only these two fields are compared and written to traces.
+    `source` describes the language in messages and traces. `digest` identifies the automaton: equal
+    digests mean equal tables. Only these two fields are compared and written to traces.
 
     `classes` has the class of each id of the vocabulary, packed as native 32-bit integers; ids of
-    class 0 are in no string of the language. `moves[state][class]` is the next state, or DEAD. From
-    every state, an accepting one can be reached. `accepting` is the bitmap of accepting states.
+    class 0 occur in no string of the language. `moves[state][class]` is the next state, or DEAD. An
+    accepting state can be reached from every state. `accepting` is the bitmap of accepting states.
     """
 
     source: str
@@ -41,20 +41,21 @@ class Automaton:
 
     @classmethod
     def of(cls, source: str, classes: Sequence[int], moves: tuple[tuple[int, ...], ...], accepting: int) -> "Automaton":
-        """Return the automaton with these tables."""
+        """Return the automaton with these tables: the same object while an equal one is in use."""
         packed = array("i", classes).tobytes()
         table = blake2b(packed, digest_size=16)
         for row in moves:
             table.update(array("i", row).tobytes())
         table.update(repr((len(moves), accepting)).encode())
         made = cls(source, table.digest(), packed, moves, accepting)
+        # Equal tables may have another source, such as an equivalent regex: then keep both automata.
         return _KNOWN.setdefault(made.digest, made) if _KNOWN.get(made.digest, made) == made else made
 
     @property
     def loaded(self) -> "Automaton":
-        """The automaton with its tables, which one that was read from a trace lacks.
+        """The automaton with its tables; an automaton that was read from a trace has none.
 
-        Raises DlstepError if this process has not compiled the source.
+        Raises DlstepError if this process has not compiled the automaton.
         """
         if self.moves:
             return self
@@ -64,7 +65,7 @@ class Automaton:
 
     @property
     def vocab_size(self) -> int:
-        """The number of ids that the automaton knows."""
+        """The number of ids in the vocabulary."""
         return len(self.classes) // 4
 
     @property
@@ -73,7 +74,7 @@ class Automaton:
         return memoryview(self.classes).cast("i")
 
     def accepts(self, tokens: Sequence[int]) -> bool:
-        """Return whether the language has this string of ids."""
+        """Return whether this string of ids is in the language."""
         state, class_of = 0, self.class_of
         for token in tokens:
             state = self.moves[state][class_of[token]]
@@ -82,7 +83,7 @@ class Automaton:
         return bool(self.accepting >> state & 1)
 
 
-# Automata of this process by digest, so that a trace need not hold their tables.
+# Automata of this process by digest, so that traces need not store their tables.
 _KNOWN: "WeakValueDictionary[bytes, Automaton]" = WeakValueDictionary()
 
 
@@ -105,24 +106,24 @@ def token_automaton(
     start: int = 0,
     max_entries: int = 1 << 22,
 ) -> Automaton:
-    """Return the automaton over token ids for one over bytes.
+    """Return the automaton over token ids that accepts the same texts as an automaton over bytes.
 
     Args:
-        source: a description of the language, which messages and traces show.
-        moves: the byte automaton; `moves[state][byte]` is its next state.
-        accepting: its accepting states.
-        pieces: the bytes of each token id. Ids without bytes are in no string of the language.
-        forbidden: further ids that are in none, such as the mask id.
-        start: its first state.
-        max_entries: the most entries of the table of moves, states times classes.
+        source: Description of the language for messages and traces.
+        moves: The byte automaton; `moves[state][byte]` is its next state.
+        accepting: The accepting states of the byte automaton.
+        pieces: The bytes of each token id. Ids without bytes occur in no string of the language.
+        forbidden: Other ids that occur in no string of the language, such as the mask id.
+        start: The first state of the byte automaton.
+        max_entries: Limit on the entries of the table of moves (states times classes).
 
     Raises:
-        ValueError: no string of ids is in the language.
-        TooLarge: the table of moves would be larger than `max_entries`.
+        ValueError: No string of ids is in the language.
+        TooLarge: The table of moves would have more than `max_entries` entries.
     """
     functions, function_of = _functions(moves, pieces, frozenset(forbidden), max_entries)
     table: dict[int, list[int]] = {}
-    reached = {start}
+    reached = {start}  # by whole ids: other states of the byte automaton would only enlarge the table
     while waiting := sorted(reached - table.keys()):
         for state in waiting:
             table[state] = [function.get(state, DEAD) for function in functions]
@@ -135,6 +136,7 @@ def token_automaton(
         raise ValueError(f"{source} matches no text that the tokenizer can spell: give another pattern")
     kept = [start, *sorted(live - {start})]
     number = {state: index for index, state in enumerate(kept)} | {DEAD: DEAD}
+    # Functions that differ only in states from which no accepting state can be reached are one class.
     classes: dict[tuple[int, ...], int] = {(DEAD,) * len(kept): 0}
     rows = zip(*[table[state] for state in kept], strict=True)
     class_of_function = [classes.setdefault(tuple([number.get(state, DEAD) for state in row]), len(classes)) for row in rows]
@@ -147,11 +149,11 @@ def token_automaton(
 def _functions(
     moves: ByteMoves, pieces: Sequence[bytes], forbidden: frozenset[int], max_entries: int
 ) -> tuple[list[dict[int, int]], list[int]]:
-    """Return the distinct functions of states that ids are, and the number of that of each id; -1 for none.
+    """Return the distinct functions of ids, and for each id the index of its function; -1 if it has none.
 
-    The bytes of an id, one after the other, are a function from the state before to the state after
-    them; states without an entry have no such move. Most ids of a tokenizer are one of few
-    functions, so each function is extended by each class of bytes only once.
+    The function of an id maps the state before its bytes to the state after them; states from which
+    the bytes lead nowhere are left out. Many ids, and many prefixes of ids, share a function, so each
+    function is extended by each class of bytes only once.
     """
     to_class, identity = _byte_classes(moves), {state: state for state in range(len(moves))}
     functions, numbers = [identity], {tuple(identity.items()): 0}
@@ -171,20 +173,20 @@ def _functions(
                         raise TooLarge(f"an automaton of more than {max_entries} moves: give a simpler pattern")
             number = after
         function_of.append(number)
-    # Only whole ids are letters: functions of mere beginnings of ids would be classes without ids.
+    # Drop functions that belong to the first bytes of ids but to no whole id: their classes would be empty.
     used = {number: index for index, number in enumerate(sorted({*function_of} - {-1}))} | {-1: -1}
     return [functions[number] for number in used if number >= 0], [used[number] for number in function_of]
 
 
 def _byte_classes(moves: ByteMoves) -> bytes:
-    """Return, for each byte, the first byte that moves alike in every state."""
+    """Return, for each byte, the lowest byte that has the same move in every state."""
     columns = zip(*[[row.get(byte, DEAD) for byte in range(256)] for row in moves], strict=True)
     first: dict[tuple[int, ...], int] = {}
     return bytes([first.setdefault(column, byte) for byte, column in enumerate(columns)])
 
 
 def _co_reachable(table: Mapping[int, Sequence[int]], accepting: Sequence[int]) -> set[int]:
-    """Return the states from which an accepting one can be reached."""
+    """Return the states from which an accepting state can be reached."""
     before: dict[int, set[int]] = {state: set() for state in table}
     for state, row in table.items():
         for after in {*row} - {DEAD}:

@@ -1,15 +1,18 @@
-"""Decoding under a constraint: which tokens each masked position may hold, and which to keep.
+"""Decoding under a constraint: which tokens a masked position may hold, and which sampled tokens to keep.
 
-A window is a string with gaps. Reading it from the left gives, before each position, the *forward
-set*: the states that the automaton can be in, where a gap reads any token. Reading it backwards
-gives the *backward set*: the states from which the rest of the window, the pinned tokens after it
-and the number of positions left can still lead to an accepting state. Position i may hold a token
-iff the token leads from a state of its forward set to a state of the backward set of i + 1. This is
-exact for one position. Several tokens sampled in one pass may contradict each other, so blocks keep
-them in the order of confidence, each only if the window can still be completed.
+A window is a string with a gap at each masked position. Reading it from the left gives the *forward
+set* of each position: the states in which the automaton may be before that position, if gaps may
+hold any token. Reading it from the right gives the *backward set*: the states before that position
+from which the answer can still reach an accepting state, given the rest of the window, the pinned
+tokens after it and the number of positions left. Position i may hold a token iff the token leads
+from a state in the forward set of i to a state in the backward set of i + 1.
 
-Sets of states are bitmaps. Decoding visits few of them, again and again, so each move is computed
-once and then looked up.
+This is exact for one position. Tokens sampled in the same pass may contradict each other, so a
+block tries them by descending probability and keeps each token with which the window can still be
+completed.
+
+A *letter* is what the automaton reads: a class of ids, or `ANY` for a gap. Sets of states are
+bitmaps. Decoding visits the same few sets repeatedly, so each move is computed once and cached.
 """
 
 from array import array
@@ -26,21 +29,21 @@ from .block import Block
 from .errors import DlstepError
 from .values import value
 
-Moves = tuple[dict[int, int], dict[int, int]]  # by state: the next states, and the states before
+Moves = tuple[dict[int, int], dict[int, int]]  # by state: the next states, and the previous states
 Key = TypeVar("Key")
 Result = TypeVar("Result")
 
 ANY = -1  # the letter of a gap
-MOST_KEPT = 1 << 13  # entries of a memory of moves, of up to 0.5 kB each; it is emptied when full
-MOST_SWEEPS = 1 << 10  # entries of a memory of what is computed for a whole block; 0.7 kB each
-LONGEST_SWEEP = 64  # letters
+MOST_KEPT = 1 << 13  # entries of a cache of moves, up to 0.5 kB each; a full cache is cleared
+MOST_SWEEPS = 1 << 10  # entries of a cache of results for whole blocks, 0.7 kB each
+LONGEST_SWEEP = 64  # letters; results for longer blocks are not cached
 
 
 @value
 class TokenMask:
-    """The ids that one position may hold: a bitmap of the classes of a constraint.
+    """The ids that one position may hold, as a bitmap of the classes of a constraint.
 
-    `id` identifies the set of ids, equal in every process. It is all that is compared and recorded.
+    `id` identifies the set of ids and is the same in every process. Only `id` is compared and recorded.
     """
 
     id: int
@@ -49,37 +52,37 @@ class TokenMask:
 
     def ids(self) -> list[int]:
         """Return the allowed ids, ascending."""
-        assert self.constraint is not None, "a mask that was read from a trace is only compared"
+        assert self.constraint is not None, "a mask that was read from a trace has no ids to look up"
         return [token for token, letter in enumerate(self.constraint.class_of) if self.classes >> letter & 1]
 
     @property
     def count(self) -> int:
         """The number of allowed ids."""
-        assert self.constraint is not None, "a mask that was read from a trace is only compared"
+        assert self.constraint is not None, "a mask that was read from a trace has no ids to look up"
         sizes = self.constraint.sizes()
         return sum([sizes[letter] for letter in members(self.classes)])
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Constraint:
-    """An automaton and the ids that end an answer. Equal arguments give the same object.
+    """An automaton together with the ids that end an answer; `bound` builds it.
 
-    A stop id may follow a string of the language, and only stop ids may follow a stop id. An id that
-    ends the answer is no letter of the language.
+    A stop id may follow a complete string of the language, and only stop ids may follow a stop id.
+    No string of the language contains a stop id.
     """
 
     automaton: Automaton
     stop_ids: tuple[int, ...]
     stop_class: int
-    """The class of stop ids, after those of the automaton."""
+    """The class of stop ids; its number follows those of the automaton's classes."""
     done: int
-    """The state after a stop id, after those of the automaton."""
+    """The state after a stop id; its number follows those of the automaton's states."""
     last: int
-    """The states in which an answer may end."""
+    """The bitmap of the states in which an answer may end."""
     class_of: Sequence[int] = field(repr=False)
-    """The class of each id, with that of stop ids."""
+    """The class of each id; `stop_class` for stop ids."""
     arrows: tuple[dict[int, int], ...] = field(repr=False)
-    """For each state, the bitmap of classes that lead to each next state."""
+    """For each state and each of its next states, the bitmap of the classes that lead there."""
     _moves: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int], repr=False)
     _back: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int], repr=False)
     _masks: dict[tuple[int, int], TokenMask] = field(default_factory=dict[tuple[int, int], TokenMask], repr=False)
@@ -101,8 +104,11 @@ class Constraint:
         return self._sizes
 
     def letters(self, start: int, tokens: tuple[int, ...], masked: tuple[int, ...]) -> list[int]:
-        """Return the class of each token, and ANY for the positions `masked`, counted from `start`. Copy it to change it."""
-        # Planning, deciding and checking a block read the same tokens, one after the other.
+        """Return the class of each token, and ANY at the `masked` positions; the first token is at position `start`.
+
+        The list is cached: copy it before changing it.
+        """
+        # The plan, the rule and the checks of one pass all read the same tokens.
         key = (start, tokens, masked)
         letters = self._letters.get(key)
         if letters is None:
@@ -130,7 +136,11 @@ class Constraint:
         return known
 
     def _union(self, states: int, letter: int, way: int, eight: dict[tuple[int, int, int], int]) -> int:
-        """Return the union of the moves of `states` by `letter`, looked up for eight states at a time."""
+        """Return the states one `letter` after (`way` 0) or before (`way` 1) any of `states`.
+
+        A set may have thousands of states, so the result is assembled from cached results for eight
+        states (one byte of the bitmap) each.
+        """
         union = 0
         for place, byte in enumerate(states.to_bytes(-(-states.bit_length() // 8), "little")):
             if byte:
@@ -144,7 +154,7 @@ class Constraint:
         return union
 
     def _moves_by(self, letter: int) -> Moves:
-        """Return for each state those that `letter` leads to, and those from which it leads there."""
+        """Return the moves by `letter`: the next states of each state, and the previous states of each state."""
         known = self._by_letter.get(letter)
         if known is None:
             known = self._by_letter[letter] = {}, {}
@@ -156,7 +166,7 @@ class Constraint:
         return known
 
     def mask(self, states: int, following: int) -> TokenMask:
-        """Return the ids that lead from one of `states` to one of `following`."""
+        """Return the mask of the ids that lead from any of `states` to any of `following`."""
         known = self._masks.get((states, following))
         if known is None:
             classes = 0
@@ -174,24 +184,28 @@ class Constraint:
         return self._named((2 << self.stop_class) - 1)
 
     def _named(self, classes: int) -> TokenMask:
-        """Return the mask of these classes."""
+        """Return the mask of these classes, with its id."""
         named = repr((self.automaton.digest, self.stop_ids, classes)).encode()
         return TokenMask(int.from_bytes(blake2b(named, digest_size=8).digest()) >> 2, self, classes)
 
     @staticmethod
     def _keep(memory: dict[Key, Result], key: Key, result: Result, most: int = MOST_KEPT) -> None:
+        """Add a result to a cache, after clearing a full one: this needs no bookkeeping at each lookup."""
         if len(memory) >= most:
             memory.clear()
         memory[key] = result
 
     def forward(self, states: int, letters: Sequence[int]) -> list[int]:
-        """Return the states before each letter and after the last one. Copy it to change it."""
+        """Return the states before each letter and after the last one; those before the first letter are `states`.
+
+        The list is cached: copy it before changing it.
+        """
         key = (states, *letters)
         sets = self._forward.get(key)
         if sets is None:
             sets, known, after = [states], self._moves.get, self.after
             for letter in letters:
-                # Most moves were looked up before: then no method is called.
+                # Most moves are in the cache: look them up here, without a method call.
                 found = known((states, letter))
                 states = after(states, letter) if found is None else found
                 sets.append(states)
@@ -200,7 +214,10 @@ class Constraint:
         return sets
 
     def backward(self, letters: Sequence[int], states: int) -> list[int]:
-        """Return the states before each letter from which the rest leads to `states`, and `states`. Copy it to change it."""
+        """Return the states before each letter from which the rest leads to any of `states`; the last entry is `states`.
+
+        The list is cached: copy it before changing it.
+        """
         key = (states, *letters)
         sets = self._backward.get(key)
         if sets is None:
@@ -215,19 +232,24 @@ class Constraint:
         return sets
 
 
-# Constraints of live requests. The last few stay alive without one, with what they remember.
+# Constraints of live requests, so that equal ones share their caches. `lru_cache` keeps the last eight alive between requests.
 _BOUND: "WeakValueDictionary[tuple[Automaton, tuple[int, ...]], Constraint]" = WeakValueDictionary()
 
 
 @lru_cache(maxsize=8)
 def bound(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
-    """Return the constraint of an automaton whose strings end before one of `stop_ids`."""
+    """Return the constraint of an automaton, whose strings may be followed by `stop_ids`.
+
+    Equal arguments give the same object while a request uses it.
+    """
     return _BOUND.get((automaton, stop_ids)) or _BOUND.setdefault((automaton, stop_ids), _bind(automaton.loaded, stop_ids))
 
 
 def _bind(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
-    """Make the constraint."""
+    """Build the constraint."""
     classes, stop_class = array("i", automaton.classes), len(automaton.moves[0])
+    # Stop ids move to a separate class. A class that has no other ids must lead nowhere: otherwise a
+    # gap could be filled with a letter that no id has. Class 0 has only ids that lead nowhere.
     lost = [classes[token] for token in stop_ids]
     empty = {letter for letter in lost if classes.count(letter) == lost.count(letter)} | {0}
     done, arrows = len(automaton.moves), list[dict[int, int]]()
@@ -249,8 +271,9 @@ def _bind(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
 class RequestConstraint:
     """The constraint of one request, whose answer has the positions `[start, limit)`.
 
-    `pinned` are its pinned tokens, with offsets from `start`. `ends[i]` are the states before
-    position `start + i` from which an answer can end in time, whatever masked positions hold.
+    `pinned` holds pairs of an offset from `start` and the token pinned there. `ends[i]` is the bitmap
+    of the states before position `start + i` from which the answer can still end in time, if all
+    positions but the pinned ones are gaps.
     """
 
     automaton: Automaton
@@ -275,23 +298,27 @@ class RequestConstraint:
 
     @property
     def feasible(self) -> bool:
-        """Whether some answer fits: it ends in time and has the pinned tokens."""
+        """Whether any answer satisfies the constraint, contains the pinned tokens and ends in time."""
         return bool(self.ends[0] & 1)
 
     def run(self, state: int, tokens: Iterable[int]) -> int:
-        """Return the state after `tokens`. Raises DlstepError if they contradict the constraint."""
+        """Return the state to which `tokens` lead from `state`. Raises DlstepError if they contradict the constraint."""
         moves, class_of = self.constraint.after, self.constraint.class_of
         for token in tokens:
             states = moves(1 << state, class_of[token])
             if not states:
                 raise DlstepError(f"token {token} was kept, but {self.automaton.source} does not allow it there")
-            state = states.bit_length() - 1
+            state = states.bit_length() - 1  # the automaton is deterministic: the bitmap has one bit
         return state
 
     def window_masks(self, state: int, settled: int, window: Sequence[Block], sampled: Sequence[int]) -> tuple[TokenMask, ...]:
-        """Return the mask of each sampled position of a window, whose text up to `settled` leads to `state`.
+        """Return the mask of each sampled position; positions past the answer may hold any id.
 
-        Positions past the answer may hold any id.
+        Args:
+            state: The automaton's state before position `settled`.
+            settled: The first position that is read from the window.
+            window: The blocks of the sequence.
+            sampled: The sampled positions, ascending, none below `settled`.
         """
         constraint, parts, end = self.constraint, list[list[int]](), settled
         for block in window:
@@ -299,12 +326,12 @@ class RequestConstraint:
                 letters = constraint.letters(block.start, block.tokens, block.masked)
                 parts.append(letters[max(0, settled - block.start) : self.limit - block.start])
                 end += len(parts[-1])
-        # Block by block, since most blocks are as they were at the last pass.
+        # Compute the sets block by block: most blocks have not changed since the last pass, so theirs are cached.
         before, after = [1 << state], [self.ends[end - self.start]]
         for part in parts:
             before += constraint.forward(before.pop(), part)
         for part in reversed(parts):
-            after[:1] = constraint.backward(part, after[0])
+            after[:1] = constraint.backward(part, after[0])  # its last entry is after[0] again
         mask, limit = constraint.mask, self.limit
         inside = sampled if not sampled or sampled[-1] < limit else [position for position in sampled if position < limit]
         masks = [mask(before[position - settled], after[position - settled + 1]) for position in inside]

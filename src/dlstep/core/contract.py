@@ -160,7 +160,8 @@ def check_span(strategy: Strategy, sequence: SequenceState, span: Any, spec: Spe
 def _check_layout(strategy: Strategy, sequence: SequenceState, span: Span, shift: int) -> None:
     """Check the types, the request, and that all rows lie between `final` and `reach`.
 
-    A span that the core may put final rows before has their grid; with a shift, it may have no row of its own.
+    A span that joins final rows must have the grid of the request. With a shift it may feed no tokens,
+    because the row before it can predict its first position.
     """
     wrong = partial(WrongAnswer, strategy, "schedule")
     for name, numbers in (

@@ -1,4 +1,4 @@
-"""Keep the decisions on a window within a constraint: masks to sample under, and blocks that drop contradictions."""
+"""Keep a window within a constraint: masks for sampling, and blocks that drop contradicting tokens."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,19 +11,19 @@ from .values import maker, value
 
 
 def masks_of(sequence: SequenceState, sampled: tuple[int, ...]) -> tuple[TokenMask, ...]:
-    """Return the ids that each of the positions `sampled` may hold; () without a constraint."""
+    """Return the mask of each position in `sampled`; () without a constraint."""
     constraint = sequence.request_spec.constraint
     if constraint is None:
         return ()
     state, since = sequence.accounting.stop_state.state, sequence.settled
-    if sampled[0] < since:  # a rule may look at tokens that are settled
+    if sampled[0] < since:  # a rule may sample settled positions too: read from the first of them
         since = sampled[0]
         state = constraint.run(0, sequence.tokens(constraint.start, since))
     return constraint.window_masks(state, since, sequence.window, sampled)
 
 
 def window_filter_of(sequence: SequenceState, window: tuple[Block, ...]) -> "WindowFilter | None":
-    """Return what keeps the decisions on `window` within the constraint; None without one."""
+    """Return the filter that keeps the blocks of `window` within the constraint; None without a constraint."""
     constraint = sequence.request_spec.constraint
     if constraint is None:
         return None
@@ -31,12 +31,13 @@ def window_filter_of(sequence: SequenceState, window: tuple[Block, ...]) -> "Win
 
 
 def passes_left(sequence: SequenceState, block: Block, scheduled: int, *, remasks: bool = False) -> int:
-    """Return a bound on the passes that an unfinished block needs, of which its schedule has `scheduled` left.
+    """Return an upper bound on the forward passes that an unfinished block still needs.
 
-    Under a constraint, the schedule may leave masks. From its last pass on, a block that must
-    advance unmasks at least one position in each pass and remasks none, so the constraint adds at
-    most a pass for each position that is masked then. Until then, a rule that `remasks` may have
-    remasked any position.
+    `scheduled` is the bound of its rule or strategy, which ignores the constraint. A constraint may
+    drop tokens, so masks may be left when the schedule ends. From the last scheduled pass on, a
+    block that must advance unmasks at least one position in each pass and remasks none. So the
+    constraint adds at most one pass for each position that is masked then: for any sampled position
+    if the rule `remasks` and more than one scheduled pass is left, else only for those masked now.
     """
     if sequence.request_spec.constraint is None:
         return scheduled
@@ -45,7 +46,11 @@ def passes_left(sequence: SequenceState, block: Block, scheduled: int, *, remask
 
 
 def passes_to_come(sequence: SequenceState, scheduled: int, positions: int) -> int:
-    """Return a bound on the passes for unopened blocks of `positions`, whose schedules have `scheduled`."""
+    """Return an upper bound on the forward passes for blocks that are not open yet.
+
+    `scheduled` is the bound without a constraint, `positions` the number of positions of these
+    blocks. A constraint adds at most one pass for each position.
+    """
     return scheduled if sequence.request_spec.constraint is None else scheduled + positions
 
 
@@ -53,8 +58,10 @@ def passes_to_come(sequence: SequenceState, scheduled: int, positions: int) -> i
 class FilteredBlock(Block):
     """A block that unmasks or edits a token only if the window can still be completed with it.
 
-    It replaces a block while a rule decides. `since` and `until` bound the positions that the
-    constraint reads; `before` are the states at `since`, `after` those at `until` that can end.
+    A rule's `commit` receives it instead of the block. The constraint reads the positions `[since,
+    until)`. `before` is the bitmap of the states in which the automaton may be before `since`, and
+    `after` that of the states before `until` from which the answer can end. These five fields are
+    the *bounds* of the block.
     """
 
     constraint: Constraint | None = None
@@ -65,27 +72,33 @@ class FilteredBlock(Block):
 
     @property
     def bounds(self) -> "tuple[Constraint, int, int, int, int]":
-        """The fields that a block does not have."""
+        """The fields that a plain block does not have."""
         assert self.constraint is not None
         return self.constraint, self.since, self.until, self.before, self.after
 
     @property
     def plain(self) -> Block:
-        """The block without the constraint."""
+        """The block without its bounds."""
         return Block(self.start, self.tokens, self.masked, self.probabilities, self.given, self.opened, self.extra)
 
     @property
     def letters(self) -> list[int]:
-        """The classes of the tokens of `[since, until)`."""
+        """The class of each token of `[since, until)`, and ANY for masked positions."""
         assert self.constraint is not None
         letters = self.constraint.letters(self.start, self.tokens, self.masked)
         return letters[self.since - self.start : self.until - self.start]
 
     def kept(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> list[int]:
-        """Return at which of the positions `chosen` to write the new tokens, as indices, ascending.
+        """Return the indices into `chosen` of the tokens to write, ascending.
 
-        All, if their tokens fit together. Otherwise the most probable first, each if it fits what
-        was kept before. The first one always fits if its token was sampled under its mask.
+        If the window can be completed with all tokens, all are kept. Otherwise they are tried by
+        descending probability, and each is kept if the window can still be completed with it and
+        those kept before. The first one tried is always kept if it was sampled under its mask.
+
+        Args:
+            chosen: Positions.
+            tokens: The token for each position.
+            probabilities: The probability of each token.
         """
         constraint, since, _, before, after = self.bounds
         letters = self.letters
@@ -94,6 +107,7 @@ class FilteredBlock(Block):
             proposed[position - since] = constraint.class_of[token]
         if constraint.forward(before, proposed)[-1] & after:
             return list(range(len(chosen)))
+        # From here on, `letters` has the tokens kept so far; `left` and `right` are its forward and backward sets.
         left, right = constraint.forward(before, letters).copy(), constraint.backward(letters, after).copy()
         kept: list[int] = []
         for index in sorted(range(len(chosen)), key=lambda index: (-probabilities[index], index)):
@@ -107,7 +121,7 @@ class FilteredBlock(Block):
     def unmask_rows(
         self, chosen: Sequence[int], begin: int, tokens: Sequence[int], probabilities: Sequence[float]
     ) -> "FilteredBlock":
-        """Return the block with those of the rows `chosen` unmasked that `kept` keeps."""
+        """Return the block with the rows of `chosen` unmasked that `kept` selects."""
         masked = self.masked
         kept = self.kept(
             [masked[row - begin] for row in chosen], [tokens[row] for row in chosen], [probabilities[row] for row in chosen]
@@ -116,13 +130,13 @@ class FilteredBlock(Block):
         return self._with(Block.unmask_rows(self, rows, begin, tokens, probabilities))
 
     def unmask(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
-        """Return the block with those of the positions `chosen` unmasked that `kept` keeps."""
+        """Return the block with the positions of `chosen` unmasked that `kept` selects."""
         kept = self.kept(chosen, tokens, probabilities)
         at = [chosen[index] for index in kept], [tokens[index] for index in kept], [probabilities[index] for index in kept]
         return self._with(Block.unmask(self, *at))
 
     def edit(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
-        """Return the block with the tokens of those of the unmasked positions `chosen` replaced that `kept` keeps."""
+        """Return the block with new tokens at the positions of `chosen` that `kept` selects; all are unmasked before."""
         new_tokens, new_probabilities = list(self.tokens), list(self.probabilities)
         for index in self.kept(chosen, tokens, probabilities):
             offset = chosen[index] - self.start
@@ -130,9 +144,10 @@ class FilteredBlock(Block):
         return replace(self, tokens=tuple(new_tokens), probabilities=tuple(new_probabilities))
 
     def remask(self, chosen: Sequence[int], mask_id: int) -> "FilteredBlock":
-        """Return the block with `chosen` remasked, which no constraint forbids.
+        """Return the block with the positions `chosen` remasked, which no constraint forbids.
 
-        Positions that `unmask` has just left masked stay so: a rule may remask what it unmasks.
+        A rule may remask positions that it has just unmasked. If `unmask` dropped their tokens, they
+        are masked already and are skipped.
         """
         masked = set(self.masked)
         return self._with(Block.remask(self, [position for position in chosen if position not in masked], mask_id))
@@ -142,7 +157,7 @@ class FilteredBlock(Block):
         return self._with(Block.with_extra(self, extra))
 
     def part(self, start: int, end: int, opened: int, *, restart: bool = False) -> "FilteredBlock":
-        """Return the positions `[start, end)` as a block with the bounds that the others leave."""
+        """Return the positions `[start, end)` as a block, with bounds that account for the other positions."""
         constraint, since, until, before, after = self.bounds
         letters, first, last = self.letters, max(start, since), min(end, until)
         before = constraint.forward(before, letters[: first - since])[-1]
@@ -151,7 +166,7 @@ class FilteredBlock(Block):
         return filtered(part, constraint, first, last, before, after)
 
     def with_part(self, part: Block) -> "FilteredBlock":
-        """Return the block with tokens, masked positions and `extra` of its `part`."""
+        """Return the block with the tokens, masked positions and `extra` of `part`."""
         return self._with(Block.with_part(self, part))
 
     def _with(self, block: Block) -> "FilteredBlock":
@@ -162,7 +177,7 @@ _filtered = maker(FilteredBlock)
 
 
 def filtered(block: Block, constraint: Constraint, since: int, until: int, before: int, after: int) -> FilteredBlock:
-    """Return `block` with bounds on what may be unmasked in it."""
+    """Return `block` with bounds; `FilteredBlock` describes them."""
     return _filtered(
         block.start, block.tokens, block.masked, block.probabilities, block.given, block.opened, block.extra,
         constraint, since, until, before, after,
@@ -170,7 +185,10 @@ def filtered(block: Block, constraint: Constraint, since: int, until: int, befor
 
 
 def _narrow(constraint: Constraint, letters: Sequence[int], place: int, left: list[int], right: list[int]) -> None:
-    """Update forward sets after `place` and backward sets before it, until they no longer change."""
+    """Update the forward sets after `place` and the backward sets up to it, after the letter at `place` changed.
+
+    Each set depends only on its neighbour and one letter, so once one is unchanged, all further ones are.
+    """
     for index in range(place, len(letters)):
         states = constraint.after(left[index], letters[index])
         if states == left[index + 1]:
@@ -184,17 +202,17 @@ def _narrow(constraint: Constraint, letters: Sequence[int], place: int, left: li
 
 
 class WindowFilter:
-    """Lends each block of a window, from left to right, the bounds under which a rule decides it.
+    """Gives each block of a window, from left to right, its bounds for the rule's `commit`.
 
-    Used only inside `commit`. The bounds on the left reflect what earlier blocks just decided, those
-    on the right the later blocks as they were fed.
+    It is used within one `commit` of a strategy: earlier blocks count with the tokens that were just
+    kept, later blocks as they were fed. `state` is the automaton's state before position `settled`.
     """
 
     def __init__(self, constraint: RequestConstraint, state: int, settled: int, window: Sequence[Block]) -> None:
         self._of, self._before, self._settled = constraint, 1 << state, settled
         end = min(window[-1].end, constraint.limit)
         after = constraint.ends[max(0, end - constraint.start)]
-        self._after: dict[int, int] = {}  # by the start of a block: the states at its end
+        self._after: dict[int, int] = {}  # by the start of a block: the states after it from which the answer can end
         for block in reversed(window):
             self._after[block.start] = after
             letters = constraint.constraint.letters(block.start, block.tokens, block.masked)[: constraint.limit - block.start]
@@ -202,21 +220,23 @@ class WindowFilter:
 
     def enter(self, block: Block) -> FilteredBlock:
         """Return the block with its bounds."""
+        # The states `before` include settled positions already, and positions past the answer are free.
         since = min(max(block.start, self._settled), block.end)
         until = max(since, min(block.end, self._of.limit))
         return filtered(block, self._of.constraint, since, until, self._before, self._after[block.start])
 
     def skip(self, block: Block) -> None:
-        """Pass a block that no rule decides."""
+        """Advance past a block that this pass does not change."""
         self.leave(block, self.enter(block))
 
     def leave(self, block: Block, entered: Block) -> Block:
-        """Return the block, which `entered` became, without its bounds; the next one starts at its end.
+        """Return `block`, which the rule made of `entered`, without bounds, and advance to its end.
 
-        Raises DlstepError if it cannot be completed: a rule set tokens by other means than `unmask`.
+        Raises DlstepError if the window cannot be completed with it: the rule then set tokens by other
+        means than `unmask`.
         """
         assert isinstance(entered, FilteredBlock)
-        done = filtered(block, *entered.bounds)
+        done = filtered(block, *entered.bounds)  # a rule may return a plain block
         self._before = self._of.constraint.forward(self._before, done.letters)[-1]
         if not self._before & entered.after:
             raise DlstepError(

@@ -1,10 +1,12 @@
-"""When and where an answer ends. The core checks these rules after each sampling forward pass.
+"""When and where an answer ends. The core checks four conditions after each sampling forward pass.
 
-`stop`: the first end-of-sequence token, stop id or stop string with everything before it settled;
-`length`: the answer is full; `nfe_limit`: the sampling passes are used up; `repetition`: too many
-equal settled tokens in a row. A pass may settle several tokens: the rule that ends the answer
-earliest counts, and if two end it at the same token, the one listed first. Only settled tokens are
-emitted.
+- `stop`: an end-of-sequence token, stop id or stop string is settled, with everything before it;
+- `length`: the answer is full;
+- `nfe_limit`: the allowed number of sampling passes is reached;
+- `repetition`: too many consecutive settled tokens are equal.
+
+A pass may settle several tokens and meet several conditions. The one that ends the answer earliest
+counts; if two end it after the same token, the one listed first. Only settled tokens are emitted.
 """
 
 from dataclasses import replace
@@ -28,17 +30,18 @@ def stop_ids(params: SamplingParams, spec: Spec) -> tuple[int, ...]:
 
 
 def ended(sequence: SequenceState, reason: FinishReason, end: int, error: str = "") -> SequenceState:
-    """Return the finished sequence, without its pages. Its answer ends before position `end`."""
+    """Return the sequence as finished, without its pages; its answer ends before position `end`."""
     info = FinishInfo(reason, end, error)
     return sequence.with_accounting(replace(sequence.accounting, storage=NOTHING_STORED, finish_info=info))
 
 
 def judge(sequence: SequenceState, since: int, spec: Spec) -> SequenceState:
-    """Return `sequence` after checking the tokens of `[since, settled)`, ended if a rule holds."""
+    """Return `sequence` after checking the tokens of `[since, settled)`; finished if a condition holds."""
     request_spec = sequence.request_spec
     params = request_spec.request.params
     settled, repeated = sequence.settled, None
-    if settled < since and request_spec.constraint is not None:  # a fork may set a rule that remasks settled tokens
+    # A fork may set a rule that remasks settled tokens: then the automaton's state must be computed again.
+    if settled < since and request_spec.constraint is not None:
         constraint = request_spec.constraint
         state = constraint.run(0, sequence.tokens(constraint.start, settled))
         sequence = sequence.with_stop_state(replace(sequence.accounting.stop_state, state=state))
@@ -47,6 +50,7 @@ def judge(sequence: SequenceState, since: int, spec: Spec) -> SequenceState:
         if request_spec.constraint is not None:
             sequence = _advanced_state(sequence, request_spec.constraint, new)
         stopped = False
+        # Cut `new` before the first stop id, so that the other conditions only see tokens of the answer.
         for stop_id in request_spec.stop_ids:
             if stop_id in new:
                 new, stopped = new[: new.index(stop_id)], True
@@ -58,6 +62,7 @@ def judge(sequence: SequenceState, since: int, spec: Spec) -> SequenceState:
                 return ended(sequence, "stop", cut)
         if stopped and repeated is None:
             return ended(sequence, "stop", since + len(new))
+    # A run that ends at `settled` ends the answer where `length` and `nfe_limit` do, which are listed first.
     if repeated is not None and repeated < settled:
         return ended(sequence, "repetition", repeated)
     if settled == request_spec.limit:
@@ -68,13 +73,13 @@ def judge(sequence: SequenceState, since: int, spec: Spec) -> SequenceState:
 
 
 def _advanced_state(sequence: SequenceState, constraint: RequestConstraint, new: tuple[int, ...]) -> SequenceState:
-    """Return the sequence with the constraint's automaton moved on by the tokens `new`."""
+    """Return the sequence with the state of the constraint's automaton after the tokens `new`."""
     stop_state = sequence.accounting.stop_state
     return sequence.with_stop_state(replace(stop_state, state=constraint.run(stop_state.state, new)))
 
 
 def _count_run(sequence: SequenceState, since: int, new: tuple[int, ...], most: int) -> tuple[SequenceState, int | None]:
-    """Return the sequence with the run of equal tokens at its end counted, and the end of the first run of `most`."""
+    """Return the sequence with the length of its last run of equal tokens, and the end of the first run of `most`, or None."""
     run, last = sequence.accounting.stop_state.run, sequence.tokens(since - 1, since)
     end = None
     for position, token in enumerate(new, since):
@@ -87,7 +92,10 @@ def _count_run(sequence: SequenceState, since: int, new: tuple[int, ...], most: 
 
 
 def _match_stops(sequence: SequenceState, since: int, new: tuple[int, ...], spec: Spec) -> tuple[SequenceState, int | None]:
-    """Return the sequence with its tail after `new`, and the end of the first stop string."""
+    """Return the sequence with `new` added to its tail, and the end of the first stop string, or None.
+
+    The tail is the last bytes of the text, as many as a stop string may have before its last byte.
+    """
     stops = [text.encode() for text in sequence.request.params.stop]
     keep = max(len(stop) for stop in stops) - 1
     tail = sequence.accounting.stop_state.tail

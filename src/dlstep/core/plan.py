@@ -71,7 +71,7 @@ class Span:
     masks: tuple[TokenMask, ...] = ()
     """Ids that each sampled position may hold; empty without a constraint."""
     shift: int | None = None
-    """1 if row p-1 predicts position p in this span, 0 if row p does; None: as `Spec.head_shift` says."""
+    """1 if row p-1 predicts position p in this span, 0 if row p does; None for the model's `Spec.head_shift`."""
 
     @property
     def stop(self) -> int:
@@ -79,10 +79,10 @@ class Span:
         return self.start + len(self.tokens)
 
     def row_shift(self, head_shift: int) -> int:
-        """Return how many rows before a sampled position the row is that predicts it.
+        """Return the distance from a sampled position back to the row that predicts it.
 
         Args:
-            head_shift: That of the model, which counts unless the span has its own.
+            head_shift: The model's `Spec.head_shift`, which applies unless the span has a shift.
         """
         return head_shift if self.shift is None else self.shift
 
@@ -121,7 +121,7 @@ class Span:
     def mark(self) -> int:
         """Return a hash of everything that the span writes to the device, equal in every process.
 
-        `sampled`, `shift`, `scored_ids`, `penalty` and `masks` only affect the results: they are left out.
+        `sampled`, `shift`, `scored_ids`, `penalty` and `masks` only affect the results, so they are left out.
         """
         grid, extra = self.grid, 0
         if self.soft is not None or self.carry != "none" or self.mode != "encode":
@@ -167,7 +167,7 @@ def span_of(
         joins: Whether the core may put unstored final rows before the window.
         scored_ids: Ids to report probabilities of, equally many per sampled position.
         masks: Ids that each sampled position may hold; empty without a constraint.
-        shift: Distance from a sampled position back to its row; None: as `Spec.head_shift` says.
+        shift: Distance from a sampled position back to the row that predicts it; None for `Spec.head_shift`.
     """
     end = start + len(tokens) if end is None else end
     params, seed = request.params, request.seed

@@ -156,10 +156,10 @@ Thresholds.__init__ = explains(place_of, "Thresholds")(Thresholds.__init__)
 
 @runtime_checkable
 class SchemaClass(Protocol):
-    """A pydantic class, which knows its JSON schema."""
+    """A pydantic model class."""
 
     def model_json_schema(self) -> dict[str, Any]:
-        """Return the schema."""
+        """Return the JSON schema of the class."""
         ...
 
 

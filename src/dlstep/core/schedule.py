@@ -19,7 +19,7 @@ def fit(sequence: SequenceState, window: Span, shift: int, budget: int) -> Span 
     """Return the span to feed within `budget` rows; None if nothing fits.
 
     It is `window`, with unstored final rows before it, or only final rows, cut at group ends.
-    `shift` is that of the model's head.
+    `shift` is the model's `head_shift`.
     """
     if sequence.accounting.storage.stored < sequence.final:
         return _fit_unstored(sequence, window, budget)

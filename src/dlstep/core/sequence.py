@@ -371,7 +371,7 @@ class Strategy(Options, ABC):
 
     @property
     def autoregressive(self) -> "Strategy | None":
-        """The strategy of one token per pass whose answers this one gives, in no more passes; None if there is none."""
+        """A strategy of one token per pass that gives equal answers, in no fewer passes; None if there is none."""
         return None
 
     @property

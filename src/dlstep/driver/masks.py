@@ -1,4 +1,4 @@
-"""The token masks of constrained requests on the device: a bit for each id, uploaded at first use."""
+"""The token masks of constrained requests on the device, with one bit per id, uploaded at first use."""
 
 from collections.abc import Iterable, Mapping
 from weakref import WeakKeyDictionary
@@ -12,15 +12,16 @@ from ..core import Span
 from ..core.constraint import Constraint, TokenMask
 from .arena import staged
 
-CAPACITY = 4096  # rows that are allocated for the first constrained request: 78 MB for 152,064 ids (19 kB each)
+CAPACITY = 4096  # rows allocated for the first constrained request: 78 MB for 152,064 ids (19 kB per row)
 
 
 class MaskTable:
     """Bit masks over ids on a device. Row 0 allows every id.
 
-    Bit i of word w of a row belongs to id 32 * w + i. Masks keep their row until the least recently
-    used ones make room for others. CUDA graphs read `words` at its address, so it is replaced only
-    if one forward pass needs more rows than it has, and then at least doubled.
+    Bit i of word w of a row belongs to id 32 * w + i. A mask keeps its row until the table is full
+    and the mask is the least recently used one. CUDA graphs read `words` at a fixed address, so the
+    table is replaced only if one forward pass needs more rows than it has; the new table has at
+    least twice as many rows.
     """
 
     def __init__(self, vocab_size: int, device: torch.device) -> None:
@@ -30,9 +31,9 @@ class MaskTable:
         self.words: Int32[Tensor, "rows words"] = torch.empty((0, self._width), dtype=torch.int32, device=device)
 
     def rows_of(self, spans: Iterable[Span]) -> Int64[np.ndarray, " w"]:
-        """Return the row of each sampled position of the spans, after uploading missing masks.
+        """Return the row of the mask of each sampled position of the spans; upload missing masks first.
 
-        The rows are valid for forward passes that are started before the next call.
+        The rows are valid for forward passes that start before the next call.
         """
         masks = {mask.id: mask for span in spans for mask in span.masks}
         self._hold(masks)
@@ -41,10 +42,10 @@ class MaskTable:
             rows += [self._row_of[mask.id] for mask in span.masks] if span.masks else [0] * len(span.sampled)
         return np.array(rows, dtype=np.int64)
 
-    @torch.inference_mode()  # a tensor that is made in this mode can only be changed in it
+    @torch.inference_mode()  # a tensor created in this mode can only be changed in it
     def _hold(self, masks: Mapping[int, TokenMask]) -> None:
-        """Give each mask a row, and mark it as recently used."""
-        if len(masks) >= len(self.words):
+        """Assign a row to each mask, and mark the masks as recently used."""
+        if len(masks) >= len(self.words):  # row 0 is taken
             self._allocate(max(CAPACITY, 1 << len(masks).bit_length()))
         for mask_id in masks:
             if (row := self._row_of.pop(mask_id, None)) is not None:
@@ -53,25 +54,25 @@ class MaskTable:
         if not missing:
             return
         bits = np.concatenate([packed(mask, self._width) for mask in missing])
-        while len(self._free) < len(missing):  # there are more rows than `masks`, which are the last to go
+        while len(self._free) < len(missing):  # never evicts one of `masks`: they are last, and fit
             self._free.append(self._row_of.pop(next(iter(self._row_of))))
         rows = self._free[: len(missing)]
-        # In stream order: after forward passes that read the earlier masks, without waiting for them.
+        # The copy runs in stream order, after earlier forward passes have read the old masks: the host need not wait.
         sent = staged({"rows": np.array(rows, dtype=np.int64), "bits": bits}, self._device)
         self.words.index_copy_(0, sent["rows"], sent["bits"].view(-1, self._width))
         del self._free[: len(missing)]
         self._row_of |= {mask.id: row for mask, row in zip(missing, rows, strict=True)}
 
     def _allocate(self, capacity: int) -> None:
-        """Replace the table by an empty one."""
+        """Replace the table by an empty one with `capacity` rows."""
         self.words = torch.empty((capacity, self._width), dtype=torch.int32, device=self._device)
         self.words[0] = -1
         self._row_of, self._free = {}, list(range(1, capacity))
 
 
 def packed(mask: TokenMask, words: int) -> Int32[np.ndarray, " words"]:
-    """Return the mask as bits, 32 ids per word."""
-    assert mask.constraint is not None, "a mask that was read from a trace is only compared"
+    """Return the mask as bits, 32 ids per word; bits after the last id are 0."""
+    assert mask.constraint is not None, "a mask that was read from a trace has no ids to look up"
     line = np.zeros(words * 4, dtype=np.uint8)
     known = _IDS_OF.get(mask.constraint) or _IDS_OF.setdefault(mask.constraint, _AllowedIds(mask.constraint))
     bits = np.packbits(known.allowed(mask.classes), bitorder="little")
@@ -80,11 +81,11 @@ def packed(mask: TokenMask, words: int) -> Int32[np.ndarray, " words"]:
 
 
 class _AllowedIds:
-    """The ids of sets of classes.
+    """The ids of sets of classes, computed from an earlier set by updating only the classes that differ.
 
-    Only ids that differ from the last set are computed again. Few sets have about half of the ids:
-    in JSON, texts may have nearly all, and what is around them nearly none. The last set of either
-    kind is kept.
+    Few sets have about half of the ids: in JSON, positions inside a string may hold nearly all ids,
+    other positions nearly none. So the last set of either kind is kept, and each set is computed
+    from the last one of its kind.
     """
 
     def __init__(self, constraint: Constraint) -> None:

@@ -253,7 +253,7 @@ NEMOTRON_HARMLESS = {
 
 
 def nemotron_labs_diffusion(facts: Facts) -> Arguments:
-    """Return options of a Ministral, which scales queries by their position; its file states all that this depends on."""
+    """Return options of a Ministral network, which scales queries by their position with factors from config.json."""
     accept(facts, NEMOTRON_HARMLESS)
     require(facts, "head_dim")
     arguments = dense(facts)

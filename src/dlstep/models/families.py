@@ -36,8 +36,8 @@ class Signs:
 
     `classes` are regexes for class and module names in `architectures` and `auto_map`,
     `model_types` values of `model_type`. Among families that share these, `tensor` (a regex for a
-    whole name) requires a tensor in the files, `fact` a field of config.json that is true,
-    `published` a part of the folder or original name.
+    whole name) requires a tensor in the files, `fact` that a field of config.json is true, and
+    `published` (a regex) a match in the name of the folder or in the original name.
     """
 
     classes: tuple[str, ...] = ()

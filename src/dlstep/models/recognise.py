@@ -1,4 +1,4 @@
-"""Recognition of a checkpoint's family by its config.json; if several match, by tensors, further fields and its own name."""
+"""Recognition of a checkpoint's family by its config.json; if several match, by tensors, other fields and names."""
 
 import re
 from collections.abc import Iterator
@@ -50,8 +50,8 @@ def recognise(folder: Path, facts: dict[str, Any], model_name: str | None = None
 def _detect(folder: Path, facts: dict[str, Any]) -> Family:
     """Return the family that fits config.json.
 
-    If several fit, it is the one that a tensor in the files shows, or else the first that a field of config.json or the
-    checkpoint's name shows, or else the first that needs no such sign.
+    If several fit, return the one whose tensor the files contain, else the first whose field is true in config.json,
+    else the first that the checkpoint's name matches, else the first that requires none of these.
     """
     named = list(_class_names(facts))
     candidates = [family for family in FAMILIES.values() if _fits(family.signs, facts.get("model_type"), named)]

@@ -27,7 +27,7 @@ Gap = Annotated[float, Interval(ge=0.0, le=1e6)]
 @final
 @dataclass(frozen=True, slots=True)
 class LatePasses(Extra):
-    """The number of passes that a constraint added to the schedule so far."""
+    """The number of passes that a constraint has added to the schedule so far."""
 
     count: int
 
@@ -96,7 +96,7 @@ class EarlyCommit(Rule):
         stop = min(start + self.part_size, block.end)
         constrained = sequence.request_spec.constraint is not None
         if constrained and sequence.accounting.steps - opened > self.inner.bound(stop - start):
-            block = block.with_extra(LatePasses(late + 1))  # the part should be full: later parts begin a pass later
+            block = block.with_extra(LatePasses(late + 1))  # the part should be full by now: later parts start one pass later
         if gap is not None and _gap(region, sampled, rows, begin, forced=constrained) >= gap:
             all_rows = rows.at([begin + bisect_left(sampled, position) for position in block.masked], BEST)
             return block.unmask_rows(range(len(block.masked)), 0, all_rows.tokens, all_rows.probabilities)
@@ -136,8 +136,8 @@ def _late(block: Block) -> int:
 def _gap(region: tuple[int, ...], sampled: tuple[int, ...], rows: SpanSamples, begin: int, *, forced: bool) -> float:
     """Return the mean gap of the region; minus infinity if the answer ends before it.
 
-    If rows may be `forced`, those with a single possible token are left out: they are no evidence
-    that the answer is stable. If all are, the gap is minus infinity.
+    If a constraint may have `forced` tokens, rows with a single possible token are left out: they are
+    no evidence that the answer is stable. If no row is left, the gap is minus infinity.
     """
     if not region:
         return -inf

@@ -80,7 +80,7 @@ class Hierarchy(Choice):
         )
         if len(block.masked) <= len(fed.masked) - must:
             return block
-        # A constraint dropped so many tokens that the pass would gain nothing: remask none.
+        # A constraint dropped so many tokens that the masks would not become fewer: commit again without remasking.
         of_masked = rows.at([begin + bisect_left(sampled, position) for position in fed.masked], 0)
         return Choice.commit(self, sequence, fed, of_masked, 0, must, spec)
 

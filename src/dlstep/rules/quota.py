@@ -156,7 +156,10 @@ class Quota(Choice):
         return share(size, self.steps_per_block, number)
 
     def _behind(self, size: int, number: int, masked: int) -> int:
-        """Return how many positions Dream's schedule lacks after pass `number`: a constraint may have dropped some."""
+        """Return how many positions to unmask to catch up with Dream's schedule after pass `number`, at least 1.
+
+        A constraint may have dropped tokens in earlier passes.
+        """
         planned = sum(dream_shares(size, self.steps_per_block or size)[: max(number, 0) + 1])
         return max(planned - (size - masked), 1)
 

@@ -114,7 +114,7 @@ class ReMDM(Rule):
         while step < total and not self.lucky(block, step, total, seed):
             block = remasked(block, self.unlucky(block, sampled, step, total, seed), spec)
             step += 1
-        # The last step unmasks everything, but a constraint may drop tokens: then that step is repeated.
+        # The last step unmasks all positions. If a constraint dropped some of these tokens, the step is repeated.
         return block.with_extra(Walk(step) if step < total or block.masked else None)
 
     def measure(self, sequence: SequenceState, block: Block) -> int:

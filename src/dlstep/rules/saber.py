@@ -64,7 +64,7 @@ class Saber(Rule):
         block = block.unmask([sampled[i] for i in chosen], [tokens[i] for i in chosen], [now[i] for i in chosen])
         if not block.masked:
             return block.with_extra(None)
-        # A constraint may drop some tokens. Only those that were kept count, so that masks become fewer in any case.
+        # A constraint may have dropped some tokens. Count only kept ones, so that fewer positions are remasked than unmasked.
         masks = set(block.masked)
         chosen = [place for place in chosen if sampled[place] not in masks]
         unmasked = list(memory.unmasked)

@@ -57,21 +57,22 @@ def still_open(rule: Rule, block: Block, limit: int) -> bool:
 
 
 def needs_grid(rule: Rule) -> str | None:
-    """Return why a strategy that offers a rule one block after another cannot use it; None if it can."""
+    """Return why a strategy that decodes a grid of blocks cannot use the rule; None if it can."""
     if rule.grids:
         return None
     return (
-        f"{type(rule).__name__} looks at more than a block, which a grid does not offer: it needs a canvas, as of "
-        "decoding_strategy='dual_cache'"
+        f"{type(rule).__name__} looks at more than a block, but this strategy decodes one block after another: it needs a "
+        "canvas, as of decoding_strategy='dual_cache'"
     )
 
 
 def decided(
     rule: Rule, sequence: SequenceState, block: Block, rows: SpanSamples, spec: Spec, rest: Sequence[Block] = ()
 ) -> Block:
-    """Return the only block that a pass sampled, as the rule leaves it: it must advance, within the request's constraint.
+    """Return the block after the rule's `commit`, within the constraint of the request.
 
-    `rest` are the blocks after it that the constraint reads.
+    The pass sampled only this block, so it must advance. `rest` are the blocks after it in the
+    window, which the constraint also reads.
     """
     window_filter = window_filter_of(sequence, (block, *rest))
     if window_filter is None:

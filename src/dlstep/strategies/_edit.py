@@ -32,8 +32,9 @@ class Revising(Blocks):
     """Blocks whose tokens are revised until they are ready; each keeps a `Revision` as state.
 
     After at most `most_forwards` passes, `revised` must have made a block ready, without masks. If a
-    constraint drops tokens then, it must fill at least one mask of the first block in each pass,
-    and remask none.
+    constraint drops tokens of the block in the last of these passes, `revised` must fill at least
+    one mask of the first block in each further pass, and remask none.
+
     `token_stability_threshold` is compared with the share of tokens that the last pass kept.
     """
 
@@ -114,7 +115,7 @@ class Revising(Blocks):
         )  # fmt: skip
 
     def measure(self, sequence: SequenceState) -> int:
-        """Return a bound: blocks to seal one after the other, less the passes of the first one."""
+        """Return an upper bound: `most_forwards` passes for each block that is not final, less those that the first one had."""
         remaining, most = -(-(sequence.limit - sequence.final) // self.block_size), self.most_forwards
         first = next((block for block in sequence.window if block.start >= sequence.final), None)
         if first is None:

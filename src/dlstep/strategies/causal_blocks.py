@@ -1,9 +1,10 @@
 """Block diffusion for causal networks: a block attends to itself while it is decoded, and is then stored causally.
 
-For networks trained to decode blocks and, with the same weights, autoregressively. A block's first
-token is predicted by the row before it, in the forward pass that stores the block before. The other
-passes feed the block, whose positions all see one another, and a rule unmasks them; their keys and
-values are not kept. Source: the published code of NVIDIA's Nemotron-Labs-Diffusion.
+For networks trained to decode both in blocks and autoregressively, with the same weights. The first
+token of a block is predicted by the row before it, in the forward pass that stores the previous
+block. The other passes feed the whole block, whose positions attend to one another, and a rule
+unmasks positions; the keys and values of these passes are not stored. Source: the published code of
+NVIDIA's Nemotron-Labs-Diffusion.
 """
 
 from dataclasses import dataclass, replace
@@ -36,14 +37,14 @@ from ._blocks import decided, mask_of, masked_only, needs_grid, still_open
 @final
 @dataclass(frozen=True, slots=True)
 class CausalBlocks(Strategy):
-    """Blocks of `block_size` from the prompt's end, one at a time: a first token, then those of a rule.
+    """Blocks of `block_size` positions after the prompt, one at a time: a first token, then those that a rule unmasks.
 
-    All positions before a block are final. The window is its first position until that has a token,
-    then the others.
+    All positions before the block are final. The window is the block's first position until that
+    has a token, and then the block's other positions.
     """
 
     block_size: Annotated[int, Gt(0)] = 32
-    """Positions of a block; 1 is autoregressive decoding."""
+    """Positions per block; 1 is autoregressive decoding."""
     rule: Rule = Threshold(inclusive=True)
     """The rule that selects positions to unmask after a forward pass."""
 
@@ -54,17 +55,17 @@ class CausalBlocks(Strategy):
 
     @property
     def sample_spec(self) -> SampleSpec:
-        """The statistics that the rule needs, with untempered probabilities and the lowest id in ties."""
+        """The statistics that the rule needs, with untempered probabilities; ties go to the lowest id."""
         return replace(self.rule.sample_spec, ties="lowest", tempered=False)
 
     @property
     def holds_pins(self) -> bool:
-        """True: blocks open with pinned tokens."""
+        """True: a block opens with its pinned tokens."""
         return True
 
     @property
     def takes_constraints(self) -> bool:
-        """True: blocks drop tokens that contradict it."""
+        """True: blocks drop tokens that contradict the constraint."""
         return True
 
     def incompatibility(self, spec: Spec) -> str | None:
@@ -84,21 +85,22 @@ class CausalBlocks(Strategy):
         return self.block_size
 
     def reach(self, request: Request) -> int:
-        """Return the end of the answer; later positions are never fed."""
+        """Return the end of the answer: no position after it is fed."""
         return len(request.prompt) + request.params.max_tokens
 
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
-        """Open the first position after the prompt, which is final."""
+        """Open the first position after the prompt; the prompt is final."""
         final = len(sequence.request_spec.request.prompt)
         return self._advanced(sequence, sequence.past, self._opened(sequence, final, final + 1, spec), final, spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
-        """Return a span that samples a block's first position, or one of the whole block that samples for the rule."""
+        """Return a span that samples a block's first position, or that feeds the whole block and samples for the rule."""
         del spec
         (block,), final, rule = sequence.window, sequence.final, self.rule
         request_spec, number = sequence.request_spec, sequence.accounting.steps - block.opened
         request, limit = request_spec.request, request_spec.limit
         if block.start == final:
+            # The span has no rows: the core puts the row before it, which predicts its position, into the pass.
             sampled, none = (final,), (-1,) * rule.sample_spec.scored
             masks = masks_of(sequence, sampled)
             return span_of(request, final, (), request_spec.grid, sampled, (number,), scored_ids=none, masks=masks, shift=1)
@@ -106,6 +108,7 @@ class CausalBlocks(Strategy):
         if not rule.shipped:
             check_sampled(rule, sampled, block, limit)
         tokens = sequence.tokens(final, block.end)
+        # `joins` is False because rows of one group attend to one another, but final rows must attend causally.
         return span_of(
             request,
             final,
@@ -120,7 +123,7 @@ class CausalBlocks(Strategy):
         )
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
-        """Set the block's first token, or apply the rule; a full block becomes final and the next one opens."""
+        """Set the block's first token, or apply the rule. A full block becomes final, and the next one opens."""
         (block,), final = sequence.window, sequence.final
         if block.start == final:
             block = block.unmask_rows((0,), 0, rows.tokens, rows.probabilities)
@@ -129,13 +132,14 @@ class CausalBlocks(Strategy):
         return self._advanced(sequence, sequence.past, block, final, spec)
 
     def measure(self, sequence: SequenceState) -> int:
-        """Return a bound on the passes for the block and for those to come."""
+        """Return an upper bound on the passes for the open block and for the blocks after it."""
         limit, final, size = sequence.request_spec.limit, sequence.final, self.block_size
         if not sequence.window:
             return 0
         (block,) = sequence.window
         stop = min(final + size, limit)
         full, left = divmod(limit - stop, size)
+        # Each later block takes one pass for its first token, and those of the rule for the others.
         to_come = self._most(stop - block.end) + full * (1 + self._most(size - 1)) + (1 + self._most(left - 1) if left else 0)
         of_block = 1
         if block.start != final:
@@ -144,19 +148,23 @@ class CausalBlocks(Strategy):
         return of_block + passes_to_come(sequence, to_come, limit - block.end)
 
     def _most(self, count: int) -> int:
-        """Return a bound on the rule's passes for `count` positions of a block."""
+        """Return an upper bound on the rule's passes for `count` positions of a block; 0 for none."""
         return self.rule.bound(count) if count else 0
 
     def _opened(self, sequence: SequenceState, start: int, stop: int, spec: Spec) -> Block:
-        """Return the positions `[start, stop)` as a block with masks and pinned tokens."""
+        """Return the positions `[start, stop)` as a block of masks and pinned tokens."""
         limit, request = sequence.request_spec.limit, sequence.request_spec.request
         steps = sequence.accounting.steps
         return open_block(start, stop - start, limit, request.prompt, mask_of(spec), steps, request.params.pinned)
 
     def _advanced(self, sequence: SequenceState, past: "List[Sealed]", block: Block, final: int, spec: Spec) -> SequenceState:
-        """Return the sequence at the first unfinished part of a block from `block` on; all before `final` is final."""
+        """Return the sequence whose window is `block`, or the first part after it that is not complete.
+
+        The parts of a block are its first position and its other positions. `final` is the start of
+        the block to which `block` belongs.
+        """
         limit = sequence.request_spec.limit
-        while True:
+        while True:  # pinned tokens may complete several parts at once
             if block.masked or (block.start != final and still_open(self.rule, block, limit)):
                 settled = block.first if self.rule.remasks else block.masked[0]
                 return sequence.with_window(past, (block,), final, settled)
@@ -164,7 +172,7 @@ class CausalBlocks(Strategy):
             if end == limit:
                 return sequence.with_window(past, (), final, end)
             stop = min(final + self.block_size, limit)
-            if end == stop:
+            if end == stop:  # the block is complete: open the first position of the next one
                 final, stop = end, end + 1
             block = self._opened(sequence, end, stop, spec)
 

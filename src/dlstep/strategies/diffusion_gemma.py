@@ -249,7 +249,7 @@ class DiffusionGemma(Strategy):
 
     @property
     def takes_constraints(self) -> bool:
-        """True: a canvas commits only tokens that fit together, and denoises the others further."""
+        """True: a canvas commits only tokens that satisfy the constraint together, and denoises its other positions further."""
         return True
 
     @property
@@ -294,9 +294,10 @@ class DiffusionGemma(Strategy):
 def _kept(
     window_filter: WindowFilter, block: Block, best: tuple[int, ...], chances: tuple[float, ...], noise: tuple[int, ...]
 ) -> Block:
-    """Return the canvas with those of the tokens `best` committed that fit together.
+    """Return the canvas after committing those of the tokens `best` that satisfy the constraint together.
 
-    They count as given from then on; the other positions are renoised and denoised further.
+    The committed tokens count as given from then on. The other positions get noise and are denoised
+    further.
     """
     start, entered = block.start, window_filter.enter(block)
     at = [position - start for position in block.masked]
@@ -310,9 +311,9 @@ def _kept(
 
 
 def _consistent(block: FilteredBlock, chosen: list[int], rows: SpanSamples) -> list[int]:
-    """Return the indices `chosen` without those of tokens that contradict more certain ones.
+    """Return the indices `chosen` without those whose tokens contradict more certain ones.
 
-    Noise needs no filter: it is only fed, and never committed.
+    Noise needs no filter, because it is only fed and never committed.
     """
     masked = set(block.masked)
     inside = [index for index in chosen if block.start + index in masked]

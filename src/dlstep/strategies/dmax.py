@@ -156,11 +156,11 @@ class DMax(Revising):
 
     @property
     def takes_constraints(self) -> bool:
-        """True for plain tokens: blocks drop tokens that contradict the constraint."""
+        """Whether the strategy feeds plain tokens: then blocks drop those that contradict the constraint."""
         return not self.token_merge_weight
 
     def refusal(self, request: Request) -> str | None:
-        """Return why soft tokens take no constraint; None for other requests."""
+        """Return why a constraint is not possible with soft tokens; None for requests without a constraint."""
         if request.constraint is None or self.takes_constraints:
             return None
         return (
@@ -171,7 +171,7 @@ class DMax(Revising):
     def _constrained(
         self, sequence: SequenceState, blocks: tuple[Block, ...], rows: SpanSamples, window_filter: WindowFilter
     ) -> tuple[Block, ...]:
-        """Return the blocks under a constraint, with plain tokens."""
+        """Return the open blocks after a pass with plain tokens, within the constraint."""
         steps, limit = sequence.accounting.steps, sequence.request_spec.limit
         revised: list[Block] = []
         begin = 0
@@ -187,12 +187,15 @@ class DMax(Revising):
     def _refreshed_within(self, block: FilteredBlock, places: tuple[int, ...], rows: SpanSamples, *, timed_out: bool) -> Block:
         """Return the block after a pass; row i belongs to position `places[i]`.
 
-        Masks are filled from the left up to the first token that contradicts the others, so that
-        they stay on the right. Then tokens are refreshed, the most probable first.
+        Masks are filled from the left up to the first token that contradicts the others, so that the
+        masks that are left are the last positions. Then the old tokens are replaced by the new ones,
+        by descending probability.
         """
         tokens, chances, old = rows.tokens, rows.probabilities, len(places) - len(block.masked)
         new = _filled(chances, old, len(places), self.accept_threshold)
+        # Falling numbers instead of probabilities: `kept` then tries the tokens from left to right.
         kept = block.kept(places[old:new], tokens[old:new], range(0, old - new, -1))
+        # Count the tokens before the first one that was dropped.
         filled = old + sum(index == number for number, index in enumerate(kept))
         full = block.unmask(places[old:filled], tokens[old:filled], chances[old:filled])
         changed = [row for row in range(old) if tokens[row] != full.tokens[places[row] - block.start]]

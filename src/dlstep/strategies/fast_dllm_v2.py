@@ -51,7 +51,7 @@ class FastDLLMV2(Strategy):
     def incompatibility(self, spec: Spec) -> str | None:
         """Return why a model without masks or with an unshifted head does not fit; else None."""
         if spec.head_shift != 1:
-            return f"its head_shift is {spec.head_shift}; the first token of a block is predicted by the row before it"
+            return f"its head_shift is {spec.head_shift}; the first token of a block must be predicted by the row before it"
         return masked_only(spec)
 
     def grid(self, request: Request) -> Grid:

@@ -110,7 +110,7 @@ class MultiBDEdit(Revising):
         revised: list[Block] = []
         for fed, fills in zip(blocks, chosen, strict=True):
             block = fed if window_filter is None else window_filter.enter(fed)
-            if calm and fills:  # without remasking, such a block was never full: no need to look at its passes
+            if calm and fills:  # without remasking, such a block was never full, so its passes need not be checked
                 after = _rewritten(block, first, fills, [], rows, STEADY)
             else:
                 mine = [position for position in changes if block.start <= position < block.end]
@@ -125,7 +125,7 @@ class MultiBDEdit(Revising):
 
     @property
     def takes_constraints(self) -> bool:
-        """True: blocks drop tokens that contradict the constraint, filled masks before edits."""
+        """True: blocks drop tokens that contradict the constraint; they fill masks before they edit tokens."""
         return True
 
     def _rule(self, spec: Spec) -> _Rule:
@@ -217,7 +217,7 @@ def _rewritten(block: Block, first: int, fills: list[int], edits: list[int], row
     """Return the block with `fills` and `edits` written; row `i` is position `first + i`."""
     start, tokens, probabilities = block.start, rows.tokens, rows.probabilities
     if isinstance(block, FilteredBlock):
-        # Edits come last, so that each pass fills a mask of the first block.
+        # Fill masks before editing tokens, so that each pass fills at least one mask of the first block.
         for write, places in ((FilteredBlock.unmask, fills), (FilteredBlock.edit, edits)):
             at = [position - first for position in places]
             block = write(block, places, [tokens[row] for row in at], [probabilities[row] for row in at])

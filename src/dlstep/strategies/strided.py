@@ -1,9 +1,9 @@
 """Strided decoding: each forward pass verifies the tokens that the last one proposed, and proposes more.
 
-For networks whose masks attend causally and whose row p-1 predicts position p. A proposal is kept
-if it is the token that the network then samples there, with the same random numbers. So answers are
-those of autoregressive decoding, token for token, whatever was proposed. Source: "Introspective
-Diffusion Language Models", 2026, arXiv 2604.11035.
+For networks in which masks attend causally and row p-1 predicts position p. A proposal is kept if
+the network, given the tokens before it, samples the same token with the random numbers of
+autoregressive decoding. So answers equal those of autoregressive decoding, token for token,
+whatever the proposals are. Source: "Introspective Diffusion Language Models", 2026, arXiv 2604.11035.
 """
 
 from dataclasses import dataclass, replace
@@ -20,56 +20,57 @@ SAMPLE_SPEC = SampleSpec(ties="lowest")
 @final
 @dataclass(frozen=True, slots=True)
 class Strided(Strategy):
-    """Proposals, then `block_size` masks, whose rows make the next proposals.
+    """A window of proposed tokens and `block_size` masks, whose rows propose the next tokens.
 
-    A forward pass settles the proposals up to the first wrong one, and one more token. It proposes
-    anew only if all were right. Every row has draw number 0: a position is settled once.
+    A forward pass settles the proposals before the first wrong one, and the token that the network
+    samples after them. Its new proposals are used only if all old ones were right. Every row has
+    draw number 0, as in autoregressive decoding, where each position is sampled once.
     """
 
     SWEEP = ("block_size", (0, 1, 2, 3, 4, 7))
 
     block_size: Annotated[int, Ge(0)] = 3
-    """Masks of a forward pass, each of which proposes a token; 0 is autoregressive decoding."""
+    """Masks per forward pass, each of which proposes one token; 0 is autoregressive decoding."""
 
     def incompatibility(self, spec: Spec) -> str | None:
-        """Return why a model without masks or with an unshifted head does not fit; else None."""
+        """Return why a model that has no mask token or an unshifted head does not fit; None for other models."""
         if spec.head_shift != 1:
-            return f"its head_shift is {spec.head_shift}; the first token of an answer is predicted by the row before it"
+            return f"its head_shift is {spec.head_shift}; the first token of an answer must be predicted by the row before it"
         return masked_only(spec)
 
     @property
     def sample_spec(self) -> SampleSpec:
-        """Lowest id in ties."""
+        """No statistics; ties go to the lowest id."""
         return SAMPLE_SPEC
 
     @property
     def autoregressive(self) -> "Strided":
-        """The strategy without masks."""
+        """The same strategy without masks: one token per pass."""
         return replace(self, block_size=0)
 
     def grid(self, request: Request) -> Grid:
-        """Return groups of one position: attention is causal."""
+        """Return groups of one position, because attention is causal."""
         del request
         return Grid(0, 1)
 
     def atom(self, request: Request) -> int:
-        """Return the number of proposals and masks, but at least 1."""
+        """Return the largest number of proposals and masks in a pass, at least 1."""
         del request
         return max(1, 2 * self.block_size)
 
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
-        """Open the window after the prompt, which is final."""
+        """Open the window after the prompt; the prompt is final."""
         return self._opened(sequence, len(sequence.request_spec.request.prompt), (), (), spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
-        """Return a span of the window but its last position, each row of which predicts the next position."""
+        """Return a span that feeds the window without its last position; each row predicts the position after it."""
         del spec
         (block,), request_spec = sequence.window, sequence.request_spec
         sampled = positions(block.start, block.end)
         return span_of(request_spec.request, block.start, block.tokens[:-1], request_spec.grid, sampled, (0,) * len(sampled))
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
-        """Settle the right proposals and the token after them; propose only after right ones."""
+        """Settle the right proposals and the token after them; use the new proposals only if all old ones were right."""
         (block,) = sequence.window
         proposed = block.tokens[: len(block.tokens) - len(block.masked)]
         count = len(proposed)
@@ -77,23 +78,25 @@ class Strided(Strategy):
         end = right + 1
         settled = replace(block, tokens=rows.tokens[:end], probabilities=rows.probabilities[:end])
         sequence = replace(sequence, past=sequence.past.push_front(settled.sealed()))
+        # Rows after a wrong proposal attended to it, so what they propose is dropped.
         following = slice(end, None if right == count else end)
         return self._opened(sequence, block.start + end, rows.tokens[following], rows.probabilities[following], spec)
 
     def measure(self, sequence: SequenceState) -> int:
-        """Return the number of positions without a settled token: each pass settles at least one."""
+        """Return the number of positions that are not settled: each pass settles at least one."""
         return sequence.request_spec.limit - sequence.settled
 
     def _opened(
         self, sequence: SequenceState, start: int, tokens: tuple[int, ...], probabilities: tuple[float, ...], spec: Spec
     ) -> SequenceState:
-        """Return the sequence whose window has these proposals from `start` on, then masks.
+        """Return the sequence with a window of these proposals from `start` on, followed by masks.
 
-        Its last position is sampled, but not fed. All positions before `start` are final.
+        The last position of the window is sampled but not fed. All positions before `start` are final.
         """
         limit = sequence.request_spec.limit
         if start == limit:
             return sequence.with_window(sequence.past, (), start, start)
+        # The last position of the answer is never fed, so it takes no proposal.
         tokens, probabilities = tokens[: limit - 1 - start], probabilities[: limit - 1 - start]
         first = start + len(tokens)
         stop = min(first + self.block_size + 1, limit)

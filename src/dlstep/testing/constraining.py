@@ -1,4 +1,4 @@
-"""The law of constrained answers, checked by a definition that shares no code with the core."""
+"""The law of constrained answers, checked against a definition that shares no code with the core."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ Cells = list["int | None"]
 
 
 def constrained(kind: Kind, data: DataObject) -> None:
-    """21. Constrained answers are in the language; a mask has the ids with which one can follow.
+    """21. Constrained answers are in the language; a mask allows exactly the ids that some such answer has there.
 
     Strategies that do not support constraints reject them.
     """
@@ -49,7 +49,7 @@ def _with_constraints(case: Case, data: DataObject) -> Case:
 
 
 def gaps(sequence: SequenceState, limit: int) -> Cells:
-    """Return the answer as it is: the token of each position up to `limit`, None where it has none."""
+    """Return the token of each position of the answer up to `limit`; None where there is none yet."""
     cells: Cells = [None] * (limit - len(sequence.request.prompt))
     for offset, token in sequence.request.params.pinned:
         if offset < len(cells):
@@ -64,7 +64,7 @@ def completable(automaton: "Automaton | None", stop_ids: tuple[int, ...], cells:
     assert automaton is not None
     class_of, moves = automaton.class_of, automaton.moves
     letters = {class_of[token] for token in range(automaton.vocab_size) if token not in stop_ids}
-    states: set[int | None] = {0}  # None: the answer has ended
+    states: set[int | None] = {0}  # None stands for the state after a stop id
     for cell in cells:
         after: set[int | None] = set()
         for state in states:
@@ -77,13 +77,13 @@ def completable(automaton: "Automaton | None", stop_ids: tuple[int, ...], cells:
 
 
 def _check_masks(span: Span, sequence: SequenceState) -> None:
-    """Check the mask of each sampled position on ids of every kind."""
+    """Check the mask of each sampled position against `completable`, for some ids of every kind."""
     request, start = sequence.request, len(sequence.request.prompt)
     assert len(span.masks) == len(span.sampled)
     cells = gaps(sequence, sequence.limit)
     assert completable(request.constraint, sequence.stop_ids, cells), "the window can no longer be completed"
     for position, mask in zip(span.sampled, span.masks, strict=True):
-        if position >= sequence.limit:  # a canvas is denoised whole
+        if position >= sequence.limit:  # a canvas is denoised as a whole
             assert len(mask.ids()) == VOCABULARY, "a position past the answer is constrained"
             continue
         allowed, before = set(mask.ids()), cells[position - start]

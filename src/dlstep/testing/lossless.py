@@ -1,4 +1,4 @@
-"""The law of strategies that claim the answers of autoregressive decoding."""
+"""The law of strategies that promise the answers of autoregressive decoding."""
 
 from dataclasses import replace
 
@@ -9,15 +9,16 @@ from .generators import Case, Kind, ample, cases
 from .harness import CaseRun, alone, run_case
 from .shadow import ShadowDriver
 
-# Shares of positions whose rows answer alike whatever they see. In the others, proposals are almost always wrong.
+# Fractions of positions whose samples do not depend on the tokens before. At the others, nearly all proposals are wrong.
 ALIKE = sampled_from([0.0, 0.5, 0.8, 0.9, 1.0])
 
 
 def lossless(kind: Kind, data: DataObject) -> None:
-    """22. A strategy settles what its `autoregressive` one settles, token for token, in no more passes.
+    """22. A strategy gives the answers of its `autoregressive` strategy, token for token, in no more passes.
 
-    That one settles a token in each sampling pass, from draw 0. Whatever disturbs a request, tokens,
-    probabilities and finish reason are equal, and tokens settle in their order.
+    The `autoregressive` strategy settles one token in each sampling pass, with draw number 0. Tokens,
+    probabilities and finish reason are equal even if the request is preempted or runs with others,
+    and at every step the settled tokens are the beginning of that answer.
     """
     case = _without_nfe_limit(data.draw(cases(kind)))
     plain, share = case.strategy.autoregressive, data.draw(ALIKE)
@@ -35,9 +36,9 @@ def lossless(kind: Kind, data: DataObject) -> None:
         theirs = one.state.finished[request.id]
         answers[request.id] = theirs.answer
         assert ours.answer == theirs.answer[: len(ours.answer)], "autoregressive decoding gives another answer"
-        assert ours.probabilities == theirs.probabilities[: len(ours.answer)], "it gives other probabilities"
+        assert ours.probabilities == theirs.probabilities[: len(ours.answer)], "the probabilities differ"
         assert ours.steps <= theirs.steps, "autoregressive decoding takes fewer passes"
-        assert ours.finish == "abort" or (ours.answer, ours.finish) == (theirs.answer, theirs.finish), "it ends otherwise"
+        assert ours.finish == "abort" or (ours.answer, ours.finish) == (theirs.answer, theirs.finish), "the finish differs"
     for step in run.steps:
         for sequence in step.after.running:
             answer = sequence.answer
@@ -45,12 +46,12 @@ def lossless(kind: Kind, data: DataObject) -> None:
 
 
 def _without_nfe_limit(case: Case) -> Case:
-    """Return the case without `max_nfe`, which counts forward passes, not tokens."""
+    """Return the case without `max_nfe`, because the strategies need different numbers of passes."""
     return replace(case, requests=tuple(replace(r, params=replace(r.params, max_nfe=None)) for r in case.requests))
 
 
 def _device(config: Config, strategy: Strategy, share: float) -> ShadowDriver:
-    """Return a shadow device with this share of rows that answer alike whatever they see."""
+    """Return a shadow device on which the samples of this fraction of positions do not depend on the tokens before."""
     return ShadowDriver(config.page_size, config.num_pages, config.spec, exact=strategy.exact, blind=share)
 
 

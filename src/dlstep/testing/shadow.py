@@ -120,8 +120,8 @@ class ShadowDriver:
             for another token.
         places: Number of KV caches that the device keeps. A new one replaces the least recently
             used.
-        blind: Fraction of positions that are sampled by position and draw only, so that different
-            prompts get equal samples there.
+        blind: Fraction of positions whose samples depend on position and draw number only, so that
+            different prompts get equal samples there.
     """
 
     layers = 2

@@ -1,9 +1,9 @@
-"""The process that does untrusted work. For a fast start, it does not import this package.
+"""The process that does untrusted work. It does not import this package, so that it starts fast.
 
-It ends if a job exceeds its limits of time or memory. Chat templates are programs from untrusted
-checkpoints; here they run in Jinja's sandbox. Their language is that of transformers 5.17:
+It exits if a job exceeds its time or memory limit. Chat templates are programs from untrusted
+checkpoints, so they run in Jinja's sandbox. Their language is that of transformers 5.17:
 `ImmutableSandboxedEnvironment` with `raise_exception`, `strftime_now`, `tojson`, `break`, `continue`
-and `generation`. Regexes come from clients, also as JSON schemas, and a short one may take minutes.
+and `generation`. Regexes and JSON schemas come from clients, and even a short one may take minutes.
 """
 
 import faulthandler
@@ -85,15 +85,16 @@ def render(template: str, variables: dict[str, Any]) -> dict[str, Any]:
 
 
 def automaton(regex: str, first: str = "") -> dict[str, Any]:
-    """Return the byte automaton of a regex: per state pairs of byte and next state, accepting states, first state.
+    """Return the byte automaton of a regex: pairs of byte and next state for each state, accepting states, first state.
 
-    outlines-core 0.2 drops moves behind a match that may go on, such as the second `a` of `(ab)*`. With a
-    last letter after the pattern, no match ends before that letter. A state is accepting if the
-    letter leads from it to the end.
+    outlines-core 0.2 drops moves after a match that could be continued, such as the second `a` of
+    `(ab)*`. With the character LAST after the pattern, no match ends earlier. A state is accepting if
+    LAST leads from it to the end.
 
-    It also builds the automaton that searches for the pattern anywhere in a text, which is thrown away
-    but may be exponentially larger: at each character that can begin a match, another match may begin.
-    With `first`, a letter in no match, before the pattern, none begins inside another.
+    outlines-core also builds, and discards, an automaton that searches for the pattern anywhere in a
+    text. It may be exponentially larger, since each character that can begin a match may begin
+    another one inside it. With `first`, a character that no match contains, before the pattern, no
+    match can begin inside another.
     """
     from outlines_core import Index, Vocabulary
 
@@ -120,19 +121,19 @@ def automaton(regex: str, first: str = "") -> dict[str, Any]:
 
 
 END = 256  # the id after those of all bytes
-LAST = "\U0010ffff"  # no character
+LAST = "\U0010ffff"  # a noncharacter
 JOBS: dict[str, Any] = {"nothing": dict, "template": render, "regex": automaton}
 
 
 def answer(kind: str, arguments: tuple[Any, ...]) -> bytes:
-    """Return the result of a job, or why there is none, as a line of JSON."""
+    """Return the result of a job, or the reason why it failed, as a line of JSON."""
     try:
         job = JOBS.get(kind) or resolve_name(kind)
         line = json.dumps(job(*arguments)).encode()
         if len(line) < LONGEST:
             return line
         error = f"it makes more than {LONGEST} bytes of JSON"
-    except MemoryError:
+    except MemoryError:  # ends this process, so that the parent reports the limit
         raise
     except Exception as raised:  # noqa: BLE001 - a template may raise any exception
         named = isinstance(raised, TemplateError | ValueError)
@@ -141,7 +142,7 @@ def answer(kind: str, arguments: tuple[Any, ...]) -> bytes:
 
 
 def limit_memory(more: int) -> None:
-    """Limit the memory of this process to `more` bytes above those in use. Only works on Linux."""
+    """Limit the memory of this process to `more` bytes beyond those in use. Has no effect except on Linux."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         import resource
@@ -153,7 +154,7 @@ def limit_memory(more: int) -> None:
 def main() -> None:
     """Answer pickled jobs from the parent process until it closes the pipe."""
     with open(os.devnull, "w") as nowhere, os.fdopen(os.dup(1), "wb") as answers, suppress(EOFError):
-        os.dup2(nowhere.fileno(), 1)  # what libraries print is no answer
+        os.dup2(nowhere.fileno(), 1)  # what libraries print must not look like an answer
         for number in count():
             seconds, kind, arguments = pickle.load(sys.stdin.buffer)
             # A C thread ends this process, even inside a long operation that holds the GIL.

@@ -43,7 +43,7 @@ def chat_prompt(
 
 
 def template_of(tokenizer: Tokenizer | None, template: str | None) -> str | None:
-    """Return the chat template of a tokenizer, or else `template`. Raises ValueError if it is no text."""
+    """Return the chat template of a tokenizer, or else `template`. Raises ValueError if it is not text."""
     own: Any = (tokenizer and tokenizer.chat_template) or template
     if isinstance(own, Mapping):
         own = own.get("default")

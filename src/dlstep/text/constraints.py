@@ -1,4 +1,4 @@
-"""Compile regexes, choices and JSON schemas of sampling parameters to automata over token ids."""
+"""Compile the regexes, choices and JSON schemas of sampling parameters to automata over token ids."""
 
 import json
 from dataclasses import replace
@@ -21,9 +21,9 @@ _worker = LimitedWorker()
 
 
 def constrained(request: Request, spec: Spec) -> Request:
-    """Return the request with the automaton of its constraint; the same if it has none.
+    """Return the request with the automaton of its constraint; the same request if it has no constraint.
 
-    Raises ValueError with the name of the parameter if it cannot be compiled.
+    Raises ValueError, with the name of the parameter, if the constraint cannot be compiled.
     """
     source = request.params.constraint_source
     if source is None or request.constraint is not None:
@@ -32,9 +32,9 @@ def constrained(request: Request, spec: Spec) -> Request:
 
 
 def recompiled(trace: Trace) -> Trace:
-    """Return a trace after compiling the constraints of its requests, whose tables it does not hold.
+    """Return the trace after compiling the constraints of its requests, because traces do not store their tables.
 
-    Raises ValueError if one cannot be compiled here.
+    Raises ValueError if a constraint cannot be compiled.
     """
     for event in trace.events:
         if isinstance(event, Add) and (source := event.request.params.constraint_source) is not None:
@@ -44,9 +44,15 @@ def recompiled(trace: Trace) -> Trace:
 
 @lru_cache(maxsize=64)
 def compiled(kind: str, text: str, spec: Spec) -> Automaton:
-    """Return the automaton of a regex, of choices or of a JSON schema, as `SamplingParams` names them.
+    """Return the automaton of a regex, of choices or of a JSON schema.
 
-    Raises ValueError if it is invalid, too large, or matches nothing that the tokenizer can spell.
+    Args:
+        kind: The parameter of `SamplingParams`: "regex", "choice" or "json_schema".
+        text: The value of the parameter; choices as a JSON list.
+        spec: Facts of the model, with the bytes of each token id.
+
+    Raises:
+        ValueError: `text` is invalid, too large, or matches nothing that the tokenizer can spell.
     """
     if not spec.pieces:
         raise ValueError(f"{kind} needs a tokenizer, which this model does not have")
@@ -57,7 +63,7 @@ def compiled(kind: str, text: str, spec: Spec) -> Automaton:
 
 
 def _choice_moves(choices: list[str]) -> tuple[list[dict[int, int]], list[int], int]:
-    """Return the byte automaton of a list of texts: their trie."""
+    """Return the byte automaton of a list of texts, which is their trie."""
     encoded = [choice.encode() for choice in choices]
     if sum(map(len, encoded)) > LONGEST_CHOICES:
         raise ValueError(f"choice has {sum(map(len, encoded))} bytes, and at most {LONGEST_CHOICES} are compiled")
@@ -75,13 +81,13 @@ def _choice_moves(choices: list[str]) -> tuple[list[dict[int, int]], list[int], 
 
 
 def _regex_moves(kind: str, text: str) -> tuple[list[dict[int, int]], list[int], int]:
-    """Return the byte automaton of a regex or a JSON schema, compiled in a process with limits."""
+    """Return the byte automaton of a regex or a JSON schema, compiled in a process with limited time and memory."""
     if len(text) > LONGEST_REGEX:
         raise ValueError(f"{kind} has {len(text)} characters, and at most {LONGEST_REGEX} are compiled")
     regex, first = text, ""
     if kind == "json_schema":
         schema = json.loads(text)
-        regex, first = schema_regex(schema), FIRST
+        regex, first = schema_regex(schema), FIRST  # also checks a schema that needs no regex
         if is_any_object(schema):
             return json_object_moves()
     require(kind, "structured")

@@ -1,4 +1,4 @@
-"""Check the keywords of JSON schemas, join schemas that must all hold, and find those that no value conforms to together."""
+"""Check the keywords of JSON schemas, merge schemas that must all hold, and find schemas that exclude each other."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -12,11 +12,11 @@ DESCRIBING = frozenset(
 DEFINITIONS = frozenset(["$defs", "definitions"])
 LARGER = frozenset(["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"])
 SMALLER = frozenset(["maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"])
-# What the value of a keyword must be.
+# Keywords by what their value must be.
 LISTS = frozenset(["anyOf", "oneOf", "allOf", "prefixItems", "enum"])
 OBJECTS = frozenset(["properties", "patternProperties", "discriminator"])
 TEXTS = frozenset(["pattern", "format", "$ref"])
-# A keyword that applies to what others do not name, and these others.
+# Pairs: the first keyword applies to what the second one does not name.
 REST = (
     ("additionalProperties", "properties"),
     ("additionalProperties", "patternProperties"),
@@ -44,7 +44,11 @@ def check_values(fields: Schema, path: str) -> None:
 
 
 def merged(one: Schema, other: Schema, path: str) -> Schema:
-    """Return the schema of what conforms to both. Raises ValueError, with the path, if that is not supported."""
+    """Return the schema of the values that conform to both schemas.
+
+    Raises ValueError, with the path, if no supported schema expresses this.
+    """
+    # A keyword `rest` of one schema also applies to what only the other one names, which no single schema can express.
     for first, second in ((one, other), (other, one)):
         for rest, named in REST:
             parts: Any = second.get(named, ())
@@ -61,7 +65,7 @@ def merged(one: Schema, other: Schema, path: str) -> Schema:
 
 
 def _joined(name: str, one: Any, other: Any, path: str) -> Any:
-    """Return the value of a keyword that stands for two different ones."""
+    """Return the value of the keyword `name` that has the effect of both of two different values."""
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other))
     if name in LARGER and numbers:
         return max(one, other)
@@ -77,13 +81,13 @@ def _joined(name: str, one: Any, other: Any, path: str) -> Any:
 
 
 def _both(one: Any, other: Any) -> Schema:
-    """Return the schema of what conforms to both, without nesting more deeply the more schemas are joined."""
+    """Return the schema of the values that conform to both; an existing allOf is extended, not nested."""
     parts: list[Any] = one["allOf"] if isinstance(one, dict) and [*cast("Schema", one)] == ["allOf"] else [one]
     return {"allOf": parts if other in parts else [*parts, other]}
 
 
 def _kinds(kinds: Any) -> set[str]:
-    """Return the types that a `type` allows."""
+    """Return the types that a `type` allows; numbers include integers."""
     names: set[str] = {*cast("list[str]", kinds)} if isinstance(kinds, list) else {kinds}
     return names | {"integer"} if "number" in names else names
 
@@ -108,7 +112,10 @@ def types_of(value: Any) -> tuple[str, ...]:
 
 
 def apart(one: Any, other: Any, resolved: Callable[[Any], Schema], depth: int = 3) -> bool:
-    """Return whether surely no value conforms to both schemas, where each is written with all that it requires."""
+    """Return whether certainly no text that the regex of one schema matches conforms to the other schema.
+
+    `resolved` returns a schema without $ref and allOf; `depth` limits how deeply properties are compared.
+    """
     if not depth or isinstance(one, bool) or isinstance(other, bool):
         return False
     first, second = resolved(one), resolved(other)
@@ -123,7 +130,7 @@ def apart(one: Any, other: Any, resolved: Callable[[Any], Schema], depth: int = 
 
 
 def _listed(fields: Schema) -> set[tuple[str, str]] | None:
-    """Return the values of enum or const, if they are simple to compare."""
+    """Return the values of enum or const; None without either, or with values that may equal others, such as 1.0 and 1."""
     values: Any = fields["enum"] if "enum" in fields else [fields["const"]] if "const" in fields else None
     if values is None or any(isinstance(value, float | list | dict) for value in cast("list[Any]", values)):
         return None
@@ -140,7 +147,7 @@ def _possible(fields: Schema) -> set[str]:
 
 
 def _required(fields: Schema) -> Schema:
-    """Return the properties that every text of a schema has, if its texts are objects."""
+    """Return the schemas of the properties that every text of a schema has; none if texts may be other than objects."""
     known = fields.get("type") == "object" or not fields.keys() & {"type", "anyOf", "oneOf", "enum", "const"}
     parts: Schema = fields.get("properties", {}) if known else {}
     return {name: part for name, part in parts.items() if name in fields.get("required", [])}

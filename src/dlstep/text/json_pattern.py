@@ -1,7 +1,8 @@
-r"""Translate `pattern` of a JSON schema to a regex of the string in JSON.
+r"""Translate `pattern` of a JSON schema to a regex of the string as it is written in JSON.
 
-Only what ECMA-262 and Python read alike is translated, and often to fewer texts than the pattern
-matches: `\d`, `\w` and `\s` stand for ASCII letters, and a class leaves out what JSON escapes.
+Only syntax that has the same meaning in ECMA-262 and in Python is translated. The regex may match
+fewer strings than the pattern: `\d`, `\w` and `\s` only match ASCII characters, and a character
+class does not match characters that JSON escapes.
 """
 
 import re
@@ -9,17 +10,17 @@ from typing import NamedTuple
 
 from .json_leaves import CHARACTER, json_text, literal
 
-# What any character of a class must be: not escaped by JSON, no line separator, and one unit of UTF-16.
+# The characters that a class or `.` may match: not escaped in JSON, no line separator, one UTF-16 code unit.
 SIMPLE = r'[^"\\\x00-\x1f\x7f-\x9f\u2028\u2029\U00010000-\U0010ffff]'
 CLASSES = {"d": "0-9", "w": "0-9A-Za-z_", "s": " "}
-COMPLEMENTS = {"D": "[!#-/:-\\[\\]-~]", "W": "[!#-/:-@\\[\\]\\^`{-~]", "S": "[!#-\\[\\]-~]"}  # in ASCII
+COMPLEMENTS = {"D": "[!#-/:-\\[\\]-~]", "W": "[!#-/:-@\\[\\]\\^`{-~]", "S": "[!#-\\[\\]-~]"}  # ASCII characters only
 CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 REPEATED = re.compile(r"[*+?]|\{([0-9]{1,4})(,?)([0-9]{0,4})\}")
-DEEPEST = 20  # groups within groups
+DEEPEST = 20  # nested groups
 
 
 class Part(NamedTuple):
-    """A translated part of a pattern, with its least and most characters; None is without limit."""
+    """A translated part of a pattern, with its minimum and maximum number of characters; None means no maximum."""
 
     text: str
     least: int
@@ -27,9 +28,15 @@ class Part(NamedTuple):
 
 
 def translated(pattern: str, least: int, most: int | None) -> str:
-    """Return the regex, without quotes, of strings that a pattern is found in, with limits of their length.
+    """Return the regex of the strings that contain a match of `pattern`, without their quotes.
 
-    Raises ValueError with the reason if that is not certain.
+    Args:
+        pattern: A regex of ECMA-262.
+        least: Minimum length of the strings in characters.
+        most: Maximum length; None means no limit.
+
+    Raises:
+        ValueError: The pattern cannot be translated with certainty; the message says why.
     """
     start, end = pattern.startswith("^"), re.search(r"(?<!\\)(?:\\\\)*\$\Z", pattern) is not None
     reader = _Reader(pattern[start : len(pattern) - end])
@@ -46,7 +53,7 @@ def translated(pattern: str, least: int, most: int | None) -> str:
 
 
 def _limited(whole: Part, reader: "_Reader", least: int, most: int | None) -> str:
-    """Return the regex of a whole pattern, if it respects the limits of length or is one repeated character."""
+    """Return the regex of a pattern from ^ to $ that respects the limits of length or is one repeated character."""
     if whole.least >= least and (most is None or (whole.most is not None and whole.most <= most)):
         return whole.text
     if reader.single is None:
@@ -63,8 +70,8 @@ class _Reader:
 
     def __init__(self, pattern: str) -> None:
         self.rest = pattern
-        self.split = False  # has | outside of groups
-        self.single: str | None = None  # the only character, which is repeated
+        self.split = False  # whether | occurs outside of groups
+        self.single: str | None = None  # the regex of the character, if the pattern is one repeated character
 
     def alternatives(self, depth: int) -> Part:
         """Read sequences with | between them."""
@@ -82,6 +89,7 @@ class _Reader:
         return Part(text, min(part.least for part in parts), max(most) if len(most) == len(parts) else None)
 
     def _sequence(self, depth: int) -> Part:
+        """Read atoms with their repetitions, up to | or the end of the group."""
         text, least, count = "", 0, 0
         most: int | None = 0
         only: str | None = None
@@ -96,12 +104,13 @@ class _Reader:
         return Part(text, least, most)
 
     def _take(self, letters: str) -> bool:
+        """Skip `letters` if they come next. Return whether they do."""
         if found := self.rest.startswith(letters):
             self.rest = self.rest[len(letters) :]
         return found
 
     def _times(self) -> tuple[int, int | None]:
-        """Read how often an atom is repeated. Whether greedily does not matter."""
+        """Read how often an atom is repeated. A lazy repetition matches the same strings as a greedy one."""
         if (found := REPEATED.match(self.rest)) is None:
             return 1, 1
         self.rest = self.rest[found.end() :]
@@ -117,6 +126,7 @@ class _Reader:
         return low, high
 
     def _atom(self, depth: int) -> Part:
+        """Read a group, a class or a character."""
         letter, self.rest = self.rest[0], self.rest[1:]
         if letter == "(":
             if self._take("?") and not self._take(":"):
@@ -161,12 +171,13 @@ class _Reader:
         return letter
 
     def _bmp(self, letter: str) -> str:
+        """Return the character. Raises ValueError unless it is one UTF-16 code unit and no surrogate."""
         if ord(letter) > 0xFFFF or 0xD800 <= ord(letter) < 0xE000:
             raise ValueError(f"{letter!r} is not supported")
         return letter
 
     def _class(self) -> str:
-        """Read a class of characters, after its bracket."""
+        """Read a character class, after its opening bracket."""
         complement = self._take("^")
         items: list[str] = []
         while not self._take("]"):
@@ -186,17 +197,17 @@ class _Reader:
         return f"[[{'^' if complement else ''}{''.join(items)}]&&{SIMPLE}]"
 
     def _member(self, complement: bool) -> str:
-        """Read a character, or a named class as its ranges, inside a class."""
+        """Read one character of a class, or the ranges of a named class in it."""
         letter, self.rest = self.rest[:1], self.rest[1:]
         if letter == "" or letter == "[" or (letter in "&-~|" and self.rest.startswith(letter)):
             raise ValueError("a class has no end, or a [ or a doubled letter such as && in it")
         if letter != "\\":
             return self._bmp(letter)
         if self.rest[:1] in CLASSES and self.rest:
-            if complement:  # it would have to leave out more than ASCII
+            if complement:  # it would have to exclude non-ASCII characters, too
                 raise ValueError(f"\\{self.rest[0]} in a class with ^ is not supported")
             name, self.rest = self.rest[0], self.rest[1:]
-            return CLASSES[name] if name != "s" else "\\x20\\x20"
+            return CLASSES[name] if name != "s" else "\\x20\\x20"  # the caller takes a single letter as a character
         return self._character()
 
 

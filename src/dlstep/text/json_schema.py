@@ -1,8 +1,8 @@
-"""Translate JSON schemas to regexes whose every text conforms to the schema.
+"""Translate JSON schemas to regexes that match only texts that conform to the schema.
 
-The texts may be fewer than those that conform: properties have the order of the schema, only those
-that it names are written, and recursion ends at a depth. What cannot be translated soundly is
-refused by its path.
+A regex may match fewer texts than conform: properties have the order of the schema, properties that
+the schema does not name are left out, and recursion ends at a fixed depth. A schema that cannot be
+translated soundly raises ValueError with the path of the cause.
 """
 
 from collections import Counter
@@ -27,14 +27,14 @@ from .json_leaves import (
 from .json_merge import DEFINITIONS, DESCRIBING, Schema, apart, check_values, merged, types_of
 from .json_pattern import translated
 
-DEPTH = 2  # levels of objects and arrays in a value of any type
-RECURSION = 3  # how often a definition may hold itself
+DEPTH = 2  # nested objects and arrays in a value of any type
+RECURSION = 3  # how often a definition may contain itself
 LONGEST = 1 << 20  # characters of a regex
-MOST_PARTS = 5_000  # schemas read for one regex, each as often as it is used
-DEEPEST = 60  # brackets in a schema; schemas that hold one another after $ref is followed
-OLD_DRAFTS = ("draft-06", "draft-07", "2019-09")  # a list of `items` stands for `prefixItems`
+MOST_PARTS = 5_000  # schemas within one schema; a definition counts each time it is used
+DEEPEST = 60  # levels of brackets in a schema, and of schemas after $ref is followed
+OLD_DRAFTS = ("draft-06", "draft-07", "2019-09")  # in these, `items` may be a list, which 2020-12 calls `prefixItems`
 COUNTS = ("minProperties", "maxProperties")
-# The keywords of each type.
+# The keywords that apply to each type.
 KEYWORDS: dict[str, frozenset[str]] = {
     "object": frozenset(
         [
@@ -59,7 +59,7 @@ KNOWN = frozenset.union(*KEYWORDS.values()) | OTHERS | DESCRIBING | DEFINITIONS
 
 
 def schema_regex(schema: Any) -> str:
-    """Return the regex of a schema. Raises ValueError, with the path of the cause, if it is not supported."""
+    """Return the regex of a schema. Raises ValueError, with the path of the cause, if the schema is not supported."""
     if not isinstance(schema, dict):
         raise ValueError(f"json_schema must be a JSON schema, got {short(schema)}")
     level: list[Any] = [schema]
@@ -67,7 +67,7 @@ def schema_regex(schema: Any) -> str:
         inner = (part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list))
         level = [part for parts in inner for part in cast("list[Any]", parts)]
     if level:
-        raise ValueError(f"json_schema has more than {DEEPEST} levels of brackets: nest fewer")
+        raise ValueError(f"json_schema has more than {DEEPEST} levels of brackets: nest less deeply")
     text = _Translation(cast("Schema", schema)).regex(schema, "json_schema")
     if text is None:
         raise ValueError(
@@ -83,7 +83,7 @@ def is_any_object(schema: Schema) -> bool:
 
 
 class _Translation:
-    """Translates the parts of one schema. A regex of None stands for no text at all."""
+    """Translates the parts of one schema. None in place of a regex means that no text conforms."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
@@ -95,7 +95,7 @@ class _Translation:
             )
         self._left = MOST_PARTS
         self._depth = 0
-        self._open: Counter[str] = Counter()  # references that enclose the part at hand
+        self._open: Counter[str] = Counter()  # how often each reference encloses the current part
 
     def regex(self, schema: Any, path: str) -> str | None:
         """Return the regex of a part of the schema."""
@@ -107,7 +107,7 @@ class _Translation:
         self._open.update(followed)
         self._depth += 1
         if self._depth > DEEPEST:
-            raise ValueError(f"{path} lies within {DEEPEST} other schemas: nest fewer")
+            raise ValueError(f"{path} is nested in {DEEPEST} other schemas: nest less deeply")
         text = self._form(fields, path)
         self._depth -= 1
         self._open.subtract(followed)
@@ -115,7 +115,7 @@ class _Translation:
         return text
 
     def _resolved(self, schema: Any, path: str, within: tuple[str, ...] = ()) -> tuple[Schema, str, tuple[str, ...]]:
-        """Return a schema that means the same without $ref and allOf, its path, and the references that it followed."""
+        """Return an equivalent schema without $ref and allOf, its path for errors, and the references that were followed."""
         self._left -= 1
         if self._left < 0:
             raise ValueError(f"json_schema has more than {MOST_PARTS} parts after $ref is followed: make it smaller")
@@ -123,7 +123,7 @@ class _Translation:
             raise ValueError(f"{path} must be a JSON schema, got {short(schema)}")
         fields = cast("Schema", schema)
         for name in fields:
-            if name not in KNOWN or (name == "$id" and schema is not self._root):  # inside, it would change what $ref means
+            if name not in KNOWN or (name == "$id" and schema is not self._root):  # an inner $id changes what $ref means
                 raise ValueError(f"{path}.{name} is not supported: leave it out")
         check_values(fields, path)
         whole: Schema = {name: value for name, value in fields.items() if name not in ("$ref", "allOf")}
@@ -132,7 +132,7 @@ class _Translation:
             ref = fields["$ref"]
             if ref in within or len(within) > DEEPEST:
                 raise ValueError(f"{path}.$ref={short(ref)} refers to itself, or to more than {DEEPEST} others")
-            if self._old and whole.keys() - DESCRIBING - DEFINITIONS:  # draft-07 ignores them
+            if self._old and whole.keys() - DESCRIBING - DEFINITIONS:  # draft-07 would ignore these keywords
                 raise ValueError(f"{path}.$ref is not supported beside other keywords in this draft: give allOf")
             target, where, more = self._resolved(*self._target(ref, path), (*within, ref))
             where, followed = path if whole.keys() - DESCRIBING - DEFINITIONS else where, (ref, *more)
@@ -145,7 +145,7 @@ class _Translation:
         return whole, where, followed
 
     def _target(self, ref: str, path: str) -> tuple[Any, str]:
-        """Return the part of the schema that a reference names, and its path."""
+        """Return the part of the schema to which a reference points, and its path."""
         steps = ref.split("/")
         if steps[0] != "#":
             raise ValueError(f"{path}.$ref={short(ref)} is not supported: refer to a part of this schema, as #/$defs/NAME")
@@ -159,7 +159,7 @@ class _Translation:
         return target, where
 
     def _form(self, fields: Schema, path: str) -> str | None:
-        """Return the regex of a schema without $ref and allOf."""
+        """Return the regex of a schema that has neither $ref nor allOf."""
         for name in ("anyOf", "oneOf"):
             if name in fields:
                 return self._alternatives(name, fields, path)
@@ -191,7 +191,7 @@ class _Translation:
                 return any_value(DEPTH)
 
     def _alternatives(self, name: str, fields: Schema, path: str) -> str | None:
-        """Return the regex of anyOf, or of oneOf if no text can conform to two of its schemas."""
+        """Return the regex of anyOf or oneOf. Raises ValueError if a text may conform to two schemas of oneOf."""
         parts: list[Any] = fields[name]
         rest = {key: value for key, value in fields.items() if key not in (name, "discriminator", *DESCRIBING, *DEFINITIONS)}
         if name == "oneOf":
@@ -212,7 +212,7 @@ class _Translation:
         return union(texts)
 
     def _object(self, fields: Schema, path: str) -> str | None:
-        """Return the regex of objects with named properties, in this order."""
+        """Return the regex of objects with the named properties, in the order of the schema."""
         properties: Schema = fields["properties"]
         for name in ("patternProperties", "propertyNames"):
             if name in fields:
@@ -232,15 +232,16 @@ class _Translation:
                 return None
         if not parts:
             return None if least else _braces("")
+        # The regex of n optional properties repeats each about n ** (log2(3) - 1) times: see `_some`.
         _check_size(sum(len(text) for text, _ in parts) * (1 if required else len(parts) ** 0.6), path)
         return _braces(_some(parts) if required or least else f"(?:{_some(parts)})?")
 
     def _map(self, fields: Schema, path: str) -> str | None:
-        """Return the regex of objects whose properties have any names."""
+        """Return the regex of objects whose properties may have any name."""
         if fields.get("required"):
             raise ValueError(f"{path}.required={short(fields['required'])} must list names of {path}.properties")
         least, most = _limits(fields, "Properties", path)
-        if least > 1:  # two pairs may have the same name
+        if least > 1:  # a regex cannot exclude equal names, which count once
             raise ValueError(f"{path}.minProperties={least} is not supported: give at most 1, or name the properties")
         patterns: Schema = fields.get("patternProperties", {})
         if len(patterns) > 1 or (patterns and "propertyNames" in fields):
@@ -284,7 +285,7 @@ class _Translation:
 
 
 def _check_size(size: float, path: str) -> None:
-    """Raise ValueError if a regex of so many characters is too large."""
+    """Raise ValueError if a regex of `size` characters is too long."""
     if size > LONGEST:
         raise ValueError(f"{path} makes a regex of more than {LONGEST} characters: make the schema smaller")
 
@@ -298,7 +299,7 @@ def _braces(text: str) -> str:
 
 
 def _some(parts: Sequence[tuple[str, bool]]) -> str:
-    """Return the regex of some of these texts in this order, at least one and all that are required."""
+    """Return the regex of one or more of these texts, in this order, including all that are required."""
     first = next((index for index, (_, required) in enumerate(parts) if required), None)
     if first is not None:
         before = "".join(f"(?:{text}{COMMA})?" for text, _ in parts[:first])
@@ -306,13 +307,13 @@ def _some(parts: Sequence[tuple[str, bool]]) -> str:
         return f"{before}{parts[first][0]}{after}"
     if len(parts) == 1:
         return parts[0][0]
-    middle = len(parts) // 2  # halves, because a list of the first ones that may stand there is quadratic
+    middle = len(parts) // 2  # in halves: one alternative for each text that may come first would be quadratic
     right = _some(parts[middle:])
     return f"(?:{_some(parts[:middle])}(?:{COMMA}{right})?|{right})"
 
 
 def _kinds(fields: Schema, path: str) -> list[str]:
-    """Return the types that a schema allows, or `any`, and check that each keyword belongs to one of them."""
+    """Return the types that a schema allows, or `any`. Raises ValueError for keywords of other types."""
     names = fields.keys() - DESCRIBING - DEFINITIONS - {"type"}
     kinds: Any = fields.get("type", [])
     kinds = cast("list[Any]", kinds) if isinstance(kinds, list) else [kinds]
@@ -330,7 +331,7 @@ def _kinds(fields: Schema, path: str) -> list[str]:
 
 
 def _values(fields: Schema, path: str) -> str | None:
-    """Return the regex of listed values, whose types must be among those given."""
+    """Return the regex of the values of enum or const. Raises ValueError for values of other types than `type`."""
     for name in fields.keys() - DESCRIBING - DEFINITIONS - {"type", "enum"}:
         if "enum" in fields or name != "const":
             other = "enum" if "enum" in fields else "const"
@@ -366,7 +367,7 @@ def _string(fields: Schema, path: str) -> str:
 
 
 def _number(fields: Schema, whole: bool, path: str) -> str | None:
-    """Return the regex of numbers or integers between their limits."""
+    """Return the regex of the numbers, or integers if `whole`, between the limits of the schema."""
     low: list[tuple[Decimal, bool]] = []
     high: list[tuple[Decimal, bool]] = []
     for name, side in (("minimum", low), ("exclusiveMinimum", low), ("maximum", high), ("exclusiveMaximum", high)):
@@ -384,7 +385,7 @@ def _number(fields: Schema, whole: bool, path: str) -> str | None:
 
 
 def _limits(fields: Schema, of: str, path: str) -> tuple[int, int | None]:
-    """Return the least and the most of a length; None is without limit."""
+    """Return the minimum and the maximum of a length; a maximum of None means no limit."""
     found: list[int | None] = []
     for name in (f"min{of}", f"max{of}"):
         value: Any = fields.get(name)

@@ -20,12 +20,12 @@ START_SECONDS = 60.0  # for the process to start on a busy machine
 STARTS = 2  # attempts to start it
 JOB_SECONDS = 10.0
 MEMORY = 1 << 29  # bytes
-GRACE_SECONDS = 2.0  # after which a process that did not end itself is killed, because it was stopped
+GRACE_SECONDS = 2.0  # past the time limit; a process that has not ended itself then, as it may be suspended, is killed
 WORKER = Path(__file__).with_name("_limited_worker.py")
 
 
 class NotStartedError(ValueError):
-    """No process could be started, whatever the job."""
+    """Error if no process could be started; the job is not its cause."""
 
 
 class LimitedWorker:
@@ -33,8 +33,8 @@ class LimitedWorker:
 
     Args:
         seconds: Time limit of a job.
-        memory: Bytes that jobs may use in addition to those in use after the first job.
-        first: The first job of a process: it may load what other jobs need, without a limit of memory.
+        memory: Bytes that jobs may use beyond those in use after the first job.
+        first: The first job of each process. It has no memory limit, so it can load what other jobs need.
     """
 
     def __init__(self, seconds: float = JOB_SECONDS, memory: int = MEMORY, first: str = "nothing") -> None:
@@ -48,9 +48,11 @@ class LimitedWorker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, kind: str, *arguments: Any) -> dict[str, Any]:
-        """Return the result of a job with these plain arguments. Raises ValueError with the reason if it fails.
+        """Return the result of a job. Raises ValueError with the reason if it fails.
 
-        `kind` is a job of `_limited_worker.py`, or a function of another module as `module:name`.
+        Args:
+            kind: A job of `_limited_worker.py`, or a function of another module as `module:name`.
+            arguments: Arguments of the job, of built-in types.
         """
         job = pickle.dumps((self.seconds, kind, arguments))
         with self._lock:
@@ -78,7 +80,7 @@ class LimitedWorker:
             self._end()
 
     def _started(self) -> subprocess.Popen[bytes]:
-        """Start a process that has done its first job."""
+        """Return a new process after its first job. Raises NotStartedError if no attempt succeeds."""
         reasons: list[str] = []
         for _ in range(STARTS):
             process = self._process = _process(self._memory)

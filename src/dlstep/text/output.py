@@ -58,12 +58,12 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class ReadOutput:
-    """What a model predicts at the slots of a template, after one prompt."""
+    """The result of a read: the predictions for the slots of a template after one prompt."""
 
     prompt: str | tuple[int, ...]
     """The prompt as it was given: text or token ids."""
     slots: tuple[dict[str, float], ...]
-    """The probability of each label of each slot; those of a slot add up to 1."""
+    """For each slot, the probability of each label; these add up to 1."""
 
 
 def output_of(sequence: SequenceState, prompt: Prompt, tokenizer: Tokenizer | None) -> Output:

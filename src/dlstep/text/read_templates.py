@@ -1,4 +1,4 @@
-"""Templates of reads: fixed texts, and slots that one of several labels fills."""
+"""Templates of reads: fixed text with slots, each filled by one of several labels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from .detokenize import Tokenizer, decode, encode
 TemplatePart = str | Sequence[str]  # a text, or the labels of a slot
 Parts = list[str | tuple[str, ...]]
 MOST_LABELS = 256  # of one slot
-MOST_TRIED = 16  # slots that are tried one by one to name the wrong one
+MOST_TRIED = 16  # slots that are encoded one by one to name the wrong one in an error
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTemplate:
-    """An encoded template: its tokens, where slots have their first label, and the labels of each slot."""
+    """An encoded template: its tokens, with the first label in each slot, and the labels of each slot."""
 
     tokens: tuple[int, ...]
     slots: tuple[int, ...]
@@ -27,20 +27,25 @@ class ReadTemplate:
 
     @property
     def pinned(self) -> tuple[tuple[int, int], ...]:
-        """The fixed tokens by offset."""
+        """The fixed tokens, as pairs of offset and token id."""
         return tuple([(offset, token) for offset, token in enumerate(self.tokens) if offset not in self.slots])
 
     @property
     def padded_ids(self) -> tuple[int, ...]:
-        """The label ids of all slots in turn, equally many for each; -1 is none."""
+        """The label ids of all slots, slot after slot; slots with fewer labels are padded with -1."""
         width = max(map(len, self.label_ids))
         return tuple([each for ids in self.label_ids for each in (*ids, *(-1,) * (width - len(ids)))])
 
 
 def encode_template(tokenizer: Tokenizer | None, template: Sequence[TemplatePart]) -> ReadTemplate:
-    """Return the template as tokens.
+    """Return the encoded template.
 
-    Raises ValueError if it has no slots, or if a label is not one token in its place.
+    Args:
+        tokenizer: The tokenizer of the model.
+        template: The parts in order: a fixed text as a string, a slot as the sequence of its labels.
+
+    Raises:
+        ValueError: There is no slot or no tokenizer, or a label is not exactly one token in its slot.
     """
     parts = _checked(template)
     if tokenizer is None:
@@ -49,7 +54,9 @@ def encode_template(tokenizer: Tokenizer | None, template: Sequence[TemplatePart
     labels = [part for part in parts if isinstance(part, tuple)]
     tokens, slots = _filled(tokenizer, parts, places, 0), list[int]()
     label_ids = [list[int]() for _ in places]
-    for number in range(1, max(map(len, labels))):  # the labels of this number in all slots at once
+    # Encode label `number` of all slots at once, so that the number of encodings does not grow with the
+    # number of slots. The tokens must differ from those of the first labels at exactly these slots.
+    for number in range(1, max(map(len, labels))):
         changed = [index for index, own in enumerate(labels) if number < len(own)]
         others = _filled(tokenizer, parts, places, number)
         differing = _differing(tokens, others)
@@ -67,7 +74,7 @@ def encode_template(tokenizer: Tokenizer | None, template: Sequence[TemplatePart
 
 
 def _filled(tokenizer: Tokenizer, parts: Parts, changed: Sequence[int], number: int) -> tuple[int, ...]:
-    """Return the tokens with label `number` in the slots `changed` that have so many, else with the first."""
+    """Return the tokens with label `number` in the slots `changed`, if they have it, and the first label in all others."""
     chosen, texts = set(changed), list[str]()
     for place, part in enumerate(parts):
         if isinstance(part, str):
@@ -78,28 +85,27 @@ def _filled(tokenizer: Tokenizer, parts: Parts, changed: Sequence[int], number: 
 
 
 def _differing(tokens: Sequence[int], others: Sequence[int]) -> list[int]:
-    """Return the offsets at which the tokens differ; none if there are more or fewer."""
+    """Return the offsets at which the tokens differ; none if their numbers differ."""
     if len(tokens) != len(others):
         return []
     return [offset for offset, pair in enumerate(zip(tokens, others, strict=True)) if pair[0] != pair[1]]
 
 
 def _blame(tokenizer: Tokenizer, parts: Parts, changed: Sequence[int], number: int) -> str:
-    """Return why label `number` of the slots `changed` cannot be read."""
+    """Return the error message for label `number` of the slots `changed`, of which one is not a single token."""
     tokens = _filled(tokenizer, parts, (), number)
     for place in changed[:MOST_TRIED]:
         if len(_differing(tokens, _filled(tokenizer, parts, (place,), number))) != 1:
             first, label = parts[place][0], parts[place][number]
             return (
-                f"template[{place}]: the labels {short(first)} and {short(label)} must differ in one token in this place, and "
-                "they do not: give labels that are one token each, and put blanks where the tokenizer does, such as before "
-                "a word"
+                f"template[{place}]: the labels {short(first)} and {short(label)} must differ in one token in this slot, but "
+                "do not: give labels of one token each, with blanks where the tokenizer puts them, such as before a word"
             )
-    return "template: the labels of each slot must differ in one token, always the same one: put text between slots"
+    return "template: the labels of each slot must differ in one token, the same one for all labels: put text between slots"
 
 
 def _checked(template: object) -> Parts:
-    """Return the parts of a template, slots as tuples. Raises ValueError for anything else."""
+    """Return the parts of a template, slots as tuples. Raises ValueError if it is not a list of texts and slots."""
     form = 'a template must be a list of texts and slots, like ["The answer is", [" yes", " no"], "."]'
     parts: Parts = []
     many = listed(template)

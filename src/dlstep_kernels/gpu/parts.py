@@ -100,9 +100,9 @@ def permitted(line, words, ids):
 @triton.jit
 @no_type_check
 def words_of(line, words, first, GROUPS: tl.constexpr, GROUP: tl.constexpr):
-    """Return the word of a token mask with each group of ids from `first` on; 0 after its last word.
+    """Return, for each group of ids from `first` on, the word of a token mask with its bits; 0 after the last word.
 
-    To load a word for each id would take longer than to read the logits.
+    Loading a word for each id would take longer than reading the logits.
     """
     place = (first + tl.arange(0, GROUPS) * GROUP) >> 5
     return tl.load(line + place, mask=place < words, other=0)
@@ -111,7 +111,7 @@ def words_of(line, words, first, GROUPS: tl.constexpr, GROUP: tl.constexpr):
 @triton.jit
 @no_type_check
 def permitted_in(word, first, GROUPS: tl.constexpr, GROUP: tl.constexpr):
-    """Return whether a token mask has each id, by group, from the words of the groups."""
+    """Return, by group, whether a token mask allows each id from `first` on; `word` has the word of each group."""
     ids = first + (tl.arange(0, GROUPS) * GROUP)[:, None] + tl.arange(0, GROUP)[None, :]
     return ((word[:, None] >> (ids & 31)) & 1) > 0
 
