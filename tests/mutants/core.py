@@ -103,10 +103,10 @@ MUTANTS = (
     ),
     *in_file(
         "core/constraint.py",
-        ("bound", "allow a class whose ids all end the answer", "empty = {", "empty = set() and {"),
-        ("bound", "stop where the language does not end", "automaton.accepting >> state & 1 and stop_ids", "stop_ids"),
+        ("_bind", "allow a class whose ids all end the answer", "empty = {", "empty = set() and {"),
+        ("_bind", "stop where the language does not end", "automaton.accepting >> state & 1 and stop_ids", "stop_ids"),
         (
-            "bound",
+            "_bind",
             "allow text after a stop id",
             "arrows.append({done: 1 << stop_class}",
             "arrows.append({done: 1 << stop_class | 2}",
@@ -116,7 +116,7 @@ MUTANTS = (
         ("RequestConstraint.window_masks", "shift masks by one position", "position - settled + 1]", "position - settled]"),
         ("Constraint._union", "lose states of the second eight", "8 * place + bit", "bit"),
         ("Constraint._named", "give different masks one name", "self.stop_ids, classes)", "self.stop_ids)"),
-        ("RequestConstraint.window_masks", "constrain positions past the answer", "self.constraint.anything", "masks[-1]"),
+        ("RequestConstraint.window_masks", "constrain positions past the answer", "constraint.anything", "masks[-1]"),
         noticed_by=("unit/core/test_constraint.py",),
     ),
     *in_file(
@@ -433,12 +433,7 @@ MUTANTS = (
     ),
     *in_file(
         "strategies/_canvas.py",
-        (
-            "Canvas.commit",
-            "decide a block that was cut as if it were whole",
-            "window_filter_of(sequence, (block, *rest))",
-            "window_filter_of(sequence, sequence.window)",
-        ),
+        ("Canvas.commit", "decide a block that was cut without the rest of it", "rows, spec, rest)", "rows, spec)"),
         ("Canvas.forget", "rely on the canvas of a lost device", "return cooled(sequence)", "return sequence"),
         (
             "Canvas.schedule",

@@ -171,12 +171,7 @@ MUTANTS = (
             "len(masks) >= len(self.words)",
             "not len(self.words)",
         ),
-        (
-            "_classes",
-            "give stop ids the class of their text",
-            "classes[list(constraint.stop_ids)] = constraint.stop_class",
-            "pass",
-        ),
+        ("_AllowedIds.allowed", "forget which ids were allowed last", "self._last[kind] = chosen, ids", "pass"),
     ),
     *in_file(
         "driver/memory.py",

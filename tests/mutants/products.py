@@ -78,7 +78,7 @@ MUTANTS = (
         (
             "completion",
             "tokenize too many prompts before counting them",
-            "_check_count(facts, len(prompts), body.n or 1)",
+            "check_count(facts, len(prompts), body.n or 1)",
             "pass",
         ),
         noticed_by=("unit/serve/router/test_router.py",),
