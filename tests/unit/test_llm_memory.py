@@ -20,6 +20,7 @@ from dlstep.models.routing import install_routers
 from dlstep.strategies import own
 from dlstep.strategies.multi_bd import MultiBD
 
+from ..helpers.any_strategy import model_of
 from ..helpers.tiny_families import write_checkpoint
 
 STORY = tiny.problems(1, seed=4)[0].prompt
@@ -84,7 +85,7 @@ def test_an_llm_frees_its_memory_when_it_is_dropped(use: str) -> None:
 
 @pytest.mark.parametrize("strategy", sorted(own()))
 def test_so_does_one_of_every_strategy(strategy: str) -> None:
-    llm = LLM(decoding_strategy=strategy)
+    llm = LLM(model_of(strategy), decoding_strategy=strategy)
     llm.generate(STORY, SHORT, progress=False)
     held = parts(llm.engine.driver)
     del llm

@@ -16,7 +16,7 @@ def masks_of(sequence: SequenceState, sampled: tuple[int, ...]) -> tuple[TokenMa
     if constraint is None:
         return ()
     state, since = sequence.accounting.stop_state.state, sequence.settled
-    if sampled[0] < since:  # a rule may sample settled positions too: read from the first of them
+    if sampled and sampled[0] < since:  # a rule may sample settled positions too: read from the first of them
         since = sampled[0]
         state = constraint.run(0, sequence.tokens(constraint.start, since))
     return constraint.window_masks(state, since, sequence.window, sampled)

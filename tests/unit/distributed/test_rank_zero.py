@@ -23,6 +23,7 @@ from dlstep.driver.buckets import Bucket
 from dlstep.driver.warmup_buckets import buckets_for
 from dlstep.engine.config import EngineConfig
 from dlstep.engine.loader import build_engine
+from dlstep.engine.resolve import embedded_models_for
 from dlstep.evaluate.answerer_pool import Processes
 from dlstep.strategies import own
 
@@ -50,7 +51,7 @@ def compare(size: int, cases: list[Case], count: int, report: Callable[[str], No
     return preempted
 
 
-EMBEDDED = [Case(strategy) for strategy in sorted(own())]
+EMBEDDED = [Case(strategy) for strategy in sorted(own()) if embedded_models_for(EngineConfig(decoding_strategy=strategy))]
 
 
 def test_a_crowd_is_answered_as_by_one_process(report: Callable[[str], None]):

@@ -25,7 +25,7 @@ def test_pinned_tokens_and_constraints_are_refused_by_name() -> None:
     constrained = Request(0, (1, 2), SamplingParams(max_tokens=4), constraint=random_automata()[0])
     for request, message in (
         (pinned, "pinned={1: 5} has no effect in Strided"),
-        (constrained, "Strided with its rule does not"),
+        (constrained, "Strided does not support constraints"),
     ):
         assert message in str(refusal(Config(SPEC), Strided(), request))
 

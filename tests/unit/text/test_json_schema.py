@@ -169,9 +169,14 @@ SHARED = LEAVES.filter(lambda leaf: "$ref" not in leaf)
 REFUSED = r"allows no text|two schemas that must both hold|of one schema is not supported together with|is not supported beside"
 
 
+def with_definitions(schema: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+    """The schema with the definitions that it may refer to."""
+    return {**schema, "$defs": {"shared": shared, "tree": TREE}} if schema != ANY_OBJECT else schema
+
+
 def check_with(schema: dict[str, Any], shared: dict[str, Any], seed: int) -> None:
     """Assert that random texts of a schema conform to it; where it merges two schemas, it may be refused."""
-    whole = {**schema, "$defs": {"shared": shared, "tree": TREE}} if schema != ANY_OBJECT else schema
+    whole = with_definitions(schema, shared)
     try:
         schema_regex(whole)
     except ValueError as error:
