@@ -77,7 +77,7 @@ class _Heads:
         high = min(128 // self.group, window) * self.group > 32 and dtype != torch.float32
         # Exact products of fp32 take whole rows of registers, and heads of 512 all there are: measured, some spilled ones
         # cost less than tiles of half the height.
-        spilling = ("_attend",) if self.head_dim > (128 if dtype == torch.float32 else 256) else ()
+        spilling = ("_attend",) if dtype == torch.float32 or self.head_dim > 256 else ()
 
         def call() -> None:
             _attention(dtype, self.heads, self.kv_heads, self.head_dim, window, windowed=windowed, parts=parts, few=few)
@@ -110,4 +110,11 @@ STORE = [
     Case("store, 4 heads of 96, fp32", lambda: _store(torch.float32, 4, 96)),
 ]
 
-CASES: list[Case] = [*ATTENTION, *STORE, *(Case(*case) for case in (*SAMPLING, *EXPERTS, *ROUTING, *SUMS))]
+# These spill 3 to 5 registers with triton 3.7, and none with 3.9.
+FEW_SPILLS = dict.fromkeys(("sample, 32 rows, fp32, noise", "sample, 32 rows, bf16, all, masks"), ("_read_tiles",))
+
+CASES: list[Case] = [
+    *ATTENTION,
+    *STORE,
+    *(Case(*case, spilling=FEW_SPILLS.get(case[0], ())) for case in (*SAMPLING, *EXPERTS, *ROUTING, *SUMS)),
+]
