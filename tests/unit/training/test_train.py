@@ -32,7 +32,14 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)
+QUICK = ("tiny-bd", "tiny-canvas")  # a model of blocks, and one of canvases
+PICKED = [
+    pytest.param(recipe, id=recipe.name, marks=() if recipe.name in QUICK else pytest.mark.stress)
+    for recipe in RECIPES.values()
+]
+
+
+@pytest.mark.parametrize("recipe", PICKED)
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, recipe: Recipe) -> None:
     short = shortened(recipe)
     whole = train(short, tmp_path / "whole", Run(seed=3))
