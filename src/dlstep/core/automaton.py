@@ -48,8 +48,8 @@ class Automaton:
             table.update(array("i", row).tobytes())
         table.update(repr((len(moves), accepting)).encode())
         made = cls(source, table.digest(), packed, moves, accepting)
-        # Equal tables may have another source, such as an equivalent regex: then keep both automata.
-        return _KNOWN.setdefault(made.digest, made) if _KNOWN.get(made.digest, made) == made else made
+        # Equal tables may have another source, such as an equivalent regex: then both automata are kept.
+        return _KNOWN.setdefault((source, made.digest), made)
 
     @property
     def loaded(self) -> "Automaton":
@@ -59,7 +59,7 @@ class Automaton:
         """
         if self.moves:
             return self
-        if (known := _KNOWN.get(self.digest)) is None:
+        if (known := _KNOWN.get((self.source, self.digest))) is None:
             raise DlstepError(f"the constraint {self.source} is recorded without its tables: compile it first")
         return known
 
@@ -83,8 +83,8 @@ class Automaton:
         return bool(self.accepting >> state & 1)
 
 
-# Automata of this process by digest, so that traces need not store their tables.
-_KNOWN: "WeakValueDictionary[bytes, Automaton]" = WeakValueDictionary()
+# Automata of this process by source and digest, so that traces need not store their tables.
+_KNOWN: "WeakValueDictionary[tuple[str, bytes], Automaton]" = WeakValueDictionary()
 
 
 _BITS = tuple(tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256))

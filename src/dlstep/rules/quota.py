@@ -152,7 +152,7 @@ class Quota(Choice):
         """Return how many positions pass `number` of a block unmasks."""
         if self.schedule == "dream":
             shares = dream_shares(size, self.steps_per_block or size)
-            return shares[number] if number < len(shares) else size
+            return shares[max(number, 0)] if number < len(shares) else size  # a part may have its turn early: others are pinned
         return share(size, self.steps_per_block, number)
 
     def _behind(self, size: int, number: int, masked: int) -> int:

@@ -1,5 +1,6 @@
 """Token automata accept exactly the strings of ids whose bytes the byte automaton accepts."""
 
+import gc
 import pickle
 import random
 from itertools import product
@@ -119,6 +120,15 @@ def test_a_trace_holds_source_and_digest_and_finds_the_tables_again() -> None:
     read = from_json(data)
     assert read == request and read.constraint.loaded is MADE
     assert pickle.loads(pickle.dumps(MADE)).moves == MADE.moves
+
+
+def test_equal_tables_of_two_sources_are_found_as_long_as_their_own_automaton_lives() -> None:
+    first, second = (token_automaton(source, [{98: 1}, {97: 0}], [0], PIECES) for source in ("(ba)*", "(?:ba)*"))
+    assert first.digest == second.digest and first != second
+    digest = first.digest
+    del first
+    gc.collect()
+    assert Automaton("(?:ba)*", digest).loaded is second
 
 
 def test_an_automaton_of_another_process_must_be_compiled() -> None:

@@ -1,5 +1,7 @@
 """Early commits at the ends of their options are another rule."""
 
+from dataclasses import replace
+
 from hypothesis import given, strategies as st
 
 from dlstep.core import Request
@@ -16,6 +18,17 @@ def test_early_commit_without_gaps_is_quota(request: Request, salt: int, size: i
     rule = EarlyCommit(None, None, None, part_size=size, inner=Quota(steps))
     parts = answered(DualCache(cache="none", rule=rule), request, salt)
     assert parts == answered(DualCache(size, "none", Quota(steps)), request, salt)
+
+
+@given(request=REQUESTS, salt=SALTS, size=st.integers(1, 4), steps=st.integers(1, 4), count=st.integers(0, 19))
+def test_a_part_may_begin_early_because_those_before_it_are_pinned(
+    request: Request, salt: int, size: int, steps: int, count: int
+) -> None:
+    pinned = tuple([(offset, 1) for offset in range(min(count, request.params.max_tokens))])
+    request = replace(request, params=replace(request.params, pinned=pinned))
+    rule = EarlyCommit(None, None, None, part_size=size, inner=Quota(steps, "dream"))
+    answer, _, _ = answered(DualCache(cache="none", rule=rule), request, salt)
+    assert answer[: len(pinned)] == (1,) * len(pinned)
 
 
 @given(request=REQUESTS, salt=SALTS)
