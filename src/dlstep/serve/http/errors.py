@@ -99,9 +99,11 @@ def invalid(errors: Sequence[Mapping[str, Any]], known: Iterable[str] = ()) -> A
     if fields and fields[0] in UNSUPPORTED:
         message = UNSUPPORTED[fields[0]]
     elif first["type"] == "extra_forbidden":
-        near = get_close_matches(str(place[-1])[:LONGEST_NAME], known, 1) if len(place) == 1 else []
-        meant = f"did you mean {near[0]}? Options" if near else "options"
-        message = f"this field is unknown; {meant} of the decoding strategy belong in the object dlstep"
+        names = tuple(known)
+        near = get_close_matches(str(place[-1])[:LONGEST_NAME], names, 1) if len(place) == 1 else []
+        options = "options of the decoding strategy belong in the object dlstep" if "dlstep" in names else ""
+        hint = f"did you mean {near[0]}? {options.capitalize()}".strip() if near else options
+        message = f"this field is unknown; {hint or 'leave it out'}"
     elif place and (field := next((part for part in reversed(fields) if part in EXPECTED), None)):
         message = EXPECTED[field]
     elif first["type"] == "none_required":

@@ -70,7 +70,7 @@ def test_reads_and_answers_run_at_the_same_time(server: Served) -> None:
         ({"prompt": [10**6]}, "prompt", "holds an id outside"),
         ({"prompt": ["x"] * 5000}, "prompt", "asks for 5000 answers"),
         ({"model": "gpt-5"}, "model", "does not exist"),
-        ({"max_tokens": 3}, "max_tokens", "unknown"),
+        ({"max_tokens": 3}, "max_tokens", "this field is unknown; leave it out"),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_name(server: Served, change: dict[str, Any], param: str, message: str) -> None:
