@@ -101,9 +101,12 @@ def invalid(errors: Sequence[Mapping[str, Any]], known: Iterable[str] = ()) -> A
     elif first["type"] == "extra_forbidden":
         names = tuple(known)
         near = get_close_matches(str(place[-1])[:LONGEST_NAME], names, 1) if len(place) == 1 else []
-        options = "options of the decoding strategy belong in the object dlstep" if "dlstep" in names else ""
-        hint = f"did you mean {near[0]}? {options.capitalize()}".strip() if near else options
-        message = f"this field is unknown; {hint or 'leave it out'}"
+        meant = f"did you mean {near[0]}?" if near else ""
+        if "dlstep" in names:
+            options = f"{meant} Options" if meant else "options"
+            message = f"this field is unknown; {options} of the decoding strategy belong in the object dlstep"
+        else:
+            message = f"this field is unknown; {meant or 'leave it out'}"
     elif place and (field := next((part for part in reversed(fields) if part in EXPECTED), None)):
         message = EXPECTED[field]
     elif first["type"] == "none_required":
