@@ -14,6 +14,7 @@ from .plan import Admission, Grant, Plan, Samples, Span
 from .queue import WaitingQueue
 from .samples import SpanSamples
 from .sequence import SequenceState
+from .spec import Config
 from .state import State
 
 
@@ -93,6 +94,28 @@ def _published(cache: Cache, sequence: SequenceState, held: Storage, page_size: 
     return cache, held.with_published(page + len(keys), keys[-1])
 
 
+def _kept(cache: Cache, before: SequenceState, after: SequenceState, span: Span, config: Config) -> tuple[Cache, SequenceState]:
+    """Return `after` with the window rows of `span` stored whose tokens are final now, and the cache with their pages.
+
+    A row counts if all rows up to the end of its group held the tokens that are final now: then
+    every row that it saw did, too.
+    """
+    end, first = before.final, before.final - span.start
+    tokens = after.tokens(end, min(after.final, span.stop))
+    for fed, token in zip(span.tokens[first:], tokens, strict=False):
+        if fed != token:
+            break
+        end += 1
+    held = after.accounting.storage
+    stored = span.grid.start(end)
+    if stored <= held.stored:
+        return cache, after
+    held = held.with_stored(stored)
+    if config.enable_prefix_caching:
+        cache, held = _published(cache, after, held, config.page_size)
+    return cache, after.with_storage(held)
+
+
 def advanced(state: State, sequence: SequenceState, span: Span, rows: SpanSamples, any_zero: bool) -> SequenceState:
     """Return `sequence` after its sampling span; `any_zero` is `Samples.any_zero`."""
     spec = state.config.spec
@@ -149,6 +172,8 @@ def commit(state: State, samples: Samples) -> State:
         after = before.after_forward(held, 1 if span.sampled else 0)
         if span.sampled:
             after = advanced(state, after, span, rows, samples.any_zero)
+            if span.keeps_window and after.accounting.finish_info is None:
+                cache, after = _kept(cache, before, after, span, config)
         if after.accounting.finish_info is None:
             still.append(after)
             continue

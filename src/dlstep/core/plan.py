@@ -72,6 +72,8 @@ class Span:
     """Ids that each sampled position may hold; empty without a constraint."""
     shift: int | None = None
     """1 if row p-1 predicts position p in this span, 0 if row p does; None for the model's `Spec.head_shift`."""
+    keeps_window: bool = False
+    """Whether the keys and values of window rows count as stored once the tokens of these rows are final."""
 
     @property
     def stop(self) -> int:
@@ -115,13 +117,14 @@ class Span:
         return Span(
             self.id, self.seq_id, start, tokens + self.tokens, self.end, self.grid, self.sampled, self.draws, self.params,
             self.seed, query_only, final_rows, self.joins, self.soft, self.mode, self.carry, self.penalty, self.scored_ids,
-            self.masks, self.shift,
+            self.masks, self.shift, self.keeps_window,
         )  # fmt: skip
 
     def mark(self) -> int:
         """Return a hash of everything that the span writes to the device, equal in every process.
 
-        `sampled`, `shift`, `scored_ids`, `penalty` and `masks` only affect the results, so they are left out.
+        `sampled`, `shift`, `scored_ids`, `penalty` and `masks` only affect the results, and `keeps_window`
+        only what the core makes of them, so they are left out.
         """
         grid, extra = self.grid, 0
         if self.soft is not None or self.carry != "none" or self.mode != "encode":
@@ -153,6 +156,7 @@ def span_of(
     scored_ids: tuple[int, ...] = (),
     masks: tuple[TokenMask, ...] = (),
     shift: int | None = None,
+    keeps_window: bool = False,
 ) -> Span:
     """Return a span of the window of `request`.
 
@@ -168,12 +172,13 @@ def span_of(
         scored_ids: Ids to report probabilities of, equally many per sampled position.
         masks: Ids that each sampled position may hold; empty without a constraint.
         shift: Distance from a sampled position back to the row that predicts it; None for `Spec.head_shift`.
+        keeps_window: Whether window rows count as stored once their tokens are final.
     """
     end = start + len(tokens) if end is None else end
     params, seed = request.params, request.seed
     return Span(
         request.id, request.seq_id, start, tokens, end, grid, sampled, draws, params, seed, joins=joins, scored_ids=scored_ids,
-        masks=masks, shift=shift,
+        masks=masks, shift=shift, keeps_window=keeps_window,
     )  # fmt: skip
 
 

@@ -26,8 +26,8 @@ _ENTRIES = (
     Training(PROMPT_IN_FULL, ("d2f", "multi_bd")),
     Training(SUB_BLOCKS, ("fast_dllm_v2", "multi_bd")),
     Training(BIDIRECTIONAL, ("dual_cache", "d2f")),
-    Training(CAUSAL, ("strided",)),
-    Training(JOINT, ("causal_blocks",)),
+    Training(CAUSAL, ("strided", "autoregressive")),
+    Training(JOINT, ("causal_blocks", "self_speculation", "autoregressive")),
     Training(RANDOM_CANVAS, ("diffusion_gemma",)),
 )
 TRAININGS: dict[str, Training] = {training.name: training for training in _ENTRIES}

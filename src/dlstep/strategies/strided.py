@@ -11,10 +11,9 @@ from typing import Annotated, final
 
 from annotated_types import Ge
 
-from ..core import Block, Grid, Request, SampleSpec, SequenceState, Span, SpanSamples, Spec, Strategy, positions, span_of
-from ._blocks import mask_of, masked_only
-
-SAMPLE_SPEC = SampleSpec(ties="lowest")
+from ..core import Grid, Request, SampleSpec, SequenceState, Span, SpanSamples, Spec, Strategy, positions, span_of
+from ._blocks import masked_only
+from ._verified import SAMPLE_SPEC, accepted, proposing
 
 
 @final
@@ -67,20 +66,18 @@ class Strided(Strategy):
         del spec
         (block,), request_spec = sequence.window, sequence.request_spec
         sampled = positions(block.start, block.end)
-        return span_of(request_spec.request, block.start, block.tokens[:-1], request_spec.grid, sampled, (0,) * len(sampled))
+        request, tokens, draws = request_spec.request, block.tokens[:-1], (0,) * len(sampled)
+        return span_of(request, block.start, tokens, request_spec.grid, sampled, draws, keeps_window=True)
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Settle the right proposals and the token after them; use the new proposals only if all old ones were right."""
         (block,) = sequence.window
-        proposed = block.tokens[: len(block.tokens) - len(block.masked)]
-        count = len(proposed)
-        right = next((i for i in range(count) if rows.tokens[i] != proposed[i]), count)
+        right, settled = accepted(block, rows)
+        sequence = replace(sequence, past=sequence.past.push_front(settled))
         end = right + 1
-        settled = replace(block, tokens=rows.tokens[:end], probabilities=rows.probabilities[:end])
-        sequence = replace(sequence, past=sequence.past.push_front(settled.sealed()))
         # Rows after a wrong proposal attended to it, so what they propose is dropped.
-        following = slice(end, None if right == count else end)
-        return self._opened(sequence, block.start + end, rows.tokens[following], rows.probabilities[following], spec)
+        following = slice(end, None if right == len(block.tokens) - len(block.masked) else end)
+        return self._opened(sequence, settled.end, rows.tokens[following], rows.probabilities[following], spec)
 
     def measure(self, sequence: SequenceState) -> int:
         """Return the number of positions that are not settled: each pass settles at least one."""
@@ -98,16 +95,8 @@ class Strided(Strategy):
             return sequence.with_window(sequence.past, (), start, start)
         # The last position of the answer is never fed, so it takes no proposal.
         tokens, probabilities = tokens[: limit - 1 - start], probabilities[: limit - 1 - start]
-        first = start + len(tokens)
-        stop = min(first + self.block_size + 1, limit)
-        masks = stop - first
-        block = Block(
-            start,
-            tokens + (mask_of(spec),) * masks,
-            positions(first, stop),
-            probabilities + (0.0,) * masks,
-            opened=sequence.accounting.steps,
-        )
+        masks = min(self.block_size + 1, limit - start - len(tokens))
+        block = proposing(start, tokens, probabilities, masks, sequence.accounting.steps, spec)
         return sequence.with_window(sequence.past, (block,), start, start)
 
 

@@ -1,5 +1,6 @@
 """The law of strategies that promise the answers of autoregressive decoding."""
 
+from collections import Counter
 from dataclasses import replace
 
 from hypothesis.strategies import DataObject, sampled_from
@@ -14,17 +15,19 @@ ALIKE = sampled_from([0.0, 0.5, 0.8, 0.9, 1.0])
 
 
 def lossless(kind: Kind, data: DataObject) -> None:
-    """22. A strategy gives the answers of its `autoregressive` strategy, token for token, in no more passes.
+    """22. A strategy gives the answers of its `autoregressive` strategy, token for token.
 
     The `autoregressive` strategy settles one token in each sampling pass, with draw number 0. Tokens,
     probabilities and finish reason are equal even if the request is preempted or runs with others,
-    and at every step the settled tokens are the beginning of that answer.
+    and at every step the settled tokens are the beginning of that answer. No more passes settle
+    tokens, and each pass that settles none, a draft, follows one that does.
     """
     case = _without_nfe_limit(data.draw(cases(kind)))
     plain, share = case.strategy.autoregressive, data.draw(ALIKE)
     if plain is None:
         return
     run = run_case(case, _device(case.config, case.strategy, share))
+    settling, drafts = _passes(run)
     answers: dict[int, tuple[int, ...]] = {}
     for request in case.requests:
         ours = run.state.finished[request.id]
@@ -37,7 +40,8 @@ def lossless(kind: Kind, data: DataObject) -> None:
         answers[request.id] = theirs.answer
         assert ours.answer == theirs.answer[: len(ours.answer)], "autoregressive decoding gives another answer"
         assert ours.probabilities == theirs.probabilities[: len(ours.answer)], "the probabilities differ"
-        assert ours.steps <= theirs.steps, "autoregressive decoding takes fewer passes"
+        assert settling[request.id] <= theirs.steps, "autoregressive decoding takes fewer passes"
+        assert drafts[request.id] <= settling[request.id] - (ours.finish != "abort"), "a draft was not verified"
         assert ours.finish == "abort" or (ours.answer, ours.finish) == (theirs.answer, theirs.finish), "the finish differs"
     for step in run.steps:
         for sequence in step.after.running:
@@ -53,6 +57,18 @@ def _without_nfe_limit(case: Case) -> Case:
 def _device(config: Config, strategy: Strategy, share: float) -> ShadowDriver:
     """Return a shadow device on which the samples of this fraction of positions do not depend on the tokens before."""
     return ShadowDriver(config.page_size, config.num_pages, config.spec, exact=strategy.exact, blind=share)
+
+
+def _passes(run: CaseRun) -> tuple[Counter[int], Counter[int]]:
+    """Return the number of sampling passes that settled tokens, and of those that did not, by request."""
+    settling, drafts = Counter[int](), Counter[int]()
+    for step in run.steps:
+        for span in step.plan.spans:
+            before, after = step.before.find(span.id), step.after.find(span.id)
+            assert before is not None and after is not None
+            if span.sampled and before.finish_info is None:
+                (settling if after.settled > before.settled else drafts)[span.id] += 1
+    return settling, drafts
 
 
 def _check_one_by_one(run: CaseRun) -> None:

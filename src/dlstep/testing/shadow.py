@@ -5,6 +5,7 @@ position and all that it sees. A wrong, stale, unwritten or doubly counted slot 
 the samples, and reading a slot with other contents than expected raises at once.
 """
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -21,13 +22,22 @@ class ShadowError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Content of a slot: the request, position and token of its row, and whether it is final."""
+    """Content of a slot: the request, position and token of its row, and whether it is final.
+
+    A window row of a span with `keeps_window` is final if no token up to its position changes:
+    `prefix` are these tokens.
+    """
 
     id: int
     position: int
     token: int
     final: bool
     states: tuple[int, ...]
+    prefix: tuple[int, ...] = ()
+
+    def is_final(self, tokens: Sequence[int]) -> bool:
+        """Return whether the content is final in a sequence that begins with `tokens`, which reach past the position."""
+        return self.final or self.prefix == tuple(tokens[: self.position + 1])
 
 
 BROKEN_CACHE = -1  # no state has this cache digest
@@ -80,8 +90,10 @@ class ShadowCache:
         if admission.seq_id in self.tables:
             raise ShadowError(f"request {admission.seq_id} is admitted while it holds pages")
         self.tables[admission.seq_id] = []
-        for page in admission.shared:
-            if not all(self.at((page, offset)).final for offset in range(page_size)):
+        shared = [[self.at((page, offset)) for offset in range(page_size)] for page in admission.shared]
+        tokens = [held.token for slots in shared for held in slots]
+        for page, slots in zip(admission.shared, shared, strict=True):
+            if not all(held.is_final(tokens) for held in slots):
                 raise ShadowError(f"request {admission.seq_id} shares page {page}, which is not full and final")
             self._own(admission.seq_id, page)
         if admission.slot is not None:
@@ -272,12 +284,15 @@ class ShadowDriver:
     def _store(self, span: Span, layers: dict[tuple[int, int], tuple[int, ...]]) -> None:
         """Store the rows of `span` with the states up to this layer."""
         final_stop = span.start + span.query_only + span.final_rows
+        before_span = range(span.start if span.keeps_window else 0)
+        tokens = tuple(self.now.at(self.slot(span.seq_id, position)).token for position in before_span) + span.tokens
         for row in range(span.query_only, len(span.tokens)):
             position = span.start + row
             slot = self.slot(span.seq_id, position)
             if self.now.owners[slot[0]] != 1:
                 raise ShadowError(f"request {span.seq_id} stores position {position} to page {slot[0]}, which it shares")
-            held = Slot(span.seq_id, position, span.tokens[row], position < final_stop, layers[span.seq_id, position])
+            final, prefix = position < final_stop, tokens[: position + 1] if span.keeps_window else ()
+            held = Slot(span.seq_id, position, span.tokens[row], final, layers[span.seq_id, position], prefix)
             before = self.now.slots.get(slot)
             if before is not None and before.final and (before.position, before.token) != (position, held.token):
                 raise ShadowError(f"request {span.seq_id} overwrites {before} with {held}")
@@ -287,12 +302,14 @@ class ShadowDriver:
         """Return the new state of each row: a hash of the old one and all that its group sees."""
         first_fed = span.start + span.query_only
         seen: list[tuple[int, int]] = []  # group and state of each visible position
+        tokens: list[int] = []
         for position in range(span.end):
             held = self.now.at(self.slot(span.seq_id, position))
             if held.position != position:
                 raise ShadowError(f"request {span.seq_id} reads position {position}, the slot holds {held}")
             fed = first_fed <= position < span.stop
-            if not fed and not held.final and (self.exact or held.id != span.seq_id):
+            tokens.append(held.token)
+            if not fed and not held.is_final(tokens) and (self.exact or held.id != span.seq_id):
                 raise ShadowError(f"request {span.seq_id} reads {held}, which is not final and not fed")
             if fed and held.id != span.seq_id:
                 raise ShadowError(f"request {span.seq_id} reads {held} of another request")

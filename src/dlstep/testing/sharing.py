@@ -129,9 +129,11 @@ def check_device(state: State, device: ShadowDriver) -> None:
     for sequence in state.running:
         seq_id = sequence.request.seq_id
         assert cache.tables[seq_id] == list(sequence.pages), "the device has other pages for the request"
-        for position, token in enumerate(sequence.tokens(0, sequence.stored)):
+        tokens = sequence.tokens(0, sequence.stored)
+        for position, token in enumerate(tokens):
             held = cache.slots[device.slot(seq_id, position)]
-            assert held.final and (held.position, held.token) == (position, token), f"{held} is stored, not {token}"
+            right = held.is_final(tokens) and (held.position, held.token) == (position, token)
+            assert right, f"{held} is stored, not {token}"
 
 
 def check_forwards(before: State, events: list[Event]) -> None:

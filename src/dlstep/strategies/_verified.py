@@ -1,0 +1,147 @@
+"""Verification of proposed tokens by a network with causal rows, which strategies share.
+
+A row of a pass over proposed tokens predicts the token after it, given the tokens before it. As long
+as the proposals are the tokens that the rows before them predict, every row sees what it would see in
+autoregressive decoding, so its sample is the same. The first row after a wrong proposal does not.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+
+from ..core import (
+    Block,
+    Grid,
+    Request,
+    SampleSpec,
+    Sealed,
+    SequenceState,
+    Span,
+    SpanSamples,
+    Spec,
+    Strategy,
+    positions,
+    span_of,
+)
+from ._blocks import mask_of, masked_only
+
+SAMPLE_SPEC = SampleSpec(ties="lowest")
+
+
+def proposing(
+    start: int, tokens: tuple[int, ...], probabilities: tuple[float, ...], masks: int, opened: int, spec: Spec
+) -> Block:
+    """Return a block of proposed tokens and then masks.
+
+    Args:
+        start: First position.
+        tokens: Proposed tokens.
+        probabilities: Their probabilities.
+        masks: Number of masks.
+        opened: Number of sampling passes of the sequence so far.
+        spec: Facts of the model.
+    """
+    first = start + len(tokens)
+    masked = positions(first, first + masks)
+    return Block(start, tokens + (mask_of(spec),) * masks, masked, probabilities + (0.0,) * masks, opened=opened)
+
+
+def accepted(block: Block, rows: SpanSamples) -> tuple[int, Sealed]:
+    """Return how many proposals of the block are right, and these with the sampled token after them.
+
+    Args:
+        block: Proposals, then masks.
+        rows: Samples of all positions of the block.
+    """
+    proposed = block.tokens[: len(block.tokens) - len(block.masked)]
+    right = next((i for i, token in enumerate(proposed) if rows.tokens[i] != token), len(proposed))
+    end = right + 1
+    return right, replace(block, tokens=rows.tokens[:end], probabilities=rows.probabilities[:end]).sealed()
+
+
+@dataclass(frozen=True, slots=True)
+class Verified(Strategy):
+    """Passes that draft tokens, and passes that verify them and settle those that are right and one more.
+
+    The window is one block. In a draft it holds masks, and the last settled token is not final: the
+    draft feeds it again, with the masks. Otherwise it holds the drafted tokens and one mask, which is
+    sampled and not fed; all tokens before it are final. Every row has draw number 0, as in
+    autoregressive decoding, where each position is sampled once.
+    """
+
+    @property
+    @abstractmethod
+    def draft_rows(self) -> int:
+        """Rows of a draft: the last settled token and masks; without masks there are no drafts."""
+
+    @property
+    def sample_spec(self) -> SampleSpec:
+        """No statistics; ties go to the lowest id."""
+        return SAMPLE_SPEC
+
+    def incompatibility(self, spec: Spec) -> str | None:
+        """Return why a model that has no mask token does not fit; None for other models."""
+        return masked_only(spec)
+
+    def grid(self, request: Request) -> Grid:
+        """Return groups of one position: final positions attend causally."""
+        del request
+        return Grid(0, 1)
+
+    def atom(self, request: Request) -> int:
+        """Return the number of rows of a draft."""
+        del request
+        return self.draft_rows
+
+    def reach(self, request: Request) -> int:
+        """Return the end of the answer: no position after it is fed."""
+        return len(request.prompt) + request.params.max_tokens
+
+    def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
+        """Open the first position of the answer; the prompt is final."""
+        return self._to_verify(sequence, len(sequence.request_spec.request.prompt), (), (), spec)
+
+    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
+        """Return a span that drafts, or one that verifies; each row of the latter predicts the position after it."""
+        del spec
+        (block,), final = sequence.window, sequence.final
+        request, grid = sequence.request_spec.request, sequence.request_spec.grid
+        sampled = positions(block.start, block.end)
+        draws = (0,) * len(sampled)
+        if final == block.start:
+            # The core feeds the token before the block, because row `start - 1` predicts position `start`.
+            tokens = block.tokens[:-1]
+            return span_of(request, final, tokens, grid, sampled, draws, shift=1, keeps_window=True)
+        tokens = sequence.tokens(final, block.end)
+        # `joins` is False because rows of one group attend to one another, but final rows must attend causally.
+        return span_of(request, final, tokens, Grid(final, len(tokens)), sampled, draws, joins=False, shift=0)
+
+    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
+        """Keep the draft, or settle its right tokens and the one that was sampled after them."""
+        (block,), limit = sequence.window, sequence.request_spec.limit
+        if sequence.final != block.start:
+            return self._to_verify(sequence, block.start, rows.tokens, rows.probabilities, spec)
+        _, settled = accepted(block, rows)
+        sequence = replace(sequence, past=sequence.past.push_front(settled))
+        # The last position of the answer is never drafted: the pass that verifies the others samples it.
+        end = settled.end
+        if masks := max(0, min(self.draft_rows - 1, limit - 1 - end)):
+            block = proposing(end, (), (), masks, sequence.accounting.steps, spec)
+            return sequence.with_window(sequence.past, (block,), end - 1, end)
+        return self._to_verify(sequence, end, (), (), spec)
+
+    def measure(self, sequence: SequenceState) -> int:
+        """Return an upper bound on the passes: each verification settles a token, and each but the first has a draft."""
+        left = sequence.request_spec.limit - sequence.settled
+        if self.draft_rows == 1 or left < 2:
+            return left
+        return 2 * left - (2 if sequence.final == sequence.settled else 1)
+
+    @staticmethod
+    def _to_verify(
+        sequence: SequenceState, start: int, tokens: tuple[int, ...], probabilities: tuple[float, ...], spec: Spec
+    ) -> SequenceState:
+        """Return the sequence with a window of drafted tokens and a mask; all tokens before it are final."""
+        if start == sequence.request_spec.limit:
+            return sequence.with_window(sequence.past, (), start, start)
+        block = proposing(start, tokens, probabilities, 1, sequence.accounting.steps, spec)
+        return sequence.with_window(sequence.past, (block,), start, start)
