@@ -7,6 +7,7 @@ from shutil import rmtree
 from tempfile import mkdtemp
 
 from dlstep import EngineConfig
+from dlstep.core.trainings import TRAININGS
 from dlstep.engine.resolve import embedded_models_for
 
 from .tiny_configs import FACTS
@@ -23,6 +24,7 @@ def model_of(strategy: str) -> str:
 
     folder = Path(mkdtemp(prefix="dlstep-"))
     atexit.register(rmtree, folder)
-    family = next(name for name in FACTS if FAMILIES[name].decoding_strategy == strategy)
+    able = [name for name in FACTS if strategy in TRAININGS[FAMILIES[name].training].strategies]
+    family = next((name for name in able if FAMILIES[name].decoding_strategy == strategy), able[0])
     write_checkpoint(folder, family, max_position_embeddings=1024)
     return str(folder)

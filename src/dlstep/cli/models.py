@@ -65,10 +65,10 @@ transformers. A folder with the same relative path takes precedence over the hub
   `model_name="idlm"`. The `block_size` in its `config.json` is the number of masks in a forward
   pass. I-DLM adapters on a plain Qwen3 network are not supported, because they are active only in
   the rows of masks.
-- Nemotron-Labs-Diffusion was trained for three ways of decoding, two of which dlstep supports:
-  `causal_blocks` decodes in blocks and, with `block_size=1`, autoregressively. The adapter for
-  drafts (`linear_spec_lora`) is not supported. Do not pass it as `--lora_path`, because it would
-  then be active in all rows. The models with vision are refused.
+- Nemotron-Labs-Diffusion was trained for three ways of decoding: in blocks (`causal_blocks`),
+  autoregressively (`autoregressive`), and by drafts that the same network verifies
+  (`self_speculation`). The adapter for drafts (`linear_spec_lora`) is refused as `--lora_path`,
+  because it would then be active in all rows. The models with vision are refused.
 - LLaDA2.2 (`expert_capacity`, `delete_token_id`, `split_token_id`) and UNO (`use_relay`) have the
   classes of LLaDA2 and SDAR but decode differently. dlstep refuses them by these fields.
 

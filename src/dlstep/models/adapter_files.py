@@ -19,6 +19,7 @@ from .sizes import is_count
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."  # peft's prefix for names of the wrapped network
+DRAFTS_ONLY = "linear_spec_lora"  # folder of the adapter in checkpoints of Nemotron-Labs-Diffusion
 PART = re.compile(r"(?P<module>.+)\.(?P<part>lora_[AB]\.weight|lora_magnitude_vector)(?:\.weight)?")
 
 # Options that define the updates.
@@ -181,6 +182,11 @@ def read_adapter(folder: Path) -> Adapter:
 
 def _check(folder: Path, facts: dict[str, Any]) -> None:
     """Raise ValueError for options that would otherwise be ignored."""
+    if folder.name == DRAFTS_ONLY:
+        raise ValueError(
+            f"the adapter in {folder} is for the drafts of self-speculation only, but an adapter is active in all rows here: "
+            "leave lora_path out; self_speculation drafts without it"
+        )
     if facts.get("peft_type") != "LORA":
         raise ValueError(f"the adapter in {folder} has peft_type {facts.get('peft_type')!r}: only LORA is supported")
     known = (*USED, *PASSED_OVER)

@@ -1,0 +1,36 @@
+"""Linear self-speculation as its authors describe it: one request, everything computed anew in each forward pass.
+
+A draft feeds the text and masks, which see one another and the last token; it is thrown away but
+for its tokens. A pass that verifies feeds the text and the drafted tokens causally. Drafted tokens
+count up to the first one that the network does not draw itself; the token that it draws there, or
+after all of them, counts too. No token past the answer is drafted or drawn.
+"""
+
+from collections.abc import Sequence
+
+from .causal import Draws, causal_rows, until_end
+from .causal_blocks import block_rows
+from .models import MASK, Dense
+
+
+def decode(network: Dense, prompt: Sequence[int], limit: int, size: int, draws: Draws) -> tuple[list[int], int, int]:
+    """The answer to `prompt`, whose positions end before `limit`, and the numbers of drafts and of other passes."""
+    tokens, drafts, others = list(prompt), 0, 0
+    while len(tokens) < limit:
+        start = len(tokens)  # the first position without a token
+        # Before the answer has a token, nothing is drafted.
+        count = min(size - 1, limit - 1 - start) if start > len(prompt) else 0
+        drafted: list[int] = []
+        if count:
+            rows = block_rows(network, tokens + [MASK] * count, start - 1)
+            drafts += 1
+            drafted = [draws.sample(rows[position], position) for position in range(start, start + count)]
+        rows = causal_rows(network, tokens + drafted)
+        others += 1
+        for draft in [*drafted, None]:
+            tokens.append(draws.sample(rows[len(tokens) - 1], len(tokens)))
+            if tokens[-1] != draft:
+                break
+        if (answer := until_end(tokens, prompt)) is not None:
+            return answer, drafts, others
+    return tokens[len(prompt) :], drafts, others

@@ -1,0 +1,106 @@
+"""Drafts and their verification by the same network: refusals, passes by hand, what stays stored, and the laws that show it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from dlstep.core import Config, Request, SamplingParams, Span, SpanSamples, Spec, Strategy, add, commit, init, refusal, schedule
+from dlstep.core.contract import check_span
+from dlstep.core.faults import WrongAnswer
+from dlstep.strategies.autoregressive import Autoregressive
+from dlstep.strategies.self_speculation import SelfSpeculation
+from dlstep.strategies.strided import Strided
+from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY, random_automata
+from dlstep.testing.laws import Law, lossless, second_turns, spans_are_sound, transparency, written_before_read
+from dlstep.testing.scripted import ScriptedDriver
+
+SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
+WRONG = 11
+
+
+@pytest.mark.parametrize(
+    ("strategy", "changes", "message"),
+    [
+        (SelfSpeculation(), {"head_shift": 1}, "its head is shifted in all rows"),
+        (SelfSpeculation(), {"mask_id": None}, "it has no mask id"),
+        (Autoregressive(), {"mask_id": None}, "it has no mask id"),
+    ],
+)
+def test_models_that_do_not_fit_are_refused(strategy: Strategy, changes: dict[str, None], message: str) -> None:
+    with pytest.raises(ValueError, match=f"{type(strategy).__name__} cannot decode this model: {message}"):
+        init(Config(replace(SPEC, **changes)), strategy)
+
+
+@pytest.mark.parametrize("strategy", [SelfSpeculation(), Autoregressive()])
+def test_pinned_tokens_and_constraints_are_refused_by_name(strategy: Strategy) -> None:
+    name = type(strategy).__name__
+    pinned = Request(0, (1, 2), SamplingParams(max_tokens=4, pinned=((1, 5),)))
+    constrained = Request(0, (1, 2), SamplingParams(max_tokens=4), constraint=random_automata()[0])
+    for request, message in (
+        (pinned, f"pinned={{1: 5}} has no effect in {name}"),
+        (constrained, f"{name} does not support constraints"),
+    ):
+        assert message in str(refusal(Config(SPEC), strategy, request))
+
+
+def rows_of(span: Span) -> SpanSamples:
+    """Predict at each position its number; in a draft, a wrong token at every fourth position."""
+    tokens = [WRONG if span.shift == 0 and position % 4 == 0 else position for position in span.sampled]
+    return SpanSamples(tuple(tokens), (0.5,) * len(tokens))
+
+
+def decode(strategy: Strategy, max_tokens: int, **limits: int) -> list[tuple[int, int, tuple[int, ...], int, int]]:
+    """Start, rows, sampled positions and group size of each span, and where the stored positions end after it."""
+    driver, spans = ScriptedDriver(rows_of), []
+    state = add(init(Config(SPEC, **limits), strategy), Request(0, (1, 2), SamplingParams(max_tokens=max_tokens)))
+    while not state.done:
+        plan = schedule(state)
+        state = commit(state, driver.run(plan))
+        (span,), sequence = plan.spans, state.find(0)
+        assert sequence is not None
+        spans.append((span.start, len(span.tokens), span.sampled, span.grid.size, sequence.stored))
+    sequence = state.find(0)
+    assert sequence is not None and sequence.answer == tuple(range(2, 2 + max_tokens))
+    return spans
+
+
+def test_each_draft_is_verified_and_right_rows_stay_stored() -> None:
+    assert decode(SelfSpeculation(block_size=4), 8) == [
+        (0, 2, (2,), 1, 2),  # the prompt, which gives the first token
+        (2, 4, (3, 4, 5), 4, 2),  # a draft, whose token of position 4 is wrong; nothing of it is stored
+        (2, 4, (3, 4, 5, 6), 1, 4),  # tokens 3 and 4 are settled; 4 was not fed
+        (4, 4, (5, 6, 7), 4, 4),
+        (4, 4, (5, 6, 7, 8), 1, 8),  # all are right, and token 8 after them
+        (8, 1, (9,), 1, 0),  # the last token needs no draft; pages are released
+    ]
+
+
+def test_one_row_is_autoregressive_decoding() -> None:
+    passes = [(0, 2, (2,), 1, 2), (2, 1, (3,), 1, 3), (3, 1, (4,), 1, 0)]
+    assert decode(Autoregressive(), 3) == decode(SelfSpeculation(block_size=1), 3) == passes
+
+
+def test_a_budget_that_cuts_the_prompt_changes_only_how_it_is_stored() -> None:
+    whole, cut = decode(SelfSpeculation(block_size=2), 8), decode(SelfSpeculation(block_size=2), 8, max_num_batched_tokens=2)
+    assert whole == cut
+
+
+def test_only_rows_that_are_stored_like_final_ones_can_be_kept() -> None:
+    strategy = SelfSpeculation(block_size=4)
+    state = add(init(Config(SPEC), strategy), Request(0, (1, 2), SamplingParams(max_tokens=8)))
+    state = commit(state, ScriptedDriver(rows_of).run(schedule(state)))
+    (sequence,) = state.running
+    draft = replace(strategy.schedule(sequence, SPEC), keeps_window=True)
+    with pytest.raises(WrongAnswer, match="keeps_window=True for rows that are not stored like final ones"):
+        check_span(strategy, sequence, draft, SPEC)
+
+
+@pytest.mark.parametrize("law", [lossless, written_before_read, transparency, second_turns, spans_are_sound])
+@pytest.mark.parametrize("strategy", [SelfSpeculation(block_size=4), Strided()], ids=lambda strategy: type(strategy).__name__)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_laws_of_answers_and_stored_rows(strategy: Strategy, law: Law, data: st.DataObject) -> None:
+    tried: Callable[..., None] = law
+    tried(strategy, data)
