@@ -511,7 +511,12 @@ MUTANTS = (
     *in_file(
         "strategies/strided.py",
         ("Strided.schedule", "number draws by forward passes", "(0,) * len(sampled)", "(sequence.steps,) * len(sampled)"),
-        ("Strided.commit", "propose what follows a wrong token", "None if right == count else end", "None"),
+        (
+            "Strided.commit",
+            "propose what follows a wrong token",
+            "None if right == len(block.tokens) - len(block.masked) else end",
+            "None",
+        ),
         (
             "Strided._opened",
             "feed masks past the answer",
@@ -555,8 +560,7 @@ MUTANTS = (
         ("_kept", "keep one row too many", "span.grid.start(end)", "min(end + 1, after.final, span.stop)"),
         ("_kept", "keep rows of wrong drafts", "if fed != token:", "if False:"),
         ("_kept", "forget the rows before the window", "span.tokens[first:]", "span.tokens"),
-        ("_kept", "keep nothing", "if stored <= held.stored:", "if True:"),
-        ("_kept", "publish nothing", "if config.enable_prefix_caching:", "if False:"),
+        ("_kept", "keep nothing", "if stored <= after.accounting.storage.stored:", "if True:"),
         noticed_by=("unit/strategies/test_verified.py",),
     ),
     *in_file(

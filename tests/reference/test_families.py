@@ -16,7 +16,7 @@ from dlstep.models.families import FAMILIES
 
 from ..helpers.tiny_configs import FACTS
 from ..helpers.tiny_families import write_checkpoint
-from . import blockwise, causal_blocks, dmax, dual_cache, edit, fast_dllm_v2, strided
+from . import blockwise, causal_blocks, dmax, dual_cache, edit, fast_dllm_v2, self_speculation, strided
 from .causal import Draws
 from .engine import Case, Loop, Pair, compare, random_cases
 from .models import EOS, MASK, PAD, ROWS, BiasedHead, Dense, save_tokenizer
@@ -34,6 +34,10 @@ def loop_of(name: str, always_force: bool) -> Loop:
         return lambda network, prompt, limit, fields: strided.decode(
             network, prompt, limit, fields["block_size"], Draws(network, 0, 0.0)
         )[0]
+    if name in ("autoregressive", "self_speculation"):
+        return lambda network, prompt, limit, fields: self_speculation.decode(
+            network, prompt, limit, fields.get("block_size", 1), Draws(network, 0, 0.0)
+        )[0]
     if name == "causal_blocks":
         return lambda network, prompt, limit, fields: causal_blocks.decode(
             network, prompt, limit, fields["block_size"], fields["accept_threshold"], Draws(network, 0, 0.0)
@@ -49,6 +53,10 @@ def options_of(name: str, random: Random) -> dict[str, Any]:
         return accept | {"block_size": 2, "buffer_size": 2, "fdv2_use_block_cache": random.random() < 0.7}
     if name == "strided":
         return {"block_size": random.choice((0, 1, 3))}
+    if name == "autoregressive":
+        return {}
+    if name == "self_speculation":
+        return {"block_size": random.choice((1, 3, 4))}
     if name == "causal_blocks":
         return accept | {"block_size": random.choice((1, 3, 4))}
     if name == "dual_cache":

@@ -94,6 +94,12 @@ def _published(cache: Cache, sequence: SequenceState, held: Storage, page_size: 
     return cache, held.with_published(page + len(keys), keys[-1])
 
 
+def _stored(cache: Cache, sequence: SequenceState, stored: int, config: Config) -> tuple[Cache, Storage]:
+    """Return the cache and the storage of `sequence` with `[0, stored)` stored, and its full pages published."""
+    held = sequence.accounting.storage.with_stored(stored)
+    return _published(cache, sequence, held, config.page_size) if config.enable_prefix_caching else (cache, held)
+
+
 def _kept(cache: Cache, before: SequenceState, after: SequenceState, span: Span, config: Config) -> tuple[Cache, SequenceState]:
     """Return `after` with the window rows of `span` stored whose tokens are final now, and the cache with their pages.
 
@@ -106,13 +112,10 @@ def _kept(cache: Cache, before: SequenceState, after: SequenceState, span: Span,
         if fed != token:
             break
         end += 1
-    held = after.accounting.storage
     stored = span.grid.start(end)
-    if stored <= held.stored:
+    if stored <= after.accounting.storage.stored:
         return cache, after
-    held = held.with_stored(stored)
-    if config.enable_prefix_caching:
-        cache, held = _published(cache, after, held, config.page_size)
+    cache, held = _stored(cache, after, stored, config)
     return cache, after.with_storage(held)
 
 
@@ -166,9 +169,7 @@ def commit(state: State, samples: Samples) -> State:
         stored = before.final if span.sampled else span.stop
         held = before.accounting.storage
         if stored != held.stored:
-            held = held.with_stored(stored)
-            if config.enable_prefix_caching:
-                cache, held = _published(cache, before, held, config.page_size)
+            cache, held = _stored(cache, before, stored, config)
         after = before.after_forward(held, 1 if span.sampled else 0)
         if span.sampled:
             after = advanced(state, after, span, rows, samples.any_zero)

@@ -104,7 +104,10 @@ def test_a_law_that_is_broken_is_named_with_a_case(own: Path, capsys: Captured) 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["nonsense"], "no strategy, rule, .py file or module is called 'nonsense': strategies are causal_blocks, d2f"),
+        (
+            ["nonsense"],
+            "no strategy, rule, .py file or module is called 'nonsense': strategies are autoregressive, causal_blocks, d2f",
+        ),
         (["nowhere.py"], "no strategy, rule, .py file or module is called 'nowhere.py'"),
         (["quota", "--only", "[gravity]"], "law 'gravity' is unknown: choose from progress, functions"),
         (["quota", "--only", "gravity"], "law 'gravity' is unknown: choose from progress, functions"),

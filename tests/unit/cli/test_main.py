@@ -70,7 +70,7 @@ def test_a_config_file_gives_options_and_the_command_line_overrides_them(capsys:
         (["bench", "host", "--batches", "x"], "--batches takes a list like [1,2] or null, got 'x'"),
         (
             ["generate", "a", "--decoding_strategy", "nonsense"],
-            "'nonsense' is unknown: choose from causal_blocks, d2f, diffusion_gemma",
+            "'nonsense' is unknown: choose from autoregressive, causal_blocks, d2f, diffusion_gemma",
         ),
         (["generate", "a", "--model", "/nonsense"], "no checkpoint folder at '/nonsense'"),
         (["generate", "a", "--sampling_mode", "edits"], "sampling_mode must be one of naive, edit"),

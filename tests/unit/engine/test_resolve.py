@@ -90,7 +90,10 @@ def test_default_pages_are_capped_but_hold_the_longest_request(facts: Facts) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"decoding_strategy": "nonsense"}, "'nonsense' is unknown: choose from causal_blocks, d2f, .*multi_bd"),
+        (
+            {"decoding_strategy": "nonsense"},
+            "'nonsense' is unknown: choose from autoregressive, causal_blocks, d2f, .*multi_bd",
+        ),
         ({"max_model_len": 513}, "max_model_len must be at most 512.*got 513"),
         ({"accept_threshold": 1.5}, "^Threshold.accept_threshold must be at most 1.0, got 1.5"),
         ({"accept_threshold": "high"}, "^Threshold.accept_threshold must be a number, got 'high'"),
@@ -137,7 +140,7 @@ def test_the_size_of_a_block_is_no_option_of_canvases() -> None:
 
 def test_a_checkpoint_without_a_strategy_needs_one(facts: Facts) -> None:
     facts.decoding_strategy = None
-    with pytest.raises(ValueError, match="give decoding_strategy, one of causal_blocks, d2f"):
+    with pytest.raises(ValueError, match="give decoding_strategy, one of autoregressive, causal_blocks, d2f"):
         resolve(EngineConfig(), facts)
 
 

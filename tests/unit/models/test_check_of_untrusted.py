@@ -136,7 +136,10 @@ def test_code_and_pickles_beside_whole_weights_are_not_run(folder: Path, capsys:
 def test_the_strategy_of_a_folder_is_looked_up_only(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit(folder / "config.json", dlstep={"decoding_strategy": name})
     (problem,) = checked(capsys, str(folder))
-    assert f"asks for decoding_strategy={name!r}, and a checkpoint may only ask for one of causal_blocks, d2f, " in problem
+    assert (
+        f"asks for decoding_strategy={name!r}, and a checkpoint may only ask for one of autoregressive, causal_blocks, d2f, "
+        in problem
+    )
     with pytest.raises(ValueError) as caught:
         LLM(folder, device="cpu")
     assert str(caught.value) == problem
