@@ -48,7 +48,7 @@ def test_pinned_tokens_and_constraints_are_refused_by_name(strategy: Strategy) -
 def rows_of(span: Span) -> SpanSamples:
     """Predict at each position its number; in a draft, a wrong token at every fourth position."""
     tokens = [WRONG if span.shift == 0 and position % 4 == 0 else position for position in span.sampled]
-    return SpanSamples(tuple(tokens), (0.5,) * len(tokens))
+    return SpanSamples(tuple(tokens), (0.5 if span.shift else 0.9,) * len(tokens))
 
 
 def decode(strategy: Strategy, max_tokens: int, **limits: int) -> list[tuple[int, int, tuple[int, ...], int, int]]:
@@ -63,6 +63,7 @@ def decode(strategy: Strategy, max_tokens: int, **limits: int) -> list[tuple[int
         spans.append((span.start, len(span.tokens), span.sampled, span.grid.size, sequence.stored))
     sequence = state.find(0)
     assert sequence is not None and sequence.answer == tuple(range(2, 2 + max_tokens))
+    assert set(sequence.probabilities) == {0.5}, "a probability is one of a draft"
     return spans
 
 
