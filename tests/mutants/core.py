@@ -538,6 +538,7 @@ MUTANTS = (
         ),
         ("Verified.schedule", "verify with the rows of a block", "shift=1", "shift=0"),
         ("Verified.schedule", "draft with the rows before", "shift=0", "shift=1"),
+        ("Verified.schedule", "apply the adapter to a pass that verifies", "keeps_window=True", "draft=True"),
         ("Verified.schedule", "draft causally", "Grid(final, len(tokens))", "Grid(0, 1)"),
         (
             "Verified.schedule",

@@ -6,15 +6,23 @@ count up to the first one that the network does not draw itself; the token that 
 after all of them, counts too. No token past the answer is drafted or drawn.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from .causal import Draws, causal_rows, until_end
 from .causal_blocks import block_rows
 from .models import MASK, Dense
 
+Adapted = Callable[[int], AbstractContextManager[object]]
 
-def decode(network: Dense, prompt: Sequence[int], limit: int, size: int, draws: Draws) -> tuple[list[int], int, int]:
-    """The answer to `prompt`, whose positions end before `limit`, and the numbers of drafts and of other passes."""
+
+def decode(
+    network: Dense, prompt: Sequence[int], limit: int, size: int, draws: Draws, adapted: Adapted = nullcontext
+) -> tuple[list[int], int, int]:
+    """The answer to `prompt`, whose positions end before `limit`, and the numbers of drafts and of other passes.
+
+    `adapted` lets an adapter change the rows from a position on.
+    """
     tokens, drafts, others = list(prompt), 0, 0
     while len(tokens) < limit:
         start = len(tokens)  # the first position without a token
@@ -22,7 +30,8 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, size: int, draws: 
         count = min(size - 1, limit - 1 - start) if start > len(prompt) else 0
         drafted: list[int] = []
         if count:
-            rows = block_rows(network, tokens + [MASK] * count, start - 1)
+            with adapted(start - 1):
+                rows = block_rows(network, tokens + [MASK] * count, start - 1)
             drafts += 1
             drafted = [draws.sample(rows[position], position) for position in range(start, start + count)]
         rows = causal_rows(network, tokens + drafted)

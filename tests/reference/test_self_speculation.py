@@ -1,16 +1,28 @@
 """Self-speculation against a loop that keeps a list of ids, and against autoregressive decoding of the engine."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from dlstep.models.adapter import adapt
+from dlstep.models.adapter_files import read_adapter
 
 from . import self_speculation
 from .causal import CLOSE, Draws, asked, engine_decode, preferring
 from .engine import Pair
 from .models import Dense
+from .self_speculation import Adapted
 
 
 def options(random: Random) -> dict[str, Any]:
@@ -45,3 +57,58 @@ def test_tokens_and_passes_are_those_of_the_loop(pairs: list[Pair], count: int, 
         f"verifies, {tokens / total:.2f} per forward pass"
     )
     assert compared > 0.9 * count and stopped > count // 10 and tokens > 1.2 * verified
+
+
+SCALE, RANK = 4.0, 2
+
+
+def with_adapter(pair: Pair, folder: Path) -> tuple[Pair, Adapted]:
+    """A copy of the pair whose engine has an adapter for drafts, and what applies it to the network for the loop."""
+    pair, generator = deepcopy(pair), torch.Generator().manual_seed(1)
+    tensors: dict[str, torch.Tensor] = {}
+    updates: list[tuple[nn.Module, torch.Tensor]] = []
+    for name, module in pair.network.named_modules():
+        if name.endswith("o_proj"):
+            rows, columns = module.get_parameter("weight").shape
+            a, b = (torch.randn(size, generator=generator) * 0.3 for size in ((RANK, columns), (rows, RANK)))
+            updates.append((module, SCALE * b @ a))
+            tensors |= {f"base_model.model.{name}.lora_A.weight": a, f"base_model.model.{name}.lora_B.weight": b}
+    folder.mkdir()
+    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    facts = {"peft_type": "LORA", "r": RANK, "lora_alpha": int(SCALE * RANK), "target_modules": ["o_proj"]}
+    (folder / "adapter_config.json").write_text(json.dumps(facts))
+    adapt(pair.checkpoint, read_adapter(folder), merge=True)
+
+    @contextmanager
+    def adapted(since: int) -> Iterator[None]:
+        def added(update: torch.Tensor, inputs: tuple[torch.Tensor, ...], product: torch.Tensor) -> torch.Tensor:
+            more = inputs[0] @ update.T
+            more[:, :since] = 0.0
+            return product + more
+
+        with ExitStack() as stack:
+            for module, update in updates:
+                hook = partial(lambda update, _module, inputs, product: added(update, inputs, product), update)
+                stack.callback(module.register_forward_hook(hook).remove)
+            yield
+
+    return pair, adapted
+
+
+def test_an_adapter_for_drafts_changes_only_drafts(pairs: list[Pair], tmp_path: Path) -> None:
+    plain = pairs[0]
+    gated, adapted = with_adapter(plain, tmp_path / "linear_spec_lora")
+    spec, others = replace(plain.checkpoint.spec, head_shift=0), 0
+    for case in asked(8, 40, lambda random: {"block_size": random.choice((4, 8))}):
+        with preferring(gated, case.likely), preferring(plain, case.likely):
+            network, size = Dense(gated.network), case.options["block_size"]
+            draws = Draws(network, case.seed, case.temperature)
+            expected, drafts, verified = self_speculation.decode(network, case.prompt, case.limit, size, draws, adapted)
+            if network.smallest < CLOSE:
+                continue
+            found = engine_decode(gated, case, "self_speculation", spec)
+            bare = engine_decode(plain, case, "self_speculation", spec)
+        assert (list(found.answer), found.steps) == (expected, drafts + verified), case
+        assert (found.answer, found.probabilities) == (bare.answer, pytest.approx(bare.probabilities, abs=1e-5))
+        others += found.steps != bare.steps
+    assert others > 5, "the adapter changes no draft"

@@ -67,8 +67,8 @@ transformers. A folder with the same relative path takes precedence over the hub
   the rows of masks.
 - Nemotron-Labs-Diffusion was trained for three ways of decoding: in blocks (`causal_blocks`),
   autoregressively (`autoregressive`), and by drafts that the same network verifies
-  (`self_speculation`). The adapter for drafts (`linear_spec_lora`) is refused as `--lora_path`,
-  because it would then be active in all rows. The models with vision are refused.
+  (`self_speculation`). The adapter in the checkpoint's folder `linear_spec_lora` only changes
+  drafts; give that folder as `--lora_path`. The models with vision are refused.
 - LLaDA2.2 (`expert_capacity`, `delete_token_id`, `split_token_id`) and UNO (`use_relay`) have the
   classes of LLaDA2 and SDAR but decode differently. dlstep refuses them by these fields.
 

@@ -179,8 +179,11 @@ def _check_layout(strategy: Strategy, sequence: SequenceState, span: Span, shift
             "a span of another request, of another grid although it joins final rows, or with query_only or final_rows, which "
             "only the core may set"
         )
-    if span.keeps_window and not (span.joins and span.mode == "encode" and span.soft is None):
-        raise wrong("keeps_window=True for rows that are not stored like final ones: it needs joins, no soft tokens and encode")
+    if span.keeps_window and (span.draft or not (span.joins and span.mode == "encode" and span.soft is None)):
+        raise wrong(
+            "keeps_window=True for rows that are not stored like final ones: it needs joins=True, draft=False, mode='encode' "
+            "and no soft tokens"
+        )
     if type(span.start) is not int or span.start < sequence.final or not (span.tokens or shift):
         raise wrong(
             f"a span of {len(span.tokens)} tokens from {short(span.start)}: it must feed one or more from {sequence.final} on"

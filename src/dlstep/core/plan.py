@@ -74,6 +74,8 @@ class Span:
     """1 if row p-1 predicts position p in this span, 0 if row p does; None for the model's `Spec.head_shift`."""
     keeps_window: bool = False
     """Whether the keys and values of window rows count as stored once the tokens of these rows are final."""
+    draft: bool = False
+    """Whether the rows draft tokens that a later pass verifies: an adapter for drafts applies only to such rows."""
 
     @property
     def stop(self) -> int:
@@ -117,7 +119,7 @@ class Span:
         return Span(
             self.id, self.seq_id, start, tokens + self.tokens, self.end, self.grid, self.sampled, self.draws, self.params,
             self.seed, query_only, final_rows, self.joins, self.soft, self.mode, self.carry, self.penalty, self.scored_ids,
-            self.masks, self.shift, self.keeps_window,
+            self.masks, self.shift, self.keeps_window, self.draft,
         )  # fmt: skip
 
     def mark(self) -> int:
@@ -130,6 +132,8 @@ class Span:
         if self.soft is not None or self.carry != "none" or self.mode != "encode":
             blend = 0 if self.soft is None else self.soft.mark()
             extra = hash((_MODES[self.mode], _CARRIES[self.carry], self.params.temperature, blend))
+        if self.draft:
+            extra = hash((extra, 1))
         return hash(
             (self.seq_id, self.start, self.tokens, self.end, grid.origin, grid.size, self.query_only, self.final_rows, extra)
         )
@@ -157,6 +161,7 @@ def span_of(
     masks: tuple[TokenMask, ...] = (),
     shift: int | None = None,
     keeps_window: bool = False,
+    draft: bool = False,
 ) -> Span:
     """Return a span of the window of `request`.
 
@@ -173,12 +178,13 @@ def span_of(
         masks: Ids that each sampled position may hold; empty without a constraint.
         shift: Distance from a sampled position back to the row that predicts it; None for `Spec.head_shift`.
         keeps_window: Whether window rows count as stored once their tokens are final.
+        draft: Whether an adapter for drafts applies to the rows.
     """
     end = start + len(tokens) if end is None else end
     params, seed = request.params, request.seed
     return Span(
         request.id, request.seq_id, start, tokens, end, grid, sampled, draws, params, seed, joins=joins, scored_ids=scored_ids,
-        masks=masks, shift=shift, keeps_window=keeps_window,
+        masks=masks, shift=shift, keeps_window=keeps_window, draft=draft,
     )  # fmt: skip
 
 

@@ -32,7 +32,8 @@ NO_SLOTS: Mapping[int, int] = {}  # for plans without canvases
 class LoweringTarget:
     """What lowering depends on: page size, head shift, views of attention layers, device, dtype.
 
-    `masks` holds the token masks of constrained requests; None if the driver takes none.
+    `masks` holds the token masks of constrained requests; None if the driver takes none. `gated`
+    says whether the network has an adapter for drafts.
     """
 
     page_size: int
@@ -41,6 +42,7 @@ class LoweringTarget:
     device: torch.device
     dtype: torch.dtype
     masks: MaskTable | None = None
+    gated: bool = False
 
     @property
     def mask_words(self) -> Int32[Tensor, "rows words"] | None:
@@ -125,6 +127,8 @@ def gather(
         "slot_mapping": placed.slot_mapping,
         "sampled_rows": sampled_rows,
     }
+    if target.gated:
+        arrays["gates"] = np.repeat(np.array([span.draft for span in spans], dtype=np.int64), placed.facts[0])
     spec = plan.sample_spec
     sampler = SamplerConfig(spec.statistics, spec.ties, spec.best, spec.tempered, spec.all_ids)
     arrays |= _settings(plan, sampled_positions) | _carried(spans, slots)

@@ -60,7 +60,9 @@ class TorchDriver:
         model = self.network.model
         views = tuple(dict.fromkeys(shape.view for shape in self.network.shapes))
         masks = MaskTable(spec.vocab_size, model.device)
-        self._target = LoweringTarget(config.page_size, spec.head_shift, views, model.device, model.dtype, masks)
+        self._target = LoweringTarget(
+            config.page_size, spec.head_shift, views, model.device, model.dtype, masks, self.network.gated
+        )
         self._captures = not enforce_eager and has_kernels(model.device)
         # A partial without `self`: a reference cycle would keep device memory alive.
         make = partial(_new_kv_cache, self.network, config, self._target, captures=self._captures)

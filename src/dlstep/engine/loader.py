@@ -25,7 +25,7 @@ from .config import EngineConfig
 from .decode import USER_CODE_TIMEOUT, Decode
 from .devices import check_room, device_of_rank, find_device, first_device
 from .hub import folder_of
-from .resolve import build, embedded_models_for, resolve, trained_further
+from .resolve import build, chosen, embedded_models_for, name_of, resolve, trained_further
 from .threads import set_threads
 
 if TYPE_CHECKING:
@@ -188,12 +188,29 @@ def _describe(config: EngineConfig) -> _Model:
     dtype = None if config.dtype is None else attrgetter(config.dtype)(torch)
     adapter = None if config.lora_path is None or config.use_lora is False else read_adapter(folder_of(config.lora_path))
     description = read_description(folder, config.model_name, mask_token_id=config.mask_token_id)
-    if adapter is not None and (training := trained_further(description.training, config)) != description.training:
+    if adapter is not None and adapter.drafts_only:
+        _check_drafts(config, adapter, description)
+    elif adapter is not None and (training := trained_further(description.training, config)) != description.training:
         own = None if training is None else TRAININGS[training].strategies[0]
         description = replace(description, training=training, decoding_strategy=own)
     if config.tensor_parallel_size > 1:
         check_ranks(description.family.network, description.config, config.tensor_parallel_size)
     return _Model(folder, device, dtype, description, adapter)
+
+
+def _check_drafts(config: EngineConfig, adapter: "Adapter", description: "Description") -> None:
+    """Raise ValueError unless the adapter, which is for drafts only, goes with all options."""
+    choice = config.decoding_strategy
+    name = name_of(choice if isinstance(choice, Strategy) else chosen(config, description.decoding_strategy))
+    reason = None
+    if name != "self_speculation":
+        reason = f"decoding_strategy={name!r} makes none: give decoding_strategy='self_speculation', or leave lora_path out"
+    elif config.pre_merge_lora:
+        reason = "pre_merge_lora=True would apply it to all rows: leave pre_merge_lora out"
+    elif config.tensor_parallel_size > 1:
+        reason = f"it is not supported with tensor_parallel_size={config.tensor_parallel_size}: leave lora_path out"
+    if reason is not None:
+        raise ValueError(f"the adapter in {adapter.folder} applies only to drafts, and {reason}")
 
 
 def _folder(config: EngineConfig) -> Path:
@@ -277,7 +294,7 @@ def _adapt(config: EngineConfig, checkpoint: "Checkpoint", adapter: "Adapter | N
     from ..models import adapt
     from ..models.fingerprint import fingerprint
 
-    merge = config.pre_merge_lora is not False
+    merge = config.pre_merge_lora is not False and not (adapter is not None and adapter.drafts_only)
     if adapter is not None:
         adapt(checkpoint, adapter, merge=merge)
     spec = replace(checkpoint.spec, fingerprint=fingerprint(checkpoint, adapter, merged=merge))

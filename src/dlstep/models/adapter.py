@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from ..distributed.ranks import ALONE, Ranks
 from .adapter_files import Adapter
 from .checkpoint import Checkpoint
+from .gated import Gated, Gates
 from .names import WeightRule
 from .placement import Placement, Shape, make_plan, shortened
 from .reading import briefly
@@ -57,7 +58,7 @@ def adapt(checkpoint: Checkpoint, adapter: Adapter, *, merge: bool) -> None:
         checkpoint: The checkpoint, whose network changes in place.
         adapter: The adapter.
         merge: Add the updates to the weights, computed in float32 and rounded once; otherwise peft
-            modules replace the adapted modules.
+            modules replace the adapted modules. An adapter for drafts only is never merged.
 
     Raises:
         ValueError: With every tensor that is missing, unused, misshaped or not supported.
@@ -94,9 +95,13 @@ def plan_adapter(
     changed = adapted + [place for name in replaced for place in placed[name]]
     tied = sorted({place.tensor for place in changed if len(tensors.names[place.parameter]) > 1})
     problems += others + [f"not supported: {name}, whose weights are shared with another module" for name in tied]
-    if not merge:
+    if adapter.drafts_only:
+        scaled = [pair.module for pair in pairs if pair.magnitude is not None]
+        problems += [f"not supported in an adapter for drafts: {name}, which changes all rows" for name in (*replaced, *scaled)]
+    if adapter.drafts_only or not merge:
         not_linear = sorted({place.tensor for place in adapted if not _is_linear(network, place)})
-        problems += [f"not supported beside the weights: {name}, merge it with pre_merge_lora=True" for name in not_linear]
+        remedy = "" if adapter.drafts_only else ", merge it with pre_merge_lora=True"
+        problems += [f"not supported beside the weights: {name}{remedy}" for name in not_linear]
     if problems:
         raise ValueError(f"the adapter in {adapter.folder} does not fit {type(network).__name__}: {shortened(problems)}")
     return AdapterPlan(pairs, replaced, placed)
@@ -129,7 +134,9 @@ def apply_adapter(
     for name, tensor in plan.replaced.items():
         for place in plan.placed[name]:
             _view(network, place).copy_(shares.of(_rows(tensor, place), place))
-    if merge:
+    if adapter.drafts_only:
+        _gate(network, plan.pairs)
+    elif merge:
         for pair in plan.pairs:
             _merge(network, pair, shares)
     else:
@@ -242,6 +249,17 @@ def _merge(network: PreTrainedModel, pair: Pair, shares: Shares) -> None:
             magnitude = _rows(pair.magnitude, place).to(weight.device, torch.float32)
             merged *= (magnitude / merged.norm(dim=1))[:, None]
         weight.copy_(merged)
+
+
+def _gate(network: PreTrainedModel, pairs: list[Pair]) -> None:
+    """Replace adapted linear modules by modules that apply the pairs to rows of drafts only."""
+    gates = Gates()
+    for pair in pairs:
+        for place in pair.places:
+            base = _module(network, place)
+            assert isinstance(base, nn.Linear), "`plan_adapter` refuses other modules"
+            gated = Gated(base, pair.a, _rows(pair.b, place), pair.scale, gates)
+            network.set_submodule(place.parameter.rpartition(".")[0], gated)
 
 
 def _keep(network: PreTrainedModel, pairs: list[Pair]) -> None:

@@ -57,6 +57,11 @@ class Adapter:
     """Identity of each file before it was read."""
 
     @property
+    def drafts_only(self) -> bool:
+        """Return whether the adapter applies only to rows of drafts, which `self_speculation` feeds."""
+        return self.folder.name == DRAFTS_ONLY
+
+    @property
     def all_linear(self) -> bool:
         """Return whether the adapter targets every linear module except the head."""
         targets = self.config.target_modules
@@ -182,11 +187,6 @@ def read_adapter(folder: Path) -> Adapter:
 
 def _check(folder: Path, facts: dict[str, Any]) -> None:
     """Raise ValueError for options that would otherwise be ignored."""
-    if folder.name == DRAFTS_ONLY:
-        raise ValueError(
-            f"the adapter in {folder} is for the drafts of self-speculation only, but an adapter is active in all rows here: "
-            "leave lora_path out; self_speculation drafts without it"
-        )
     if facts.get("peft_type") != "LORA":
         raise ValueError(f"the adapter in {folder} has peft_type {facts.get('peft_type')!r}: only LORA is supported")
     known = (*USED, *PASSED_OVER)

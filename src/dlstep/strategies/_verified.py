@@ -113,7 +113,7 @@ class Verified(Strategy):
             return span_of(request, final, tokens, grid, sampled, draws, shift=1, keeps_window=True)
         tokens = sequence.tokens(final, block.end)
         # `joins` is False because rows of one group attend to one another, but final rows must attend causally.
-        return span_of(request, final, tokens, Grid(final, len(tokens)), sampled, draws, joins=False, shift=0)
+        return span_of(request, final, tokens, Grid(final, len(tokens)), sampled, draws, joins=False, shift=0, draft=True)
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Keep the draft, or settle its right tokens and the one that was sampled after them."""

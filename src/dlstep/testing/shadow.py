@@ -41,7 +41,7 @@ class Slot:
 
 
 BROKEN_CACHE = -1  # no state has this cache digest
-DENOISED, SPREAD, SCORED, BLIND = 11, 12, 13, 14  # numbers, because hashes of strings differ between processes
+DENOISED, SPREAD, SCORED, BLIND, DRAFTED = 11, 12, 13, 14, 15  # numbers, because hashes of strings differ between processes
 LISTED = 8  # number of most probable ids that the device computes if ids are scored
 
 
@@ -277,6 +277,8 @@ class ShadowDriver:
             if start != span.start:
                 raise ShadowError(f"request {span.seq_id} continues state that no pass carried to position {span.start}")
             found = {place: _hash(state, kept) for place, state in found.items()}
+        if span.draft:
+            found = {place: _hash(state, DRAFTED) for place, state in found.items()}
         if span.mode == "denoise":
             found = {place: _hash(state, DENOISED) for place, state in found.items()}
         return found

@@ -64,9 +64,10 @@ SEEN: dict[str, list[Any]] = {
     ],
     "mode": ["encode", "denoise"],
     "carry": ["none", "fresh", "held"],
+    "draft": [True],
 }
 # The others only choose what is answered. What is sampled is in the rows; what is carried depends on the temperature, too.
-UNSEEN = {"id", "sampled", "draws", "params", "seed", "joins", "penalty", "scored_ids", "masks", "shift"}
+UNSEEN = {"id", "sampled", "draws", "params", "seed", "joins", "penalty", "scored_ids", "masks", "shift", "keeps_window"}
 PLAN = Plan(
     4,
     11,

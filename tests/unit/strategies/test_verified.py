@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -51,7 +52,7 @@ def rows_of(span: Span) -> SpanSamples:
     return SpanSamples(tuple(tokens), (0.5 if span.shift else 0.9,) * len(tokens))
 
 
-def decode(strategy: Strategy, max_tokens: int, **limits: int) -> list[tuple[int, int, tuple[int, ...], int, int]]:
+def decode(strategy: Strategy, max_tokens: int, **limits: Any) -> list[tuple[int, int, tuple[int, ...], int, int]]:
     """Start, rows, sampled positions and group size of each span, and where the stored positions end after it."""
     driver, spans = ScriptedDriver(rows_of), []
     state = add(init(Config(SPEC, **limits), strategy), Request(0, (1, 2), SamplingParams(max_tokens=max_tokens)))

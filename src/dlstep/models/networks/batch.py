@@ -34,6 +34,7 @@ class Batch:
     `slot_mapping` is where each row's keys and values go (-1: nowhere), `layouts` what rows see, by
     view. `sampled_rows` are the rows that predict the sampled positions, in plan order; entries
     from `filled` on are padding. `soft` are rows with blended embeddings, `carry` is canvas state.
+    `gates` are 1 for rows of drafts, else 0; None if the network has no adapter for drafts.
     """
 
     tokens: Int64[Tensor, "1 n"]
@@ -46,6 +47,7 @@ class Batch:
     soft: SoftRows | None = None
     carry: Carry | None = None
     filled: Int64[Tensor, "1"] | None = None
+    gates: Int64[Tensor, " n"] | None = None
 
 
 def batch_of(
@@ -76,6 +78,7 @@ def batch_of(
         soft=soft,
         carry=Carry(tensors["found"], tensors["left"], tensors["fresh"]) if "found" in tensors else None,
         filled=tensors.get("filled"),
+        gates=tensors.get("gates"),
     )
 
 

@@ -12,6 +12,7 @@ from dlstep_kernels.vocabulary import Share, sample_cut
 from ...core import DlstepError, Plan, Spec
 from ...distributed.ranks import ALONE, Ranks
 from ..attention import NO_MASK
+from ..gated import gates_of
 from ..shapes import embedding_of, head_of
 from ..sharding import VocabRows, ids_of
 from .batch import Batch, Memory
@@ -27,6 +28,8 @@ class PlainNetwork(PagedNetwork):
         fused = has_kernels(model.device) and model.dtype.itemsize == 2
         self._linear = self._head if fused and isinstance(self._head, nn.Linear) else None
         self.draws_itself = self._linear is not None
+        self._gates = gates_of(model)
+        self.gated = self._gates is not None
         self._share = Share(ids_of(model, ranks), ranks.exchange) if ranks.several else None
 
     def forwards(self, plan: Plan) -> tuple[Plan, ...]:
@@ -38,6 +41,8 @@ class PlainNetwork(PagedNetwork):
 
     def forward(self, batch: Batch, memory: Memory) -> Answer | None:
         """Store keys and values; return logits or samples of sampled rows, None without any."""
+        if self._gates is not None:
+            self._gates.rows = batch.gates
         hidden = self._body(
             **self._inputs(batch),
             position_ids=batch.positions,

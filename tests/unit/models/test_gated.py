@@ -1,0 +1,98 @@
+"""Linear layers with an update for rows of drafts only: bits of the other rows, compiled layers, and refusals by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from dlstep import LLM, SamplingParams
+from dlstep.models.compiled import compile_layers
+from dlstep.models.gated import Gated, Gates, gates_of
+
+from ...helpers.tiny_families import write_checkpoint
+
+FAMILY = "nemotron_labs_diffusion"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_without_a_gate_keep_their_bits(dtype: torch.dtype) -> None:
+    base, gates = nn.Linear(24, 16, bias=False, dtype=dtype), Gates()
+    a, b = torch.randn(3, 24), torch.randn(16, 3)
+    layer, rows = Gated(base, a, b, 0.5, gates), torch.randn(1, 7, 24, dtype=dtype)
+    bare = base(rows)
+    assert torch.equal(layer(rows), bare), "without gates, no row is a draft"
+    gates.rows = torch.tensor([0, 1, 1, 0, 0, 1, 0])
+    found, drafted = layer(rows), gates.rows > 0
+    assert torch.equal(found[:, ~drafted], bare[:, ~drafted])
+    merged = base.weight.float() + 0.5 * b @ a
+    torch.testing.assert_close(found[:, drafted].float(), (rows.float() @ merged.T)[:, drafted], rtol=0.02, atol=0.1)
+
+
+def test_compiled_layers_read_the_gates_of_each_pass() -> None:
+    class Layer(nn.Module):
+        """A layer of the form that `compile_layers` looks for."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.self_attn = Gated(nn.Linear(8, 8), torch.randn(2, 8), torch.randn(8, 2), 1.0, Gates())
+
+        def forward(self, rows: torch.Tensor, **_: Any) -> torch.Tensor:
+            return self.self_attn(rows)
+
+    network = nn.Sequential(Layer())
+    expected, gates = network[0], gates_of(network)  # pyright: ignore[reportArgumentType]
+    assert gates is not None
+    rows, plain = torch.randn(1, 5, 8), []
+    patterns = [torch.tensor(bits) for bits in ([0, 0, 0, 0, 0], [1, 1, 0, 0, 1], [1, 1, 1, 1, 1])]
+    for gates.rows in patterns:
+        plain.append(expected(rows))
+    compile_layers(network, backend="eager")  # pyright: ignore[reportArgumentType]
+    for gates.rows, answer in zip(patterns, plain, strict=True):
+        torch.testing.assert_close(network(rows), answer)
+    assert not torch.allclose(plain[0], plain[2])
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random checkpoint with an adapter for drafts."""
+    folder = tmp_path_factory.mktemp("drafts")
+    network, _ = write_checkpoint(folder, FAMILY)
+    inside = folder / "linear_spec_lora"
+    inside.mkdir()
+    tensors: dict[str, torch.Tensor] = {}
+    for number, layer in enumerate(network.base_model.layers):
+        rows, columns = layer.self_attn.o_proj.weight.shape
+        name = f"base_model.model.encoder.layers.{number}.self_attn.o_proj"
+        tensors |= {f"{name}.lora_A.weight": torch.randn(2, columns), f"{name}.lora_B.weight": torch.randn(rows, 2)}
+    save_file(tensors, inside / "adapter_model.safetensors", metadata={"format": "pt"})
+    (inside / "adapter_config.json").write_text(
+        json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 8, "target_modules": ["o_proj"]})
+    )
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "decoding_strategy='causal_blocks' makes none: give decoding_strategy='self_speculation'"),
+        ({"decoding_strategy": "autoregressive"}, "decoding_strategy='autoregressive' makes none"),
+        ({"decoding_strategy": "self_speculation", "pre_merge_lora": True}, "pre_merge_lora=True would apply it to all rows"),
+        ({"decoding_strategy": "self_speculation", "tensor_parallel_size": 2}, "not supported with tensor_parallel_size=2"),
+    ],
+)
+def test_options_that_do_not_go_with_it_are_refused(checkpoint: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LLM(str(checkpoint), lora_path=str(checkpoint / "linear_spec_lora"), **options)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_it_is_found_in_the_layers_and_changes_no_answer(checkpoint: Path) -> None:
+    options: dict[str, Any] = {"decoding_strategy": "self_speculation", "block_size": 6}
+    engines = [LLM(str(checkpoint), **options), LLM(str(checkpoint), lora_path=str(checkpoint / "linear_spec_lora"), **options)]
+    answers = [llm.generate("1 2 3", SamplingParams(max_tokens=24, ignore_eos=True), progress=False) for llm in engines]
+    assert answers[0][0].token_ids == answers[1][0].token_ids
+    assert engines[0].state.config.spec.fingerprint != engines[1].state.config.spec.fingerprint
