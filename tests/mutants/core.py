@@ -111,7 +111,7 @@ MUTANTS = (
             "arrows.append({done: 1 << stop_class}",
             "arrows.append({done: 1 << stop_class | 2}",
         ),
-        ("RequestConstraint.__post_init__", "forget the pins behind the window", "letters[offset] = ", "_ = "),
+        ("RequestConstraint.ends", "forget the pins behind the window", "letters[offset] = ", "_ = "),
         (
             "RequestConstraint.window_masks",
             "forget what follows the window",

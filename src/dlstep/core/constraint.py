@@ -18,7 +18,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from hashlib import blake2b
 from weakref import WeakValueDictionary
 
@@ -198,13 +198,12 @@ def _bind(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
     return Constraint(automaton, stop_ids, stop_class, done, last, classes, tuple(arrows), forward, backward)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for cached properties
 class RequestConstraint:
     """The constraint of one request, whose answer has the positions `[start, limit)`.
 
-    `pinned` holds pairs of an offset from `start` and the token pinned there. `ends[i]` is the set of
-    states before position `start + i` from which the answer can still end in time, if all positions
-    but the pinned ones are gaps.
+    `pinned` holds pairs of an offset from `start` and the token pinned there. The tables of the
+    automaton are first needed when the request is planned: a trace is read before they are compiled.
     """
 
     automaton: Automaton
@@ -212,20 +211,23 @@ class RequestConstraint:
     start: int
     limit: int
     pinned: tuple[tuple[int, int], ...] = ()
-    constraint: Constraint = field(init=False, compare=False, repr=False)
-    ends: tuple[StateSet, ...] = field(init=False, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         return RequestConstraint, (self.automaton, self.stop_ids, self.start, self.limit, self.pinned)
 
-    def __post_init__(self) -> None:
-        constraint = bound(self.automaton, self.stop_ids)
-        letters = [ANY] * (self.limit - self.start)
+    @cached_property
+    def constraint(self) -> Constraint:
+        """The automaton with the stop ids. Raises DlstepError if this process has not compiled the automaton."""
+        return bound(self.automaton, self.stop_ids)
+
+    @cached_property
+    def ends(self) -> Sequence[StateSet]:
+        """For each offset, the states from which the answer can still end in time if all positions but pinned ones are gaps."""
+        letters, constraint = [ANY] * (self.limit - self.start), self.constraint
         for offset, token in self.pinned:
             if offset < len(letters):
                 letters[offset] = constraint.class_of[token]
-        object.__setattr__(self, "constraint", constraint)
-        object.__setattr__(self, "ends", tuple(sets_before(letters, constraint.states_before(constraint.last))))
+        return sets_before(letters, constraint.states_before(constraint.last))
 
     @property
     def feasible(self) -> bool:
