@@ -171,7 +171,7 @@ MUTANTS = (
             "len(masks) >= len(self.words)",
             "not len(self.words)",
         ),
-        ("_AllowedIds.allowed", "forget which ids were allowed last", "self._last[kind] = (chosen, ids)", "pass"),
+        ("_MaskBits.words", "forget which ids were allowed last", "self._last[kind] = (classes, words)", "pass"),
     ),
     *in_file(
         "driver/memory.py",

@@ -11,32 +11,24 @@ This is exact for one position. Tokens sampled in the same pass may contradict e
 block tries them by descending probability and keeps each token with which the window can still be
 completed.
 
-A *letter* is what the automaton reads: a class of ids, or `ANY` for a gap. Sets of states are
-bitmaps. Decoding visits the same few sets repeatedly, so each move is computed once and cached.
+A *letter* is what the automaton reads: a class of ids, or `ANY` for a gap.
 """
 
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, cached_property, lru_cache
 from hashlib import blake2b
-from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from .automaton import DEAD, Automaton, members
 from .block import Block
 from .errors import DlstepError
+from .state_sets import Moves, StateSet, remember, sets_after, sets_before
 from .values import value
 
-Moves = tuple[dict[int, int], dict[int, int]]  # by state: the next states, and the previous states
-Key = TypeVar("Key")
-Result = TypeVar("Result")
-
 ANY = -1  # the letter of a gap
-MOST_KEPT = 1 << 13  # entries of a cache of moves, up to 0.5 kB each; a full cache is cleared
-MOST_SWEEPS = 1 << 10  # entries of a cache of results for whole blocks, 0.7 kB each
-LONGEST_SWEEP = 64  # letters; results for longer blocks are not cached
 
 
 @value
@@ -83,15 +75,13 @@ class Constraint:
     """The class of each id; `stop_class` for stop ids."""
     arrows: tuple[dict[int, int], ...] = field(repr=False)
     """For each state and each of its next states, the bitmap of the classes that lead there."""
-    _moves: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int], repr=False)
-    _back: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int], repr=False)
-    _masks: dict[tuple[int, int], TokenMask] = field(default_factory=dict[tuple[int, int], TokenMask], repr=False)
-    _after_eight: dict[tuple[int, int, int], int] = field(default_factory=dict[tuple[int, int, int], int], repr=False)
-    _before_eight: dict[tuple[int, int, int], int] = field(default_factory=dict[tuple[int, int, int], int], repr=False)
+    _next: Moves = field(repr=False)
+    _previous: Moves = field(repr=False)
+    _masks: dict[tuple[StateSet, StateSet], TokenMask] = field(
+        default_factory=dict[tuple[StateSet, StateSet], TokenMask], repr=False
+    )
+    _by_classes: dict[int, TokenMask] = field(default_factory=dict[int, TokenMask], repr=False)
     _letters: dict[tuple[object, ...], list[int]] = field(default_factory=dict[tuple[object, ...], list[int]], repr=False)
-    _forward: dict[tuple[int, ...], list[int]] = field(default_factory=dict[tuple[int, ...], list[int]], repr=False)
-    _backward: dict[tuple[int, ...], list[int]] = field(default_factory=dict[tuple[int, ...], list[int]], repr=False)
-    _by_letter: dict[int, Moves] = field(default_factory=dict[int, Moves], repr=False)
     _sizes: "Counter[int]" = field(default_factory=Counter[int], repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -116,67 +106,33 @@ class Constraint:
             letters = [class_of[token] for token in tokens]
             for position in masked:
                 letters[position - start] = ANY
-            self._keep(self._letters, key, letters, MOST_SWEEPS)
+            remember(self._letters, key, letters)
         return letters
 
-    def after(self, states: int, letter: int) -> int:
-        """Return the states that `letter` leads to from any of `states`."""
-        known = self._moves.get((states, letter))
-        if known is None:
-            known = self._union(states, letter, 0, self._after_eight)
-            self._keep(self._moves, (states, letter), known)
-        return known
+    def states(self, bitmap: int) -> StateSet:
+        """Return the set of the states in `bitmap`, whose moves lead to the next states."""
+        return self._next.set_of(bitmap)
 
-    def before(self, states: int, letter: int) -> int:
-        """Return the states from which `letter` leads to any of `states`."""
-        known = self._back.get((states, letter))
-        if known is None:
-            known = self._union(states, letter, 1, self._before_eight)
-            self._keep(self._back, (states, letter), known)
-        return known
+    def states_before(self, bitmap: int) -> StateSet:
+        """Return the set of the states in `bitmap`, whose moves lead to the previous states."""
+        return self._previous.set_of(bitmap)
 
-    def _union(self, states: int, letter: int, way: int, eight: dict[tuple[int, int, int], int]) -> int:
-        """Return the states one `letter` after (`way` 0) or before (`way` 1) any of `states`.
+    def masks(self, pairs: Sequence[tuple[StateSet, StateSet]]) -> list[TokenMask]:
+        """Return, for each pair, the mask of the ids that lead from any state of the first set to any of the second."""
+        known = self._masks.get  # most pairs are in the cache
+        return [known(pair) or self._mask(pair) for pair in pairs]
 
-        A set may have thousands of states, so the result is assembled from cached results for eight
-        states (one byte of the bitmap) each.
-        """
-        union = 0
-        for place, byte in enumerate(states.to_bytes(-(-states.bit_length() // 8), "little")):
-            if byte:
-                known = eight.get((letter, place, byte))
-                if known is None:
-                    reached, known = self._moves_by(letter)[way], 0
-                    for bit in members(byte):
-                        known |= reached.get(8 * place + bit, 0)
-                    self._keep(eight, (letter, place, byte), known)
-                union |= known
-        return union
-
-    def _moves_by(self, letter: int) -> Moves:
-        """Return the moves by `letter`: the next states of each state, and the previous states of each state."""
-        known = self._by_letter.get(letter)
-        if known is None:
-            known = self._by_letter[letter] = {}, {}
-            for state, arrows in enumerate(self.arrows):
-                for target, classes in arrows.items():
-                    if letter == ANY or classes >> letter & 1:
-                        known[0][state] = known[0].get(state, 0) | 1 << target
-                        known[1][target] = known[1].get(target, 0) | 1 << state
-        return known
-
-    def mask(self, states: int, following: int) -> TokenMask:
-        """Return the mask of the ids that lead from any of `states` to any of `following`."""
-        known = self._masks.get((states, following))
-        if known is None:
-            classes = 0
-            for state in members(states):
-                for target, of_arrow in self.arrows[state].items():
-                    if following >> target & 1:
-                        classes |= of_arrow
-            known = self._named(classes)
-            self._keep(self._masks, (states, following), known)
-        return known
+    def _mask(self, pair: tuple[StateSet, StateSet]) -> TokenMask:
+        """Compute a mask and cache it."""
+        states, following = pair
+        classes = 0
+        for state in members(states.bitmap):
+            for target, of_arrow in self.arrows[state].items():
+                if following.bitmap >> target & 1:
+                    classes |= of_arrow
+        mask = self._named(classes)
+        remember(self._masks, pair, mask)
+        return mask
 
     @property
     def anything(self) -> TokenMask:
@@ -185,51 +141,12 @@ class Constraint:
 
     def _named(self, classes: int) -> TokenMask:
         """Return the mask of these classes, with its id."""
-        named = repr((self.automaton.digest, self.stop_ids, classes)).encode()
-        return TokenMask(int.from_bytes(blake2b(named, digest_size=8).digest()) >> 2, self, classes)
-
-    @staticmethod
-    def _keep(memory: dict[Key, Result], key: Key, result: Result, most: int = MOST_KEPT) -> None:
-        """Add a result to a cache, after clearing a full one: this needs no bookkeeping at each lookup."""
-        if len(memory) >= most:
-            memory.clear()
-        memory[key] = result
-
-    def forward(self, states: int, letters: Sequence[int]) -> list[int]:
-        """Return the states before each letter and after the last one; those before the first letter are `states`.
-
-        The list is cached: copy it before changing it.
-        """
-        key = (states, *letters)
-        sets = self._forward.get(key)
-        if sets is None:
-            sets, known, after = [states], self._moves.get, self.after
-            for letter in letters:
-                # Most moves are in the cache: look them up here, without a method call.
-                found = known((states, letter))
-                states = after(states, letter) if found is None else found
-                sets.append(states)
-            if len(letters) <= LONGEST_SWEEP:
-                self._keep(self._forward, key, sets, MOST_SWEEPS)
-        return sets
-
-    def backward(self, letters: Sequence[int], states: int) -> list[int]:
-        """Return the states before each letter from which the rest leads to any of `states`; the last entry is `states`.
-
-        The list is cached: copy it before changing it.
-        """
-        key = (states, *letters)
-        sets = self._backward.get(key)
-        if sets is None:
-            sets, known, before = [states], self._back.get, self.before
-            for letter in reversed(letters):
-                found = known((states, letter))
-                states = before(states, letter) if found is None else found
-                sets.append(states)
-            sets.reverse()
-            if len(letters) <= LONGEST_SWEEP:
-                self._keep(self._backward, key, sets, MOST_SWEEPS)
-        return sets
+        known = self._by_classes.get(classes)
+        if known is None:
+            named = repr((self.automaton.digest, self.stop_ids, classes)).encode()
+            known = TokenMask(int.from_bytes(blake2b(named, digest_size=8).digest()) >> 2, self, classes)
+            remember(self._by_classes, classes, known)
+        return known
 
 
 # Constraints of live requests, so that equal ones share their caches. `lru_cache` keeps the last eight alive between requests.
@@ -264,16 +181,29 @@ def _bind(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
     arrows.append({done: 1 << stop_class} if stop_ids else {})
     for token in stop_ids:
         classes[token] = stop_class
-    return Constraint(automaton, stop_ids, stop_class, done, automaton.accepting | 1 << done, classes, tuple(arrows))
+
+    @cache
+    def moves_by(letter: int) -> tuple[dict[int, int], dict[int, int]]:
+        """Return the next states of each state, and the previous states of each state."""
+        after, before = dict[int, int](), dict[int, int]()
+        for state, of_state in enumerate(arrows):
+            for target, of_arrow in of_state.items():
+                if letter == ANY or of_arrow >> letter & 1:
+                    after[state] = after.get(state, 0) | 1 << target
+                    before[target] = before.get(target, 0) | 1 << state
+        return after, before
+
+    forward, backward = Moves(lambda letter: moves_by(letter)[0]), Moves(lambda letter: moves_by(letter)[1])
+    last = automaton.accepting | 1 << done
+    return Constraint(automaton, stop_ids, stop_class, done, last, classes, tuple(arrows), forward, backward)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for cached properties
 class RequestConstraint:
     """The constraint of one request, whose answer has the positions `[start, limit)`.
 
-    `pinned` holds pairs of an offset from `start` and the token pinned there. `ends[i]` is the bitmap
-    of the states before position `start + i` from which the answer can still end in time, if all
-    positions but the pinned ones are gaps.
+    `pinned` holds pairs of an offset from `start` and the token pinned there. The tables of the
+    automaton are first needed when the request is planned: a trace is read before they are compiled.
     """
 
     automaton: Automaton
@@ -281,35 +211,37 @@ class RequestConstraint:
     start: int
     limit: int
     pinned: tuple[tuple[int, int], ...] = ()
-    constraint: Constraint = field(init=False, compare=False, repr=False)
-    ends: tuple[int, ...] = field(init=False, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         return RequestConstraint, (self.automaton, self.stop_ids, self.start, self.limit, self.pinned)
 
-    def __post_init__(self) -> None:
-        constraint = bound(self.automaton, self.stop_ids)
-        letters = [ANY] * (self.limit - self.start)
+    @cached_property
+    def constraint(self) -> Constraint:
+        """The automaton with the stop ids. Raises DlstepError if this process has not compiled the automaton."""
+        return bound(self.automaton, self.stop_ids)
+
+    @cached_property
+    def ends(self) -> Sequence[StateSet]:
+        """For each offset, the states from which the answer can still end in time if all positions but pinned ones are gaps."""
+        letters, constraint = [ANY] * (self.limit - self.start), self.constraint
         for offset, token in self.pinned:
             if offset < len(letters):
                 letters[offset] = constraint.class_of[token]
-        object.__setattr__(self, "constraint", constraint)
-        object.__setattr__(self, "ends", tuple(constraint.backward(letters, constraint.last)))
+        return sets_before(letters, constraint.states_before(constraint.last))
 
     @property
     def feasible(self) -> bool:
         """Whether any answer satisfies the constraint, contains the pinned tokens and ends in time."""
-        return bool(self.ends[0] & 1)
+        return bool(self.ends[0].bitmap & 1)
 
     def run(self, state: int, tokens: Iterable[int]) -> int:
         """Return the state to which `tokens` lead from `state`. Raises DlstepError if they contradict the constraint."""
-        moves, class_of = self.constraint.after, self.constraint.class_of
+        states, class_of = self.constraint.states(1 << state), self.constraint.class_of
         for token in tokens:
-            states = moves(1 << state, class_of[token])
-            if not states:
+            states = states[class_of[token]]
+            if not states.bitmap:
                 raise DlstepError(f"token {token} was kept, but {self.automaton.source} does not allow it there")
-            state = states.bit_length() - 1  # the automaton is deterministic: the bitmap has one bit
-        return state
+        return states.bitmap.bit_length() - 1  # the automaton is deterministic: the bitmap has one bit
 
     def window_masks(self, state: int, settled: int, window: Sequence[Block], sampled: Sequence[int]) -> tuple[TokenMask, ...]:
         """Return the mask of each sampled position; positions past the answer may hold any id.
@@ -320,19 +252,16 @@ class RequestConstraint:
             window: The blocks of the sequence.
             sampled: The sampled positions, ascending, none below `settled`.
         """
-        constraint, parts, end = self.constraint, list[list[int]](), settled
+        constraint, limit, letters = self.constraint, self.limit, list[int]()
         for block in window:
             if block.end > settled:
-                letters = constraint.letters(block.start, block.tokens, block.masked)
-                parts.append(letters[max(0, settled - block.start) : self.limit - block.start])
-                end += len(parts[-1])
-        # Compute the sets block by block: most blocks have not changed since the last pass, so theirs are cached.
-        before, after = [1 << state], [self.ends[end - self.start]]
-        for part in parts:
-            before += constraint.forward(before.pop(), part)
-        for part in reversed(parts):
-            after[:1] = constraint.backward(part, after[0])  # its last entry is after[0] again
-        mask, limit = constraint.mask, self.limit
+                of_block = constraint.letters(block.start, block.tokens, block.masked)
+                letters += of_block[max(0, settled - block.start) : limit - block.start]
+        before = sets_after(constraint.states(1 << state), letters)
+        after = sets_before(letters, self.ends[settled + len(letters) - self.start])
+        pairs = list(zip(before, after[1:], strict=False))
         inside = sampled if not sampled or sampled[-1] < limit else [position for position in sampled if position < limit]
-        masks = [mask(before[position - settled], after[position - settled + 1]) for position in inside]
-        return (*masks, *[constraint.anything] * (len(sampled) - len(inside)))
+        masks = constraint.masks([pairs[position - settled] for position in inside])
+        if len(inside) < len(sampled):
+            masks += [constraint.anything] * (len(sampled) - len(inside))
+        return tuple(masks)

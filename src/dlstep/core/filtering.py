@@ -7,6 +7,7 @@ from .block import Block, Extra
 from .constraint import Constraint, RequestConstraint, TokenMask
 from .errors import DlstepError
 from .sequence import SequenceState
+from .state_sets import StateSet, moved, sets_after, sets_before
 from .values import maker, value
 
 
@@ -59,21 +60,21 @@ class FilteredBlock(Block):
     """A block that unmasks or edits a token only if the window can still be completed with it.
 
     A rule's `commit` receives it instead of the block. The constraint reads the positions `[since,
-    until)`. `before` is the bitmap of the states in which the automaton may be before `since`, and
-    `after` that of the states before `until` from which the answer can end. These five fields are
-    the *bounds* of the block.
+    until)`. `before` has the states in which the automaton may be before `since`, and `after` the
+    states before `until` from which the answer can end. These five fields are the *bounds* of the
+    block.
     """
 
     constraint: Constraint | None = None
     since: int = 0
     until: int = 0
-    before: int = 0
-    after: int = 0
+    before: StateSet | None = None
+    after: StateSet | None = None
 
     @property
-    def bounds(self) -> "tuple[Constraint, int, int, int, int]":
+    def bounds(self) -> "tuple[Constraint, int, int, StateSet, StateSet]":
         """The fields that a plain block does not have."""
-        assert self.constraint is not None
+        assert self.constraint is not None and self.before is not None and self.after is not None
         return self.constraint, self.since, self.until, self.before, self.after
 
     @property
@@ -105,17 +106,17 @@ class FilteredBlock(Block):
         proposed = letters.copy()
         for position, token in zip(chosen, tokens, strict=True):
             proposed[position - since] = constraint.class_of[token]
-        if constraint.forward(before, proposed)[-1] & after:
+        if moved(before, proposed).bitmap & after.bitmap:
             return list(range(len(chosen)))
         # From here on, `letters` has the tokens kept so far; `left` and `right` are its forward and backward sets.
-        left, right = constraint.forward(before, letters).copy(), constraint.backward(letters, after).copy()
+        left, right = sets_after(before, letters), sets_before(letters, after)
         kept: list[int] = []
         for index in sorted(range(len(chosen)), key=lambda index: (-probabilities[index], index)):
             place = chosen[index] - since
-            if constraint.after(left[place], proposed[place]) & right[place + 1]:
+            if left[place][proposed[place]].bitmap & right[place + 1].bitmap:
                 kept.append(index)
                 letters[place] = proposed[place]
-                _narrow(constraint, letters, place, left, right)
+                _narrow(letters, place, left, right)
         return sorted(kept)
 
     def unmask_rows(
@@ -160,8 +161,8 @@ class FilteredBlock(Block):
         """Return the positions `[start, end)` as a block, with bounds that account for the other positions."""
         constraint, since, until, before, after = self.bounds
         letters, first, last = self.letters, max(start, since), min(end, until)
-        before = constraint.forward(before, letters[: first - since])[-1]
-        after = constraint.backward(letters[last - since :], after)[0]
+        before = moved(before, letters[: first - since])
+        after = moved(after, reversed(letters[last - since :]))
         part = Block.part(self.plain, start, end, opened, restart=restart)
         return filtered(part, constraint, first, last, before, after)
 
@@ -176,7 +177,7 @@ class FilteredBlock(Block):
 _filtered = maker(FilteredBlock)
 
 
-def filtered(block: Block, constraint: Constraint, since: int, until: int, before: int, after: int) -> FilteredBlock:
+def filtered(block: Block, constraint: Constraint, since: int, until: int, before: StateSet, after: StateSet) -> FilteredBlock:
     """Return `block` with bounds; `FilteredBlock` describes them."""
     return _filtered(
         block.start, block.tokens, block.masked, block.probabilities, block.given, block.opened, block.extra,
@@ -184,19 +185,19 @@ def filtered(block: Block, constraint: Constraint, since: int, until: int, befor
     )  # fmt: skip
 
 
-def _narrow(constraint: Constraint, letters: Sequence[int], place: int, left: list[int], right: list[int]) -> None:
+def _narrow(letters: Sequence[int], place: int, left: list[StateSet], right: list[StateSet]) -> None:
     """Update the forward sets after `place` and the backward sets up to it, after the letter at `place` changed.
 
     Each set depends only on its neighbour and one letter, so once one is unchanged, all further ones are.
     """
     for index in range(place, len(letters)):
-        states = constraint.after(left[index], letters[index])
-        if states == left[index + 1]:
+        states = left[index][letters[index]]
+        if states is left[index + 1]:
             break
         left[index + 1] = states
     for index in range(place, -1, -1):
-        states = constraint.before(right[index + 1], letters[index])
-        if states == right[index]:
+        states = right[index + 1][letters[index]]
+        if states is right[index]:
             break
         right[index] = states
 
@@ -209,38 +210,42 @@ class WindowFilter:
     """
 
     def __init__(self, constraint: RequestConstraint, state: int, settled: int, window: Sequence[Block]) -> None:
-        self._of, self._before, self._settled = constraint, 1 << state, settled
-        end = min(window[-1].end, constraint.limit)
-        after = constraint.ends[max(0, end - constraint.start)]
-        self._after: dict[int, int] = {}  # by the start of a block: the states after it from which the answer can end
-        for block in reversed(window):
-            self._after[block.start] = after
-            letters = constraint.constraint.letters(block.start, block.tokens, block.masked)[: constraint.limit - block.start]
-            after = constraint.constraint.backward(letters[max(0, settled - block.start) :], after)[0]
+        of, self._of, self._settled = constraint.constraint, constraint, settled
+        self._before, self._fed = of.states(1 << state), window[0]
+        after = constraint.ends[max(0, min(window[-1].end, constraint.limit) - constraint.start)]
+        self._after = {window[-1].start: after}  # by the start of a block: the states after it from which the answer can end
+        for block, following in zip(reversed(window[:-1]), reversed(window), strict=False):
+            letters = of.letters(following.start, following.tokens, following.masked)[: constraint.limit - following.start]
+            after = self._after[block.start] = moved(after, reversed(letters[max(0, settled - following.start) :]))
 
     def enter(self, block: Block) -> FilteredBlock:
         """Return the block with its bounds."""
         # The states `before` include settled positions already, and positions past the answer are free.
         since = min(max(block.start, self._settled), block.end)
         until = max(since, min(block.end, self._of.limit))
+        self._fed = block
         return filtered(block, self._of.constraint, since, until, self._before, self._after[block.start])
 
     def skip(self, block: Block) -> None:
         """Advance past a block that this pass does not change."""
         self.leave(block, self.enter(block))
 
-    def leave(self, block: Block, entered: Block) -> Block:
-        """Return `block`, which the rule made of `entered`, without bounds, and advance to its end.
+    def leave(self, done: Block, entered: Block) -> Block:
+        """Return `done`, which the rule made of `entered`, without bounds, and advance to its end.
 
-        Raises DlstepError if the window cannot be completed with it: the rule then set tokens by other
-        means than `unmask`.
+        `entered` is what the last call of `enter` returned; a rule may return a plain block. Raises
+        DlstepError if the window cannot be completed with it: the rule then set tokens by other means
+        than `unmask`.
         """
         assert isinstance(entered, FilteredBlock)
-        done = filtered(block, *entered.bounds)  # a rule may return a plain block
-        self._before = self._of.constraint.forward(self._before, done.letters)[-1]
-        if not self._before & entered.after:
+        constraint, since, until, before, after = entered.bounds
+        letters = constraint.letters(done.start, done.tokens, done.masked)
+        self._before = moved(before, letters[since - done.start : until - done.start])
+        if not self._before.bitmap & after.bitmap:
             raise DlstepError(
-                f"tokens of [{block.start}, {block.end}) contradict {self._of.automaton.source}: under a constraint, a rule "
+                f"tokens of [{done.start}, {done.end}) contradict {self._of.automaton.source}: under a constraint, a rule "
                 "must set tokens with Block.unmask or Block.unmask_rows"
             )
-        return done.plain
+        if done is entered:
+            return self._fed
+        return done.plain if isinstance(done, FilteredBlock) else done

@@ -1,14 +1,16 @@
 """The token masks of constrained requests on the device, with one bit per id, uploaded at first use."""
 
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from jaxtyping import Int32, Int64, UInt8
+from jaxtyping import Int32, Int64
 from torch import Tensor
 
 from ..core import Span
+from ..core.automaton import members
 from ..core.constraint import Constraint, TokenMask
 from .arena import staged
 
@@ -35,11 +37,10 @@ class MaskTable:
 
         The rows are valid for forward passes that start before the next call.
         """
-        masks = {mask.id: mask for span in spans for mask in span.masks}
-        self._hold(masks)
-        rows: list[int] = []
+        self._hold({mask.id: mask for span in spans for mask in span.masks})
+        row_of, rows = self._row_of, list[int]()
         for span in spans:
-            rows += [self._row_of[mask.id] for mask in span.masks] if span.masks else [0] * len(span.sampled)
+            rows += [row_of[mask.id] for mask in span.masks] if span.masks else [0] * len(span.sampled)
         return np.array(rows, dtype=np.int64)
 
     @torch.inference_mode()  # a tensor created in this mode can only be changed in it
@@ -53,12 +54,14 @@ class MaskTable:
         missing = [mask for mask_id, mask in masks.items() if mask_id not in self._row_of]
         if not missing:
             return
-        bits = np.concatenate([packed(mask, self._width) for mask in missing])
+        bits = np.empty((len(missing), self._width), dtype=np.int32)
+        for line, mask in enumerate(missing):
+            bits[line] = packed(mask)
         while len(self._free) < len(missing):  # never evicts one of `masks`: they are last, and fit
             self._free.append(self._row_of.pop(next(iter(self._row_of))))
         rows = self._free[: len(missing)]
         # The copy runs in stream order, after earlier forward passes have read the old masks: the host need not wait.
-        sent = staged({"rows": np.array(rows, dtype=np.int64), "bits": bits}, self._device)
+        sent = staged({"rows": np.array(rows, dtype=np.int64), "bits": bits.reshape(-1)}, self._device)
         self.words.index_copy_(0, sent["rows"], sent["bits"].view(-1, self._width))
         del self._free[: len(missing)]
         self._row_of |= {mask.id: row for mask, row in zip(missing, rows, strict=True)}
@@ -70,43 +73,38 @@ class MaskTable:
         self._row_of, self._free = {}, list(range(1, capacity))
 
 
-def packed(mask: TokenMask, words: int) -> Int32[np.ndarray, " words"]:
-    """Return the mask as bits, 32 ids per word; bits after the last id are 0."""
+def packed(mask: TokenMask) -> Int32[np.ndarray, " words"]:
+    """Return the mask as bits, 32 ids per word; bits after the last id are 0. The array is valid until the next call."""
     assert mask.constraint is not None, "a mask that was read from a trace has no ids to look up"
-    line = np.zeros(words * 4, dtype=np.uint8)
-    known = _IDS_OF.get(mask.constraint) or _IDS_OF.setdefault(mask.constraint, _AllowedIds(mask.constraint))
-    bits = np.packbits(known.allowed(mask.classes), bitorder="little")
-    line[: len(bits)] = bits
-    return line.view("<i4").astype(np.int32)
+    known = _BITS_OF.get(mask.constraint) or _BITS_OF.setdefault(mask.constraint, _MaskBits(mask.constraint))
+    return known.words(mask.classes)
 
 
-class _AllowedIds:
-    """The ids of sets of classes, computed from an earlier set by updating only the classes that differ.
+class _MaskBits:
+    """The bits of sets of classes, computed from an earlier set by flipping only the classes that differ.
 
-    Few sets have about half of the ids: in JSON, positions inside a string may hold nearly all ids,
-    other positions nearly none. So the last set of either kind is kept, and each set is computed
-    from the last one of its kind.
+    One class may have most of the ids: in JSON, the ids that any string may contain. So the last set
+    with the largest class is kept, and the last one without it: flips are few then.
     """
 
     def __init__(self, constraint: Constraint) -> None:
-        class_of, self._count = np.array(constraint.class_of, dtype=np.int32), constraint.stop_class + 1
-        self._order = np.argsort(class_of, kind="stable").astype(np.int32)  # ids, class by class
-        self._sizes = np.bincount(class_of, minlength=self._count)
-        self._ends = np.cumsum(self._sizes)
-        none, ids = np.zeros(self._count, dtype=np.uint8), np.zeros(len(class_of), dtype=np.uint8)
-        self._last = [(none, ids), (none + 1, ids + 1)]
+        class_of = np.array(constraint.class_of, dtype=np.int32)
+        order = np.argsort(class_of, kind="stable")  # ids, class by class
+        self._places, self._bits = order >> 5, (1 << (order & 31)).astype(np.uint32).view(np.int32)
+        sizes = np.bincount(class_of, minlength=constraint.stop_class + 1)
+        ends = np.cumsum(sizes).tolist()
+        self._ids_of, self._largest = [slice(*bounds) for bounds in pairwise([0, *ends])], int(sizes.argmax())
+        self._last = [(0, np.zeros(-(-len(class_of) // 32), dtype=np.int32)) for _ in range(2)]
 
-    def allowed(self, classes: int) -> UInt8[np.ndarray, " ids"]:
-        """Return 1 for each id whose class is in the bitmap, else 0; valid until the next call."""
-        bits = np.frombuffer(classes.to_bytes(-(-self._count // 8), "little"), dtype=np.uint8)
-        chosen = np.unpackbits(bits, count=self._count, bitorder="little")
-        kind = int(2 * self._sizes.dot(chosen) > len(self._order))
-        last, ids = self._last[kind]
-        for letter in np.flatnonzero(chosen != last).tolist():
-            end = self._ends[letter]
-            ids[self._order[end - self._sizes[letter] : end]] = chosen[letter]
-        self._last[kind] = chosen, ids
-        return ids
+    def words(self, classes: int) -> Int32[np.ndarray, " words"]:
+        """Return the bits of the ids whose class is in the bitmap."""
+        kind = classes >> self._largest & 1
+        last, words = self._last[kind]
+        if flipped := [self._ids_of[letter] for letter in members(classes ^ last)]:
+            places, bits = (np.concatenate([of[ids] for ids in flipped]) for of in (self._places, self._bits))
+            np.bitwise_xor.at(words, places, bits)
+            self._last[kind] = classes, words
+        return words
 
 
-_IDS_OF: "WeakKeyDictionary[Constraint, _AllowedIds]" = WeakKeyDictionary()
+_BITS_OF: "WeakKeyDictionary[Constraint, _MaskBits]" = WeakKeyDictionary()

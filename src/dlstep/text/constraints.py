@@ -36,9 +36,12 @@ def recompiled(trace: Trace) -> Trace:
 
     Raises ValueError if a constraint cannot be compiled.
     """
-    for event in trace.events:
-        if isinstance(event, Add) and (source := event.request.params.constraint_source) is not None:
-            compiled(*source, trace.first.config.spec)
+    first = trace.first
+    requests = [sequence.request for sequence in (*first.running, *first.waiting)]
+    requests += [event.request for event in trace.events if isinstance(event, Add)]
+    for request in requests:
+        if (source := request.params.constraint_source) is not None:
+            compiled(*source, first.config.spec)
     return trace
 
 

@@ -89,6 +89,7 @@ class _Translation:
         self._root = root
         draft = str(root.get("$schema", "2020-12"))
         self._old = any(name in draft for name in OLD_DRAFTS)
+        self._ref_alone = self._old and "2019-09" not in draft  # drafts that ignore keywords next to $ref
         if not self._old and "2020-12" not in draft:
             raise ValueError(
                 f"json_schema.$schema={short(draft)} is not supported: give 2020-12, 2019-09, draft-07 or draft-06"
@@ -132,7 +133,7 @@ class _Translation:
             ref = fields["$ref"]
             if ref in within or len(within) > DEEPEST:
                 raise ValueError(f"{path}.$ref={short(ref)} refers to itself, or to more than {DEEPEST} others")
-            if self._old and whole.keys() - DESCRIBING - DEFINITIONS:  # draft-07 would ignore these keywords
+            if self._ref_alone and whole.keys() - DESCRIBING - DEFINITIONS:
                 raise ValueError(f"{path}.$ref is not supported beside other keywords in this draft: give allOf")
             target, where, more = self._resolved(*self._target(ref, path), (*within, ref))
             where, followed = path if whole.keys() - DESCRIBING - DEFINITIONS else where, (ref, *more)

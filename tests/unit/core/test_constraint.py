@@ -124,7 +124,7 @@ def test_a_block_keeps_a_largest_prefix_in_the_order_of_confidence(
 def test_stop_ids_are_no_letters_of_the_language() -> None:
     automaton = token_automaton("a*", [{97: 0}], [0], PIECES, (MASK,))
     constraint = bound(automaton, (0, STOP))
-    (mask,) = {constraint.mask(1, constraint.last)}
+    (mask,) = constraint.masks([(constraint.states(1), constraint.states(constraint.last))])
     assert mask.ids() == [0, STOP]  # the only letter ends the answer
 
 
@@ -170,7 +170,8 @@ def test_remasked_and_partial_blocks_stay_filtered() -> None:
 
 def test_masks_survive_pickling_and_differ_by_content() -> None:
     constraint = bound(token_automaton("(ab)*", [{97: 1}, {98: 0}], [0], PIECES, (STOP, MASK)), (STOP,))
-    one, other = constraint.mask(1, 1), constraint.mask(1, 2)
+    start, following = constraint.states(1), constraint.states(2)
+    one, other = constraint.masks([(start, start), (start, following)])
     assert pickle.loads(pickle.dumps(one)) == one != other
     assert pickle.loads(pickle.dumps(constraint)) is constraint
 

@@ -33,17 +33,17 @@ def ids_in(words: np.ndarray) -> list[int]:
 @given(
     classes=st.integers(1, 20).flatmap(lambda most: st.lists(st.integers(0, most), min_size=1, max_size=100)),
     stop_ids=st.lists(st.integers(0, 99), max_size=2, unique=True),
-    chosen=st.integers(0, 2**22 - 1),
-    more=st.integers(0, 2),
+    chosen=st.lists(st.integers(0, 2**22 - 1), min_size=1, max_size=4),
 )
-@example(classes=[1] * 33, stop_ids=[31], chosen=2, more=0)
-def test_packed_bits_are_the_ids_of_the_mask(classes: list[int], stop_ids: list[int], chosen: int, more: int) -> None:
+@example(classes=[1] * 33, stop_ids=[31], chosen=[2, 0])
+def test_packed_bits_are_the_ids_of_the_mask(classes: list[int], stop_ids: list[int], chosen: list[int]) -> None:
+    """Each mask is computed from one of the masks before it."""
     stops = tuple(token for token in stop_ids if token < len(classes))
-    mask = mask_of(0, classes, stops, chosen & (1 << max(classes) + 2) - 1)
-    width = -(-len(classes) // 32) + more
-    words = packed(mask, width)
-    assert words.shape == (width,)
-    assert ids_in(words) == mask.ids()
+    for each in chosen:
+        mask = mask_of(0, classes, stops, each & (1 << max(classes) + 2) - 1)
+        words = packed(mask)
+        assert words.shape == (-(-len(classes) // 32),)
+        assert ids_in(words) == mask.ids()
 
 
 POOL = [mask_of(100 + number, [1 + token % 13 for token in range(VOCABULARY)], (), 3 << number) for number in range(12)]
@@ -67,7 +67,7 @@ def test_every_forward_pass_finds_its_masks(capacity: int, passes: "list[list[li
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(masks, "CAPACITY", capacity)
         uploaded: list[int] = []
-        patch.setattr(masks, "packed", lambda mask, width: (uploaded.append(mask.id), packed(mask, width))[1])
+        patch.setattr(masks, "packed", lambda mask: (uploaded.append(mask.id), packed(mask))[1])
         table = MaskTable(VOCABULARY, CPU)
         row_of: dict[int, int] = {}  # of masks, least recently used first
         for chosen in passes:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import BaseModel
 
-from dlstep.core import Request, SamplingParams, Spec
+from dlstep.core import Request, SamplingParams, Spec, Trace
 from dlstep.text import constraints
 from dlstep.text.constraints import compiled, constrained
 from dlstep.text.limited_worker import LimitedWorker
@@ -130,15 +130,18 @@ def test_a_trace_is_replayed_by_another_process(tmp_path: Path) -> None:
     session.submit("Max has 53 shells.", SamplingParams(max_tokens=24, regex="[0-9]{3}( shells)?"))
     session.step()
     session.trace.save(tmp_path / "trace.jsonl")
+    Trace(session.trace.state).save(tmp_path / "middle.jsonl")  # the request is in the first state
     resume = (
         "from dlstep import LLM, Trace\n"
-        f"session = LLM(max_num_reqs=32).resume(Trace.load({str(tmp_path / 'trace.jsonl')!r}))\n"
-        "session.run()\nprint(session.output(0).text)\n"
+        f"for path in {[str(tmp_path / name) for name in ('middle.jsonl', 'trace.jsonl')]}:\n"
+        "    session = LLM(max_num_reqs=32).resume(Trace.load(path))\n"
+        "    session.run()\n    print(session.output(0).text)\n"
     )
     for command in ([*DLSTEP, "replay", str(tmp_path / "trace.jsonl")], [sys.executable, "-c", resume]):
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
         assert done.returncode == 0, done.stderr
-    assert re.fullmatch("[0-9]{3}( shells)?", done.stdout.strip())
+    middle, whole = done.stdout.splitlines()
+    assert middle == whole and re.fullmatch("[0-9]{3}( shells)?", whole)
 
 
 @pytest.mark.parametrize("length", [20, 200])

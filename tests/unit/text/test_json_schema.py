@@ -166,7 +166,10 @@ def check_texts(schema: dict[str, Any], count: int, seed: int) -> None:
 
 
 SHARED = LEAVES.filter(lambda leaf: "$ref" not in leaf)
-REFUSED = r"allows no text|two schemas that must both hold|of one schema is not supported together with|is not supported beside"
+REFUSED = (
+    r"allows no text|two schemas that must both hold|of one schema is not supported together with|is not supported beside|"
+    r"is not of type"
+)
 
 
 def with_definitions(schema: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
@@ -198,6 +201,9 @@ def test_every_text_of_each_form_conforms(form: str, data: st.DataObject) -> Non
     check_with(data.draw(FORMS[form](LEAVES)), data.draw(SHARED), data.draw(st.integers(0, 99)))
 
 
+DRAFT_2019 = "https://json-schema.org/draft/2019-09/schema"
+
+
 @pytest.mark.parametrize(
     "schema",
     [
@@ -209,6 +215,8 @@ def test_every_text_of_each_form_conforms(form: str, data: st.DataObject) -> Non
         {"type": "array", "items": {"type": ["object", "null"]}},
         {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}, {"maxLength": 2}], "$defs": {"a": {"type": "string"}}},
         {"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"const": "a"}, {"type": "null"}]},
+        {"$schema": DRAFT_2019, "$ref": "#/$defs/a", "maxLength": 2, "$defs": {"a": {"type": "string", "minLength": 1}}},
+        {"$schema": DRAFT_2019, "$ref": "#/$defs/a", "items": [{"const": 1}], "$defs": {"a": {"additionalItems": False}}},
     ],
 )  # fmt: skip
 def test_every_text_of_these_conforms(schema: dict[str, Any]) -> None:
@@ -298,6 +306,10 @@ WIDE = {f"d{index}": {"type": "array", "prefixItems": [{"$ref": f"#/$defs/d{inde
         ({"type": "text"}, "json_schema.type='text' must name one or more of object, array"),
         ({"minLength": 3, "minimum": 3}, "json_schema.minLength is not supported beside"),
         ({"items": [TEXT]}, "give prefixItems"),
+        (
+            {"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/$defs/a", "type": "string", "$defs": {"a": {}}},
+            "json_schema.$ref is not supported beside other keywords in this draft: give allOf",
+        ),
         ({"$schema": "http://json-schema.org/draft-04/schema#"}, "is not supported: give 2020-12"),
         ({"$ref": "#"}, "refers to itself"),
         ({"$ref": "#/$defs/a"}, "json_schema.$ref='#/$defs/a' does not exist"),

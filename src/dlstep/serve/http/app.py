@@ -80,8 +80,7 @@ class Api:
         translated = await self.worker.run(forked, self.router.facts, kept, body)
         recordings.kept_of(self.router, request_id, request.scope["owner"])  # raises if it was dropped in the meantime
         origin = shapes.ForkOrigin(request=request_id, index=body.index, seq=body.seq)
-        head = Head(kept.head.kind, self.router.facts.model, kept.head.logprobs, kept.head.best, origin=origin)
-        return await self._answer(request, body, translated, head)
+        return await self._answer(request, body, translated, kept.head.of_fork(origin))
 
     async def steps(self, request: Request, request_id: str, after: Annotated[int, Query(ge=-1, le=1 << 53)] = -1) -> Response:
         """Return the steps of a request so far, as a recording. Raises ApiError if not kept."""

@@ -35,6 +35,7 @@ def forked(facts: Facts, kept: KeptRequest, body: ForkRequest) -> TranslatedBody
         steps=True,
         keeps=facts.most_kept > 0,
         origin=origin,
+        constraint=pending.submit.constraint,
     )
     return TranslatedBody((submit,), (), opening.request.params.stop, ((opening, frame),))
 

@@ -1,7 +1,7 @@
 """The head of a response."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 from uuid import uuid4
 
@@ -29,6 +29,10 @@ class Head:
     def __post_init__(self) -> None:
         if not self.id:
             object.__setattr__(self, "id", id_of(self.kind, uuid4().hex))
+
+    def of_fork(self, origin: ForkOrigin) -> "Head":
+        """Return the head of a fork of this response: the same form of answer, such as a function call."""
+        return replace(self, id="", created=int(time.time()), origin=origin)
 
 
 def id_of(kind: Kind, name: str) -> str:

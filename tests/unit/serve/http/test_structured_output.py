@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from jsonschema import validate
 from openai import BadRequestError, OpenAI
+from openai.types.chat import ChatCompletion
 from pydantic import BaseModel
 
 from ....helpers.servers import nothing_goes_wrong_unseen  # noqa: F401  # pyright: ignore[reportUnusedImport]
@@ -86,6 +87,22 @@ def test_a_function_is_called_and_its_result_continues_the_conversation(client: 
     turns = [*MESSAGES, answer.message, {"role": "tool", "tool_call_id": call.id, "content": "92"}]
     last = client.chat.completions.create(model="tiny-bd", messages=turns, max_tokens=8, tools=TOOLS, tool_choice="none")
     assert last.choices[0].message.tool_calls is None
+
+
+@pytest.mark.parametrize(
+    ("choice", "finish"), [("required", "tool_calls"), ({"type": "function", "function": {"name": "add"}}, "stop")]
+)
+def test_a_fork_of_a_call_is_a_call(client: OpenAI, choice: Any, finish: str) -> None:
+    steps = {"dlstep": {"stream": "steps"}}
+    answer = client.chat.completions.create(
+        model="tiny-bd", messages=MESSAGES, max_tokens=90, tools=TOOLS, tool_choice=choice, extra_body=steps
+    )
+    (call,) = answer.choices[0].message.tool_calls or ()
+    assert call.type == "function"
+    fork = client.post(f"/requests/{answer.id}/fork", body={"seq": 1}, cast_to=ChatCompletion)
+    (again,) = fork.choices[0].message.tool_calls or ()
+    assert again.type == "function" and again.function == call.function and again.id != call.id
+    assert fork.choices[0].message.content is None and fork.choices[0].finish_reason == finish
 
 
 def test_many_clients_get_valid_answers_at_once(client: OpenAI) -> None:

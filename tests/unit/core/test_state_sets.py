@@ -1,0 +1,46 @@
+"""Sets of states: moves are those of each state, also after the sets have forgotten them."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dlstep.core import state_sets
+from dlstep.core.automaton import members
+from dlstep.core.state_sets import Moves, StateSet, moved, sets_after, sets_before
+
+STATES = 20  # more than two bytes of a bitmap
+BITMAPS = st.integers(0, (1 << STATES) - 1)
+TABLES = st.lists(st.dictionaries(st.integers(0, STATES - 1), BITMAPS), min_size=1, max_size=3)
+
+
+@given(
+    tables=TABLES,
+    walks=st.lists(st.tuples(BITMAPS, st.lists(st.integers(0, 2), max_size=6)), max_size=5),
+    most=st.integers(1, 4),
+)
+def test_moves_are_the_union_of_the_moves_of_each_state(
+    tables: list[dict[int, int]], walks: list[tuple[int, list[int]]], most: int
+) -> None:
+    """Only few moves are remembered, including those of sets that were forgotten and are still in use."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state_sets, "MOST_KEPT", most)
+        moves, used = Moves(lambda letter: tables[letter % len(tables)]), list[StateSet]()
+        for bitmap, letters in walks:
+            assert moves.set_of(bitmap) is moves.set_of(bitmap)
+            expected = [bitmap]
+            for letter in letters:
+                table, union = tables[letter % len(tables)], 0
+                for state in members(expected[-1]):
+                    union |= table.get(state, 0)
+                expected.append(union)
+            sets = sets_after(moves.set_of(bitmap), letters)
+            assert [each.bitmap for each in sets] == expected
+            assert [each.bitmap for each in sets_before(letters[::-1], moves.set_of(bitmap))] == expected[::-1]
+            assert moved(used[0] if used and used[0].bitmap == bitmap else sets[0], letters).bitmap == expected[-1]
+            used += sets
+            assert sum(len(each) for each in {*used}) <= most
+
+
+def test_sets_are_compared_by_identity() -> None:
+    moves = Moves(lambda letter: {0: 1})
+    one, other = moves.set_of(1), moves.set_of(2)
+    assert one != other and len({one, other}) == 2 and one[0] is one
