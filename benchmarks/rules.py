@@ -21,7 +21,6 @@ from dlstep.bench.host import STEPS, build_script, least_times, mean_us
 from dlstep.bench.script import unmasked
 from dlstep.bench.torch_lowering import TorchLowering
 from dlstep.core import State, commit, schedule
-from dlstep.testing.scripted import ScriptedDriver
 
 from . import entry
 from .rule_answers import CARRIERS, rule_scripts
@@ -82,7 +81,7 @@ def measure_rule(form: str, length: int, batch: int) -> RuleCost:
 
 def rates(state: State, script: StrategyScript) -> tuple[float, float]:
     """Return how many positions a step samples per request, and how many it unmasks."""
-    driver, sampled, batch = ScriptedDriver(script.steady(Random(0))), 0, len(state.running)
+    driver, sampled, batch = script.driver(Random(0)), 0, len(state.running)
     before = sum(map(unmasked, state.running))
     for _ in range(STEPS):
         plan = schedule(state)

@@ -103,11 +103,11 @@ def build_script(
     for number in range(batch):  # different first tokens, so that no two requests share a page
         params = SamplingParams(max_tokens=limit - prompt_length)
         state = add(state, Request(number, (number, *shared), params, constraint=constraint))
-    driver = ScriptedDriver(script.whole(random))
+    driver = script.filling(random)
     while min((sequence.settled for sequence in state.running), default=0) < length - BLOCK:
         state = commit(state, driver.run(schedule(state)))
         assert not state.finished, "answers are filled before there is anything to measure"
-    steady = ScriptedDriver(script.steady(random))
+    steady = script.driver(random)
     for _ in range(24):
         state = commit(state, steady.run(schedule(state)))
     return state
@@ -194,9 +194,9 @@ def least_times(
     try:
         for _ in range(REPETITIONS):
             for place, (state, script) in enumerate(runs):
-                times = measure_core(state, ScriptedDriver(script.steady(Random(0))))
+                times = measure_core(state, script.driver(Random(0)))
                 if lowering is not None:
-                    lowered = measure_lowering(state, ScriptedDriver(script.steady(Random(0))), lowering(state))
+                    lowered = measure_lowering(state, script.driver(Random(0)), lowering(state))
                     times = [one + two for one, two in zip(times, lowered, strict=True)]
                 least[place] = [tuple(map(min, one, two)) for one, two in zip(least[place], times, strict=False)]
     finally:
