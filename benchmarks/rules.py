@@ -19,7 +19,6 @@ from random import Random
 from dlstep.bench.answers import StrategyScript
 from dlstep.bench.host import STEPS, build_script, least_times, mean_us
 from dlstep.bench.script import unmasked
-from dlstep.bench.torch_lowering import TorchLowering
 from dlstep.core import State, commit, schedule
 
 from . import entry
@@ -71,7 +70,7 @@ def measure_rule(form: str, length: int, batch: int) -> RuleCost:
     """Return the row of one form of a rule; baseline and rule are measured in turns."""
     carrier, script = rule_scripts()[form]
     states = [(build_script(script, "prompt", length, batch), script) for script in (CARRIERS[carrier], script)]
-    plain, own = (mean_us(steps, batch) for steps in least_times(states, TorchLowering))
+    plain, own = (mean_us(steps, batch) for steps in least_times(states))
     sampled, tokens = rates(*states[1])
     planned, committed, lowered, unpacked = own
     return RuleCost(

@@ -14,7 +14,6 @@ from ..core.automaton import Automaton, members
 from ..core.constraint import Constraint, TokenMask
 from .answers import EOS, MASK, SCRIPTS, RowsOf, StrategyScript, fed_tokens
 from .host import build_script, least_times, mean_us
-from .torch_lowering import TorchLowering
 
 SCHEMA = """{"type": "object", "required": ["title", "kind", "count", "tags", "authors"], "properties": {
     "title": {"type": "string"}, "kind": {"enum": ["book", "article", "talk"]}, "count": {"type": "integer"},
@@ -102,7 +101,7 @@ def measure_constraint(strategy: str, batches: Sequence[int], buffers: Sequence[
                 (build_script(plain, "prompt", CONTEXT, batch), plain),
                 (build_script(masked, "prompt", CONTEXT, batch, constraint=automaton), masked),
             ]
-            without, constrained = (round(sum(mean_us(steps, batch)), 2) for steps in least_times(runs, TorchLowering))
+            without, constrained = (round(sum(mean_us(steps, batch)), 2) for steps in least_times(runs))
             yield ConstraintCost(
                 strategy, buffer, batch, len(automaton.moves), without, constrained, round(constrained - without, 2)
             )
