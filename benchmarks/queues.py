@@ -15,7 +15,6 @@ from dlstep.bench.answers import BLOCK, EOS, SCRIPTS
 from dlstep.core import Config, Plan, Request, Samples, SamplingParams, State, abort, add, init
 from dlstep.engine.decode import Decode
 from dlstep.strategies import load
-from dlstep.testing.scripted import ScriptedDriver
 
 from . import entry
 
@@ -46,7 +45,7 @@ class ClockedDriver:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock, self.spent = clock, 0.0
-        self._driver = ScriptedDriver(SCRIPTS["multi_bd"].whole(Random(0)))
+        self._driver = SCRIPTS["multi_bd"].filling(Random(0))
 
     def run(self, plan: Plan) -> Samples:
         """Return the samples of `plan`."""

@@ -1,12 +1,23 @@
 """Scripted network outputs to measure the host cost of rules, with the statistics that each rule
 reads."""
 
-from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
 from dlstep import rules
-from dlstep.bench.answers import BLOCK, BUFFER, EOS, MASK, RowsOf, StrategyScript, one_a_block, two_tokens, whole_blocks
+from dlstep.bench.answers import (
+    BLOCK,
+    BUFFER,
+    EOS,
+    MASK,
+    RowsOf,
+    StrategyScript,
+    fed_tokens,
+    one_a_block,
+    two_tokens,
+    whole_blocks,
+)
 from dlstep.core import Rule, SampleSpec, Span, SpanSamples
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
@@ -33,51 +44,39 @@ CARRIERS = {
 }
 
 
-def with_statistics(sample_spec: SampleSpec, answers: Callable[[Random], RowsOf]) -> Callable[[Random], RowsOf]:
+def _with_statistics(sample_spec: SampleSpec, plain: RowsOf, random: Random, span: Span) -> SpanSamples:
     """Return the same answers with the entropies, margins and most probable ids that `sample_spec`
     requests.
 
     The most probable id of a masked position stays the same between most forward passes.
     """
-
-    def made(random: Random) -> RowsOf:
-        plain, best = answers(random), sample_spec.best
-
-        def rows(span: Span) -> SpanSamples:
-            samples = plain(span)
-            tokens, chances = samples.tokens, samples.probabilities
-            ids: tuple[int, ...] = ()
-            most: tuple[float, ...] = ()
-            if best:
-                start = span.start
-                fed = [span.tokens[position - start] if position < span.stop else MASK for position in span.sampled]
-                tops = [
-                    (position * 31 + (random.random() < 0.25)) % EOS if token == MASK else token
-                    for position, token in zip(span.sampled, fed, strict=True)
-                ]
-                tokens = tuple(tops)
-                ids = tuple([(top ^ rank) % EOS for top in tops for rank in range(best)])
-                most = tuple([chance if not rank else (1.0 - chance) * 0.5**rank for chance in chances for rank in range(best)])
-            entropies = tuple([_ENTROPY if chance > _SURE else _DOUBT + chance for chance in chances])
-            return SpanSamples(
-                tokens,
-                chances,
-                entropies if "entropy" in sample_spec.statistics else (),
-                chances if "margin" in sample_spec.statistics else (),
-                ids,
-                most,
-            )
-
-        return rows
-
-    return made
+    samples, best = plain(random, span), sample_spec.best
+    tokens, chances = samples.tokens, samples.probabilities
+    ids: tuple[int, ...] = ()
+    most: tuple[float, ...] = ()
+    if best:
+        tokens = tuple([
+            (position * 31 + (random.random() < 0.25)) % EOS if token == MASK else token
+            for position, token in zip(span.sampled, fed_tokens(span), strict=True)
+        ])  # fmt: skip
+        ids = tuple([(top ^ rank) % EOS for top in tokens for rank in range(best)])
+        most = tuple([chance if not rank else (1.0 - chance) * 0.5**rank for chance in chances for rank in range(best)])
+    entropies = tuple([_ENTROPY if chance > _SURE else _DOUBT + chance for chance in chances])
+    return SpanSamples(
+        tokens,
+        chances,
+        entropies if "entropy" in sample_spec.statistics else (),
+        chances if "margin" in sample_spec.statistics else (),
+        ids,
+        most,
+    )
 
 
 def _script(carrier: str, blocks: dict[str, Any], name: str, **options: Any) -> tuple[str, StrategyScript]:
     """Return the name of the baseline, and the script of the rule with its options."""
     rule: Rule = rules.load(name)(**options)
     plain = CARRIERS[carrier]
-    whole, steady = (with_statistics(rule.sample_spec, answers) for answers in (plain.whole, plain.steady))
+    whole, steady = (partial(_with_statistics, rule.sample_spec, answers) for answers in (plain.whole, plain.steady))
     return carrier, StrategyScript(plain.strategy, blocks | {"rule": rule}, whole, steady)
 
 

@@ -19,9 +19,7 @@ from random import Random
 from dlstep.bench.answers import StrategyScript
 from dlstep.bench.host import STEPS, build_script, least_times, mean_us
 from dlstep.bench.script import unmasked
-from dlstep.bench.torch_lowering import TorchLowering
 from dlstep.core import State, commit, schedule
-from dlstep.testing.scripted import ScriptedDriver
 
 from . import entry
 from .rule_answers import CARRIERS, rule_scripts
@@ -72,7 +70,7 @@ def measure_rule(form: str, length: int, batch: int) -> RuleCost:
     """Return the row of one form of a rule; baseline and rule are measured in turns."""
     carrier, script = rule_scripts()[form]
     states = [(build_script(script, "prompt", length, batch), script) for script in (CARRIERS[carrier], script)]
-    plain, own = (mean_us(steps, batch) for steps in least_times(states, TorchLowering))
+    plain, own = (mean_us(steps, batch) for steps in least_times(states))
     sampled, tokens = rates(*states[1])
     planned, committed, lowered, unpacked = own
     return RuleCost(
@@ -82,7 +80,7 @@ def measure_rule(form: str, length: int, batch: int) -> RuleCost:
 
 def rates(state: State, script: StrategyScript) -> tuple[float, float]:
     """Return how many positions a step samples per request, and how many it unmasks."""
-    driver, sampled, batch = ScriptedDriver(script.steady(Random(0))), 0, len(state.running)
+    driver, sampled, batch = script.driver(Random(0)), 0, len(state.running)
     before = sum(map(unmasked, state.running))
     for _ in range(STEPS):
         plan = schedule(state)

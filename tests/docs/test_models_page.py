@@ -1,4 +1,4 @@
-"""The page about models is what the command prints, and the matrix knows the same families."""
+"""The page about models has the table that the command prints, and the matrix knows the same families."""
 
 import json
 from pathlib import Path
@@ -11,9 +11,15 @@ from dlstep.models import FAMILIES
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 
 
-def test_the_page_is_current(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_has_the_table_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "--markdown"]) == 0
-    assert capsys.readouterr().out == PAGE.read_text(encoding="utf-8")
+    assert f"\n\n{capsys.readouterr().out}\n" in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_page_has_all_thresholds_of_families() -> None:
+    thresholds = {family.name: family.options.get("accept_threshold") for family in FAMILIES.values()}
+    named = ", ".join(f"`{name}` {value}" for name, value in thresholds.items() if value is not None)
+    assert f"  Families with a different default `accept_threshold`: {named}.\n" in PAGE.read_text(encoding="utf-8")
 
 
 def test_the_command_lists_every_family(capsys: pytest.CaptureFixture[str]) -> None:

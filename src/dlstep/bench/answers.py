@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
 from ..core import Span, SpanSamples, Spec
+from ..testing.scripted import ScriptedDriver
 
 BATCHES = (1, 8, 32, 128, 256)
 LENGTHS = (512, 4096, 32768)
@@ -14,7 +16,7 @@ CANVAS = 256
 VOCABULARY = 150_000
 MASK, EOS = VOCABULARY - 1, VOCABULARY - 2
 
-RowsOf = Callable[[Span], SpanSamples]
+RowsOf = Callable[[Random, Span], SpanSamples]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,100 +25,87 @@ class StrategyScript:
 
     strategy: str
     options: dict[str, Any]
-    whole: Callable[[Random], RowsOf]
-    steady: Callable[[Random], RowsOf]
+    whole: RowsOf
+    steady: RowsOf
     spec: Spec = field(default=Spec(MASK, (EOS,), VOCABULARY))
+
+    def filling(self, random: Random) -> ScriptedDriver:
+        """Return a driver that fills answers fast."""
+        return ScriptedDriver(partial(self.whole, random))
+
+    def driver(self, random: Random) -> ScriptedDriver:
+        """Return a driver that fills answers steadily."""
+        return ScriptedDriver(partial(self.steady, random))
+
+
+def fed_tokens(span: Span) -> list[int]:
+    """Return the tokens that are fed at the sampled positions, masks after the end of the span."""
+    return [span.tokens[position - span.start] if position < span.stop else MASK for position in span.sampled]
+
+
+def _drawn(random: Random, fed: list[int]) -> tuple[int, ...]:
+    """Return the tokens with a random one in place of each mask."""
+    return tuple([_token(random) if token == MASK else token for token in fed])
 
 
 def _token(random: Random) -> int:
     return random.randrange(EOS)
 
 
-def whole_blocks(random: Random) -> RowsOf:
+def whole_blocks(random: Random, span: Span) -> SpanSamples:
     """Give every masked position a random token with certainty, and confirm all other tokens."""
-
-    def rows(span: Span) -> SpanSamples:
-        fed = [span.tokens[position - span.start] if position < span.stop else MASK for position in span.sampled]
-        tokens = tuple([_token(random) if token == MASK else token for token in fed])
-        # Distinct probabilities, as a network would give.
-        return SpanSamples(tokens, tuple([1.0 - token * 1e-9 for token in tokens]))
-
-    return rows
+    tokens = _drawn(random, fed_tokens(span))
+    # Distinct probabilities, as a network would give.
+    return SpanSamples(tokens, tuple([1.0 - token * 1e-9 for token in tokens]))
 
 
-def two_tokens(random: Random) -> RowsOf:
+def two_tokens(random: Random, span: Span) -> SpanSamples:
     """Make two masked positions confident, one of them in the first block; confirm all other tokens."""
-
-    def rows(span: Span) -> SpanSamples:
-        start = span.start
-        fed = [span.tokens[position - start] if position < span.stop else MASK for position in span.sampled]
-        masked = [index for index, token in enumerate(fed) if token == MASK]
-        probabilities = [0.5 if token == MASK else 0.95 for token in fed]
-        if masked:
-            first_block_end = (span.sampled[masked[0]] // BLOCK + 1) * BLOCK
-            first = sum(span.sampled[index] < first_block_end for index in masked)
-            probabilities[masked[random.randrange(first)]] = 0.95
-            probabilities[masked[random.randrange(len(masked))]] = 0.95
-        return SpanSamples(tuple([_token(random) if token == MASK else token for token in fed]), tuple(probabilities))
-
-    return rows
+    fed = fed_tokens(span)
+    masked = [index for index, token in enumerate(fed) if token == MASK]
+    probabilities = [0.5 if token == MASK else 0.95 for token in fed]
+    if masked:
+        first_block_end = (span.sampled[masked[0]] // BLOCK + 1) * BLOCK
+        first = sum(span.sampled[index] < first_block_end for index in masked)
+        probabilities[masked[random.randrange(first)]] = 0.95
+        probabilities[masked[random.randrange(len(masked))]] = 0.95
+    return SpanSamples(_drawn(random, fed), tuple(probabilities))
 
 
-def with_best(answers: Callable[[Random], RowsOf]) -> Callable[[Random], RowsOf]:
+def _with_best(plain: RowsOf, random: Random, span: Span) -> SpanSamples:
     """Return the same answers, with each token also as the most probable id of its position."""
-
-    def made(random: Random) -> RowsOf:
-        plain = answers(random)
-
-        def rows(span: Span) -> SpanSamples:
-            samples = plain(span)
-            return SpanSamples(samples.tokens, samples.probabilities, (), (), samples.tokens, samples.probabilities)
-
-        return rows
-
-    return made
+    samples = plain(random, span)
+    return SpanSamples(samples.tokens, samples.probabilities, (), (), samples.tokens, samples.probabilities)
 
 
-def one_a_block(random: Random) -> RowsOf:
+def one_a_block(random: Random, span: Span) -> SpanSamples:
     """Make no masked position confident, but one of each block surer than the rest; confirm all other tokens."""
-
-    def rows(span: Span) -> SpanSamples:
-        fed = [span.tokens[position - span.start] for position in span.sampled]
-        probabilities = [0.5 if token == MASK else 0.85 for token in fed]
-        of_block: dict[int, list[int]] = {}
-        for index, (position, token) in enumerate(zip(span.sampled, fed, strict=True)):
-            if token == MASK:
-                of_block.setdefault(position // BLOCK, []).append(index)
-        for masked in of_block.values():
-            probabilities[random.choice(masked)] = 0.6
-        return SpanSamples(tuple([_token(random) if token == MASK else token for token in fed]), tuple(probabilities))
-
-    return rows
+    fed = fed_tokens(span)
+    probabilities = [0.5 if token == MASK else 0.85 for token in fed]
+    of_block: dict[int, list[int]] = {}
+    for index, (position, token) in enumerate(zip(span.sampled, fed, strict=True)):
+        if token == MASK:
+            of_block.setdefault(position // BLOCK, []).append(index)
+    for masked in of_block.values():
+        probabilities[random.choice(masked)] = 0.6
+    return SpanSamples(_drawn(random, fed), tuple(probabilities))
 
 
-def sure_canvas(random: Random) -> RowsOf:
+def sure_canvas(random: Random, span: Span) -> SpanSamples:
     """Return a canvas with constant, certain predictions, which ends as early as possible."""
-
-    def rows(span: Span) -> SpanSamples:
-        count = len(span.sampled)
-        best = tuple([position % EOS for position in span.sampled])
-        sure = (1.0,) * count
-        noise = tuple([_token(random) for _ in best])
-        return SpanSamples(best, sure, (0.0,) * count, (), best, sure, noise)
-
-    return rows
+    count = len(span.sampled)
+    best = tuple([position % EOS for position in span.sampled])
+    sure = (1.0,) * count
+    noise = tuple([_token(random) for _ in best])
+    return SpanSamples(best, sure, (0.0,) * count, (), best, sure, noise)
 
 
-def restless_canvas(random: Random) -> RowsOf:
+def restless_canvas(random: Random, span: Span) -> SpanSamples:
     """Return a canvas with partly certain predictions that keep changing."""
-
-    def rows(span: Span) -> SpanSamples:
-        count = len(span.sampled)
-        tokens, best, noise = (tuple([_token(random) for _ in range(count)]) for _ in range(3))
-        entropies = tuple([random.random() ** 4 for _ in range(count)])
-        return SpanSamples(tokens, (0.5,) * count, entropies, (), best, (0.5,) * count, noise)
-
-    return rows
+    count = len(span.sampled)
+    tokens, best, noise = (tuple([_token(random) for _ in range(count)]) for _ in range(3))
+    entropies = tuple([random.random() ** 4 for _ in range(count)])
+    return SpanSamples(tokens, (0.5,) * count, entropies, (), best, (0.5,) * count, noise)
 
 
 _BLOCKS = {"block_size": BLOCK, "buffer_size": BUFFER}
@@ -125,13 +114,14 @@ _CONFIDENT = _BLOCKS | {"semi_complete_threshold": 1.0}
 # blocks have masks. With default options, four blocks have some, which `_full` measures.
 _TWO_BLOCKS = _BLOCKS | {"add_block_threshold": 0.5}
 _DMAX = {"accept_threshold": 0.9}
+_DMAX_ROWS = (partial(_with_best, whole_blocks), partial(_with_best, one_a_block))
 SCRIPTS = {
     "multi_bd": StrategyScript("multi_bd", _CONFIDENT, whole_blocks, two_tokens),
     "d2f": StrategyScript("d2f", _CONFIDENT, whole_blocks, two_tokens),
     "multi_bd_edit": StrategyScript("multi_bd_edit", _TWO_BLOCKS, whole_blocks, one_a_block),
     "multi_bd_edit_full": StrategyScript("multi_bd_edit", _BLOCKS, whole_blocks, one_a_block),
-    "dmax": StrategyScript("dmax", _TWO_BLOCKS | _DMAX, with_best(whole_blocks), with_best(one_a_block)),
-    "dmax_full": StrategyScript("dmax", _BLOCKS | _DMAX, with_best(whole_blocks), with_best(one_a_block)),
+    "dmax": StrategyScript("dmax", _TWO_BLOCKS | _DMAX, *_DMAX_ROWS),
+    "dmax_full": StrategyScript("dmax", _BLOCKS | _DMAX, *_DMAX_ROWS),
     "fast_dllm_v2": StrategyScript(
         "fast_dllm_v2",
         {"block_size": BLOCK // BUFFER, "buffer_size": BUFFER},

@@ -5,16 +5,15 @@ drawn under the token masks, so that answers grow as those of a network would. L
 upload of new token masks.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
 from ..core import Span, SpanSamples, Spec
 from ..core.automaton import Automaton, members
 from ..core.constraint import Constraint, TokenMask
-from .answers import EOS, MASK, SCRIPTS, RowsOf, StrategyScript
+from .answers import EOS, MASK, SCRIPTS, RowsOf, StrategyScript, fed_tokens
 from .host import build_script, least_times, mean_us
-from .torch_lowering import TorchLowering
 
 SCHEMA = """{"type": "object", "required": ["title", "kind", "count", "tags", "authors"], "properties": {
     "title": {"type": "string"}, "kind": {"enum": ["book", "article", "talk"]}, "count": {"type": "integer"},
@@ -51,13 +50,13 @@ def spec_of_script(script: StrategyScript) -> Spec:
     return replace(script.spec, pieces=(*pieces(EOS), b"", b""))
 
 
-def under_masks(plain: RowsOf, random: Random, automaton: Automaton) -> RowsOf:
+def under_masks(automaton: Automaton, plain: RowsOf) -> RowsOf:
     """Return the samples of `plain`, with masked positions drawn again under their token masks."""
     of_class: dict[int, list[int]] = {}
     for token, letter in enumerate(automaton.class_of):
         of_class.setdefault(letter, []).append(token)
 
-    def token_of(mask: TokenMask) -> int:
+    def token_of(random: Random, mask: TokenMask) -> int:
         constraint = mask.constraint
         assert isinstance(constraint, Constraint)
         # All allowed ids are equally probable, and the answer ends only if nothing else is allowed.
@@ -67,13 +66,12 @@ def under_masks(plain: RowsOf, random: Random, automaton: Automaton) -> RowsOf:
         (letter,) = random.choices(letters, [len(of_class[letter]) for letter in letters])
         return random.choice(of_class[letter])
 
-    def rows(span: Span) -> SpanSamples:
-        samples = plain(span)
+    def rows(random: Random, span: Span) -> SpanSamples:
+        samples = plain(random, span)
         if not span.masks:
             return samples
-        fed = [span.tokens[position - span.start] if position < span.stop else MASK for position in span.sampled]
-        tokens = [token_of(mask) if token == MASK else token for token, mask in zip(fed, span.masks, strict=True)]
-        return replace(samples, tokens=tuple(tokens))
+        fed = zip(fed_tokens(span), span.masks, strict=True)
+        return replace(samples, tokens=tuple([token_of(random, mask) if token == MASK else token for token, mask in fed]))
 
     return rows
 
@@ -97,19 +95,13 @@ def measure_constraint(strategy: str, batches: Sequence[int], buffers: Sequence[
     for buffer in buffers if "buffer_size" in script.options else (1,):
         options = script.options | ({"buffer_size": buffer} if "buffer_size" in script.options else {})
         plain = replace(script, options=options, spec=spec)
-
-        def steady(random: Random, plain: Callable[[Random], RowsOf] = plain.steady) -> RowsOf:
-            return under_masks(plain(random), random, automaton)
-
+        masked = replace(plain, steady=under_masks(automaton, plain.steady))
         for batch in batches:
             runs = [
                 (build_script(plain, "prompt", CONTEXT, batch), plain),
-                (
-                    build_script(replace(plain, steady=steady), "prompt", CONTEXT, batch, constraint=automaton),
-                    replace(plain, steady=steady),
-                ),
+                (build_script(masked, "prompt", CONTEXT, batch, constraint=automaton), masked),
             ]
-            without, constrained = (round(sum(mean_us(steps, batch)), 2) for steps in least_times(runs, TorchLowering))
+            without, constrained = (round(sum(mean_us(steps, batch)), 2) for steps in least_times(runs))
             yield ConstraintCost(
                 strategy, buffer, batch, len(automaton.moves), without, constrained, round(constrained - without, 2)
             )

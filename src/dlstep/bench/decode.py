@@ -7,8 +7,8 @@ averaged over states.
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from time import perf_counter
+from typing import NamedTuple
 
 import torch
 from transformers import DynamicCache, PreTrainedModel
@@ -28,8 +28,7 @@ ANSWER_TOKENS = 96
 Row = dict[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class _Times:
+class _Times(NamedTuple):
     """Seconds of a step, of the step without its forward pass, of the forward pass, and of a plain one."""
 
     step: float
@@ -38,58 +37,42 @@ class _Times:
     plain: float
 
 
-class _ClockedNetwork(PagedNetwork):
-    """A network that times its last forward pass within the step."""
+class _ClockedForward:
+    """The forward pass of a network, which stores the `seconds` that it took last."""
 
-    forward_s = 0.0
+    seconds = 0.0
 
-    def __init__(self, network: PagedNetwork, clock: Callable[[], float]) -> None:
-        super().__init__(network.model, network.spec, network.ranks)
-        self._network, self._clock = network, clock
-        self.canvas_length, self.draws_itself = network.canvas_length, network.draws_itself
+    def __init__(self, network: PagedNetwork) -> None:
+        self._forward, self._device = network.forward, network.model.device
+        network.forward = self  # pyright: ignore[reportAttributeAccessIssue]
 
-    def forwards(self, plan: Plan) -> tuple[Plan, ...]:
-        """Return the network's forward passes."""
-        return self._network.forwards(plan)
-
-    def carried_size(self, slots: int) -> tuple[int, int, int]:
-        """Return the network's size."""
-        return self._network.carried_size(slots)
-
-    def forward(self, batch: Batch, memory: Memory) -> Answer | None:
+    def __call__(self, batch: Batch, memory: Memory) -> Answer | None:
         """Run the forward pass, and wait for its end."""
-        start = self._clock()
-        answer = self._network.forward(batch, memory)
-        if self.model.device.type == "cuda":
-            torch.cuda.synchronize(self.model.device)
-        self.forward_s = self._clock() - start
+        start = perf_counter()
+        answer = self._forward(batch, memory)
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        self.seconds = perf_counter() - start
         return answer
 
 
 def measure_decode(
-    checkpoint: Checkpoint,
-    batch_sizes: Sequence[int] = BATCHES,
-    *,
-    strategy: Strategy | None = None,
-    states: int = 4,
-    repetitions: int = 30,
-    clock: Callable[[], float] = perf_counter,
+    checkpoint: Checkpoint, batch_sizes: Sequence[int] = BATCHES, *, states: int = 4, repetitions: int = 30
 ) -> list[Row]:
-    """Return one row for each batch size.
+    """Return one row for each batch size, with the strategy that the checkpoint names.
 
     Its columns: `batch`, `rows` fed per step, `step_us` (schedule, lower, forward, sample, unpack, commit),
     `forward_us` (body and head with attention), `outside_share` (share of the step outside the
     forward pass), `plain_us` (a dense transformers forward pass of as many rows and as much
-    context) and `ratio` (step / plain). The default strategy is the checkpoint's. On a busy machine
-    with one torch thread, prefer `time.thread_time` as the clock.
+    context) and `ratio` (step / plain).
     """
-    strategy = _own_strategy(checkpoint) if strategy is None else strategy
     plain = deepcopy(checkpoint.network)
     plain.set_attn_implementation("sdpa")
     table: list[Row] = []
     for batch_size in batch_sizes:
-        network = _ClockedNetwork(paged(checkpoint.network, checkpoint.spec), clock)
-        driver, starts = _decoding(checkpoint, network, strategy, batch_size, states)
+        network = paged(checkpoint.network, checkpoint.spec)
+        clocked = _ClockedForward(network)
+        driver, starts = _decoding(checkpoint, network, batch_size, states)
         times: list[_Times] = []
         rows = 0
         for begin, reached in starts:
@@ -97,16 +80,16 @@ def measure_decode(
             state = _walk(driver, begin, reached)
             plan = schedule(state)
             rows += sum(len(span.tokens) for span in plan.spans)
-            times.append(_time(driver, network, state, _plain_forward(plain, plan), repetitions, clock))
-        step, plain_s = sum(time.step for time in times), sum(time.plain for time in times)
+            times.append(_time(driver, clocked, state, _plain_forward(plain, plan), repetitions))
+        step, outside, forward, plain_s = map(sum, zip(*times, strict=True))
         scale = 1e6 / len(times)
         table.append(
             {
                 "batch": batch_size,
                 "rows": rows / len(times),
                 "step_us": step * scale,
-                "forward_us": sum(time.forward for time in times) * scale,
-                "outside_share": sum(time.outside for time in times) / step,
+                "forward_us": forward * scale,
+                "outside_share": outside / step,
                 "plain_us": plain_s * scale,
                 "ratio": step / plain_s,
             }
@@ -122,13 +105,13 @@ def _own_strategy(checkpoint: Checkpoint) -> Strategy:
 
 
 def _decoding(
-    checkpoint: Checkpoint, network: PagedNetwork, strategy: Strategy, batch_size: int, states: int
+    checkpoint: Checkpoint, network: PagedNetwork, batch_size: int, states: int
 ) -> tuple[TorchDriver, list[tuple[State, int]]]:
     """Return a driver, and `states` evenly spread steps at which all requests sample, each with the first state."""
     length = min(checkpoint.max_model_len, 384)
     pages = batch_size * (-(-length // PAGE_SIZE) + 1)
     config = Config(checkpoint.spec, PAGE_SIZE, pages, length, 64 * length, batch_size)
-    begin = init(config, strategy)
+    begin = init(config, _own_strategy(checkpoint))
     params = SamplingParams(max_tokens=ANSWER_TOKENS, ignore_eos=True)
     for number, problem in enumerate(problems(batch_size)):
         prompt = checkpoint.tokenizer.encode(problem.prompt, add_special_tokens=False)
@@ -154,29 +137,18 @@ def _walk(driver: TorchDriver, state: State, steps: int) -> State:
 
 
 def _time(
-    driver: TorchDriver,
-    network: _ClockedNetwork,
-    state: State,
-    plain: Callable[[], Callable[[], object]],
-    repetitions: int,
-    clock: Callable[[], float],
+    driver: TorchDriver, clocked: _ClockedForward, state: State, plain: Callable[[], Callable[[], object]], repetitions: int
 ) -> _Times:
     """Return the minimum times over interleaved repetitions."""
-    whole: list[float] = []
-    outside: list[float] = []
-    forwards: list[float] = []
-    dense: list[float] = []
+    times: list[_Times] = []
     for _ in range(repetitions):
-        start = clock()
+        start = perf_counter()
         commit(state, driver.run(schedule(state)))
-        whole.append(clock() - start)
-        outside.append(whole[-1] - network.forward_s)
-        forwards.append(network.forward_s)
-        call = plain()
-        start = clock()
+        step, forward, call = perf_counter() - start, clocked.seconds, plain()
+        start = perf_counter()
         call()
-        dense.append(clock() - start)
-    return _Times(min(whole), min(outside), min(forwards), min(dense))
+        times.append(_Times(step, step - forward, forward, perf_counter() - start))
+    return _Times(*map(min, zip(*times, strict=True)))
 
 
 def _plain_forward(network: PreTrainedModel, plan: Plan) -> Callable[[], Callable[[], object]]:

@@ -7,7 +7,7 @@ time over several interleaved repetitions.
 """
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -15,12 +15,11 @@ from os import sysconf
 from pathlib import Path
 from random import Random
 from time import process_time
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from .. import strategies
 from ..core import (
     Config,
-    Plan,
     Request,
     Samples,
     SamplingParams,
@@ -34,6 +33,7 @@ from ..core.automaton import Automaton
 from ..core.lifecycle import farthest
 from ..testing.scripted import ScriptedDriver
 from .answers import BATCHES, BLOCK, EOS, LENGTHS, SCRIPTS, StrategyScript
+from .torch_lowering import TorchLowering
 
 Regime = Literal["prompt", "generated"]
 REGIMES: tuple[Regime, ...] = ("prompt", "generated")
@@ -43,36 +43,17 @@ REPETITIONS = 5
 STEPS = 32  # per measurement: two blocks, so that opening, sealing and storing them is included
 
 
-class Lowering(Protocol):
-    """The host side of a driver: `lower` turns a plan into arrays, `unpack` a packed answer into samples.
-
-    `prepare`, which is not timed, applies changes of ownership and creates the packed answer.
-    """
-
-    def prepare(self, plan: Plan, samples: Samples) -> object:
-        """Apply the changes of ownership and return the packed answer."""
-        ...
-
-    def lower(self, plan: Plan) -> object:
-        """Return the arrays of a plan."""
-        ...
-
-    def unpack(self, plan: Plan, packed: object) -> Samples:
-        """Return the samples in a packed answer."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class HostCost:
-    """Microseconds per request and step; `lower_us` and `unpack_us` are None without a driver."""
+    """Microseconds per request and step."""
 
     strategy: str
     regime: Regime
     length: int
     batch: int
     schedule_us: float
-    lower_us: float | None
-    unpack_us: float | None
+    lower_us: float
+    unpack_us: float
     commit_us: float
 
 
@@ -103,11 +84,11 @@ def build_script(
     for number in range(batch):  # different first tokens, so that no two requests share a page
         params = SamplingParams(max_tokens=limit - prompt_length)
         state = add(state, Request(number, (number, *shared), params, constraint=constraint))
-    driver = ScriptedDriver(script.whole(random))
+    driver = script.filling(random)
     while min((sequence.settled for sequence in state.running), default=0) < length - BLOCK:
         state = commit(state, driver.run(schedule(state)))
         assert not state.finished, "answers are filled before there is anything to measure"
-    steady = ScriptedDriver(script.steady(random))
+    steady = script.driver(random)
     for _ in range(24):
         state = commit(state, steady.run(schedule(state)))
     return state
@@ -127,8 +108,9 @@ def measure_core(state: State, driver: ScriptedDriver) -> list[tuple[float, ...]
     return spent
 
 
-def measure_lowering(state: State, driver: ScriptedDriver, lowering: Lowering) -> list[tuple[float, ...]]:
+def measure_lowering(state: State, driver: ScriptedDriver) -> list[tuple[float, ...]]:
     """Return the seconds of lower and of unpack in each of `STEPS` steps from `state` on."""
+    lowering = TorchLowering(state)
     spent: list[tuple[float, ...]] = []
     for _ in range(STEPS):
         plan = schedule(state)
@@ -147,42 +129,31 @@ def measure(
     strategy: str = "multi_bd",
     batches: tuple[int, ...] = BATCHES,
     lengths: tuple[int, ...] = LENGTHS,
-    regimes: tuple[Regime, ...] = REGIMES,
-    lowering: Callable[[State], Lowering] | None = None,
 ) -> Iterator[HostCost]:
-    """Yield a row for each regime, length and batch; `lowering` creates the host side of a driver.
+    """Yield a row for each regime, length and batch.
 
     Each regime and length runs in a fresh process, whose memory is not fragmented.
     """
     fresh = ProcessPoolExecutor(max_workers=1, max_tasks_per_child=1, mp_context=get_context("spawn"))
     with fresh as processes:
-        groups = [processes.submit(measure_group, strategy, r, n, batches, lowering) for r in regimes for n in lengths]
+        groups = [processes.submit(measure_group, strategy, r, n, batches) for r in REGIMES for n in lengths]
         for group in groups:
             yield from group.result()
 
 
-def measure_group(
-    strategy: str,
-    regime: Regime,
-    length: int,
-    batches: tuple[int, ...],
-    lowering: Callable[[State], Lowering] | None = None,
-) -> list[HostCost]:
+def measure_group(strategy: str, regime: Regime, length: int, batches: tuple[int, ...]) -> list[HostCost]:
     """Return the rows of one regime and length, one per batch."""
     script = SCRIPTS[strategy]
     runs = [(build(strategy, regime, length, batch), script) for batch in batches]
     rows: list[HostCost] = []
-    for batch, steps in zip(batches, least_times(runs, lowering), strict=True):
-        spent = mean_us(steps, batch)
-        lower, unpack = spent[2:] if lowering else (None, None)
-        rows.append(HostCost(strategy, regime, length, batch, spent[0], lower, unpack, spent[1]))
+    for batch, steps in zip(batches, least_times(runs), strict=True):
+        planned, committed, lowered, unpacked = mean_us(steps, batch)
+        rows.append(HostCost(strategy, regime, length, batch, planned, lowered, unpacked, committed))
     return rows
 
 
-def least_times(
-    runs: list[tuple[State, StrategyScript]], lowering: Callable[[State], Lowering] | None = None
-) -> list[list[tuple[float, ...]]]:
-    """Return, for each run and step, the seconds of schedule and commit, and with `lowering` of lower and unpack.
+def least_times(runs: list[tuple[State, StrategyScript]]) -> list[list[tuple[float, ...]]]:
+    """Return, for each run and step, the seconds of schedule, commit, lower and unpack.
 
     Each step counts with its minimum over `REPETITIONS` interleaved repetitions, which excludes
     other load. Core and lowering are timed in turns rather than in the same steps, because each
@@ -194,11 +165,10 @@ def least_times(
     try:
         for _ in range(REPETITIONS):
             for place, (state, script) in enumerate(runs):
-                times = measure_core(state, ScriptedDriver(script.steady(Random(0))))
-                if lowering is not None:
-                    lowered = measure_lowering(state, ScriptedDriver(script.steady(Random(0))), lowering(state))
-                    times = [one + two for one, two in zip(times, lowered, strict=True)]
-                least[place] = [tuple(map(min, one, two)) for one, two in zip(least[place], times, strict=False)]
+                core = measure_core(state, script.driver(Random(0)))
+                lowering = measure_lowering(state, script.driver(Random(0)))
+                times = [one + two for one, two in zip(core, lowering, strict=True)]
+                least[place] = [tuple(map(min, one, two)) for one, two in zip(least[place], times, strict=True)]
     finally:
         gc.enable()
     return least

@@ -73,7 +73,6 @@ def host_parser() -> ArgumentParser:
 def run_host(options: Namespace) -> int:
     """Print the host cost per request and step, including the torch driver's lowering, or the memory per token."""
     from ..bench import constraint, host
-    from ..bench.torch_lowering import TorchLowering
 
     if options.memory:
         defaults = {"strategy": "multi_bd", "batches": None, "lengths": None}
@@ -91,7 +90,7 @@ def run_host(options: Namespace) -> int:
             raise ValueError("--lengths does nothing beside --constraint: leave one of them out")
         costs = chain.from_iterable(constraint.measure_constraint(name, batches) for name in names)
         return report(followed(costs, None), as_json=options.json)
-    measured = chain.from_iterable(host.measure(name, batches, lengths, lowering=TorchLowering) for name in names)
+    measured = chain.from_iterable(host.measure(name, batches, lengths) for name in names)
     return report(followed(measured, len(names) * len(batches) * len(lengths) * len(host.REGIMES)), as_json=options.json)
 
 

@@ -15,7 +15,7 @@ from ..core.checks import short
 from ..engine.config import EngineConfig
 from ..text.words import clipped, counted, printable
 from ..views.figures import interval, text_table, with_error
-from .eval import ENGINE_FIELDS
+from .eval import ENGINE_FIELDS, report_failures
 from .json_text import json_text
 from .options import add_options, field_help, new_parser
 from .parser import ArgumentParser, Namespace
@@ -94,7 +94,7 @@ def run(options: Namespace) -> int:
     from ..evaluate.comparing import compared
     from ..evaluate.entries import entries
     from ..evaluate.items import read_documents
-    from ..evaluate.options import grid_of
+    from ..evaluate.options import CODE_TASKS, grid_of
     from ..evaluate.pictures import rules_figure, save
     from ..views.plots import check_plot
     from ..views.progress_bars import scoring_bar
@@ -127,7 +127,8 @@ def run(options: Namespace) -> int:
         print(json_text([asdict(row) for row in rows]))
     else:
         print_rows(rows, Console(), notes)
-    return report_failures(rows, chosen)
+    not_run = [] if chosen.run_code else [task for task in chosen.tasks if task in CODE_TASKS]
+    return report_failures(not_run, sum(row.failed for row in rows), next((row.error for row in rows if row.error), ""))
 
 
 def evaluation_of(options: Namespace) -> "EvalOptions":
@@ -176,19 +177,6 @@ def write(folder: Path, rows: "Sequence[ComparisonRow]", command: str, left_out:
     for name, text in zip((FILES[0], FILES[1], FILES[3]), texts, strict=True):
         (folder / name).write_text(text, encoding="utf-8")
     save(tasks_figure(rows), folder / FILES[2])
-
-
-def report_failures(rows: "Sequence[ComparisonRow]", chosen: "EvalOptions") -> int:
-    """Report failed answers and programs that were not run. Return 1 if an answer failed."""
-    from ..evaluate.options import CODE_TASKS
-
-    for task in [] if chosen.run_code else [task for task in chosen.tasks if task in CODE_TASKS]:
-        print(f"dlstep: no program of {task} was run, so none counts as right: --run_code true runs them", file=sys.stderr)
-    failed = sum(row.failed for row in rows)
-    if failed:
-        reason = printable(next(row.error for row in rows if row.error))
-        print(f"dlstep: {counted(failed, 'answer')} failed, the first because {reason}", file=sys.stderr)
-    return int(bool(failed))
 
 
 def print_rows(rows: "Sequence[ComparisonRow]", console: Console, notes: Sequence[str]) -> None:

@@ -208,8 +208,8 @@ def print_table(rows: list[FrontierRow], console: Console) -> None:
     table = Table("strategy", "option", "answers %", "tokens per pass", box=SIMPLE_HEAD, pad_edge=False)
     for line in lines:
         table.add_row(*line)
-    console.print(f"{rows[0].figures.problems} held-out problems, decoded together. Each option has three values; the figures")
-    console.print("follow that order: right answers, and tokens unmasked per forward pass.")
+    console.print(f"{rows[0].figures.problems} held-out problems, decoded together. Each option has three values; the")
+    console.print("figures follow that order: right answers, and tokens unmasked per forward pass.")
     console.print(table)
     console.print("Unmasking more tokens per forward pass is faster, but less accurate.")
     console.print("--json prints all figures; docs/results.md has those for 500 problems.")

@@ -1,6 +1,7 @@
 """`dlstep eval`: accuracy and speed of a model, a strategy and its options on tasks, from one YAML file."""
 
 import sys
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from ..engine.config import EngineConfig, engine_config
+from ..text.words import counted, printable
 from .json_text import json_text
 from .options import OF_STRATEGY, add_config_option, add_options, field_help, new_parser
 from .parser import ArgumentParser, Namespace
@@ -108,9 +110,14 @@ def report(result: Any, against: Any, *, as_json: bool) -> int:
     else:
         print_lines(lines, Console())
         print(f"model, strategy, prompts and all other settings: {result.folder / RUN}")
-    for task in dict.fromkeys(row["task"] for row in result.rows.values() if row["note"] == "not run"):
+    failed = [row["error"] for row in result.rows.values() if row["error"]]
+    return report_failures((row["task"] for row in result.rows.values() if row["note"] == "not run"), len(failed), *failed[:1])
+
+
+def report_failures(not_run: Iterable[str], failed: int, reason: str = "") -> int:
+    """Report tasks whose programs were not run, and how many answers failed. Return 1 if an answer failed."""
+    for task in dict.fromkeys(not_run):
         print(f"dlstep: no program of {task} was run, so none counts as right: --run_code true runs them", file=sys.stderr)
-    failed = [row for row in result.rows.values() if row["error"]]
     if failed:
-        print(f"dlstep: {len(failed)} answers failed, the first because {failed[0]['error']}", file=sys.stderr)
+        print(f"dlstep: {counted(failed, 'answer')} failed, the first because {printable(reason)}", file=sys.stderr)
     return int(bool(failed))

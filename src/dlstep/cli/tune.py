@@ -13,8 +13,9 @@ from rich.console import Console
 
 from ..engine.config import EngineConfig, engine_config
 from ..extras import require
+from .eval import ENGINE_FIELDS
 from .json_text import json_text
-from .options import OF_STRATEGY, add_config_option, add_options, field_help, new_parser
+from .options import add_config_option, add_options, field_help, new_parser
 from .parser import ArgumentParser, Namespace
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ OUT = "dlstep-tune"
 OWN_OF_EVAL = ("grid",)
 OWN = ("write", "plot", "study", "json", "progress", "config", "throughput", "batch_sizes", "repeats")
 TUNED = ("write", "plot", "study", "throughput", "batch_sizes", "repeats")  # of these, the options of the section `tune:`
-ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in OF_STRATEGY)
 
 
 def owners() -> Mapping[str, Sequence[str]]:

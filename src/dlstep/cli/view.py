@@ -4,11 +4,13 @@ import json
 import webbrowser
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, cast
+from types import NoneType
+from typing import Any
 
 from ..core import Trace
 from ..core.checks import short
 from ..core.trace import INAPPLICABLE, reason_of
+from ..engine.json_lines import is_a
 from ..text.constraints import recompiled
 from ..text.words import counted
 from ..views.page import page_of
@@ -17,6 +19,7 @@ from .options import new_parser
 from .parser import ArgumentParser, Namespace
 
 TRACE = "dlstep_trace"
+CELL = (int, (int, NoneType), float, (str, NoneType))  # position, id, probability and text of a token
 
 
 def parser() -> ArgumentParser:
@@ -81,43 +84,31 @@ def _refused(name: str) -> None:
 
 def check(data: Any, path: str) -> None:
     """Raise ValueError, naming file, run and frame, for data that the page cannot show."""
-    fields = _mapping(data)
-    runs = fields.get("runs")
-    if fields.get(KIND) is None or not isinstance(runs, list):
+    if not is_a(data, {"runs": list}) or data.get(KIND) is None:
         raise ValueError(f"{path}: neither a recording nor a trace: give what the page or Trace.save wrote")
-    if fields[KIND] != VERSION:
-        raise ValueError(f"{path}: a recording of version {short(fields[KIND])}, and only {VERSION} can be shown")
-    for place, run in enumerate(cast(list[Any], runs)):
-        head, frames = _mapping(run).get("head"), _mapping(run).get("frames")
-        if not isinstance(head, dict) or not isinstance(frames, list):
+    if data[KIND] != VERSION:
+        raise ValueError(f"{path}: a recording of version {short(data[KIND])}, and only {VERSION} can be shown")
+    for place, run in enumerate(data["runs"]):
+        if not is_a(run, {"head": dict, "frames": list}):
             raise ValueError(f"{path}: run {place} lacks its head or its frames")
-        for number, frame in enumerate(cast(list[Any], frames)):
-            if reason := _fault(_mapping(frame)):
+        for number, frame in enumerate(run["frames"]):
+            if reason := _fault(frame if isinstance(frame, dict) else {}):
                 raise ValueError(f"{path}: run {place}, frame {number}: {reason}")
-
-
-def _mapping(data: Any) -> dict[str, Any]:
-    return cast(dict[str, Any], data) if isinstance(data, dict) else {}
 
 
 def _fault(frame: dict[str, Any]) -> str | None:
     """Return why a frame cannot be shown; None if it can."""
     for name in ("seq", "nfe", "settled"):
-        if type(frame.get(name)) is not int or frame[name] < 0:
+        if not is_a(frame.get(name), int) or frame[name] < 0:
             return f"{name} must be a whole number, got {short(frame.get(name))}"
     for name in ("tokens", "cells"):
-        cells = frame.get(name)
-        if not isinstance(cells, list) or not all(map(_is_cell, cast(list[Any], cells))):
+        if not is_a(frame.get(name), [list]) or not all(map(_is_cell, frame[name])):
             return f"{name} must be a list of [position, id, probability, text]"
     return None if frame["settled"] >= len(frame["tokens"]) else "it settles more tokens than there are"
 
 
-def _is_cell(cell: Any) -> bool:
-    if not isinstance(cell, list) or len(cast(list[Any], cell)) != 4:
-        return False
-    position, token, probability, text = cast(list[Any], cell)
-    numbers = type(position) is int and (token is None or type(token) is int) and type(probability) in (int, float)
-    return numbers and (text is None or isinstance(text, str))
+def _is_cell(cell: list[Any]) -> bool:
+    return len(cell) == len(CELL) and all(map(is_a, cell, CELL))
 
 
 def _write(target: Path, html: str) -> None:

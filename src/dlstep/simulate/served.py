@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from ..bench.serve import RequestLoad
 from ..core import Config, SamplingParams, Strategy, Trace
 from ..text.constraints import recompiled
 from ..tiny import problems
@@ -17,17 +18,6 @@ from .work import MeasuredAnswer, each_once, repeated_jobs
 
 STORIES, STORIES_SEED = 200, 5  # number and seed of the stories that an embedded model answers
 COMPARED = ("tokens_per_s", "requests_per_s", "latency_p50", "latency_p95", "token_p50", "rows_per_forward")
-
-
-@dataclass(frozen=True, slots=True)
-class OfferedLoad:
-    """The load of a row, as `dlstep bench serve` writes it."""
-
-    seconds: float
-    seed: int
-    prompts: int
-    max_tokens: int
-    warm: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +33,7 @@ class MeasuredRow:
     rows_per_forward: float
     busy_ms_per_forward: float
     answers: tuple[MeasuredAnswer, ...]
-    load: OfferedLoad
+    load: RequestLoad
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +70,7 @@ def _measured(row: Mapping[str, Any]) -> MeasuredRow:
     return MeasuredRow(
         **numbers,
         answers=tuple([MeasuredAnswer(prompt, tokens, max(1, nfe)) for prompt, tokens, nfe in row["answers"]]),
-        load=OfferedLoad(
+        load=RequestLoad(
             float(load["seconds"]), int(load["seed"]), int(load["prompts"]), int(load["max_tokens"]), bool(load["warm"])
         ),
     )

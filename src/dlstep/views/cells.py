@@ -115,8 +115,7 @@ def status(sequence: SequenceState, state: State) -> str:
 
 def sequences(state: State) -> tuple[SequenceState, ...]:
     """Return all requests of a state, by sequence number."""
-    requests = [*state.running, *state.waiting, *state.finished.values()]
-    return tuple(sorted(requests, key=lambda sequence: sequence.request.seq_id))
+    return tuple(sorted((sequence for sequence, _ in state.sequences()), key=lambda sequence: sequence.request.seq_id))
 
 
 def span_row(span: Span) -> tuple[object, ...]:

@@ -10,7 +10,6 @@ from dlstep.bench.constraint import SCHEMA, measure_constraint, spec_of_script, 
 from dlstep.bench.host import STEPS, build_script
 from dlstep.bench.script import unmasked
 from dlstep.core import commit, schedule
-from dlstep.testing.scripted import ScriptedDriver
 from dlstep.text.constraints import compiled
 
 
@@ -19,9 +18,9 @@ def test_as_many_tokens_are_unmasked_as_without_a_constraint() -> None:
     automaton = compiled("json_schema", SCHEMA, script.spec)
     pace: list[float] = []
     for constraint in (None, automaton):
-        state, random = build_script(script, "prompt", 64, 4, constraint=constraint), Random(0)
-        rows_of = script.steady(random)
-        driver = ScriptedDriver(rows_of if constraint is None else under_masks(rows_of, random, automaton))
+        state = build_script(script, "prompt", 64, 4, constraint=constraint)
+        chosen = script if constraint is None else replace(script, steady=under_masks(automaton, script.steady))
+        driver = chosen.driver(Random(0))
         before = sum(map(unmasked, state.running))
         for _ in range(STEPS):
             state = commit(state, driver.run(schedule(state)))

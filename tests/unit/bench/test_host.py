@@ -21,7 +21,6 @@ from dlstep.bench.host import build, build_script
 from dlstep.bench.script import unmasked
 from dlstep.cli.rows import print_rows
 from dlstep.core import commit, schedule
-from dlstep.testing.scripted import ScriptedDriver
 
 
 @pytest.mark.parametrize(
@@ -36,7 +35,7 @@ from dlstep.testing.scripted import ScriptedDriver
     ],
 )
 def test_so_many_tokens_are_taken_a_step(script: str, least: float, most: float) -> None:
-    state, driver = build(script, "generated", 512, 4), ScriptedDriver(SCRIPTS[script].steady(Random(0)))
+    state, driver = build(script, "generated", 512, 4), SCRIPTS[script].driver(Random(0))
     before, steps = sum(map(unmasked, state.running)), 64
     for _ in range(steps):
         state = commit(state, driver.run(schedule(state)))

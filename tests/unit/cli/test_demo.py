@@ -5,11 +5,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
+from benchmarks.first_answer import measure_first_answer
 from dlstep import LLM, tiny
 from dlstep.bench.accuracy import Accuracy
 from dlstep.bench.frontier import DECODERS, Decoder, FrontierRow
@@ -89,6 +91,14 @@ assert not {"torch", "transformers"} & sys.modules.keys()
 assert "finished: stop, 13 forward passes" in console.file.getvalue()
 """
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_the_first_live_answer_takes_at_most_two_seconds_after_the_imports(report: Callable[[str], None]) -> None:
+    (row,) = measure_first_answer(1)
+    assert row.later == 0, "imports are not part of the second figure"
+    assert 0 < row.answer_s <= 2
+    report(f"first live answer of the demo: {row.answer_s} s of processor time after {row.imports_s} s of imports")
 
 
 def test_an_error_while_the_recorded_decode_is_shown_is_the_demo_s(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ PLACES = st.lists(st.tuples(st.integers(0, SIDE), st.integers(0, SIDE)), min_siz
 
 
 def point(speed: int, right: int, name: int = 0, *, forwards: int = 4, count: int = SIDE) -> Point:
-    """`speed / forwards` tokens per forward, and `right` of `count` answers."""
+    """`speed / forwards` tokens per forward pass, and `right` of `count` answers."""
     return Point((("x", name),), Answers(count=count, score=float(right), tokens=speed, forwards=forwards))
 
 
@@ -65,7 +65,7 @@ def test_more_points_never_have_less_hypervolume(places: list[tuple[int, int]], 
 
 
 def published(curve: list[tuple[float, float]], best: float) -> float:
-    """The AUP as its authors write it: `curve` has tokens per forward and accuracy in percent, no speed twice."""
+    """The AUP as its authors write it: `curve` has tokens per forward pass and accuracy in percent, no speed twice."""
     curve = sorted(curve)
     r, y = [each[0] for each in curve if each[1] >= curve[0][1] - 5], [each[1] for each in curve if each[1] >= curve[0][1] - 5]
     total = r[0] * y[0]
@@ -96,7 +96,7 @@ def test_of_points_of_equal_speed_the_most_accurate_counts_for_the_aup(places: l
 
 
 def test_the_aup_by_hand() -> None:
-    one = point(8, 90, count=100)  # 2 tokens per forward
+    one = point(8, 90, count=100)  # 2 tokens per forward pass
     assert aup([one], 0.9) == 180  # one rectangle: 2 * 90
     two = [one, point(16, 90, count=100)]
     assert aup(two, 0.9) == pytest.approx(360)  # as right at twice the speed: 180 + 2 * 90
