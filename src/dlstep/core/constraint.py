@@ -265,3 +265,22 @@ class RequestConstraint:
         if len(inside) < len(sampled):
             masks += [constraint.anything] * (len(sampled) - len(inside))
         return tuple(masks)
+
+    def causal_masks(self, state: int, block: Block) -> tuple[TokenMask, ...]:
+        """Return the mask of each position of `block`, given only the tokens of the block before the position.
+
+        After a token with which no answer can end in time, positions may hold any id.
+
+        Args:
+            state: The automaton's state before the block.
+            block: Tokens, then masks, all before the end of the answer.
+        """
+        constraint, ends, masks = self.constraint, self.ends, list[TokenMask]()
+        states = constraint.states(1 << state)
+        letters = constraint.letters(block.start, block.tokens, block.masked)
+        for offset, letter in enumerate(letters, block.start - self.start):
+            possible = states.bitmap & ends[offset].bitmap
+            pairs = [(constraint.states(possible), ends[offset + 1])] if possible else []
+            masks += constraint.masks(pairs) or [constraint.anything]
+            states = states[letter]
+        return tuple(masks)

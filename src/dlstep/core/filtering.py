@@ -23,6 +23,15 @@ def masks_of(sequence: SequenceState, sampled: tuple[int, ...]) -> tuple[TokenMa
     return constraint.window_masks(state, since, sequence.window, sampled)
 
 
+def causal_masks_of(sequence: SequenceState, block: Block) -> tuple[TokenMask, ...]:
+    """Return the mask of each position of a block that begins after the settled tokens; () without a constraint.
+
+    A mask depends only on the tokens before the position, as in autoregressive decoding.
+    """
+    constraint = sequence.request_spec.constraint
+    return () if constraint is None else constraint.causal_masks(sequence.accounting.stop_state.state, block)
+
+
 def window_filter_of(sequence: SequenceState, window: tuple[Block, ...]) -> "WindowFilter | None":
     """Return the filter that keeps the blocks of `window` within the constraint; None without a constraint."""
     constraint = sequence.request_spec.constraint

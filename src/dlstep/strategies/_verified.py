@@ -22,6 +22,7 @@ from ..core import (
     positions,
     span_of,
 )
+from ..core.filtering import causal_masks_of
 from ._blocks import mask_of, masked_only
 
 SAMPLE_SPEC = SampleSpec(ties="lowest")
@@ -78,6 +79,11 @@ class Verified(Strategy):
         """No statistics; ties go to the lowest id."""
         return SAMPLE_SPEC
 
+    @property
+    def takes_constraints(self) -> bool:
+        """True: a position may hold what autoregressive decoding may sample there."""
+        return True
+
     def incompatibility(self, spec: Spec) -> str | None:
         """Return why a model that has no mask token does not fit; None for other models."""
         return masked_only(spec)
@@ -106,14 +112,16 @@ class Verified(Strategy):
         (block,), final = sequence.window, sequence.final
         request, grid = sequence.request_spec.request, sequence.request_spec.grid
         sampled = positions(block.start, block.end)
-        draws = (0,) * len(sampled)
+        draws, masks = (0,) * len(sampled), causal_masks_of(sequence, block)
         if final == block.start:
             # The core feeds the token before the block, because row `start - 1` predicts position `start`.
             tokens = block.tokens[:-1]
-            return span_of(request, final, tokens, grid, sampled, draws, shift=1, keeps_window=True)
+            return span_of(request, final, tokens, grid, sampled, draws, masks=masks, shift=1, keeps_window=True)
         tokens = sequence.tokens(final, block.end)
         # `joins` is False because rows of one group attend to one another, but final rows must attend causally.
-        return span_of(request, final, tokens, Grid(final, len(tokens)), sampled, draws, joins=False, shift=0, draft=True)
+        return span_of(
+            request, final, tokens, Grid(final, len(tokens)), sampled, draws, joins=False, masks=masks, shift=0, draft=True
+        )
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Keep the draft, or settle its right tokens and the one that was sampled after them."""

@@ -12,6 +12,7 @@ from typing import Annotated, final
 from annotated_types import Ge
 
 from ..core import Grid, Request, SampleSpec, SequenceState, Span, SpanSamples, Spec, Strategy, positions, span_of
+from ..core.filtering import causal_masks_of
 from ._blocks import masked_only
 from ._verified import SAMPLE_SPEC, accepted, proposing
 
@@ -43,6 +44,11 @@ class Strided(Strategy):
         return SAMPLE_SPEC
 
     @property
+    def takes_constraints(self) -> bool:
+        """True: a position may hold what autoregressive decoding may sample there."""
+        return True
+
+    @property
     def autoregressive(self) -> "Strided":
         """The same strategy without masks: one token per pass."""
         return replace(self, block_size=0)
@@ -67,7 +73,8 @@ class Strided(Strategy):
         (block,), request_spec = sequence.window, sequence.request_spec
         sampled = positions(block.start, block.end)
         request, tokens, draws = request_spec.request, block.tokens[:-1], (0,) * len(sampled)
-        return span_of(request, block.start, tokens, request_spec.grid, sampled, draws, keeps_window=True)
+        masks = causal_masks_of(sequence, block)
+        return span_of(request, block.start, tokens, request_spec.grid, sampled, draws, masks=masks, keeps_window=True)
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Settle the right proposals and the token after them; use the new proposals only if all old ones were right."""

@@ -77,13 +77,22 @@ def completable(automaton: "Automaton | None", stop_ids: tuple[int, ...], cells:
 
 
 def _check_masks(span: Span, sequence: SequenceState) -> None:
-    """Check the mask of each sampled position against `completable`, for some ids of every kind."""
+    """Check the mask of each sampled position against `completable`, for some ids of every kind.
+
+    With the answers of autoregressive decoding, a mask depends only on the tokens before its position.
+    """
     request, start = sequence.request, len(sequence.request.prompt)
     assert len(span.masks) == len(span.sampled)
-    cells = gaps(sequence, sequence.limit)
+    known = gaps(sequence, sequence.limit)
+    causal = sequence.request_spec.strategy.autoregressive is not None
+    settled = sequence.settled - start if causal else len(known)
+    cells = known[:settled] + [None] * (len(known) - settled)
     assert completable(request.constraint, sequence.stop_ids, cells), "the window can no longer be completed"
     for position, mask in zip(span.sampled, span.masks, strict=True):
-        if position >= sequence.limit:  # a canvas is denoised as a whole
+        if causal:
+            cells[settled : position - start] = known[settled : position - start]
+        if position >= sequence.limit or not completable(request.constraint, sequence.stop_ids, cells):
+            # A canvas is denoised as a whole. A sample after a wrong proposal is not used.
             assert len(mask.ids()) == VOCABULARY, "a position past the answer is constrained"
             continue
         allowed, before = set(mask.ids()), cells[position - start]
