@@ -553,8 +553,8 @@ MUTANTS = (
         (
             "Verified.schedule",
             "count draws",
-            "draws = (0,) * len(sampled)",
-            "draws = (sequence.steps % 2,) * len(sampled)",
+            "draws, masks = (0,) * len(sampled)",
+            "draws, masks = (sequence.steps % 2,) * len(sampled)",
         ),
         ("Verified.commit", "draft past the answer", "limit - 1 - end", "limit - end"),
         ("Verified.commit", "feed masks without the last token", "(block,), end - 1, end", "(block,), end, end"),
@@ -564,6 +564,18 @@ MUTANTS = (
             "return 2 * left - (2 if sequence.final == sequence.settled else 1)",
             "return left",
         ),
+        noticed_by=("unit/strategies/test_verified.py",),
+    ),
+    *in_file(
+        "core/constraint.py",
+        (
+            "RequestConstraint.causal_masks",
+            "allow what the state before allows",
+            "states = states[letter]",
+            "states = constraint.states(1 << state)",
+        ),
+        ("RequestConstraint.causal_masks", "forget that an answer must end in time", " & ends[offset].bitmap", ""),
+        ("RequestConstraint.causal_masks", "ask for one more position", "ends[offset + 1]", "ends[offset]"),
         noticed_by=("unit/strategies/test_verified.py",),
     ),
     *in_file(
