@@ -553,8 +553,8 @@ MUTANTS = (
         (
             "Verified.schedule",
             "count draws",
-            "draws, masks = (0,) * len(sampled)",
-            "draws, masks = (sequence.steps % 2,) * len(sampled)",
+            "(0,) * len(sampled)",
+            "(sequence.steps % 2,) * len(sampled)",
         ),
         ("Verified.commit", "draft past the answer", "limit - 1 - end", "limit - end"),
         ("Verified.commit", "feed masks without the last token", "(block,), end - 1, end", "(block,), end, end"),
