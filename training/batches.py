@@ -16,7 +16,7 @@ from typing import assert_never
 from transformers import PreTrainedTokenizerFast
 
 from dlstep.tiny.task import training_stories
-from training.layout import AbsoluteGrid, Grid, PromptGrid, Sample, row_width
+from training.layout import AbsoluteGrid, Grid, PromptGrid, Sample, causal_width, row_width
 from training.masks import LONGEST_CANVAS
 from training.recipes import BLOCK_SIZE, BUFFER_SIZE, CANVAS_LENGTH, Recipe
 
@@ -48,6 +48,8 @@ def places(recipe: Recipe, sample: Sample) -> int:
     match recipe.lesson:
         case "blocks" | "edits" | "shifted":
             return row_width(sample, grid_of(recipe))
+        case "joint":
+            return causal_width(sample, BLOCK_SIZE)
         case "masked canvas":
             return len(sample.prompt) + LONGEST_CANVAS
         case "random canvas":

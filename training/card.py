@@ -1,9 +1,13 @@
-"""The model card of a trained tiny model: what it is, how it was trained, and its loss curve."""
+"""The model card of a trained tiny model: what it is, how it was trained, its loss curve, and its
+figures by strategy."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import assert_never
+from typing import Any, assert_never
 
+from dlstep.bench.accuracy import Accuracy
+from training.lessons import DRAFT_WEIGHT
 from training.masks import LONGEST_CANVAS, SHORTEST_CANVAS
 from training.recipes import BLOCK_SIZE, BUFFER_SIZE, CANVAS_LENGTH, Recipe, Stage
 
@@ -37,7 +41,7 @@ python -m training.train {name} --seed {seed}{device}
 ```
 
 {steps} steps on {stories} stories took {minutes:.1f} {clock}{start}. Muon (peak rate {muon_rate})
-for the matrices, AdamW ({adam_rate}) for the rest, batches of about {batch_places} places, bfloat16 autocast.
+for the matrices, AdamW ({adam_rate}) for the rest, batches of about {batch_places} places, {precision}.
 
 | stage | steps | rate factor |{mixture}
 |---|---|---|{rule}
@@ -49,6 +53,16 @@ Its floor is above 0, since operand orders and closing sentences are drawn at ra
 ```
 {curve}
 ```
+"""
+
+_MEASURED = """
+## Measured
+
+{problems} held-out problems, greedy, fp32, by `python -m training.measure {arguments}`.
+
+| strategy | options | answers right | every equation right | tokens per forward pass | forward passes per answer |
+|---|---|---|---|---|---|
+{rows}
 """
 
 
@@ -72,6 +86,15 @@ class RunRecord:
     minutes: float
     device: str  # "cpu" or the accelerator's name
     readings: tuple[Reading, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Figures of the model with a strategy and its options; the others have their defaults."""
+
+    strategy: str
+    figures: Accuracy
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +133,17 @@ def wording(recipe: Recipe) -> _Wording:
                 " each position\n  predicts the token of the next."
             )
             return _Wording(blocks, _CURSOR, "Mean cross entropy of the masked tokens and of each block's first token.")
+        case "joint":
+            blocks = (
+                f"Blocks: {BLOCK_SIZE} positions from any position on, which attend to one another and to everything before;"
+                " outside\n  of blocks, attention is causal, and each position predicts the token of the next."
+            )
+            loss = (
+                "Cross entropy of the answer's tokens, each predicted from those before it, and of the masked tokens of blocks,"
+                f"\nwhich have a weight of {DRAFT_WEIGHT} over the share of masks in their block. Half of the blocks are masked"
+                " but for\nthe first token."
+            )
+            return _Wording(blocks, "", loss)
         case "masked canvas":
             blocks = (
                 f"Blocks: {BLOCK_SIZE} positions counted from the prompt's end, on a canvas of {SHORTEST_CANVAS} to"
@@ -145,6 +179,7 @@ def write_card(recipe: Recipe, record: RunRecord, folder: Path) -> None:
         muon_rate=recipe.muon_rate,
         adam_rate=recipe.adam_rate,
         batch_places=recipe.batch_places,
+        precision="bfloat16 autocast" if recipe.precision == "bfloat16" else recipe.precision,
         mixture=f" {words.mixture} |" if words.mixture else "",
         rule="---|" if words.mixture else "",
         stages="\n".join(_stage_line(stage, words) for stage in recipe.stages),
@@ -152,6 +187,21 @@ def write_card(recipe: Recipe, record: RunRecord, folder: Path) -> None:
         curve=loss_curve(record.readings),
     )
     (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def write_figures(folder: Path, arguments: str, measured: Sequence[Measured]) -> None:
+    """Write or replace the last section of the folder's README.md, the figures that a command with
+    these arguments measured."""
+    rows = []
+    for each in measured:
+        options = ", ".join(f"`{name}={value}`" for name, value in each.options.items())
+        figures = each.figures
+        shares = f"{figures.answer:.1%} | {figures.chain:.1%}"
+        rows.append(f"| `{each.strategy}` | {options} | {shares} | {figures.tokens_per_forward:.2f} | {figures.forwards:.1f} |")
+    section = _MEASURED.format(problems=measured[0].figures.problems, arguments=arguments, rows="\n".join(rows))
+    card = folder / "README.md"
+    kept, _, _ = card.read_text(encoding="utf-8").partition("\n## Measured\n")
+    card.write_text(kept + section, encoding="utf-8")
 
 
 def _stage_line(stage: Stage, words: _Wording) -> str:

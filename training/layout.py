@@ -115,19 +115,30 @@ def lay_out(samples: Sequence[Sample], grid: Grid, *, width: int | None = None) 
     The clean half stops where the last block begins, as no noisy block reads further. `width` pads
     further than the longest row. Raises ValueError if a row is longer than that.
     """
-    lines = [_line(sample, grid) for sample in samples]
-    needed = max(len(tokens) for tokens, _, _ in lines)
-    width = needed if width is None else width
-    if needed > width:
-        raise ValueError(f"a row of {needed} places does not fit the width {width}: raise `width` or leave it out")
-    targets = torch.full((len(lines), width), PAD_ID)
-    positions = torch.zeros((len(lines), width), dtype=torch.int64)
-    copy = torch.full((len(lines), width), PADDING)
-    for row, (tokens, places, copies) in enumerate(lines):
-        targets[row, : len(tokens)] = torch.tensor(tokens)
-        positions[row, : len(tokens)] = torch.tensor(places)
-        copy[row, : len(tokens)] = torch.tensor(copies)
+    targets, positions, copy = _filled([_line(sample, grid) for sample in samples], width)
     group = grid.group(positions, prompt_lengths(samples))
+    return Rows(targets, positions, copy, group, group, torch.zeros_like(targets, dtype=torch.bool))
+
+
+def causal_width(sample: Sample, block_size: int) -> int:
+    """Return the largest number of places of the sample's row in `lay_out_causal`."""
+    answer = len(sample.response) + 1
+    return len(sample.prompt) + answer + COPIES * -(-answer // block_size) * block_size
+
+
+def lay_out_causal(samples: Sequence[Sample], origin: Tensor, *, block_size: int, width: int | None = None) -> Rows:
+    """Lay samples out without noise, the clean half causal and complete with one end symbol.
+
+    Blocks of a noisy copy begin `origin` [row, copy] positions after the prompt. A group is
+    numbered by its first position, and a clean place is a group by itself: so a clean place sees
+    those up to its own, and a noisy block sees the clean places before it and itself. Raises
+    ValueError if a row is longer than `width`.
+    """
+    lines = [_causal_line(sample, origins, block_size) for sample, origins in zip(samples, origin.tolist(), strict=True)]
+    targets, positions, copy = _filled(lines, width)
+    begin = prompt_lengths(samples) + origin.gather(1, (copy - 1).clamp(min=0))
+    start = begin + (positions - begin) // block_size * block_size
+    group = torch.where(copy > CLEAN, start, positions)
     return Rows(targets, positions, copy, group, group, torch.zeros_like(targets, dtype=torch.bool))
 
 
@@ -217,6 +228,35 @@ def _line(sample: Sample, grid: Grid) -> tuple[list[int], list[int], list[int]]:
     positions = [*clean, *(list(noisy) * COPIES)]
     copies = [CLEAN] * len(clean) + [copy for copy in range(1, COPIES + 1) for _ in noisy]
     return [text[position] for position in positions], positions, copies
+
+
+def _causal_line(sample: Sample, origins: Sequence[int], block_size: int) -> tuple[list[int], list[int], list[int]]:
+    """Return tokens, positions and copy numbers of one row of `lay_out_causal`."""
+    text = [*sample.prompt, *sample.response, EOS_ID]
+    positions, copies = list(range(len(text))), [CLEAN] * len(text)
+    for copy, origin in enumerate(origins, start=1):
+        start = len(sample.prompt) + origin
+        blocks = max(1, -(-(len(text) - start) // block_size))
+        noisy = range(start, start + blocks * block_size)
+        positions += noisy
+        copies += [copy] * len(noisy)
+    return [text[position] if position < len(text) else EOS_ID for position in positions], positions, copies
+
+
+def _filled(lines: Sequence[tuple[list[int], list[int], list[int]]], width: int | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return tokens, positions and copy numbers as tensors [row, width], filled with padding."""
+    needed = max(len(tokens) for tokens, _, _ in lines)
+    width = needed if width is None else width
+    if needed > width:
+        raise ValueError(f"a row of {needed} places does not fit the width {width}: raise `width` or leave it out")
+    targets = torch.full((len(lines), width), PAD_ID)
+    positions = torch.zeros((len(lines), width), dtype=torch.int64)
+    copy = torch.full((len(lines), width), PADDING)
+    for row, (tokens, places, copies) in enumerate(lines):
+        targets[row, : len(tokens)] = torch.tensor(tokens)
+        positions[row, : len(tokens)] = torch.tensor(places)
+        copy[row, : len(tokens)] = torch.tensor(copies)
+    return targets, positions, copy
 
 
 def _text(sample: Sample, grid: Grid) -> list[int]:

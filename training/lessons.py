@@ -27,21 +27,24 @@ from training.layout import (
     add_noise,
     answer_places,
     attention,
+    causal_width,
     first_groups,
     following,
     lay_out,
+    lay_out_causal,
     multi_block_noise,
     prompt_lengths,
     row_width,
     single_block_noise,
 )
-from training.masks import LONGEST_CANVAS, SHORTEST_CANVAS, canvas_masks, lay_out_canvases, sub_block_masks
+from training.masks import LONGEST_CANVAS, SHORTEST_CANVAS, canvas_masks, draft_masks, lay_out_canvases, sub_block_masks
 from training.model import logits_at, soft_embeddings
 from training.recipes import BLOCK_SIZE, BUFFER_SIZE, Recipe, Stage
 
 RANDOM_SHARE = 0.03  # of the answer tokens of a model that edits
 SOFT_SHARE = 0.5  # of its batches, which feed its own tokens blended with the mask
 KEPT_WEIGHT = 0.3  # in the loss, of tokens that are right already
+DRAFT_WEIGHT = 0.3  # in the loss of a joint model, of a block's tokens; the next token weighs 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ def lesson_loss(
 ) -> Tensor:
     """Return the loss of one step on `samples`, on the model's device."""
     device = model.device
-    with torch.autocast(device.type, torch.bfloat16), _kernels(device):
+    with torch.autocast(device.type, torch.bfloat16, enabled=recipe.precision == "bfloat16"), _kernels(device):
         if recipe.lesson == "random canvas":
             return canvas_loss(model, samples, generator)
         assert isinstance(model, Qwen3ForCausalLM), f"{recipe.name} is a Qwen3, not a {type(model).__name__}"
@@ -116,6 +119,8 @@ def lesson_loss(
                 return _edit_loss(recipe, stage, model, samples, generator)
             case "shifted":
                 exercise = shifted_blocks(recipe, stage, samples, generator)
+            case "joint":
+                return _joint_loss(model, samples, generator)
             case "masked canvas":
                 exercise = masked_canvas(stage, samples, generator)
             case _:
@@ -161,6 +166,23 @@ def shifted_blocks(recipe: Recipe, stage: Stage, samples: Sequence[Sample], gene
     return Exercise(inputs, rows.positions, attention(rows), predicted, following(rows, samples, grid)[predicted])
 
 
+def joint_blocks(samples: Sequence[Sample], generator: torch.Generator) -> tuple[Exercise, Tensor]:
+    """Return an exercise in which clean places predict the next token of the answer, and masks of
+    noisy blocks their own, with the weight of each answer, float [n]."""
+    origin = torch.randint(BLOCK_SIZE, (len(samples), COPIES), generator=generator)
+    width = rounded(max(causal_width(sample, BLOCK_SIZE) for sample in samples))
+    rows = lay_out_causal(samples, origin, block_size=BLOCK_SIZE, width=width)
+    masked, level = draft_masks(rows, generator, block_size=BLOCK_SIZE)
+    clean = rows.copy == CLEAN
+    # The place after a clean one holds the next position, but for the last.
+    continues = clean & clean.roll(-1, dims=1) & (rows.positions + 1 >= prompt_lengths(samples))
+    predicted = masked | continues
+    answers = torch.where(clean, rows.targets.roll(-1, dims=1), rows.targets)[predicted]
+    weights = torch.where(clean, 1.0, DRAFT_WEIGHT / level)[predicted]
+    inputs = torch.where(masked, MASK_ID, rows.targets)
+    return Exercise(inputs, rows.positions, attention(rows), predicted, answers), weights
+
+
 def masked_canvas(stage: Stage, samples: Sequence[Sample], generator: torch.Generator) -> Exercise:
     """Return masks of a canvas, each with its own token as target; all canvases of a batch have one
     length."""
@@ -171,6 +193,16 @@ def masked_canvas(stage: Stage, samples: Sequence[Sample], generator: torch.Gene
     masked, counted = canvas_masks(rows, samples, generator, unit=BLOCK_SIZE, cursor=cursor)
     inputs = torch.where(masked, MASK_ID, rows.targets)
     return Exercise(inputs, rows.positions, attention(rows), counted, rows.targets[counted])
+
+
+def _joint_loss(model: Qwen3ForCausalLM, samples: Sequence[Sample], generator: torch.Generator) -> Tensor:
+    """Return the loss of predicting the next token and masked tokens of blocks, with the same
+    weights."""
+    exercise, weights = joint_blocks(samples, generator)
+    task = exercise.to(model.device)
+    logits = logits_at(model, task.inputs, task.positions, task.seen, task.predicted)
+    losses = nn.functional.cross_entropy(logits.float(), task.answers, reduction="none")
+    return (losses * weights.to(model.device)).mean()
 
 
 def _edit_loss(

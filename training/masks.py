@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from dlstep.tiny.tokenizer import EOS_ID, PAD_ID
-from training.layout import COPIES, PADDING, Rows, Sample, answer_places, prompt_lengths
+from training.layout import CLEAN, COPIES, PADDING, Rows, Sample, answer_places, prompt_lengths
 
 SHORTEST_CANVAS, LONGEST_CANVAS = 32, 64  # answer positions
+WHOLE_SHARE = 0.5  # of the blocks of a joint model: masked but for the first token
 
 
 def sub_block_masks(
@@ -37,6 +38,21 @@ def sub_block_masks(
     first = ((prompt_lengths(samples) - start) // unit).clamp(min=0)
     at = first + (share * (block_size // unit - first)).long()
     return cursor_masks(maskable, (rows.positions - start) // unit, at, level, generator)
+
+
+def draft_masks(rows: Rows, generator: torch.Generator, *, block_size: int) -> tuple[Tensor, Tensor]:
+    """Return masks of noisy blocks after their first token, bool [row, width], and the level of
+    each block, float [row, width].
+
+    A decoder has a block's first token before it drafts the others. Some blocks are masked whole,
+    as a first draft sees them; the levels of the others are uniform.
+    """
+    shape = (len(rows.copy), COPIES + 1, int(rows.group.max()) + 1)
+    row, copy = torch.arange(len(rows.copy))[:, None], rows.copy.clamp(min=0)
+    level = 1 - torch.rand(shape, generator=generator) * (1 - 1 / block_size)
+    level = torch.where(torch.rand(shape, generator=generator) < WHOLE_SHARE, 1.0, level)[row, copy, rows.group]
+    maskable = (rows.copy > CLEAN) & (rows.positions > rows.group)
+    return maskable & (torch.rand(level.shape, generator=generator) < level), level
 
 
 def canvas_masks(

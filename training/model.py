@@ -21,7 +21,7 @@ def configuration(recipe: Recipe) -> Qwen3Config:
     rules = {
         "decoding_strategy": recipe.decoding_strategy,
         "training": recipe.training,
-        "buffer_size": 1 if recipe.lesson == "masked canvas" else BUFFER_SIZE,
+        "buffer_size": 1 if recipe.lesson in ("joint", "masked canvas") else BUFFER_SIZE,
         "head_shift": 1 if recipe.lesson == "shifted" else 0,
         "accept_rule": "A",
     }

@@ -14,9 +14,9 @@ BUFFER_SIZE = 4
 CANVAS_LENGTH = 32  # of a canvas of random tokens
 
 # What a model is taught: masked blocks; to correct its own tokens too; to predict the next
-# position's token, sub-block by sub-block; masked blocks of a fixed canvas seen in full; a canvas
-# of random tokens.
-Lesson = Literal["blocks", "edits", "shifted", "masked canvas", "random canvas"]
+# position's token, sub-block by sub-block; masked blocks and, with the same weights, the next token
+# of a causal network; masked blocks of a fixed canvas seen in full; a canvas of random tokens.
+Lesson = Literal["blocks", "edits", "shifted", "joint", "masked canvas", "random canvas"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,9 @@ class Recipe:
 
     name: str
     grid: Literal["absolute", "prompt"]
-    decoding_strategy: Literal["multi_bd", "d2f", "multi_bd_edit", "fast_dllm_v2", "dual_cache", "diffusion_gemma"]
+    decoding_strategy: Literal[
+        "multi_bd", "d2f", "multi_bd_edit", "fast_dllm_v2", "causal_blocks", "dual_cache", "diffusion_gemma"
+    ]
     stages: tuple[Stage, ...]
     lesson: Lesson = "blocks"
     starts_from: str | None = None  # a shipped model, or None for fresh weights
@@ -47,6 +49,7 @@ class Recipe:
     muon_rate: float = 6e-3
     adam_rate: float = 2e-3
     warm_up_steps: int = 50
+    precision: Literal["bfloat16", "float32"] = "bfloat16"  # of autocast and of Muon's iteration
     summary: str = ""
 
     @property
@@ -55,6 +58,7 @@ class Recipe:
         of_lesson = {
             "edits": trainings.EDITS,
             "shifted": trainings.SUB_BLOCKS,
+            "joint": trainings.JOINT,
             "masked canvas": trainings.BIDIRECTIONAL,
             "random canvas": trainings.RANDOM_CANVAS,
         }
@@ -132,6 +136,21 @@ TINY_FDV2 = Recipe(
     ),
 )
 
+TINY_JOINT = Recipe(
+    name="tiny-joint",
+    grid="prompt",
+    decoding_strategy="causal_blocks",
+    lesson="joint",
+    summary="causal prediction of the next token, and block diffusion inside blocks that begin anywhere, with the same weights",
+    starts_from="tiny-bd",
+    spare_block_share=0.0,
+    precision="float32",
+    stages=(
+        Stage("new rows", 800, 0.7, 0.7),
+        Stage("falling rate", 1700, 0.7, 0.02),
+    ),
+)
+
 TINY_LLADA = Recipe(
     name="tiny-llada",
     grid="prompt",
@@ -162,4 +181,5 @@ TINY_CANVAS = Recipe(
     ),
 )
 
-RECIPES = {recipe.name: recipe for recipe in (TINY_BD, TINY_D2F, TINY_EDIT, TINY_FDV2, TINY_LLADA, TINY_CANVAS)}
+_ALL = (TINY_BD, TINY_D2F, TINY_EDIT, TINY_FDV2, TINY_JOINT, TINY_LLADA, TINY_CANVAS)
+RECIPES = {recipe.name: recipe for recipe in _ALL}

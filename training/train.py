@@ -25,6 +25,7 @@ from training.card import Reading, RunRecord, write_card
 from training.layout import Sample
 from training.lessons import lesson_loss
 from training.model import fresh_model, load_model, save_checkpoint, save_tokenizer
+from training.muon import Float32Muon
 from training.recipes import RECIPES, Recipe
 
 STATE_NAME = "training.pt"
@@ -226,7 +227,8 @@ def _optimisers(model: nn.Module, recipe: Recipe) -> tuple[torch.optim.Optimizer
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     matrices = [parameter for name, parameter in named if parameter.ndim == 2 and "embed_tokens" not in name]
     others = [parameter for name, parameter in named if parameter.ndim != 2 or "embed_tokens" in name]
-    muon = torch.optim.Muon(matrices, lr=recipe.muon_rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw")
+    kind = torch.optim.Muon if recipe.precision == "bfloat16" else Float32Muon
+    muon = kind(matrices, lr=recipe.muon_rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw")
     adam = torch.optim.AdamW(others, lr=recipe.adam_rate, betas=(0.9, 0.98), weight_decay=0.0)
     for optimiser, peak in ((muon, recipe.muon_rate), (adam, recipe.adam_rate)):
         for group in optimiser.param_groups:

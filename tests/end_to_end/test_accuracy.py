@@ -36,6 +36,7 @@ LEAST = {
     "multi_bd_edit": (85.0, 1.0),
     "dmax": (85.0, 1.0),
     "fast_dllm_v2": (85.0, 1.0),
+    "causal_blocks": (85.0, 1.0),
     "dual_cache": (85.0, 1.0),
     "diffusion_gemma": (70.0, 0.5),
 }

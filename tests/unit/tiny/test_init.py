@@ -17,11 +17,11 @@ from transformers import (
 
 from dlstep.tiny import names, path, problems
 from dlstep.tiny.task import draw_response
-from dlstep.tiny.tokenizer import VOCABULARY
+from dlstep.tiny.tokenizer import MASK_ID, VOCABULARY
 from training.batches import grid_of
 from training.canvas import canvas_logits, draw_canvases
 from training.layout import AbsoluteGrid, Noise, Sample, add_noise, answer_places, attention, lay_out, single_block_noise
-from training.lessons import masked_canvas, shifted_blocks
+from training.lessons import joint_blocks, masked_canvas, shifted_blocks
 from training.model import logits_at
 from training.recipes import RECIPES, Stage
 
@@ -63,7 +63,7 @@ def test_the_configuration_tells_how_to_decode(name: str) -> None:
         "block_size": 8,
         "decoding_strategy": RECIPES[name].decoding_strategy,
         "training": RECIPES[name].training,
-        "buffer_size": 1 if name == "tiny-llada" else 4,
+        "buffer_size": 1 if name in ("tiny-joint", "tiny-llada") else 4,
         "head_shift": 1 if name == "tiny-fdv2" else 0,
         "accept_rule": "A",
     }
@@ -126,6 +126,19 @@ def test_the_model_knows_most_of_the_block_at_the_cursor(name: str) -> None:
     right = logits.argmax(-1) == exercise.answers
     assert len(right) > 150
     assert right.float().mean() > 0.85
+
+
+def test_the_joint_model_predicts_the_next_token_and_whole_blocks() -> None:
+    """Its drafts are worse, as they follow from the first token of the block only."""
+    model = AutoModelForCausalLM.from_pretrained(path("tiny-joint"), dtype=torch.float32)
+    samples = held_out_samples(AutoTokenizer.from_pretrained(path("tiny-joint")))
+    exercise, _ = joint_blocks(samples, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        logits = logits_at(model, exercise.inputs, exercise.positions, exercise.seen, exercise.predicted)
+    right = logits.argmax(-1) == exercise.answers
+    masked = exercise.inputs[exercise.predicted] == MASK_ID
+    assert right[~masked].float().mean() > 0.95
+    assert right[masked].float().mean() > 0.85
 
 
 def test_an_editing_model_corrects_wrong_tokens() -> None:

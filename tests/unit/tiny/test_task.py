@@ -115,7 +115,7 @@ def test_folders_of_shipped_models_are_recognised(tmp_path: Path) -> None:
 
 
 def test_names_lead_to_folders() -> None:
-    assert {"tiny-bd", "tiny-d2f", "tiny-edit", "tiny-fdv2", "tiny-llada", "tiny-canvas"} <= set(names())
+    assert {"tiny-bd", "tiny-d2f", "tiny-edit", "tiny-fdv2", "tiny-joint", "tiny-llada", "tiny-canvas"} <= set(names())
     assert all((path(name) / "config.json").is_file() for name in names())
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from dlstep.tiny.tokenizer import EOS_ID, MASK_ID
 from training.layout import (
     CLEAN,
+    COPIES,
     PADDING,
     AbsoluteGrid,
     Grid,
@@ -19,15 +20,20 @@ from training.layout import (
     Sample,
     add_noise,
     attention,
+    causal_width,
     first_groups,
     lay_out,
+    lay_out_causal,
     multi_block_noise,
     row_width,
     single_block_noise,
 )
+from training.masks import draft_masks
 
 MOST_BLOCKS = 4
 ids = st.integers(3, 138)
+prompts = st.lists(ids, min_size=1, max_size=20).map(tuple)
+responses = st.lists(ids, max_size=20).map(tuple)
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,6 @@ class Case:
 def cases(draw: st.DrawFn) -> Case:
     """Random batches on both grids with both kinds of noise."""
     grid = draw(st.sampled_from((AbsoluteGrid, PromptGrid)))(draw(st.integers(1, 8)))
-    prompts = st.lists(ids, min_size=1, max_size=20).map(tuple)
-    responses = st.lists(ids, max_size=20).map(tuple)
     samples = tuple(draw(st.lists(st.builds(Sample, prompts, responses, st.integers(0, 3)), min_size=1, max_size=3)))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
     rows = lay_out(samples, grid)
@@ -54,6 +58,30 @@ def cases(draw: st.DrawFn) -> Case:
     else:
         noise = single_block_noise(rows, generator)
     return Case(grid, samples, noise, add_noise(rows, samples, noise, generator))
+
+
+@dataclass(frozen=True)
+class CausalCase:
+    """A batch with a causal clean half and masks."""
+
+    size: int
+    samples: tuple[Sample, ...]
+    origin: torch.Tensor
+    rows: Rows
+    masked: torch.Tensor
+    level: torch.Tensor
+
+
+@st.composite
+def causal_cases(draw: st.DrawFn) -> CausalCase:
+    """Random batches whose blocks begin anywhere."""
+    size = draw(st.integers(1, 8))
+    samples = tuple(draw(st.lists(st.builds(Sample, prompts, responses), min_size=1, max_size=3)))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
+    origin = torch.randint(size, (len(samples), COPIES), generator=generator)
+    rows = lay_out_causal(samples, origin, block_size=size)
+    masked, level = draft_masks(rows, generator, block_size=size)
+    return CausalCase(size, samples, origin, rows, masked, level)
 
 
 def decode_group(grid: Grid, position: int, prompt_length: int) -> int:
@@ -132,6 +160,64 @@ def test_windows_stay_inside_the_answer_and_levels_rise_in_them(case: Case) -> N
     rising = case.noise.level.diff(dim=-1) >= -1e-4
     assert (rising | ~together).all()
     assert (window.gather(-1, window) == window).all()
+
+
+@given(causal_cases())
+def test_a_noisy_block_sees_itself_and_what_is_before_it(case: CausalCase) -> None:
+    """Clean places see clean places up to their own; blocks see the clean places before them, and their own copy."""
+    seen = attention(case.rows)[:, 0]
+    for row, sample in enumerate(case.samples):
+        places = [*zip(case.rows.copy[row].tolist(), case.rows.positions[row].tolist(), strict=True)]
+        stop = len(sample.prompt) + len(sample.response) + 1  # behind the end symbol
+        for place, (copy, position) in enumerate(places):
+            if copy == PADDING:
+                continue
+            visible = Counter(places[other] for other in seen[row, place].nonzero()[:, 0].tolist())
+            if copy == CLEAN:
+                expected = [(CLEAN, before) for before in range(position + 1)]
+            else:
+                begin = len(sample.prompt) + int(case.origin[row, copy - 1])
+                start = position - (position - begin) % case.size
+                expected = [(CLEAN, before) for before in range(min(start, stop))]
+                expected += [(copy, own) for own in range(start, start + case.size)]
+            assert visible == Counter(expected)
+
+
+@given(causal_cases())
+def test_causal_rows_hold_the_text_and_blocks_of_a_random_origin(case: CausalCase) -> None:
+    for row, sample in enumerate(case.samples):
+        text = [*sample.prompt, *sample.response, EOS_ID]
+        assert (case.rows.copy[row] != PADDING).sum() <= causal_width(sample, case.size)
+        for copy in range(COPIES + 1):
+            chosen = case.rows.copy[row] == copy
+            begin = 0 if copy == CLEAN else len(sample.prompt) + int(case.origin[row, copy - 1])
+            positions = case.rows.positions[row][chosen].tolist()
+            assert positions == list(range(begin, begin + len(positions)))
+            filled = text + [EOS_ID] * (begin + len(positions) - len(text))
+            assert case.rows.targets[row][chosen].tolist() == filled[begin : begin + len(positions)]
+            if copy == CLEAN:
+                assert len(positions) == len(text)
+            else:
+                least = max(1, len(text) - begin)
+                assert len(positions) % case.size == 0 and least <= len(positions) < least + case.size
+
+
+@given(causal_cases())
+def test_the_first_token_of_a_block_is_never_masked(case: CausalCase) -> None:
+    begin = torch.tensor([len(sample.prompt) for sample in case.samples])[:, None] + case.origin
+    for row, place in case.masked.nonzero().tolist():
+        copy = int(case.rows.copy[row, place])
+        assert copy > CLEAN and (case.rows.positions[row, place] - begin[row, copy - 1]) % case.size
+    maskable = (case.rows.copy > CLEAN) & (case.rows.positions > case.rows.group)
+    assert (case.masked | ~maskable)[case.level == 1].all(), "a level of 1 masks the block whole"
+    assert ((case.level >= 1 / case.size) & (case.level <= 1)).all()
+
+
+def test_about_half_of_the_blocks_are_masked_whole() -> None:
+    rows = lay_out_causal([Sample((5,), (6,) * 400)] * 8, torch.zeros((8, COPIES), dtype=torch.int64), block_size=8)
+    _, level = draft_masks(rows, torch.Generator().manual_seed(0), block_size=8)
+    whole = (level == 1)[(rows.copy > CLEAN) & (rows.positions == rows.group)]
+    assert len(whole) > 800 and 0.45 < whole.float().mean() < 0.55
 
 
 def test_a_row_that_does_not_fit_is_named() -> None:

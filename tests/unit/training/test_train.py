@@ -32,7 +32,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-QUICK = ("tiny-bd", "tiny-canvas")  # a model of blocks, and one of canvases
+QUICK = ("tiny-bd", "tiny-joint", "tiny-canvas")  # a model of blocks, one in float32, and one of canvases
 PICKED = [
     pytest.param(recipe, id=recipe.name, marks=() if recipe.name in QUICK else pytest.mark.stress)
     for recipe in RECIPES.values()

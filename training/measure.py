@@ -1,0 +1,41 @@
+"""Measure an embedded model with several strategies, and write the figures into its card:
+`python -m training.measure tiny-joint causal_blocks causal_blocks:accept_threshold=0.7`.
+"""
+
+import argparse
+import json
+import shlex
+from collections.abc import Sequence
+
+from dlstep import LLM, SamplingParams, tiny
+from dlstep.bench.accuracy import evaluate
+from training.card import Measured, write_figures
+
+MAX_TOKENS = 64
+
+
+def measured(model: str, decoder: str, problems: Sequence[tiny.Problem]) -> Measured:
+    """Return the figures of a strategy, given as `name` or as `name:option=value,option=value`."""
+    strategy, _, given = decoder.partition(":")
+    options = {name: json.loads(value) for name, _, value in (pair.partition("=") for pair in given.split(",") if pair)}
+    llm = LLM(model, decoding_strategy=strategy, device="cpu", **options)
+    return Measured(strategy, evaluate(llm, problems, SamplingParams(max_tokens=MAX_TOKENS)), options)
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m training.measure", description="Write the figures of a model's card.")
+    parser.add_argument("model", choices=tiny.names())
+    parser.add_argument("decoders", nargs="+", help="strategies, as NAME or NAME:OPTION=VALUE,OPTION=VALUE")
+    parser.add_argument("--problems", type=int, default=500)
+    arguments = parser.parse_args()
+    problems = tiny.problems(arguments.problems)
+    figures = [measured(arguments.model, decoder, problems) for decoder in arguments.decoders]
+    words = [arguments.model, *arguments.decoders]
+    if arguments.problems != parser.get_default("problems"):
+        words += ["--problems", str(arguments.problems)]
+    write_figures(tiny.path(arguments.model), shlex.join(words), figures)
+
+
+if __name__ == "__main__":
+    main()
