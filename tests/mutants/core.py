@@ -118,7 +118,7 @@ MUTANTS = (
             "self.ends[settled + len(letters) - self.start]",
             "constraint.states_before(constraint.last)",
         ),
-        ("RequestConstraint.window_masks", "shift masks by one position", "position - settled + 1]", "position - settled]"),
+        ("RequestConstraint.window_masks", "shift masks by one position", "after[1:]", "after"),
         ("Constraint._named", "give different masks one name", "self.stop_ids, classes)", "self.stop_ids)"),
         ("RequestConstraint.window_masks", "constrain positions past the answer", "constraint.anything", "masks[-1]"),
         noticed_by=("unit/core/test_constraint.py",),

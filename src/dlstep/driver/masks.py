@@ -1,7 +1,6 @@
 """The token masks of constrained requests on the device, with one bit per id, uploaded at first use."""
 
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -90,10 +89,8 @@ class _MaskBits:
     def __init__(self, constraint: Constraint) -> None:
         class_of = np.array(constraint.class_of, dtype=np.int32)
         order = np.argsort(class_of, kind="stable")  # ids, class by class
-        self._places, self._bits = order >> 5, (1 << (order & 31)).astype(np.uint32).view(np.int32)
         sizes = np.bincount(class_of, minlength=constraint.stop_class + 1)
-        ends = np.cumsum(sizes).tolist()
-        self._ids_of, self._largest = [slice(*bounds) for bounds in pairwise([0, *ends])], int(sizes.argmax())
+        self._ids_of, self._largest = np.split(order, np.cumsum(sizes)[:-1]), int(sizes.argmax())
         self._last = [(0, np.zeros(-(-len(class_of) // 32), dtype=np.int32)) for _ in range(2)]
 
     def words(self, classes: int) -> Int32[np.ndarray, " words"]:
@@ -101,10 +98,11 @@ class _MaskBits:
         kind = classes >> self._largest & 1
         last, words = self._last[kind]
         if flipped := [self._ids_of[letter] for letter in members(classes ^ last)]:
-            places, bits = (np.concatenate([of[ids] for ids in flipped]) for of in (self._places, self._bits))
-            np.bitwise_xor.at(words, places, bits)
+            ids = np.concatenate(flipped)
+            np.bitwise_xor.at(words, ids >> 5, _BIT[ids & 31])
             self._last[kind] = classes, words
         return words
 
 
+_BIT = (1 << np.arange(32)).astype(np.uint32).view(np.int32)  # of an id in its word
 _BITS_OF: "WeakKeyDictionary[Constraint, _MaskBits]" = WeakKeyDictionary()

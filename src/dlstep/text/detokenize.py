@@ -1,7 +1,7 @@
 """Conversion between text and tokens, for whole answers and for answers that are still growing."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Any, Protocol
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # decoded from an incomplete character
@@ -56,11 +56,26 @@ def encode(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) 
         raise
 
 
-def decode(tokenizer: Tokenizer | None, tokens: Sequence[int]) -> str:
-    """Return the text of `tokens` without special tokens; empty without a tokenizer."""
+def special_ids(tokenizer: Tokenizer, texts: Container[str] | None = None) -> frozenset[int]:
+    """Return the ids of special tokens, optionally only those with one of these texts."""
+    special = {index: str(token) for index, token in tokenizer.added_tokens_decoder.items() if token.special}
+    if texts is not None:
+        return frozenset([index for index, text in special.items() if text in texts])
+    return frozenset([*special, *tokenizer.all_special_ids])
+
+
+def decode(tokenizer: Tokenizer | None, tokens: Sequence[int], spelled: Collection[int] = ()) -> str:
+    """Return the text of `tokens` without special tokens, except those in `spelled`; empty without a tokenizer."""
     if tokenizer is None:
         return ""
-    text = tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    if spelled:
+        silent = special_ids(tokenizer).difference(spelled)
+        tokens = [token for token in tokens if token not in silent]
+    return _decoded(tokenizer, tokens, skips=not spelled)
+
+
+def _decoded(tokenizer: Tokenizer, tokens: Sequence[int], *, skips: bool) -> str:
+    text = tokenizer.decode(list(tokens), skip_special_tokens=skips, clean_up_tokenization_spaces=False)
     assert isinstance(text, str), "a flat list of ids decodes to one text"
     return text
 
@@ -91,15 +106,13 @@ class TextStream:
 
     The joined pieces are the text of all tokens, cut at the first stop string. No piece ends inside a
     character, or contains text that later tokens could change or turn into a stop string. The cost
-    of a push depends only on its number of tokens.
+    of a push depends only on its number of tokens. Special tokens have no text, except those in
+    `spelled`.
     """
 
-    def __init__(self, tokenizer: Tokenizer | None, stops: tuple[str, ...]) -> None:
-        self._tokenizer, self._stops = tokenizer, stops
-        self._silent: set[int] = set()
-        if tokenizer is not None:
-            special = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
-            self._silent = special | set(tokenizer.all_special_ids)
+    def __init__(self, tokenizer: Tokenizer | None, stops: tuple[str, ...], spelled: Collection[int] = ()) -> None:
+        self._tokenizer, self._stops, self._spelled = tokenizer, stops, spelled
+        self._silent = frozenset[int]() if tokenizer is None else special_ids(tokenizer).difference(spelled)
         self._window: list[int] = []  # the last tokens, on which the text of new ones may depend
         self._bytes = 0  # byte tokens at its end, decoded together once another token follows
         self._consumed = 0  # characters of its other tokens' text that were added to `_waiting`
@@ -113,7 +126,7 @@ class TextStream:
             self._append(token)
         end = len(self._window) - self._bytes
         if end > whole:
-            text = decode(self._tokenizer, self._window[:end])
+            text = self._text(self._window[:end])
             certain = text.removesuffix(UNFINISHED)
             self._waiting += certain[self._consumed :]
             self._consumed = max(self._consumed, len(certain))
@@ -130,6 +143,10 @@ class TextStream:
             self._window.append(token)
             self._bytes = self._bytes + 1 if self._is_byte(token) else 0
 
+    def _text(self, tokens: Sequence[int]) -> str:
+        assert self._tokenizer is not None, "without one the window stays empty"
+        return _decoded(self._tokenizer, tokens, skips=not self._spelled)
+
     def _is_byte(self, token: int) -> bool:
         assert self._tokenizer is not None, "without one the window stays empty"
         return BYTE.fullmatch(self._tokenizer.convert_ids_to_tokens(token)) is not None
@@ -141,13 +158,13 @@ class TextStream:
             return
         while self._is_byte(self._window[begin - 1]) and self._is_byte(self._window[begin]):
             begin += 1  # never cut between bytes; ends, as token `end` - 1 is not a byte
-        shorter = decode(self._tokenizer, self._window[begin:end])
+        shorter = self._text(self._window[begin:end])
         if len(shorter) > GARBLED and text.endswith(shorter[GARBLED:]):
             self._consumed += len(shorter) - len(text)
             del self._window[:begin]
 
     def close(self, tokens: Sequence[int]) -> str:
         """Return the rest of the text, once `tokens` is the whole answer."""
-        piece = cut(decode(self._tokenizer, tokens), self._stops)[self._sent :]
+        piece = cut(decode(self._tokenizer, tokens, self._spelled), self._stops)[self._sent :]
         self._sent += len(piece)
         return piece

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from dlstep.text.detokenize import KEPT, TextStream, cut, decode, held_back
+from dlstep.text.detokenize import KEPT, TextStream, cut, decode, held_back, special_ids
 
 
 class Bytes:
@@ -163,3 +163,13 @@ def test_what_could_become_a_stop_string_is_held_back(text: str, count: int) -> 
 def test_without_a_tokenizer_there_is_no_text() -> None:
     stream = TextStream(None, ())
     assert stream.push([1, 2]) + stream.close([1, 2, 3]) == ""
+
+
+def test_special_tokens_have_no_text_unless_they_are_spelled() -> None:
+    tokenizer: Any = TOKENIZERS["plain"]
+    end, other = (tokenizer.convert_tokens_to_ids(token) for token in ("<end>", "<tool>"))
+    tokens, spelled = [0, end, other, 1, end], special_ids(tokenizer, ["<end>", "<tool>", "a"])
+    assert spelled == {end}  # the others are no special tokens
+    assert decode(tokenizer, tokens) == "a<tool>b" and decode(tokenizer, tokens, spelled) == "a<end><tool>b<end>"
+    stream = TextStream(tokenizer, (), spelled)
+    assert "".join([stream.push([token]) for token in tokens]) + stream.close(tokens) == "a<end><tool>b<end>"

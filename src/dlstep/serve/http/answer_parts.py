@@ -1,34 +1,14 @@
 """Split an unconstrained answer into reasoning, text and function calls, as chat templates define them.
 
-The format is that of Qwen and Hermes: `<think>...</think>` at the beginning of an answer, and calls as
-`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`. A call that is malformed or names an unknown
-function stays text.
+Reasoning is at the beginning of an answer. A call that is malformed or names an unknown function
+stays text.
 """
 
-import json
 from collections.abc import Collection
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Literal
 
 from ...text.detokenize import held_back
-from .tool_calls import ObjectScanner
-
-THINK, THOUGHT = "<think>", "</think>"
-CALL, CALLED = "<tool_call>", "</tool_call>"
-MARKS = (CALL, CALLED, '"name"', '"arguments"')  # parts of a template that defines this format
-
-
-def defines_calls(template: str | None) -> bool:
-    """Return whether a chat template instructs the model to write calls in this format."""
-    bare = (template or "").replace("\\", "")
-    return all(mark in bare for mark in MARKS) and "<function=" not in bare and "<arg_key>" not in bare
-
-
-class Part(NamedTuple):
-    """A part of an answer: reasoning, text, or a function call, whose `text` is its arguments as JSON."""
-
-    kind: Literal["reasoning", "text", "call"]
-    text: str
-    name: str = ""
+from .call_formats import CallFormat, Part
 
 
 class AnswerReader:
@@ -38,17 +18,20 @@ class AnswerReader:
     calls is dropped.
 
     Args:
+        form: The format of calls.
         functions: Names of the functions that may be called.
         thinking: Whether the prompt ends with `<think>`, so that the answer begins with reasoning.
         most: The maximum number of calls; further calls are dropped.
     """
 
-    def __init__(self, functions: Collection[str], *, thinking: bool = False, most: int | None = None) -> None:
-        self._functions, self._most = functions, most
+    def __init__(
+        self, form: CallFormat, functions: Collection[str], *, thinking: bool = False, most: int | None = None
+    ) -> None:
+        self._form, self._functions, self._most = form, functions, most
         self._mode: Literal["start", "reasoning", "text", "call"] = "reasoning" if thinking else "start"
         self._waiting = ""  # text that is in no part yet; in a call, all text after the tag
         self._blank, self._skips = "", thinking  # whitespace that is kept only if text follows; whether to drop it
-        self._scanner, self._scanned = ObjectScanner(), 0
+        self._scanner, self._scanned = form.scanner(), 0
         self._parts: list[Part] = []
         self._text = False  # whether there was text
         self.calls = 0
@@ -67,23 +50,23 @@ class AnswerReader:
 
     def _start(self, end: bool) -> bool:
         """Look for reasoning at the beginning. Like the methods of the other modes, return whether the mode has changed."""
-        begun = self._waiting.lstrip()
-        if begun.startswith(THINK):
-            self._mode, self._waiting, self._skips = "reasoning", begun.removeprefix(THINK), True
-        elif end or not THINK.startswith(begun):
+        begun, think = self._waiting.lstrip(), self._form.think
+        if begun.startswith(think):
+            self._mode, self._waiting, self._skips = "reasoning", begun.removeprefix(think), True
+        elif end or not think.startswith(begun):
             self._mode = "text"
         return self._mode != "start"
 
     def _reasoning(self, end: bool) -> bool:
-        if not self._until(THOUGHT, "reasoning", end):
+        if not self._until(self._form.thought, "reasoning", end):
             return False
         self._mode, self._blank, self._skips = "text", "", True
         return True
 
     def _plain(self, end: bool) -> bool:
-        if not self._until(CALL, "text", end):
+        if not self._until(self._form.call, "text", end):
             return False
-        self._mode, self._scanner, self._scanned = "call", ObjectScanner(), 0
+        self._mode, self._scanner, self._scanned = "call", self._form.scanner(), 0
         return True
 
     def _until(self, mark: str, kind: Literal["reasoning", "text"], end: bool) -> bool:
@@ -117,35 +100,21 @@ class AnswerReader:
         if self._scanner.end is None:
             return self._malformed() if end else False
         body, rest = self._waiting[: begin + self._scanner.end], self._waiting[begin + self._scanner.end :].lstrip()
-        if not rest.startswith(CALLED):
-            return self._malformed() if end or not CALLED.startswith(rest) else False
-        call = read(body, self._functions)
+        called = self._form.called
+        if not rest.startswith(called):
+            return self._malformed() if end or not called.startswith(rest) else False
+        call = self._form.part(body, self._functions)
         if call is None:
             return self._malformed()
         if self._most is None or self.calls < self._most:
             self.calls += 1
             self._parts.append(call)
-        self._mode, self._waiting = "text", rest.removeprefix(CALLED)
+        self._mode, self._waiting = "text", rest.removeprefix(called)
         self._blank, self._skips = self._blank if self._text else "", True
         return True
 
     def _malformed(self) -> bool:
         """Treat the tag as text, and continue after the tag."""
-        self._emit("text", CALL)
+        self._emit("text", self._form.call)
         self._mode = "text"
         return True
-
-
-def read(body: str, functions: Collection[str]) -> Part | None:
-    """Return the call of one of `functions` in the text between the tags; None if it is malformed."""
-    try:
-        call: Any = json.loads(body, parse_constant=_not_json)
-        if isinstance(call, dict) and call["name"] in functions and isinstance(call["arguments"], dict):
-            return Part("call", json.dumps(call["arguments"], ensure_ascii=False), call["name"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        pass
-    return None
-
-
-def _not_json(constant: str) -> NoReturn:
-    raise ValueError(f"JSON has no {constant}")

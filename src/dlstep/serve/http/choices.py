@@ -7,12 +7,14 @@ from typing import Any
 
 from ...core import Cell, Spec
 from ...stream import window_texts
-from ...text.detokenize import TextStream, cut, decode
+from ...text.chat import template_of
+from ...text.detokenize import TextStream, cut, decode, special_ids
 from ...views.frames import FrameEncoder, head_of
 from ..facts import Facts, ModelTexts
 from ..router.heads import Head
 from ..router.pending_requests import PendingRequest
-from .answer_parts import THINK, AnswerReader, Part
+from .answer_parts import AnswerReader
+from .call_formats import CallFormat, Part, format_of
 from .tool_calls import CallReader
 
 # The engine's finish reasons -> OpenAI's. The original one is in `dlstep.finish_reason`.
@@ -59,11 +61,18 @@ class ChoiceReader:
         self.ended = False  # whether the end was sent
         self.call = CallReader(head.call or "")  # of a streamed answer that calls a function
         self._parts: AnswerReader | None = None
+        self._form: CallFormat | None = None
+        self._spelled: frozenset[int] = frozenset()  # special tokens that are part of the text
+        if head.functions:
+            self._form = format_of(template_of(texts.tokenizer, texts.chat_template))
+            assert self._form is not None and texts.tokenizer is not None, "translating the body has checked it"
+            self._spelled = special_ids(texts.tokenizer, self._form.tokens)
 
     @property
     def text(self) -> str:
         """The text of the whole answer, once it has ended."""
-        return cut(decode(self._texts.tokenizer, self.pending.tokens), self.pending.submit.params.stop)
+        text = decode(self._texts.tokenizer, self.pending.tokens, self._spelled)
+        return cut(text, self.pending.submit.params.stop)
 
     def call_id(self, number: int = 0) -> str:
         """Return the id of the function call with this number in the answer."""
@@ -73,7 +82,8 @@ class ChoiceReader:
         """Return the parts that `text` adds to an answer that may call functions; `end` if it is the last text."""
         if self._parts is None:
             most = None if self._head.parallel else 1
-            self._parts = AnswerReader(self._head.functions, thinking=self._thinks, most=most)
+            assert self._form is not None, "the answer may call functions"
+            self._parts = AnswerReader(self._form, self._head.functions, thinking=self._thinks(self._form), most=most)
         return self._parts.push(text, end=end)
 
     @property
@@ -81,13 +91,13 @@ class ChoiceReader:
         """The number of calls that `parts` has returned."""
         return 0 if self._parts is None else self._parts.calls
 
-    @property
-    def _thinks(self) -> bool:
-        """Whether the prompt ends with `<think>`, so that the answer begins with reasoning."""
-        tokenizer, end = self._texts.tokenizer, list(self.pending.submit.prompt[-2 * len(THINK) :])  # whitespace may follow
+    def _thinks(self, form: CallFormat) -> bool:
+        """Return whether the prompt ends with the mark of reasoning, so that the answer begins with reasoning."""
+        end = list(self.pending.submit.prompt[-2 * len(form.think) :])  # whitespace may follow
+        tokenizer = self._texts.tokenizer
         assert tokenizer is not None, "conversations need a tokenizer"
         shown = tokenizer.decode(end, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        return isinstance(shown, str) and shown.rstrip().endswith(THINK)
+        return isinstance(shown, str) and shown.rstrip().endswith(form.think)
 
     @property
     def finish(self) -> str:
@@ -118,7 +128,7 @@ class ChoiceReader:
     def _text(self, settled: int) -> str:
         """Return the new text that the first `settled` tokens determine."""
         if self._stream is None:
-            self._stream = TextStream(self._texts.tokenizer, self.pending.submit.params.stop)
+            self._stream = TextStream(self._texts.tokenizer, self.pending.submit.params.stop, self._spelled)
         new, self._read = self.pending.tokens[self._read : settled], settled
         return self._stream.close(self.pending.tokens) if self.ended else self._stream.push(new)
 

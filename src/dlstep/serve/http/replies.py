@@ -21,7 +21,7 @@ from openai.types.completion_usage import PromptTokensDetails
 from ..router.heads import Head
 from ..router.pending_requests import PendingRequest
 from ..shapes import ReadOfPrompt, Reads, ReadSlot, ReadUsage
-from .answer_parts import Part
+from .call_formats import Part
 from .choices import ChoiceReader, Piece, TokenLog
 from .tool_calls import read_call
 

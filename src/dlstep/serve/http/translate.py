@@ -20,7 +20,7 @@ from ...views.frames import Frame, first_frame
 from ..facts import Facts, ModelTexts
 from ..messages import ModelInfo, Submit
 from ..router.heads import Head
-from .answer_parts import defines_calls
+from .call_formats import format_of
 from .errors import LONGEST_NAME, ApiError, mentions
 from .schema import (
     ChatRequest,
@@ -117,10 +117,11 @@ def conversation(facts: Facts, messages: Sequence[Message], tools: Sequence[Tool
 
 def _check_free_calls(texts: ModelTexts, body: ChatRequest) -> None:
     """Raise ApiError if the template defines no calls that could be found in an answer, or for a constraint."""
-    if not defines_calls(template_of(texts.tokenizer, texts.chat_template)):
+    if format_of(template_of(texts.tokenizer, texts.chat_template)) is None:
         message = (
             'tool_choice "auto" needs a chat template that defines calls as <tool_call>{"name": ..., "arguments": ...}'
-            '</tool_call>, and the template of this model does not: give "required", "none", or the name of a function'
+            "</tool_call> or <|tool_call>call:NAME{...}<tool_call|>, and the template of this model does not: give "
+            '"required", "none", or the name of a function'
         )
         raise ApiError(400, message, param="tool_choice")
     if body.structured_outputs is not None or not isinstance(body.response_format, TextFormat | None):

@@ -6,15 +6,10 @@ from time import perf_counter
 import pytest
 from hypothesis import example, given, strategies as st
 
-from dlstep.models import templates
-from dlstep.serve.http.answer_parts import AnswerReader, Part, defines_calls
+from dlstep.serve.http.answer_parts import AnswerReader
+from dlstep.serve.http.call_formats import GEMMA, HERMES, CallFormat, Part
 
 FUNCTIONS = ("add", "stop.now")
-QWEN = (
-    "{%- if tools %}{{- '# Tools\\n<tools>' }}{%- for tool in tools %}{{- tool | tojson }}{%- endfor %}"
-    '{{- "</tools>\\n<tool_call>\\n{\\"name\\": <function-name>, \\"arguments\\": <args-json-object>}\\n</tool_call>" }}'
-    "{%- endif %}"
-)
 Answer = tuple[str, str, list[tuple[str, object]]]
 
 
@@ -24,8 +19,8 @@ def joined(parts: list[Part]) -> Answer:
     return reasoning, text, [(part.name, json.loads(part.text)) for part in parts if part.kind == "call"]
 
 
-def read(*pieces: str, thinking: bool = False, most: int | None = None) -> Answer:
-    reader = AnswerReader(FUNCTIONS, thinking=thinking, most=most)
+def read(*pieces: str, form: CallFormat = HERMES, thinking: bool = False, most: int | None = None) -> Answer:
+    reader = AnswerReader(form, FUNCTIONS, thinking=thinking, most=most)
     parts = [part for piece in pieces for part in reader.push(piece)] + reader.push("", end=True)
     assert reader.calls == len([part for part in parts if part.kind == "call"])
     return joined(parts)
@@ -34,6 +29,21 @@ def read(*pieces: str, thinking: bool = False, most: int | None = None) -> Answe
 def call(name: str, arguments: object, space: str = "") -> str:
     body = json.dumps({"name": name, "arguments": arguments})
     return f"<tool_call>{space}{body}{space}</tool_call>"
+
+
+def gemma_value(value: object) -> str:
+    """A value as Gemma's template writes it."""
+    if isinstance(value, str):
+        return f'<|"|>{value}<|"|>'
+    if isinstance(value, list):
+        return f"[{','.join([gemma_value(each) for each in value])}]"
+    if isinstance(value, dict):
+        return "{" + ",".join([f"{name}:{gemma_value(each)}" for name, each in value.items()]) + "}"
+    return json.dumps(value)
+
+
+def gemma_call(name: str, arguments: object) -> str:
+    return f"<|tool_call>call:{name}{gemma_value(arguments)}<tool_call|>"
 
 
 SPACE = st.sampled_from(["", "\n", " \n"])
@@ -76,6 +86,38 @@ def test_calls_are_those_that_the_model_wrote(calls: list[tuple[str, dict[str, o
     assert read(answer, most=1) == ("why", text, calls[:1])
 
 
+GEMMA_VALUES = st.recursive(
+    st.text(alphabet='ab<|"{}[],:>\n', max_size=6).filter(lambda text: not (text.endswith(tuple('<|"')) or '<|"|>' in text))
+    | st.sampled_from([1, -2.5, True, None, "<tool_call|>", "é"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["x", "y z"]), inner, max_size=2),
+    max_leaves=4,
+)
+GEMMA_ARGUMENTS = st.dictionaries(st.sampled_from(["a", "b_1", "é"]), GEMMA_VALUES, max_size=3)
+
+
+@given(
+    calls=st.lists(st.tuples(st.sampled_from(FUNCTIONS), GEMMA_ARGUMENTS), min_size=1, max_size=3),
+    wrong=st.sampled_from(["", "<|tool_call>", "<|tool_call>call:other{a:1}<tool_call|>", '<|tool_call>call:add{a:<|"'])
+    | st.sampled_from(
+        ["<|tool_call>call:add{a:b}<tool_call|>", "<|tool_call>call:add{a:1}}<tool_call|>", "<|tool_call>call:add"]
+    ),
+    cuts=st.lists(st.integers(0, 200), max_size=8),
+)
+def test_calls_in_gemmas_format_are_those_that_the_model_wrote(
+    calls: list[tuple[str, dict[str, object]]], wrong: str, cuts: list[int]
+) -> None:
+    answer, end, pieces = (
+        "<|channel>thought\nwhy\n<channel|>Text." + "".join([gemma_call(*each) for each in calls]),
+        0,
+        list[str](),
+    )
+    for cut in sorted(cuts):
+        pieces.append(answer[end:cut])
+        end = max(end, cut)
+    assert read(*pieces, answer[end:], form=GEMMA) == ("why", "Text.", calls) == read(*answer, form=GEMMA)
+    assert read(answer + wrong, form=GEMMA) == ("why", "Text." + wrong, calls) == read(*answer, *wrong, form=GEMMA)
+
+
 @given(text=st.text(max_size=20))
 def test_an_answer_without_marks_is_text(text: str) -> None:
     assert read(text) == ("", text, [])
@@ -111,17 +153,14 @@ def test_reasoning_may_begin_in_the_prompt_and_never_end() -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["<tool_call>", "<tool_call>{", '<tool_call>{"', '<tool_call>{"\\"', '<tool_call>{"a": "', "<tool_call>{" + '"\\']
-)
+    "unit",
+    [
+        "<tool_call>", "<tool_call>{", '<tool_call>{"', '<tool_call>{"\\"', '<tool_call>{"a": "', "<tool_call>{" + '"\\',
+        "<|tool_call>", "<|tool_call>call:add{", '<|tool_call>call:add{a:<|"|>',
+    ],
+)  # fmt: skip
 def test_repeated_tags_are_read_in_linear_time(unit: str) -> None:
     text = unit * 20_000
     begin = perf_counter()
-    assert read(text) == ("", text, [])
+    assert read(text, form=GEMMA if unit.startswith(GEMMA.call) else HERMES) == ("", text, [])
     assert perf_counter() - begin < 10
-
-
-def test_the_template_defines_the_format() -> None:
-    assert defines_calls(QWEN)
-    for other in (None, templates.CHATML, templates.LLADA, templates.LLADA2, QWEN.replace("</tool_call>", "")):
-        assert not defines_calls(other)
-    assert not defines_calls(QWEN + "<function=") and not defines_calls(QWEN + "<arg_key>")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,6 +107,26 @@ def test_a_call_and_its_result_continue_the_conversation(client: OpenAI) -> None
     results: Any = [{"role": "tool", "tool_call_id": id_, "content": "92"} for id_ in ids]
     more = asked("It is 92.", messages=[*body["messages"], message, *results])
     assert whole(client, more) == streamed(client, more) == [("", "It is 92.", [], "stop")]
+
+
+GEMMA_TEMPLATE = """{%- if tools %}Tools: {{ tools | tojson }}{% endif %}
+{%- for message in messages %}
+    {{- message.content or "" }}
+    {%- for call in message.tool_calls or [] %}
+        {{- '<|tool_call>call:' + call.function.name + '{' }}{{- 'a:<|"|>b<|"|>' }}{{- '}<tool_call|>' }}
+    {%- endfor %}
+{% endfor %}"""
+
+
+def test_calls_in_gemmas_format_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "template.jinja"
+    path.write_text(GEMMA_TEMPLATE)
+    calls = '<|tool_call>call:add{a:[53,39],b:<|"|>}<tool_call|><|"|>}<tool_call|><|tool_call>call:stop{}<tool_call|>'
+    with served(tiny_llm().engine, chat_template=str(path)) as server:
+        client = OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+        body = asked("<|channel>thought\nI add.\n<channel|>Let me see." + calls)
+        expected = [("I add.", "Let me see.", [("add", {"a": [53, 39], "b": "}<tool_call|>"}), ("stop", {})], "tool_calls")]
+        assert whole(client, body) == streamed(client, body) == expected
 
 
 def test_a_free_answer_takes_no_constraint(client: OpenAI) -> None:

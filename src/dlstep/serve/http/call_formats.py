@@ -1,0 +1,151 @@
+"""How chat templates define reasoning and function calls in unconstrained answers."""
+
+import json
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol
+
+from .tool_calls import ObjectScanner
+
+QUOTE = '<|"|>'  # around Gemma's texts, which contain no escapes
+BRACKETS = re.compile(r'<\|"\|>(.*?)<\|"\|>|([{}\[\],:])|([^{}\[\],:<]+)', re.DOTALL)
+BEGINNING = re.compile(r"call:([a-zA-Z0-9_.-]{1,64})\{")
+
+
+class Part(NamedTuple):
+    """A part of an answer: reasoning, text, or a function call, whose `text` is its arguments as JSON."""
+
+    kind: Literal["reasoning", "text", "call"]
+    text: str
+    name: str = ""
+
+
+class Scanner(Protocol):
+    """Finds the end of a call between its marks, in pieces of text: `end` characters, unless the text is `broken`."""
+
+    end: int | None
+    broken: bool
+
+    def push(self, text: str) -> None:
+        """Scan more text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CallFormat:
+    """A format of calls: the marks around reasoning (at the beginning of an answer) and around each call.
+
+    `template` lists texts that a template of this format contains, and `others` texts of similar
+    formats. `tokens` lists the special tokens of the format, which are otherwise left out of the text
+    of an answer. `read` returns the name and the arguments of a call; it raises ValueError, KeyError
+    or TypeError for malformed calls.
+    """
+
+    think: str
+    thought: str
+    call: str
+    called: str
+    template: tuple[str, ...]
+    others: tuple[str, ...]
+    scanner: Callable[[], Scanner]
+    read: Callable[[str], tuple[object, object]]
+    tokens: tuple[str, ...] = ()
+
+    def part(self, body: str, functions: Collection[str]) -> Part | None:
+        """Return the call of one of `functions` in the text between the marks; None if it is malformed."""
+        try:
+            name, arguments = self.read(body)
+            if isinstance(name, str) and name in functions and isinstance(arguments, dict):
+                return Part("call", json.dumps(arguments, ensure_ascii=False), name)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            pass
+        return None
+
+
+def format_of(template: str | None) -> CallFormat | None:
+    """Return the format in which a chat template instructs the model to write calls; None for other formats."""
+    bare = (template or "").replace("\\", "")
+    for form in FORMATS:
+        if all(mark in bare for mark in form.template) and not any(mark in bare for mark in form.others):
+            return form
+    return None
+
+
+class GemmaScanner:
+    """A scanner of `call:NAME{...}` with brackets outside of quoted texts."""
+
+    def __init__(self) -> None:
+        self._text, self._depth, self._quoted, self._read = "", 0, False, 0
+        self.end: int | None = None
+        self.broken = False
+
+    def push(self, text: str) -> None:
+        """Scan more text, unless the call has ended or is broken."""
+        if self.end is not None or self.broken:
+            return
+        self._text += text
+        if not self._depth:
+            if (begun := BEGINNING.match(self._text)) is None:
+                self.broken = "{" in self._text or len(self._text) > 80 or not _begins_call(self._text)
+                return
+            self._read, self._depth = begun.end(), 1
+        while self.end is None and not self.broken and self._read < len(self._text):
+            if self._text.startswith(QUOTE, self._read):
+                self._quoted, self._read = not self._quoted, self._read + len(QUOTE)
+            elif QUOTE.startswith(self._text[self._read : self._read + len(QUOTE)]):
+                return  # the rest of the quote may follow
+            elif self._quoted:
+                quote = self._text.find(QUOTE[0], self._read + 1)
+                self._read = quote if quote >= 0 else len(self._text)
+            else:
+                letter, self._read = self._text[self._read], self._read + 1
+                self._depth += (letter in "{[") - (letter in "}]")
+                self.end = None if self._depth else self._read
+                self.broken = letter == "<"
+
+
+def _begins_call(text: str) -> bool:
+    return text.startswith("call:") or "call:".startswith(text)
+
+
+def _read_json(body: str) -> tuple[object, object]:
+    call: Any = json.loads(body, parse_constant=_not_json)
+    return call["name"], call["arguments"]
+
+
+def _read_gemma(body: str) -> tuple[object, object]:
+    begun = BEGINNING.match(body)
+    if begun is None:
+        raise ValueError("a call begins with call: and a name")
+    rest, parts, end = body[begun.end() - 1 :], list[str](), 0
+    for found in BRACKETS.finditer(rest):
+        if found.start() != end:
+            raise ValueError("a quote is not closed")
+        quoted, bracket, bare = found.groups()
+        end = found.end()
+        if bracket is not None:
+            parts.append(bracket)
+        elif quoted is not None or rest[end : end + 1] == ":":  # a text, or the name of an argument
+            parts.append(json.dumps(bare.strip() if quoted is None else quoted))
+        else:
+            parts.append(bare)
+    if end != len(rest):
+        raise ValueError("a quote is not closed")
+    return begun[1], json.loads("".join(parts), parse_constant=_not_json)
+
+
+def _not_json(constant: str) -> NoReturn:
+    raise ValueError(f"JSON has no {constant}")
+
+
+HERMES = CallFormat(
+    "<think>", "</think>", "<tool_call>", "</tool_call>",
+    ("<tool_call>", "</tool_call>", '"name"', '"arguments"'), ("<function=", "<arg_key>"), ObjectScanner, _read_json,
+)  # fmt: skip
+GEMMA = CallFormat(
+    "<|channel>thought", "<channel|>", "<|tool_call>", "<tool_call|>",
+    ("<|tool_call>call:", "<tool_call|>", QUOTE), (), GemmaScanner, _read_gemma,
+    ("<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", QUOTE),
+)  # fmt: skip
+FORMATS = (HERMES, GEMMA)
