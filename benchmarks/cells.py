@@ -6,10 +6,11 @@ models.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from statistics import fmean
 from time import perf_counter
 from typing import Any
 
@@ -153,8 +154,8 @@ class Cells:
         steps.clear()
         while not state.done and busy_us is None:
             if profiled and len(steps) == PROFILED:
-                device_time = busy(lambda: repeat(step, PROFILED))
-                busy_us = device_time.us / PROFILED if device_time else None
+                device_time = busy(step, PROFILED)
+                busy_us = device_time.us if device_time else None
                 break
             step()
         done = perf_counter()
@@ -175,11 +176,9 @@ class Cells:
     def _row(self, batch: int, context: int, threshold: float, runs: list[Run], last: Run, ceilings: Ceilings) -> Cell:
         run = runs[-1]
         replayed = [seconds for seconds, _, captures in run.steps if not captures]
-        step_s = sum(seconds for seconds, _, _ in run.steps) / len(run.steps)
-        limit_us = sum(least_us(self.network, plan, ceilings) for _, plan, _ in run.steps) / len(run.steps)
-        profiled_s = sum(seconds for seconds, _, _ in run.steps[PROFILED : 2 * PROFILED]) / len(
-            run.steps[PROFILED : 2 * PROFILED]
-        )
+        step_s = fmean(seconds for seconds, _, _ in run.steps)
+        limit_us = fmean(least_us(self.network, plan, ceilings) for _, plan, _ in run.steps)
+        profiled_s = fmean(seconds for seconds, _, _ in run.steps[PROFILED : 2 * PROFILED])
         stock, tuned = self.peer[batch, context]
         return Cell(
             shape=self.name,
@@ -190,7 +189,7 @@ class Cells:
             start_s=self.start_s,
             prefill_s=run.prefill_s,
             step_ms=1e3 * step_s,
-            replay_ms=1e3 * sum(replayed) / len(replayed),
+            replay_ms=1e3 * fmean(replayed),
             limit_ms=limit_us / 1e3,
             ratio=1e6 * step_s / limit_us,
             first=runs[0].seconds / run.seconds,
@@ -206,12 +205,6 @@ def peer_of(name: str) -> dict[tuple[int, int], tuple[int, int]]:
     """Return the peer's tokens per second by batch and context: unmodified, and tuned."""
     cells = json.loads(PEER.read_text(encoding="utf-8"))["cells"]
     return {(row["batch"], row["context"]): (row["stock"], row["tuned"]) for row in cells if row["shape"] == name}
-
-
-def repeat(step: Callable[[], None], count: int) -> None:
-    """Call `step` `count` times."""
-    for _ in range(count):
-        step()
 
 
 def measure_cells(names: Sequence[str] = NAMES, ceilings: Ceilings | None = None) -> Iterator[Cell]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
+from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -153,16 +154,11 @@ def simulated(
             areas.setdefault(method, []).append(area(found) / best)
             forwards.setdefault(method, []).append(sum(each.sums.forwards for each in tried) / whole)
     rows = [
-        Row(name, space.size, method, mean(each), min(each), mean(forwards[method]), True) for method, each in areas.items()
+        Row(name, space.size, method, fmean(each), min(each), fmean(forwards[method]), True) for method, each in areas.items()
     ]
     mine, *others = rows
     good = all(mine.area > other.area - MARGIN and mine.worst_area > other.worst_area - MARGIN for other in others)
     yield from (replace(mine, good=good), *others)
-
-
-def mean(values: Sequence[float]) -> float:
-    """Return the mean."""
-    return sum(values) / len(values)
 
 
 def measure_tuner(out: str, **options: Any) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""How long a CUDA device works during a call, and on what kinds of kernels."""
+"""How long a CUDA device works during a step, and on what kinds of kernels."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -24,19 +24,23 @@ class DeviceBusyTime:
     launches: int
 
 
-def busy(run: Callable[[], None], trace: Path | None = None) -> DeviceBusyTime | None:
-    """Return the device's work during `run`, or None if the profiler sees none; write `trace` if given."""
+def busy(step: Callable[[], object], count: int, trace: Path | None = None) -> DeviceBusyTime | None:
+    """Return the device's mean work per call of `step`, called `count` times; write `trace` if given.
+
+    Return None if the profiler sees no work of a device.
+    """
     with profiled(trace) as profiler:
-        run()
+        for _ in range(count):
+            step()
     # Named regions also appear on the device.
     events = [e for e in profiler.events() or () if e.device_type.name == "CUDA" and not e.name.startswith(REGION)]
     if not events:
         return None
     kinds = dict.fromkeys((*KINDS, "others"), 0.0)
     for event in events:
-        kinds[kind_of(event.name)] += event.time_range.elapsed_us()
+        kinds[kind_of(event.name)] += event.time_range.elapsed_us() / count
     ranges = ((event.time_range.start, event.time_range.end) for event in events)
-    return DeviceBusyTime(covered(ranges), kinds, len(events))
+    return DeviceBusyTime(covered(ranges) / count, kinds, round(len(events) / count))
 
 
 def kind_of(name: str) -> str:

@@ -262,7 +262,7 @@ def _measured(decode: DecodeRow, network: Network, load: DecodeLoad, ceilings: C
     roofline_us = sum(least_us(network, plan, ceilings) for plan, _, _ in done) / count
     host_us = 1e6 * (decode.driver.host_s + sum(own for _, _, own in done)) / count
     on_device = decode.driver.driver.network.model.device.type == "cuda"
-    spent = _busy(decode, min(load.steps, STEPS), trace) if on_device or trace else None
+    spent = busy(decode.step, min(load.steps, STEPS), trace) if on_device or trace else None
     return Decoded(
         shape=decode.name,
         batch=load.batch,
@@ -300,20 +300,3 @@ def _device_figures(spent: DeviceBusyTime | None, step_us: float) -> dict[str, A
         return {"device_us": None, "host_share": None, "kinds": {}, "launches": None}
     share = max(0.0, 1.0 - spent.us / step_us)
     return {"device_us": spent.us, "host_share": share, "kinds": spent.kinds, "launches": spent.launches}
-
-
-def _busy(decode: DecodeRow, steps: int, trace: Path | None) -> DeviceBusyTime | None:
-    """Return the mean work of the device per step."""
-
-    def run() -> None:
-        for _ in range(steps):
-            decode.step()
-
-    device_time = busy(run, trace)
-    if device_time is None:
-        return None
-    return DeviceBusyTime(
-        device_time.us / steps,
-        {kind: us / steps for kind, us in device_time.kinds.items()},
-        round(device_time.launches / steps),
-    )

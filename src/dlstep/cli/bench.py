@@ -75,8 +75,7 @@ def run_host(options: Namespace) -> int:
     from ..bench import constraint, host
 
     if options.memory:
-        defaults = {"strategy": "multi_bd", "batches": None, "lengths": None}
-        if ignored := [name for name, value in defaults.items() if options[name] != value]:
+        if ignored := [name for name in host_parser().changed(options) if name in ("strategy", "batches", "lengths")]:
             raise ValueError(f"--{ignored[0]} does nothing beside --memory: leave one of them out")
         tokens = 1 << 20
         return report([{"tokens": tokens, "bytes_per_token": host.memory_per_token(tokens)}], as_json=options.json)
@@ -144,20 +143,12 @@ def run_decode(options: Namespace) -> int:
     from ..engine.hub import folder_of
     from ..models import load_checkpoint
 
-    _refuse_options_of_shapes(options)
     if options.shape is not None:
         return report(shape_rows(options), SHAPE_COLUMNS, as_json=options.json)
+    if ignored := [name for name in decode_parser().changed(options) if name not in ("model", "device", "json")]:
+        raise ValueError(f"--{ignored[0]} does nothing without --shape: give one of {SHAPES}")
     path = tiny.path(options.model) if options.model in tiny.names() else folder_of(options.model)
     return report(measure_decode(load_checkpoint(path, find_device(options.device or "cpu"))), as_json=options.json)
-
-
-def _refuse_options_of_shapes(chosen: Namespace) -> None:
-    """Raise ValueError for an option that does nothing without --shape."""
-    names = ("contexts", "batches", "tokens_per_forward", "enforce_eager", "compile_layers", "layers", "profile", "plot")
-    without = decode_parser()
-    ignored = [name for name in names if chosen[name] != without.get_default(name)]
-    if chosen.shape is None and ignored:
-        raise ValueError(f"--{ignored[0]} does nothing without --shape: give one of {SHAPES}")
 
 
 def shape_rows(chosen: Namespace) -> list[dict[str, Any]]:

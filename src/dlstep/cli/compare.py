@@ -158,10 +158,9 @@ def carriers(values: str | list[str] | None) -> list[str] | None:
 
 def command_of(options: Namespace) -> str:
     """Return the command line with all options that differ from their defaults."""
-    usual, words = parser().get_defaults(), ["dlstep", "compare"]
-    for name, value in vars(options).items():
-        if value != usual.get(name):
-            words += [f"--{name}"] + ([] if value is True else [value if isinstance(value, str) else json.dumps(value)])
+    words = ["dlstep", "compare"]
+    for name, value in parser().changed(options).items():
+        words += [f"--{name}"] + ([] if value is True else [value if isinstance(value, str) else json.dumps(value)])
     return shlex.join(words)
 
 

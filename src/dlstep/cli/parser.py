@@ -214,6 +214,11 @@ class ArgumentParser(argparse.ArgumentParser):
         """Return the default of every option."""
         return {action.dest: action.default for action in self._actions if isinstance(action, StoreOption)}
 
+    def changed(self, options: Namespace) -> dict[str, Any]:
+        """Return the options that do not have their default value."""
+        usual = self.get_defaults()
+        return {name: value for name, value in vars(options).items() if value != usual.get(name)}
+
     def parse_args(self, args: Sequence[str], namespace: Any = None) -> Any:  # type: ignore[override]
         """Return the parsed options. Raises ValueError for invalid, unknown and missing ones."""
         options, unknown = self.parse_known_args(args, namespace or Namespace())

@@ -303,9 +303,7 @@ def _run_steps(options: Namespace) -> int:
     from ..bench.shapes import shape_of
     from ..simulate.collectives import tensor_parallel
 
-    without = parser()
-    others = [name for name in vars(options) if name not in (*STEPS, "shape", "json")]
-    if ignored := [name for name in others if options[name] != without.get_default(name)]:
+    if ignored := [name for name in parser().changed(options) if name not in (*STEPS, "shape", "json")]:
         raise ValueError(f"--{ignored[0]} does nothing beside --shape: leave one of them out")
     shape = shape_of(options.shape)
     gpus, rows = _listed(_or(options.gpus, [1, 2, 4, 8])), _listed(_or(options.rows, [130, 1040, 4174]))

@@ -99,9 +99,9 @@ def run_text(first: int, last: int) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
-def runs_text(positions: Iterable[int], most: int = 4) -> str:
+def runs_text(positions: Iterable[int]) -> str:
     """Return ascending positions as text: `19 to 24, 30`."""
-    return listed([run_text(first, last) for first, last in runs(positions)], most)
+    return listed([run_text(first, last) for first, last in runs(positions)], most=4)
 
 
 def more(number: int, noun: str) -> list[str]:
@@ -109,25 +109,25 @@ def more(number: int, noun: str) -> list[str]:
     return [f"and {counted(number, f'more {noun}')}"] if number > 0 else []
 
 
-def packed(items: Iterable[str], head: str = "", separator: str = ", ", indent: str = "  ") -> list[str]:
-    """Wrap `head` and the items, joined by `separator`, to lines. Items are never split."""
+def packed(items: Iterable[str], head: str = "") -> list[str]:
+    """Wrap `head` and the items, separated by commas, to lines. Items are never split."""
     lines, empty = [head], True
     for item in items:
-        added = item if empty else f"{separator}{item}"
-        if not empty and len(lines[-1]) + len(added) + len(separator.rstrip()) > WIDTH:
-            lines[-1] += separator.rstrip()
-            lines.append(indent)
+        added = item if empty else f", {item}"
+        if not empty and len(lines[-1]) + len(added) + len(",") > WIDTH:
+            lines[-1] += ","
+            lines.append("  ")
             added = item
         lines[-1] += added
         empty = False
     return [clipped(line) for line in lines]
 
 
-def fitting(items: Sequence[str], head: str = "", separator: str = "  ", width: int = WIDTH) -> str:
+def fitting(items: Sequence[str], head: str = "") -> str:
     """Return a line with `head`, as many items as fit, and the number of the others."""
     for count in range(len(items), 0, -1):
         rest = [f"and {len(items) - count} more"] if count < len(items) else []
-        line = head + separator.join([*items[:count], *rest])
-        if len(line) <= width:
+        line = head + "  ".join([*items[:count], *rest])
+        if len(line) <= WIDTH:
             return line
-    return clipped(f"{head}{len(items)}", width)
+    return clipped(f"{head}{len(items)}")
