@@ -37,6 +37,8 @@ LEAST = {
     "dmax": (85.0, 1.0),
     "fast_dllm_v2": (85.0, 1.0),
     "causal_blocks": (85.0, 1.0),
+    "self_speculation": (95.0, 2.0),
+    "autoregressive": (95.0, 0.9),
     "dual_cache": (85.0, 1.0),
     "diffusion_gemma": (70.0, 0.5),
 }

@@ -6,15 +6,18 @@ may differ only where the two best ids, with their noise, are closer than `CLOSE
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from dlstep import LLM, Output, SamplingParams, tiny
+from dlstep import LLM, Output, SamplingParams, SequenceState, Span, Spec, tiny
 from dlstep.core.draws import key, uniform
 from dlstep.engine.resolve import embedded_facts
+from dlstep.strategies._verified import Verified
+from dlstep.strategies.self_speculation import SelfSpeculation
 
 MODEL = "tiny-joint"
 CLOSE = 1e-4
@@ -33,8 +36,9 @@ ENGINES = {
 
 
 @cache
-def prompts(count: int) -> tuple[str, ...]:
-    return tuple(problem.prompt for problem in tiny.problems(count, seed=21))
+def prompts(count: int) -> tuple[tuple[int, ...], ...]:
+    tokenizer = AutoTokenizer.from_pretrained(tiny.path(MODEL))
+    return tuple(tuple(tokenizer.encode(problem.prompt + "\n")) for problem in tiny.problems(count, seed=21))
 
 
 @cache
@@ -48,7 +52,7 @@ def answers(count: int, name: str, **options: object) -> list[Output]:
     return llm.generate(list(prompts(count)), PARAMS[name], progress=False)
 
 
-def margin(ids: list[int], params: SamplingParams) -> float:
+def margin(ids: tuple[int, ...], params: SamplingParams) -> float:
     """How far the best id after `ids` is from the second best, in logits with their noise."""
     mask_id = embedded_facts()[MODEL]["mask_token_id"]
     network = AutoModelForCausalLM.from_pretrained(tiny.path(MODEL), dtype=torch.float32)
@@ -66,11 +70,11 @@ def margin(ids: list[int], params: SamplingParams) -> float:
 def differing(ours: list[Output], theirs: list[Output], params: SamplingParams) -> int:
     """Check that answers differ only where the choice was close; return how many do."""
     count = 0
-    for one, other in zip(ours, theirs, strict=True):
+    for prompt, one, other in zip(prompts(len(ours)), ours, theirs, strict=True):
         if (one.token_ids, one.finish_reason) != (other.token_ids, other.finish_reason):
             pairs = enumerate(zip(one.token_ids, other.token_ids, strict=False))
             same = next((index for index, (a, b) in pairs if a != b), min(len(one.token_ids), len(other.token_ids)))
-            assert margin([*one.prompt_token_ids, *other.token_ids[:same]], params) < CLOSE, (one.text, other.text)
+            assert margin((*prompt, *other.token_ids[:same]), params) < CLOSE, (one.text, other.text)
             count += 1
     return count
 
@@ -88,3 +92,42 @@ def test_answers_are_those_of_autoregressive_decoding(
     assert others <= max(1, count // 500)
     report(f"self_speculation, {name}, {engine}: {count} answers, {others} differ from autoregressive decoding")
     assert sum(output.nfe for output in ours) < 0.7 * sum(output.nfe for output in theirs)
+
+
+@dataclass(frozen=True, slots=True)
+class IndependentNoise(Verified):
+    """Self-speculation whose drafts have random numbers of their own."""
+
+    block_size: int = 8
+
+    @property
+    def draft_rows(self) -> int:
+        """The size of a block."""
+        return self.block_size
+
+    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
+        """Return the span with another draw number in drafts."""
+        span = Verified.schedule(self, sequence, spec)
+        return replace(span, draws=(1,) * len(span.draws)) if span.draft else span
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_drafts_with_the_same_random_numbers_are_more_often_right(count: int, report: Callable[[str], None]) -> None:
+    params = PARAMS["temperature 1.0"]
+    rates: list[float] = []
+    for strategy in (SelfSpeculation(block_size=8), IndependentNoise()):
+        llm = LLM(MODEL, decoding_strategy=strategy, dtype="float32")
+        outputs = llm.generate(list(prompts(count)), params, progress=False)
+        assert differing(outputs, plain(count, "temperature 1.0"), params) <= max(1, count // 500)
+        rates.append(sum(len(output.token_ids) for output in outputs) / sum(output.nfe for output in outputs))
+    report(f"{count} answers: {rates[0]:.2f} tokens per forward pass with shared noise, {rates[1]:.2f} with independent noise")
+    assert rates[0] > rates[1]
+
+
+@pytest.mark.stress
+def test_two_ranks_give_the_same_answers(report: Callable[[str], None]) -> None:
+    count = 100
+    for name in ("greedy", "temperature 1.0"):
+        others = differing(answers(count, name, tensor_parallel_size=2), plain(count, name), PARAMS[name])
+        report(f"self_speculation on two ranks, {name}: {count} answers, {others} differ from autoregressive decoding")
+        assert others <= 1
