@@ -13,7 +13,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from dlstep import LLM, Output, SamplingParams, SequenceState, Span, Spec, tiny
+from dlstep import LLM, Output, SamplingParams, tiny
+from dlstep.core import SequenceState, Span, Spec
 from dlstep.core.draws import key, uniform
 from dlstep.engine.resolve import embedded_facts
 from dlstep.strategies._verified import Verified
