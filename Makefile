@@ -154,6 +154,9 @@ comparisons: $(VENV)/.test
 	$(BIN)/dlstep compare --plot docs/zoo.png
 	$(BIN)/dlstep compare --strategies all --rules threshold --problems 200 --out build/strategies
 	cp build/strategies/frontier.png docs/strategies.png
+	$(BIN)/dlstep compare --model tiny-joint --strategies [autoregressive,causal_blocks,self_speculation] --rules threshold \
+	    --problems 200 --out build/joint
+	cp build/joint/frontier.png docs/strategies/self_speculation.png
 
 # The live page, and the slider of the first notebook, as the docs show them.
 page-pictures: $(VENV)/.test $(VENV)/.browser
