@@ -14,7 +14,16 @@ from dlstep.strategies.autoregressive import Autoregressive
 from dlstep.strategies.self_speculation import SelfSpeculation
 from dlstep.strategies.strided import Strided
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
-from dlstep.testing.laws import Law, constrained, lossless, second_turns, spans_are_sound, transparency, written_before_read
+from dlstep.testing.laws import (
+    Law,
+    constrained,
+    lossless,
+    progress,
+    second_turns,
+    spans_are_sound,
+    transparency,
+    written_before_read,
+)
 from dlstep.testing.scripted import ScriptedDriver
 
 SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
@@ -93,7 +102,9 @@ def test_only_rows_that_are_stored_like_final_ones_can_be_kept() -> None:
         check_span(strategy, sequence, draft, SPEC)
 
 
-@pytest.mark.parametrize("law", [lossless, constrained, written_before_read, transparency, second_turns, spans_are_sound])
+@pytest.mark.parametrize(
+    "law", [lossless, constrained, progress, written_before_read, transparency, second_turns, spans_are_sound]
+)
 @pytest.mark.parametrize("strategy", [SelfSpeculation(block_size=4), Strided()], ids=lambda strategy: type(strategy).__name__)
 @settings(max_examples=25)
 @given(data=st.data())
