@@ -1,14 +1,18 @@
 """Captured forward passes answer, bit for bit, what the same kernels answer when they are launched one by one."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from dlstep import LLM, SamplingParams, tiny
 from dlstep.driver import masks
 from dlstep.models.shapes import GIB
+
+from ..helpers.draft_adapter import write_draft_adapter
 
 pytestmark = pytest.mark.gpu
 LIMIT = SamplingParams(max_tokens=48)
@@ -29,6 +33,8 @@ CAPTURED: dict[str, dict[str, Any]] = {
     "fast_dllm_v2": {"decoding_strategy": "fast_dllm_v2"},
     "dual_cache": {"decoding_strategy": "dual_cache"},
     "diffusion_gemma": {"decoding_strategy": "diffusion_gemma"},
+    "causal_blocks": {"decoding_strategy": "causal_blocks"},
+    "self_speculation": {"decoding_strategy": "self_speculation"},
 }
 
 
@@ -104,3 +110,28 @@ def test_memory_that_pages_may_not_have_is_left_to_others(cuda_device: str) -> N
     del llm
     torch.cuda.empty_cache()
     assert free - torch.cuda.mem_get_info()[0] < 0.25 * GIB
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_adapter_for_drafts_applies_to_drafts_in_graphs(dtype: str, cuda_device: str, tmp_path: Path) -> None:
+    """A random adapter spoils drafts: more forward passes, as many captured as not, and the same answers."""
+    network = AutoModelForCausalLM.from_pretrained(tiny.path("tiny-joint"))
+    write_draft_adapter(tmp_path / "linear_spec_lora", network)
+    prompts = [problem.prompt for problem in tiny.problems(24, seed=9)]
+    passes, answers = list[int](), list[list[tuple[int, ...]]]()
+    for adapter, eager in ((None, False), (tmp_path / "linear_spec_lora", False), (tmp_path / "linear_spec_lora", True)):
+        lora = None if adapter is None else str(adapter)
+        llm = LLM(
+            "tiny-joint",
+            device=cuda_device,
+            dtype=dtype,
+            enforce_eager=eager,
+            decoding_strategy="self_speculation",
+            lora_path=lora,
+        )
+        outputs = llm.generate(prompts, LIMIT, progress=False)
+        passes.append(sum(output.nfe for output in outputs))
+        answers.append([output.token_ids for output in outputs])
+    assert passes[1] == passes[2] > 1.3 * passes[0]
+    assert answers[1] == answers[2]
+    assert sum(one != other for one, other in zip(answers[0], answers[1], strict=True)) <= 1  # rounding may differ

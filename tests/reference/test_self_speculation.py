@@ -1,6 +1,5 @@
 """Self-speculation against a loop that keeps a list of ids, and against autoregressive decoding of the engine."""
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
@@ -12,12 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
-from torch import nn
 
 from dlstep.models.adapter import adapt
 from dlstep.models.adapter_files import read_adapter
 
+from ..helpers.draft_adapter import write_draft_adapter
 from . import self_speculation
 from .causal import CLOSE, Draws, asked, engine_decode, preferring
 from .engine import Pair
@@ -59,24 +57,10 @@ def test_tokens_and_passes_are_those_of_the_loop(pairs: list[Pair], count: int, 
     assert compared > 0.9 * count and stopped > count // 10 and tokens > 1.2 * verified
 
 
-SCALE, RANK = 4.0, 2
-
-
 def with_adapter(pair: Pair, folder: Path) -> tuple[Pair, Adapted]:
     """A copy of the pair whose engine has an adapter for drafts, and what applies it to the network for the loop."""
-    pair, generator = deepcopy(pair), torch.Generator().manual_seed(1)
-    tensors: dict[str, torch.Tensor] = {}
-    updates: list[tuple[nn.Module, torch.Tensor]] = []
-    for name, module in pair.network.named_modules():
-        if name.endswith("o_proj"):
-            rows, columns = module.get_parameter("weight").shape
-            a, b = (torch.randn(size, generator=generator) * 0.3 for size in ((RANK, columns), (rows, RANK)))
-            updates.append((module, SCALE * b @ a))
-            tensors |= {f"base_model.model.{name}.lora_A.weight": a, f"base_model.model.{name}.lora_B.weight": b}
-    folder.mkdir()
-    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
-    facts = {"peft_type": "LORA", "r": RANK, "lora_alpha": int(SCALE * RANK), "target_modules": ["o_proj"]}
-    (folder / "adapter_config.json").write_text(json.dumps(facts))
+    pair = deepcopy(pair)
+    updates = write_draft_adapter(folder, pair.network)
     adapt(pair.checkpoint, read_adapter(folder), merge=True)
 
     @contextmanager

@@ -1,18 +1,17 @@
 """Linear layers with an update for rows of drafts only: bits of the other rows, compiled layers, and refusals by name."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from torch import nn
 
 from dlstep import LLM, SamplingParams
 from dlstep.models.compiled import compile_layers
 from dlstep.models.gated import Gated, Gates, gates_of
 
+from ...helpers.draft_adapter import write_draft_adapter
 from ...helpers.tiny_families import write_checkpoint
 
 FAMILY = "nemotron_labs_diffusion"
@@ -61,17 +60,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random checkpoint with an adapter for drafts."""
     folder = tmp_path_factory.mktemp("drafts")
     network, _ = write_checkpoint(folder, FAMILY)
-    inside = folder / "linear_spec_lora"
-    inside.mkdir()
-    tensors: dict[str, torch.Tensor] = {}
-    for number, layer in enumerate(network.base_model.layers):
-        rows, columns = layer.self_attn.o_proj.weight.shape
-        name = f"base_model.model.encoder.layers.{number}.self_attn.o_proj"
-        tensors |= {f"{name}.lora_A.weight": torch.randn(2, columns), f"{name}.lora_B.weight": torch.randn(rows, 2)}
-    save_file(tensors, inside / "adapter_model.safetensors", metadata={"format": "pt"})
-    (inside / "adapter_config.json").write_text(
-        json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 8, "target_modules": ["o_proj"]})
-    )
+    write_draft_adapter(folder / "linear_spec_lora", network, layers="encoder.layers")
     return folder
 
 
