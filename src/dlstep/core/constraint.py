@@ -29,6 +29,7 @@ from .state_sets import Moves, StateSet, remember, sets_after, sets_before
 from .values import value
 
 ANY = -1  # the letter of a gap
+MOST_BLOCKS = 1 << 10  # entries of the cache of letters, 0.7 kB for 32 positions
 
 
 @value
@@ -106,7 +107,7 @@ class Constraint:
             letters = [class_of[token] for token in tokens]
             for position in masked:
                 letters[position - start] = ANY
-            remember(self._letters, key, letters)
+            remember(self._letters, key, letters, MOST_BLOCKS)
         return letters
 
     def states(self, bitmap: int) -> StateSet:

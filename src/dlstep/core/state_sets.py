@@ -102,8 +102,8 @@ def sets_before(letters: Sequence[int], states: StateSet) -> list[StateSet]:
     return list(accumulate(reversed(letters), getitem, initial=states))[::-1]
 
 
-def remember(memory: dict[Key, Result], key: Key, result: Result) -> None:
+def remember(memory: dict[Key, Result], key: Key, result: Result, most: int = MOST_KEPT) -> None:
     """Add a result to a cache, after clearing a full one: this needs no bookkeeping at each lookup."""
-    if len(memory) >= MOST_KEPT:
+    if len(memory) >= most:
         memory.clear()
     memory[key] = result

@@ -126,6 +126,8 @@ def test_stop_ids_are_no_letters_of_the_language() -> None:
     constraint = bound(automaton, (0, STOP))
     (mask,) = constraint.masks([(constraint.states(1), constraint.states(constraint.last))])
     assert mask.ids() == [0, STOP]  # the only letter ends the answer
+    nothing = token_automaton("a+", [{97: 1}, {97: 1}], [1], PIECES, (MASK,))
+    assert not RequestConstraint(nothing, (0, STOP), 0, 3).feasible  # a gap holds no letter that no id has
 
 
 def test_without_stop_ids_an_answer_has_the_whole_length() -> None:
@@ -135,6 +137,8 @@ def test_without_stop_ids_an_answer_has_the_whole_length() -> None:
     assert of.feasible  # one id spells ab
     (mask,) = of.window_masks(0, 0, window_of((None,), 1, 0), [0])
     assert mask.ids() == [2]
+    inside, past = of.window_masks(0, 0, window_of((None, None), 2, 0), [0, 1])
+    assert inside == mask and past.ids() == [*range(5)]  # the answer ends at position 1
 
 
 def test_a_token_against_the_constraint_is_an_error() -> None:
@@ -165,6 +169,7 @@ def test_remasked_and_partial_blocks_stay_filtered() -> None:
     assert twice.masked == (1, 2, 3) and twice.remask([0, 1], MASK).masked == (0, 1, 2, 3)  # the second a was dropped
     part = once.part(1, 3, 0)
     assert part.unmask([1, 2], [0, 0], [0.1, 0.2]).masked == (1,)  # the second a is more certain, and fits with b before it
+    assert entered.unmask([3], [1], [0.9]).part(1, 3, 0).unmask([2], [1], [0.5]).masked == (1, 2)  # before b comes a
     assert once.with_part(part.unmask([1], [1], [0.5])).with_extra(None).unmask([2], [1], [0.9]).masked == (2, 3)
 
 
