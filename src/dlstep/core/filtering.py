@@ -26,7 +26,7 @@ def masks_of(sequence: SequenceState, sampled: tuple[int, ...]) -> tuple[TokenMa
 def causal_masks_of(sequence: SequenceState, block: Block) -> tuple[TokenMask, ...]:
     """Return the mask of each position of a block that begins after the settled tokens; () without a constraint.
 
-    A mask depends only on the tokens before the position, as in autoregressive decoding.
+    Each mask depends only on the tokens before its position, as in autoregressive decoding.
     """
     constraint = sequence.request_spec.constraint
     return () if constraint is None else constraint.causal_masks(sequence.accounting.stop_state.state, block)
@@ -117,7 +117,7 @@ class FilteredBlock(Block):
             proposed[position - since] = constraint.class_of[token]
         if moved(before, proposed).bitmap & after.bitmap:
             return list(range(len(chosen)))
-        # From here on, `letters` has the tokens kept so far; `left` and `right` are its forward and backward sets.
+        # From here on, `letters` has the tokens kept so far, and `left` and `right` are their forward and backward sets.
         left, right = sets_after(before, letters), sets_before(letters, after)
         kept: list[int] = []
         for index in sorted(range(len(chosen)), key=lambda index: (-probabilities[index], index)):
@@ -146,7 +146,7 @@ class FilteredBlock(Block):
         return self._with(Block.unmask(self, *at))
 
     def edit(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
-        """Return the block with new tokens at the positions of `chosen` that `kept` selects; all are unmasked before."""
+        """Return the block with new tokens at those unmasked positions of `chosen` that `kept` selects."""
         new_tokens, new_probabilities = list(self.tokens), list(self.probabilities)
         for index in self.kept(chosen, tokens, probabilities):
             offset = chosen[index] - self.start
@@ -197,7 +197,7 @@ def filtered(block: Block, constraint: Constraint, since: int, until: int, befor
 def _narrow(letters: Sequence[int], place: int, left: list[StateSet], right: list[StateSet]) -> None:
     """Update the forward sets after `place` and the backward sets up to it, after the letter at `place` changed.
 
-    Each set depends only on its neighbour and one letter, so once one is unchanged, all further ones are.
+    Each set depends only on its neighbour and one letter, so after the first unchanged set, all others are unchanged, too.
     """
     for index in range(place, len(letters)):
         states = left[index][letters[index]]
@@ -242,9 +242,9 @@ class WindowFilter:
     def leave(self, done: Block, entered: Block) -> Block:
         """Return `done`, which the rule made of `entered`, without bounds, and advance to its end.
 
-        `entered` is what the last call of `enter` returned; a rule may return a plain block. Raises
-        DlstepError if the window cannot be completed with it: the rule then set tokens by other means
-        than `unmask`.
+        `entered` is the result of the last call of `enter`; `done` may be a plain block. Raises
+        DlstepError if the window cannot be completed with `done`: the rule then set tokens by other
+        means than `unmask`.
         """
         assert isinstance(entered, FilteredBlock)
         constraint, since, until, before, after = entered.bounds

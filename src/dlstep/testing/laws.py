@@ -114,8 +114,8 @@ def _is_cut(grid: Grid, position: int) -> bool:
 def _check_draws(span: Span, sequence: SequenceState, drawn: Counter[tuple[int, int]]) -> None:
     """Check that sampled positions are in the window and draws count earlier passes of their block.
 
-    `drawn` holds these counts by request and start of block. A `fresh` window restarts at 0. With
-    the answers of autoregressive decoding, each row has the draw number that it has there, 0.
+    `drawn` holds these counts by request and start of block. A `fresh` window restarts at 0. If the
+    strategy gives the answers of autoregressive decoding, every draw number is 0, as it is there.
     """
     one_by_one = sequence.request_spec.strategy.autoregressive is not None
     draws = dict(zip(span.sampled, span.draws, strict=True))
