@@ -1,4 +1,4 @@
-"""Self-speculation against a loop that keeps a list of ids, and against autoregressive decoding of the engine."""
+"""Self-speculation against a loop over a list of ids, and against the engine's autoregressive decoding."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -53,8 +53,8 @@ def test_tokens_and_passes_are_those_of_the_loop(pairs: list[Pair], count: int, 
         if size > 1:
             tokens, verified, total = tokens + len(expected), verified + others, total + drafts + others
     report(
-        f"self_speculation: {compared} answers compared, {stopped} stopped early, {tokens / verified:.2f} tokens per pass that "
-        f"verifies, {tokens / total:.2f} per forward pass"
+        f"self_speculation: {compared} answers compared, {stopped} stopped early, {tokens / verified:.2f} tokens per verifying "
+        f"pass, {tokens / total:.2f} per forward pass"
     )
     assert compared > 0.9 * count and stopped > count // 10 and tokens > 1.2 * verified
 
@@ -63,7 +63,7 @@ SCALE, RANK = 4.0, 2
 
 
 def with_adapter(pair: Pair, folder: Path) -> tuple[Pair, Adapted]:
-    """A copy of the pair whose engine has an adapter for drafts, and what applies it to the network for the loop."""
+    """A copy of the pair whose engine has an adapter for drafts, and a context that applies the adapter in the loop."""
     pair, generator = deepcopy(pair), torch.Generator().manual_seed(1)
     tensors: dict[str, torch.Tensor] = {}
     updates: list[tuple[nn.Module, torch.Tensor]] = []
@@ -111,4 +111,4 @@ def test_an_adapter_for_drafts_changes_only_drafts(pairs: list[Pair], tmp_path: 
         assert (list(found.answer), found.steps) == (expected, drafts + verified), case
         assert (found.answer, found.probabilities) == (bare.answer, pytest.approx(bare.probabilities, abs=1e-5))
         others += found.steps != bare.steps
-    assert others > 5, "the adapter changes no draft"
+    assert others > 5, "the adapter changed no draft"

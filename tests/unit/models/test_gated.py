@@ -1,4 +1,4 @@
-"""Linear layers with an update for rows of drafts only: bits of the other rows, compiled layers, and refusals by name."""
+"""Linear layers with an update that applies only to drafts: bits of other rows, compiled layers, and refused options."""
 
 import json
 from pathlib import Path
