@@ -140,7 +140,7 @@ class Constraint:
         return self._named((2 << self.stop_class) - 1)
 
     def _named(self, classes: int) -> TokenMask:
-        """Return the mask of these classes, with its id."""
+        """Return the mask that allows these classes."""
         known = self._by_classes.get(classes)
         if known is None:
             named = repr((self.automaton.digest, self.stop_ids, classes)).encode()

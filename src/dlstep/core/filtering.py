@@ -17,7 +17,7 @@ def masks_of(sequence: SequenceState, sampled: tuple[int, ...]) -> tuple[TokenMa
     if constraint is None:
         return ()
     state, since = sequence.accounting.stop_state.state, sequence.settled
-    if sampled and sampled[0] < since:  # a rule may sample settled positions too: read from the first of them
+    if sampled and sampled[0] < since:  # a rule may also sample settled positions: read from the first of them
         since = sampled[0]
         state = constraint.run(0, sequence.tokens(constraint.start, since))
     return constraint.window_masks(state, since, sequence.window, sampled)
@@ -45,9 +45,10 @@ def passes_left(sequence: SequenceState, block: Block, scheduled: int, *, remask
 
     `scheduled` is the bound of its rule or strategy, which ignores the constraint. A constraint may
     drop tokens, so masks may be left when the schedule ends. From the last scheduled pass on, a
-    block that must advance unmasks at least one position in each pass and remasks none. So the
-    constraint adds at most one pass for each position that is masked then: for any sampled position
-    if the rule `remasks` and more than one scheduled pass is left, else only for those masked now.
+    block that must advance unmasks at least one position in each pass and remasks none. The
+    constraint therefore adds at most one pass for each position that may be masked by then: each
+    sampled position if the rule `remasks` and more than one scheduled pass is left, otherwise each
+    position that is masked now.
     """
     if sequence.request_spec.constraint is None:
         return scheduled
@@ -68,7 +69,7 @@ def passes_to_come(sequence: SequenceState, scheduled: int, positions: int) -> i
 class FilteredBlock(Block):
     """A block that unmasks or edits a token only if the window can still be completed with it.
 
-    A rule's `commit` receives it instead of the block. The constraint reads the positions `[since,
+    A rule's `commit` receives it instead of the plain block. The constraint reads the positions `[since,
     until)`. `before` has the states in which the automaton may be before `since`, and `after` the
     states before `until` from which the answer can end. These five fields are the *bounds* of the
     block.
@@ -212,10 +213,11 @@ def _narrow(letters: Sequence[int], place: int, left: list[StateSet], right: lis
 
 
 class WindowFilter:
-    """Gives each block of a window, from left to right, its bounds for the rule's `commit`.
+    """A filter that gives each block of a window, from left to right, its bounds for the rule's `commit`.
 
-    It is used within one `commit` of a strategy: earlier blocks count with the tokens that were just
-    kept, later blocks as they were fed. `state` is the automaton's state before position `settled`.
+    A filter is used within one `commit` of a strategy. The bounds account for the tokens that were
+    just kept in earlier blocks, and for later blocks as they were fed. `state` is the automaton's
+    state before position `settled`.
     """
 
     def __init__(self, constraint: RequestConstraint, state: int, settled: int, window: Sequence[Block]) -> None:
@@ -229,7 +231,7 @@ class WindowFilter:
 
     def enter(self, block: Block) -> FilteredBlock:
         """Return the block with its bounds."""
-        # The states `before` include settled positions already, and positions past the answer are free.
+        # `before` already accounts for settled positions, and positions past the answer are not constrained.
         since = min(max(block.start, self._settled), block.end)
         until = max(since, min(block.end, self._of.limit))
         self._fed = block

@@ -33,7 +33,7 @@ class Span:
     """
 
     id: int
-    """The caller's id of the request, which a later request may have again."""
+    """The caller's id of the request, which a later request may reuse."""
     seq_id: int
     """Sequence number of the request, which is never used again."""
     start: int
@@ -55,7 +55,7 @@ class Span:
     query_only: int = 0
     """Number of first rows that read their keys and values from the pages and store nothing."""
     final_rows: int = 0
-    """Number of rows of final tokens after these."""
+    """Number of rows of final tokens after the `query_only` rows."""
     joins: bool = True
     """Whether the core may put unstored final rows before the window."""
     soft: SoftTokens | None = None

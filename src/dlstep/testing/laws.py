@@ -263,7 +263,7 @@ def order(kind: Kind, data: DataObject) -> None:
 
 
 def aborts(kind: Kind, data: DataObject) -> None:
-    """10. An abort only frees what its request held; other answers and a second abort stay same."""
+    """10. An abort frees only what its request held and changes no other answer; repeating it does nothing."""
     case = data.draw(cases(kind, rebuilds=False))
     run = run_case(case, watch=lambda run: check_ownership(run.state))
     gone = {request_id for _, request_id in case.aborts + case.late_aborts}
