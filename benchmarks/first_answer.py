@@ -1,9 +1,9 @@
-"""Measure how long `dlstep demo` takes until its first live answer: imports, then everything after them.
+"""Measure how long `dlstep demo` takes until its first live answer: the imports, and everything after them.
 
 Each repetition is a new process with one torch thread. A first process, which is not measured,
-finds the modules that an answer needs. The others import these modules first, so that the second
-figure contains no import: it is the loading of the model and the decode of one problem. Times are
-processor seconds, except `wall_s`.
+finds the modules that an answer needs. The measured processes import these modules first, so
+`answer_s` contains no imports, only loading the model and decoding one problem. Times are processor
+seconds, except `wall_s`.
 """
 
 import json
@@ -23,9 +23,10 @@ REPETITIONS = 5
 
 @dataclass(frozen=True, slots=True)
 class FirstAnswer:
-    """Medians: processor seconds of the imports and from there to the first answer, and seconds of the whole process.
+    """Medians over processes: processor seconds of the imports, processor seconds from the end of the imports to the first
+    answer, and wall-clock seconds of the whole process.
 
-    `later` counts modules that were imported after the imports.
+    `later` is the largest number of modules that a process imported after the measured imports.
     """
 
     imports_s: float
@@ -37,10 +38,10 @@ class FirstAnswer:
 def answer(modules: list[str]) -> tuple[float, float, list[str]]:
     """Import `modules`, then load the demo's first model and answer one problem.
 
-    Return the processor seconds of both, and the names of all modules that are imported in the end.
+    Return the processor seconds of both, and the names of all modules that are then imported.
     """
     for name in modules:
-        with suppress(ImportError):  # names that libraries add to `sys.modules` themselves
+        with suppress(ImportError):  # libraries also add names to `sys.modules` that cannot be imported
             import_module(name)
     imports = process_time()
     from dlstep import tiny
@@ -75,4 +76,4 @@ def _in_process(modules: list[str]) -> tuple[float, float, list[str]]:
 
 
 if __name__ == "__main__":
-    entry.run(__doc__, measure_first_answer, repetitions=(REPETITIONS, "Processes that are measured."))
+    entry.run(__doc__, measure_first_answer, repetitions=(REPETITIONS, "Number of measured processes."))

@@ -1,5 +1,5 @@
-"""The model card of a trained tiny model: what it is, how it was trained, its loss curve, and its
-figures by strategy."""
+"""The model card of a trained tiny model: what it is, how it was trained, its loss curve, and
+figures for each strategy."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -58,7 +58,7 @@ Its floor is above 0, since operand orders and closing sentences are drawn at ra
 _MEASURED = """
 ## Measured
 
-{problems} held-out problems, greedy, fp32, by `python -m training.measure {arguments}`.
+{problems} held-out problems, greedy, fp32, measured by `python -m training.measure {arguments}`.
 
 | strategy | options | answers right | every equation right | tokens per forward pass | forward passes per answer |
 |---|---|---|---|---|---|
@@ -90,7 +90,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Figures of the model with a strategy and its options; the others have their defaults."""
+    """Figures of the model with a strategy. Options that are not listed have their defaults."""
 
     strategy: str
     figures: Accuracy
@@ -135,13 +135,13 @@ def wording(recipe: Recipe) -> _Wording:
             return _Wording(blocks, _CURSOR, "Mean cross entropy of the masked tokens and of each block's first token.")
         case "joint":
             blocks = (
-                f"Blocks: {BLOCK_SIZE} positions from any position on, which attend to one another and to everything before;"
-                " outside\n  of blocks, attention is causal, and each position predicts the token of the next."
+                f"Blocks: {BLOCK_SIZE} positions, which attend to one another and to all earlier positions; a block may begin"
+                " at any position.\n  Outside of blocks, attention is causal, and each position predicts the next token."
             )
             loss = (
-                "Cross entropy of the answer's tokens, each predicted from those before it, and of the masked tokens of blocks,"
-                f"\nwhich have a weight of {DRAFT_WEIGHT} over the share of masks in their block. Half of the blocks are masked"
-                " but for\nthe first token."
+                "Mean weighted cross entropy of the answer's tokens, each predicted from the tokens before it, and of the\n"
+                f"masked tokens of blocks. The weights are 1 and, for masked tokens, {DRAFT_WEIGHT} divided by the share of"
+                "\nmasks in the block. In half of the blocks, all tokens but the first are masked."
             )
             return _Wording(blocks, "", loss)
         case "masked canvas":
@@ -190,8 +190,8 @@ def write_card(recipe: Recipe, record: RunRecord, folder: Path) -> None:
 
 
 def write_figures(folder: Path, arguments: str, measured: Sequence[Measured]) -> None:
-    """Write or replace the last section of the folder's README.md, the figures that a command with
-    these arguments measured."""
+    """Write or replace the last section of the folder's README.md: figures that `training.measure`
+    measured with these arguments."""
     rows = []
     for each in measured:
         options = ", ".join(f"`{name}={value}`" for name, value in each.options.items())

@@ -127,12 +127,12 @@ def causal_width(sample: Sample, block_size: int) -> int:
 
 
 def lay_out_causal(samples: Sequence[Sample], origin: Tensor, *, block_size: int, width: int | None = None) -> Rows:
-    """Lay samples out without noise, the clean half causal and complete with one end symbol.
+    """Lay samples out without noise, with a causal clean half that includes one end symbol.
 
-    Blocks of a noisy copy begin `origin` [row, copy] positions after the prompt. A group is
-    numbered by its first position, and a clean place is a group by itself: so a clean place sees
-    those up to its own, and a noisy block sees the clean places before it and itself. Raises
-    ValueError if a row is longer than `width`.
+    The blocks of a noisy copy begin `origin` [row, copy] positions after the prompt. Each group is
+    numbered by its first position, and each clean place is a separate group. A clean place
+    therefore sees the clean places up to itself, and a noisy block sees itself and the clean places
+    before it. Raises ValueError if a row is longer than `width`.
     """
     lines = [_causal_line(sample, origins, block_size) for sample, origins in zip(samples, origin.tolist(), strict=True)]
     targets, positions, copy = _filled(lines, width)
@@ -244,7 +244,7 @@ def _causal_line(sample: Sample, origins: Sequence[int], block_size: int) -> tup
 
 
 def _filled(lines: Sequence[tuple[list[int], list[int], list[int]]], width: int | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return tokens, positions and copy numbers as tensors [row, width], filled with padding."""
+    """Return tokens, positions and copy numbers as padded tensors [row, width]."""
     needed = max(len(tokens) for tokens, _, _ in lines)
     width = needed if width is None else width
     if needed > width:

@@ -44,7 +44,7 @@ from training.recipes import BLOCK_SIZE, BUFFER_SIZE, Recipe, Stage
 RANDOM_SHARE = 0.03  # of the answer tokens of a model that edits
 SOFT_SHARE = 0.5  # of its batches, which feed its own tokens blended with the mask
 KEPT_WEIGHT = 0.3  # in the loss, of tokens that are right already
-DRAFT_WEIGHT = 0.3  # in the loss of a joint model, of a block's tokens; the next token weighs 1
+DRAFT_WEIGHT = 0.3  # in the loss of a joint model, of the masked tokens of blocks; next tokens have weight 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +167,16 @@ def shifted_blocks(recipe: Recipe, stage: Stage, samples: Sequence[Sample], gene
 
 
 def joint_blocks(samples: Sequence[Sample], generator: torch.Generator) -> tuple[Exercise, Tensor]:
-    """Return an exercise in which clean places predict the next token of the answer, and masks of
-    noisy blocks their own, with the weight of each answer, float [n]."""
+    """Return an exercise and the weight of each of its answers, float [n].
+
+    Clean places predict the next token of the answer; masks of noisy blocks predict their own token.
+    """
     origin = torch.randint(BLOCK_SIZE, (len(samples), COPIES), generator=generator)
     width = rounded(max(causal_width(sample, BLOCK_SIZE) for sample in samples))
     rows = lay_out_causal(samples, origin, block_size=BLOCK_SIZE, width=width)
     masked, level = draft_masks(rows, generator, block_size=BLOCK_SIZE)
     clean = rows.copy == CLEAN
-    # The place after a clean one holds the next position, but for the last.
+    # The place after a clean place holds the next position, except after the last clean place.
     continues = clean & clean.roll(-1, dims=1) & (rows.positions + 1 >= prompt_lengths(samples))
     predicted = masked | continues
     answers = torch.where(clean, rows.targets.roll(-1, dims=1), rows.targets)[predicted]
@@ -196,8 +198,7 @@ def masked_canvas(stage: Stage, samples: Sequence[Sample], generator: torch.Gene
 
 
 def _joint_loss(model: Qwen3ForCausalLM, samples: Sequence[Sample], generator: torch.Generator) -> Tensor:
-    """Return the loss of predicting the next token and masked tokens of blocks, with the same
-    weights."""
+    """Return the weighted loss of predicting the next token and the masked tokens of blocks."""
     exercise, weights = joint_blocks(samples, generator)
     task = exercise.to(model.device)
     logits = logits_at(model, task.inputs, task.positions, task.seen, task.predicted)

@@ -14,7 +14,7 @@ from dlstep.tiny.tokenizer import EOS_ID, PAD_ID
 from training.layout import CLEAN, COPIES, PADDING, Rows, Sample, answer_places, prompt_lengths
 
 SHORTEST_CANVAS, LONGEST_CANVAS = 32, 64  # answer positions
-WHOLE_SHARE = 0.5  # of the blocks of a joint model: masked but for the first token
+WHOLE_SHARE = 0.5  # of the blocks of a joint model, in which all tokens but the first are masked
 
 
 def sub_block_masks(
@@ -41,11 +41,12 @@ def sub_block_masks(
 
 
 def draft_masks(rows: Rows, generator: torch.Generator, *, block_size: int) -> tuple[Tensor, Tensor]:
-    """Return masks of noisy blocks after their first token, bool [row, width], and the level of
-    each block, float [row, width].
+    """Return which places of noisy blocks are masked, bool [row, width], and the noise level of the
+    block of each place, float [row, width].
 
-    A decoder has a block's first token before it drafts the others. Some blocks are masked whole,
-    as a first draft sees them; the levels of the others are uniform.
+    The first token of a block is never masked, because a decoder has this token before it drafts
+    the others. In `WHOLE_SHARE` of the blocks, all others are masked, as in a draft. The levels of
+    the remaining blocks are uniform.
     """
     shape = (len(rows.copy), COPIES + 1, int(rows.group.max()) + 1)
     row, copy = torch.arange(len(rows.copy))[:, None], rows.copy.clamp(min=0)

@@ -1,4 +1,4 @@
-"""Measure an embedded model with several strategies, and write the figures into its card:
+"""Measure an embedded model with several strategies and write the figures into its card:
 `python -m training.measure tiny-joint causal_blocks causal_blocks:accept_threshold=0.7`.
 """
 
@@ -24,7 +24,7 @@ def measured(model: str, decoder: str, problems: Sequence[tiny.Problem]) -> Meas
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m training.measure", description="Write the figures of a model's card.")
+    parser = argparse.ArgumentParser(prog="python -m training.measure", description="Measure a model and update its card.")
     parser.add_argument("model", choices=tiny.names())
     parser.add_argument("decoders", nargs="+", help="strategies, as NAME or NAME:OPTION=VALUE,OPTION=VALUE")
     parser.add_argument("--problems", type=int, default=500)

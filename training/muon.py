@@ -8,11 +8,11 @@ from torch import Tensor
 
 
 class Float32Muon(torch.optim.Muon):
-    """torch's Muon with `adjust_lr_fn="match_rms_adamw"` and Nesterov momentum, its iteration in
-    float32.
+    """torch's Muon with `adjust_lr_fn="match_rms_adamw"` and Nesterov momentum, but with iterations
+    in float32.
 
-    torch always iterates in bfloat16. Where a processor has no instructions for that, half of the
-    time of a step goes there.
+    torch always iterates in bfloat16. On a processor without instructions for bfloat16, this takes
+    half of the time of a training step.
     """
 
     @torch.no_grad()
@@ -33,7 +33,7 @@ class Float32Muon(torch.optim.Muon):
 
 
 def _orthogonal(matrix: Tensor, group: dict) -> Tensor:
-    """Return the matrix with its singular values moved close to 1, by Newton-Schulz iterations."""
+    """Return the matrix after Newton-Schulz iterations, which move its singular values close to 1."""
     if matrix.shape[0] > matrix.shape[1]:
         return _orthogonal(matrix.T, group).T
     a, b, c = group["ns_coefficients"]

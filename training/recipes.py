@@ -15,7 +15,7 @@ CANVAS_LENGTH = 32  # of a canvas of random tokens
 
 # What a model is taught: masked blocks; to correct its own tokens too; to predict the next
 # position's token, sub-block by sub-block; masked blocks and, with the same weights, the next token
-# of a causal network; masked blocks of a fixed canvas seen in full; a canvas of random tokens.
+# with causal attention; masked blocks of a fixed canvas seen in full; a canvas of random tokens.
 Lesson = Literal["blocks", "edits", "shifted", "joint", "masked canvas", "random canvas"]
 
 
@@ -141,7 +141,7 @@ TINY_JOINT = Recipe(
     grid="prompt",
     decoding_strategy="causal_blocks",
     lesson="joint",
-    summary="causal prediction of the next token, and block diffusion inside blocks that begin anywhere, with the same weights",
+    summary="next-token prediction and, with the same weights, block diffusion in blocks that begin at any position",
     starts_from="tiny-bd",
     spare_block_share=0.0,
     precision="float32",

@@ -1,4 +1,4 @@
-"""The page about models has the table that the command prints, and the matrix knows the same families."""
+"""The page about models contains the table that the command prints, and the matrix has the same families."""
 
 import json
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Self-speculation of the embedded joint model against its autoregressive decoding, on a real network in float32.
+"""Self-speculation against autoregressive decoding, with the embedded joint model: a real network in float32.
 
-A pass that verifies multiplies other shapes than a pass over one row, so rounding differs. An answer
-may differ only where the two best ids, with their noise, are closer than `CLOSE`.
+A verifying pass multiplies matrices of other shapes than a pass over one row, so rounding differs.
+Answers may differ only where the logits of the two best ids, with their noise, are closer than `CLOSE`.
 """
 
 import math
@@ -54,7 +54,7 @@ def answers(count: int, name: str, **options: object) -> list[Output]:
 
 
 def margin(ids: tuple[int, ...], params: SamplingParams) -> float:
-    """How far the best id after `ids` is from the second best, in logits with their noise."""
+    """The difference between the logits of the two best ids after `ids`, with their noise."""
     mask_id = embedded_facts()[MODEL]["mask_token_id"]
     network = AutoModelForCausalLM.from_pretrained(tiny.path(MODEL), dtype=torch.float32)
     with torch.no_grad():
@@ -69,7 +69,7 @@ def margin(ids: tuple[int, ...], params: SamplingParams) -> float:
 
 
 def differing(ours: list[Output], theirs: list[Output], params: SamplingParams) -> int:
-    """Check that answers differ only where the choice was close; return how many do."""
+    """Check that answers differ only where the choice was close; return how many differ."""
     count = 0
     for prompt, one, other in zip(prompts(len(ours)), ours, theirs, strict=True):
         if (one.token_ids, one.finish_reason) != (other.token_ids, other.finish_reason):
@@ -97,17 +97,17 @@ def test_answers_are_those_of_autoregressive_decoding(
 
 @dataclass(frozen=True, slots=True)
 class IndependentNoise(Verified):
-    """Self-speculation whose drafts have random numbers of their own."""
+    """Self-speculation whose drafts use independent random numbers."""
 
     block_size: int = 8
 
     @property
     def draft_rows(self) -> int:
-        """The size of a block."""
+        """The block size."""
         return self.block_size
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
-        """Return the span with another draw number in drafts."""
+        """Return the span, with a different draw number if it is a draft."""
         span = Verified.schedule(self, sequence, spec)
         return replace(span, draws=(1,) * len(span.draws)) if span.draft else span
 

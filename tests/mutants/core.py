@@ -126,8 +126,8 @@ MUTANTS = (
     *in_file(
         "core/state_sets.py",
         ("Moves._union", "lose states of the second eight", "8 * place + bit", "bit"),
-        ("Moves.add", "remember moves without end", "filled.clear()", "pass"),
-        ("Moves.add", "keep what sets remember that were forgotten", "self._filled.append(states)", "pass"),
+        ("Moves.add", "cache moves without limit", "filled.clear()", "pass"),
+        ("Moves.add", "keep the moves of sets that the cache no longer holds", "self._filled.append(states)", "pass"),
     ),
     *in_file(
         "core/filtering.py",
@@ -546,9 +546,9 @@ MUTANTS = (
             "rows.probabilities[:end]",
             "(block.probabilities[:right] + rows.probabilities[right:end])",
         ),
-        ("Verified.schedule", "verify with the rows of a block", "shift=1", "shift=0"),
-        ("Verified.schedule", "draft with the rows before", "shift=0", "shift=1"),
-        ("Verified.schedule", "apply the adapter to a pass that verifies", "keeps_window=True", "draft=True"),
+        ("Verified.schedule", "verify with unshifted rows", "shift=1", "shift=0"),
+        ("Verified.schedule", "draft with shifted rows", "shift=0", "shift=1"),
+        ("Verified.schedule", "apply the adapter to verifying passes", "keeps_window=True", "draft=True"),
         ("Verified.schedule", "draft causally", "Grid(final, len(tokens))", "Grid(0, 1)"),
         (
             "Verified.schedule",
@@ -570,7 +570,7 @@ MUTANTS = (
         "core/constraint.py",
         (
             "RequestConstraint.causal_masks",
-            "allow what the state before allows",
+            "allow what the state before the block allows",
             "states = states[letter]",
             "states = constraint.states(1 << state)",
         ),

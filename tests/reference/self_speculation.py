@@ -1,9 +1,9 @@
-"""Linear self-speculation as its authors describe it: one request, everything computed anew in each forward pass.
+"""Linear self-speculation as its authors describe it: one request, with everything recomputed in each forward pass.
 
-A draft feeds the text and masks, which see one another and the last token; it is thrown away but
-for its tokens. A pass that verifies feeds the text and the drafted tokens causally. Drafted tokens
-count up to the first one that the network does not draw itself; the token that it draws there, or
-after all of them, counts too. No token past the answer is drafted or drawn.
+A draft feeds the text and masks, which attend to one another and to the last token; only its tokens
+are used. A verifying pass feeds the text and the drafted tokens causally. Drafted tokens are accepted
+up to the first one that differs from the token sampled there. The token sampled at that position, or
+after all drafted tokens, is accepted, too. No token past the answer is drafted or sampled.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,14 +19,14 @@ Adapted = Callable[[int], AbstractContextManager[object]]
 def decode(
     network: Dense, prompt: Sequence[int], limit: int, size: int, draws: Draws, adapted: Adapted = nullcontext
 ) -> tuple[list[int], int, int]:
-    """The answer to `prompt`, whose positions end before `limit`, and the numbers of drafts and of other passes.
+    """The answer to `prompt`, with all positions below `limit`, and the numbers of drafts and of other passes.
 
-    `adapted` lets an adapter change the rows from a position on.
+    Within `adapted(position)`, an adapter changes all rows from that position on.
     """
     tokens, drafts, others = list(prompt), 0, 0
     while len(tokens) < limit:
         start = len(tokens)  # the first position without a token
-        # Before the answer has a token, nothing is drafted.
+        # Nothing is drafted before the answer has a token.
         count = min(size - 1, limit - 1 - start) if start > len(prompt) else 0
         drafted: list[int] = []
         if count:

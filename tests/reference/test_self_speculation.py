@@ -1,4 +1,4 @@
-"""Self-speculation against a loop that keeps a list of ids, and against autoregressive decoding of the engine."""
+"""Self-speculation against a loop over a list of ids, and against the engine's autoregressive decoding."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -51,14 +51,14 @@ def test_tokens_and_passes_are_those_of_the_loop(pairs: list[Pair], count: int, 
         if size > 1:
             tokens, verified, total = tokens + len(expected), verified + others, total + drafts + others
     report(
-        f"self_speculation: {compared} answers compared, {stopped} stopped early, {tokens / verified:.2f} tokens per pass that "
-        f"verifies, {tokens / total:.2f} per forward pass"
+        f"self_speculation: {compared} answers compared, {stopped} stopped early, {tokens / verified:.2f} tokens per verifying "
+        f"pass, {tokens / total:.2f} per forward pass"
     )
     assert compared > 0.9 * count and stopped > count // 10 and tokens > 1.2 * verified
 
 
 def with_adapter(pair: Pair, folder: Path) -> tuple[Pair, Adapted]:
-    """A copy of the pair whose engine has an adapter for drafts, and what applies it to the network for the loop."""
+    """A copy of the pair whose engine has an adapter for drafts, and a context that applies the adapter in the loop."""
     pair = deepcopy(pair)
     updates = write_draft_adapter(folder, pair.network)
     adapt(pair.checkpoint, read_adapter(folder), merge=True)
@@ -95,4 +95,4 @@ def test_an_adapter_for_drafts_changes_only_drafts(pairs: list[Pair], tmp_path: 
         assert (list(found.answer), found.steps) == (expected, drafts + verified), case
         assert (found.answer, found.probabilities) == (bare.answer, pytest.approx(bare.probabilities, abs=1e-5))
         others += found.steps != bare.steps
-    assert others > 5, "the adapter changes no draft"
+    assert others > 5, "the adapter changed no draft"

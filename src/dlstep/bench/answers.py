@@ -39,12 +39,12 @@ class StrategyScript:
 
 
 def fed_tokens(span: Span) -> list[int]:
-    """Return the tokens that are fed at the sampled positions, masks after the end of the span."""
+    """Return the token that is fed at each sampled position; the mask for positions after the span."""
     return [span.tokens[position - span.start] if position < span.stop else MASK for position in span.sampled]
 
 
 def _drawn(random: Random, fed: list[int]) -> tuple[int, ...]:
-    """Return the tokens with a random one in place of each mask."""
+    """Return the tokens with each mask replaced by a random token."""
     return tuple([_token(random) if token == MASK else token for token in fed])
 
 

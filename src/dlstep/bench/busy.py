@@ -25,9 +25,9 @@ class DeviceBusyTime:
 
 
 def busy(step: Callable[[], object], count: int, trace: Path | None = None) -> DeviceBusyTime | None:
-    """Return the device's mean work per call of `step`, called `count` times; write `trace` if given.
+    """Return the device's mean work per call of `step` over `count` calls; None if the profiler sees no work of a device.
 
-    Return None if the profiler sees no work of a device.
+    The profile is written to `trace`, if given.
     """
     with profiled(trace) as profiler:
         for _ in range(count):

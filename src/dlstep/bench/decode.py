@@ -38,7 +38,7 @@ class _Times(NamedTuple):
 
 
 class _ClockedForward:
-    """The forward pass of a network, which stores the `seconds` that it took last."""
+    """The forward pass of a network; `seconds` is the duration of its last call."""
 
     seconds = 0.0
 

@@ -167,7 +167,7 @@ def rules_parser() -> ArgumentParser:
         "dlstep rules\ndlstep rules quota\ndlstep rules --json\ndlstep rules --markdown",
     )
     options.add_argument("name", nargs="?", type=str, metavar="NAME", help="A rule, whose options are explained.")
-    options.add_argument("--markdown", action="store_true", help="Print the list as the table of docs/strategies/index.md.")
+    options.add_argument("--markdown", action="store_true", help="Print the Markdown table of docs/strategies/index.md.")
     options.add_argument("--json", action="store_true", help="Print a JSON list, and nothing else, on stdout.")
     return options
 

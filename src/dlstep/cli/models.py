@@ -30,7 +30,7 @@ def parser() -> ArgumentParser:
         "dlstep models [options] [ACTION ...]", "List the families of networks, or check a checkpoint.", EXAMPLES
     )
     options.add_argument("--json", action="store_true", help="Print a JSON list, and nothing else, on stdout.")
-    options.add_argument("--markdown", action="store_true", help="Print the list as the table of docs/models.md.")
+    options.add_argument("--markdown", action="store_true", help="Print the Markdown table of docs/models.md.")
     return options
 
 

@@ -87,7 +87,7 @@ def check(data: Any, path: str) -> None:
     if not is_a(data, {"runs": list}) or data.get(KIND) is None:
         raise ValueError(f"{path}: neither a recording nor a trace: give what the page or Trace.save wrote")
     if data[KIND] != VERSION:
-        raise ValueError(f"{path}: a recording of version {short(data[KIND])}, and only {VERSION} can be shown")
+        raise ValueError(f"{path}: a recording of version {short(data[KIND])}, but only version {VERSION} can be shown")
     for place, run in enumerate(data["runs"]):
         if not is_a(run, {"head": dict, "frames": list}):
             raise ValueError(f"{path}: run {place} lacks its head or its frames")

@@ -95,16 +95,16 @@ def _published(cache: Cache, sequence: SequenceState, held: Storage, page_size: 
 
 
 def _stored(cache: Cache, sequence: SequenceState, stored: int, config: Config) -> tuple[Cache, Storage]:
-    """Return the cache and the storage of `sequence` with `[0, stored)` stored, and its full pages published."""
+    """Return the cache and the storage of `sequence` once `[0, stored)` is stored and its full pages are published."""
     held = sequence.accounting.storage.with_stored(stored)
     return _published(cache, sequence, held, config.page_size) if config.enable_prefix_caching else (cache, held)
 
 
 def _kept(cache: Cache, before: SequenceState, after: SequenceState, span: Span, config: Config) -> tuple[Cache, SequenceState]:
-    """Return `after` with the window rows of `span` stored whose tokens are final now, and the cache with their pages.
+    """Return the cache and `after`, in which window rows of `span` with final tokens count as stored.
 
-    A row counts if all rows up to the end of its group held the tokens that are final now: then
-    every row that it saw did, too.
+    A row counts if all rows up to the end of its group, which are those that it attended to, fed the
+    tokens that are final now.
     """
     end, first = before.final, before.final - span.start
     tokens = after.tokens(end, min(after.final, span.stop))

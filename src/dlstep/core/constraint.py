@@ -75,7 +75,7 @@ class Constraint:
     class_of: Sequence[int] = field(repr=False)
     """The class of each id; `stop_class` for stop ids."""
     arrows: tuple[dict[int, int], ...] = field(repr=False)
-    """For each state and each of its next states, the bitmap of the classes that lead there."""
+    """For each state and each of its next states, the bitmap of the classes that lead from the one to the other."""
     _next: Moves = field(repr=False)
     _previous: Moves = field(repr=False)
     _masks: dict[tuple[StateSet, StateSet], TokenMask] = field(
@@ -111,15 +111,15 @@ class Constraint:
         return letters
 
     def states(self, bitmap: int) -> StateSet:
-        """Return the set of the states in `bitmap`, whose moves lead to the next states."""
+        """Return the set of the states in `bitmap`. Its moves lead to the next states."""
         return self._next.set_of(bitmap)
 
     def states_before(self, bitmap: int) -> StateSet:
-        """Return the set of the states in `bitmap`, whose moves lead to the previous states."""
+        """Return the set of the states in `bitmap`. Its moves lead to the previous states."""
         return self._previous.set_of(bitmap)
 
     def masks(self, pairs: Sequence[tuple[StateSet, StateSet]]) -> list[TokenMask]:
-        """Return, for each pair, the mask of the ids that lead from any state of the first set to any of the second."""
+        """Return, for each pair, the mask of the ids that lead from a state of the first set to one of the second set."""
         known = self._masks.get  # most pairs are in the cache
         return [known(pair) or self._mask(pair) for pair in pairs]
 
@@ -141,7 +141,7 @@ class Constraint:
         return self._named((2 << self.stop_class) - 1)
 
     def _named(self, classes: int) -> TokenMask:
-        """Return the mask of these classes, with its id."""
+        """Return the mask that allows these classes."""
         known = self._by_classes.get(classes)
         if known is None:
             named = repr((self.automaton.digest, self.stop_ids, classes)).encode()
@@ -185,7 +185,7 @@ def _bind(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
 
     @cache
     def moves_by(letter: int) -> tuple[dict[int, int], dict[int, int]]:
-        """Return the next states of each state, and the previous states of each state."""
+        """Return the next states and the previous states of each state, as bitmaps."""
         after, before = dict[int, int](), dict[int, int]()
         for state, of_state in enumerate(arrows):
             for target, of_arrow in of_state.items():
@@ -199,12 +199,13 @@ def _bind(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
     return Constraint(automaton, stop_ids, stop_class, done, last, classes, tuple(arrows), forward, backward)
 
 
-@dataclass(frozen=True)  # without slots, for cached properties
+@dataclass(frozen=True)  # without slots, because cached properties need a `__dict__`
 class RequestConstraint:
     """The constraint of one request, whose answer has the positions `[start, limit)`.
 
     `pinned` holds pairs of an offset from `start` and the token pinned there. The tables of the
-    automaton are first needed when the request is planned: a trace is read before they are compiled.
+    automaton are looked up only when the request is planned, because a trace is read before its
+    automata are compiled.
     """
 
     automaton: Automaton
@@ -218,12 +219,12 @@ class RequestConstraint:
 
     @cached_property
     def constraint(self) -> Constraint:
-        """The automaton with the stop ids. Raises DlstepError if this process has not compiled the automaton."""
+        """The automaton bound to the stop ids. Raises DlstepError if this process has not compiled the automaton."""
         return bound(self.automaton, self.stop_ids)
 
     @cached_property
     def ends(self) -> Sequence[StateSet]:
-        """For each offset, the states from which the answer can still end in time if all positions but pinned ones are gaps."""
+        """For each offset, the states from which the answer can end in time, if all positions but pinned ones are gaps."""
         letters, constraint = [ANY] * (self.limit - self.start), self.constraint
         for offset, token in self.pinned:
             if offset < len(letters):
@@ -236,7 +237,7 @@ class RequestConstraint:
         return bool(self.ends[0].bitmap & 1)
 
     def run(self, state: int, tokens: Iterable[int]) -> int:
-        """Return the state to which `tokens` lead from `state`. Raises DlstepError if they contradict the constraint."""
+        """Return the state to which `tokens` lead from `state`. Raises DlstepError if a token contradicts the constraint."""
         states, class_of = self.constraint.states(1 << state), self.constraint.class_of
         for token in tokens:
             states = states[class_of[token]]
@@ -268,13 +269,13 @@ class RequestConstraint:
         return tuple(masks)
 
     def causal_masks(self, state: int, block: Block) -> tuple[TokenMask, ...]:
-        """Return the mask of each position of `block`, given only the tokens of the block before the position.
+        """Return the mask of each position of `block`, given only the tokens of the block before this position.
 
-        After a token with which no answer can end in time, positions may hold any id.
+        After a token with which the answer can no longer end in time, positions may hold any id.
 
         Args:
             state: The automaton's state before the block.
-            block: Tokens, then masks, all before the end of the answer.
+            block: Tokens followed by masks, with no position past the answer.
         """
         constraint, ends, masks = self.constraint, self.ends, list[TokenMask]()
         states = constraint.states(1 << state)

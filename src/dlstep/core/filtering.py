@@ -17,7 +17,7 @@ def masks_of(sequence: SequenceState, sampled: tuple[int, ...]) -> tuple[TokenMa
     if constraint is None:
         return ()
     state, since = sequence.accounting.stop_state.state, sequence.settled
-    if sampled and sampled[0] < since:  # a rule may sample settled positions too: read from the first of them
+    if sampled and sampled[0] < since:  # a rule may also sample settled positions: read from the first of them
         since = sampled[0]
         state = constraint.run(0, sequence.tokens(constraint.start, since))
     return constraint.window_masks(state, since, sequence.window, sampled)
@@ -26,7 +26,7 @@ def masks_of(sequence: SequenceState, sampled: tuple[int, ...]) -> tuple[TokenMa
 def causal_masks_of(sequence: SequenceState, block: Block) -> tuple[TokenMask, ...]:
     """Return the mask of each position of a block that begins after the settled tokens; () without a constraint.
 
-    A mask depends only on the tokens before the position, as in autoregressive decoding.
+    Each mask depends only on the tokens before its position, as in autoregressive decoding.
     """
     constraint = sequence.request_spec.constraint
     return () if constraint is None else constraint.causal_masks(sequence.accounting.stop_state.state, block)
@@ -45,9 +45,10 @@ def passes_left(sequence: SequenceState, block: Block, scheduled: int, *, remask
 
     `scheduled` is the bound of its rule or strategy, which ignores the constraint. A constraint may
     drop tokens, so masks may be left when the schedule ends. From the last scheduled pass on, a
-    block that must advance unmasks at least one position in each pass and remasks none. So the
-    constraint adds at most one pass for each position that is masked then: for any sampled position
-    if the rule `remasks` and more than one scheduled pass is left, else only for those masked now.
+    block that must advance unmasks at least one position in each pass and remasks none. The
+    constraint therefore adds at most one pass for each position that may be masked by then: each
+    sampled position if the rule `remasks` and more than one scheduled pass is left, otherwise each
+    position that is masked now.
     """
     if sequence.request_spec.constraint is None:
         return scheduled
@@ -68,7 +69,7 @@ def passes_to_come(sequence: SequenceState, scheduled: int, positions: int) -> i
 class FilteredBlock(Block):
     """A block that unmasks or edits a token only if the window can still be completed with it.
 
-    A rule's `commit` receives it instead of the block. The constraint reads the positions `[since,
+    A rule's `commit` receives it instead of the plain block. The constraint reads the positions `[since,
     until)`. `before` has the states in which the automaton may be before `since`, and `after` the
     states before `until` from which the answer can end. These five fields are the *bounds* of the
     block.
@@ -117,7 +118,7 @@ class FilteredBlock(Block):
             proposed[position - since] = constraint.class_of[token]
         if moved(before, proposed).bitmap & after.bitmap:
             return list(range(len(chosen)))
-        # From here on, `letters` has the tokens kept so far; `left` and `right` are its forward and backward sets.
+        # From here on, `letters` has the tokens kept so far, and `left` and `right` are their forward and backward sets.
         left, right = sets_after(before, letters), sets_before(letters, after)
         kept: list[int] = []
         for index in sorted(range(len(chosen)), key=lambda index: (-probabilities[index], index)):
@@ -146,7 +147,7 @@ class FilteredBlock(Block):
         return self._with(Block.unmask(self, *at))
 
     def edit(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
-        """Return the block with new tokens at the positions of `chosen` that `kept` selects; all are unmasked before."""
+        """Return the block with new tokens at those unmasked positions of `chosen` that `kept` selects."""
         new_tokens, new_probabilities = list(self.tokens), list(self.probabilities)
         for index in self.kept(chosen, tokens, probabilities):
             offset = chosen[index] - self.start
@@ -197,7 +198,7 @@ def filtered(block: Block, constraint: Constraint, since: int, until: int, befor
 def _narrow(letters: Sequence[int], place: int, left: list[StateSet], right: list[StateSet]) -> None:
     """Update the forward sets after `place` and the backward sets up to it, after the letter at `place` changed.
 
-    Each set depends only on its neighbour and one letter, so once one is unchanged, all further ones are.
+    Each set depends only on its neighbour and one letter, so after the first unchanged set, all others are unchanged, too.
     """
     for index in range(place, len(letters)):
         states = left[index][letters[index]]
@@ -212,10 +213,11 @@ def _narrow(letters: Sequence[int], place: int, left: list[StateSet], right: lis
 
 
 class WindowFilter:
-    """Gives each block of a window, from left to right, its bounds for the rule's `commit`.
+    """A filter that gives each block of a window, from left to right, its bounds for the rule's `commit`.
 
-    It is used within one `commit` of a strategy: earlier blocks count with the tokens that were just
-    kept, later blocks as they were fed. `state` is the automaton's state before position `settled`.
+    A filter is used within one `commit` of a strategy. The bounds account for the tokens that were
+    just kept in earlier blocks, and for later blocks as they were fed. `state` is the automaton's
+    state before position `settled`.
     """
 
     def __init__(self, constraint: RequestConstraint, state: int, settled: int, window: Sequence[Block]) -> None:
@@ -229,7 +231,7 @@ class WindowFilter:
 
     def enter(self, block: Block) -> FilteredBlock:
         """Return the block with its bounds."""
-        # The states `before` include settled positions already, and positions past the answer are free.
+        # `before` already accounts for settled positions, and positions past the answer are not constrained.
         since = min(max(block.start, self._settled), block.end)
         until = max(since, min(block.end, self._of.limit))
         self._fed = block
@@ -242,9 +244,9 @@ class WindowFilter:
     def leave(self, done: Block, entered: Block) -> Block:
         """Return `done`, which the rule made of `entered`, without bounds, and advance to its end.
 
-        `entered` is what the last call of `enter` returned; a rule may return a plain block. Raises
-        DlstepError if the window cannot be completed with it: the rule then set tokens by other means
-        than `unmask`.
+        `entered` is the result of the last call of `enter`; `done` may be a plain block. Raises
+        DlstepError if the window cannot be completed with `done`: the rule then set tokens by other
+        means than `unmask`.
         """
         assert isinstance(entered, FilteredBlock)
         constraint, since, until, before, after = entered.bounds

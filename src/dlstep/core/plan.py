@@ -33,7 +33,7 @@ class Span:
     """
 
     id: int
-    """The caller's id of the request, which a later request may have again."""
+    """The caller's id of the request, which a later request may reuse."""
     seq_id: int
     """Sequence number of the request, which is never used again."""
     start: int
@@ -55,7 +55,7 @@ class Span:
     query_only: int = 0
     """Number of first rows that read their keys and values from the pages and store nothing."""
     final_rows: int = 0
-    """Number of rows of final tokens after these."""
+    """Number of rows of final tokens after the `query_only` rows."""
     joins: bool = True
     """Whether the core may put unstored final rows before the window."""
     soft: SoftTokens | None = None
@@ -73,9 +73,9 @@ class Span:
     shift: int | None = None
     """1 if row p-1 predicts position p in this span, 0 if row p does; None for the model's `Spec.head_shift`."""
     keeps_window: bool = False
-    """Whether the keys and values of window rows count as stored once the tokens of these rows are final."""
+    """Whether the keys and values of window rows count as stored once the tokens of the rows are final."""
     draft: bool = False
-    """Whether the rows draft tokens that a later pass verifies: an adapter for drafts applies only to such rows."""
+    """Whether the rows draft tokens for a later pass to verify. An adapter for drafts applies only to such rows."""
 
     @property
     def stop(self) -> int:
@@ -125,8 +125,8 @@ class Span:
     def mark(self) -> int:
         """Return a hash of everything that the span writes to the device, equal in every process.
 
-        `sampled`, `shift`, `scored_ids`, `penalty` and `masks` only affect the results, and `keeps_window`
-        only what the core makes of them, so they are left out.
+        `sampled`, `shift`, `scored_ids`, `penalty` and `masks` are left out, because they affect only the
+        samples, and so is `keeps_window`, which affects only the core.
         """
         grid, extra = self.grid, 0
         if self.soft is not None or self.carry != "none" or self.mode != "encode":
@@ -178,7 +178,7 @@ def span_of(
         masks: Ids that each sampled position may hold; empty without a constraint.
         shift: Distance from a sampled position back to the row that predicts it; None for `Spec.head_shift`.
         keeps_window: Whether window rows count as stored once their tokens are final.
-        draft: Whether an adapter for drafts applies to the rows.
+        draft: Whether the rows draft tokens, so that an adapter for drafts applies to them.
     """
     end = start + len(tokens) if end is None else end
     params, seed = request.params, request.seed

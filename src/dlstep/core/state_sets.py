@@ -1,7 +1,8 @@
 """Sets of states of an automaton, and the moves between them.
 
-Decoding under a constraint reads windows with gaps, so it follows sets of states. It visits the same
-few sets repeatedly: each set is one object that remembers where letters lead from it.
+Decoding under a constraint reads windows with gaps, so the automaton may be in any of several states.
+The same few sets of states occur repeatedly, so each set is one object that caches where letters
+lead from it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,10 +20,10 @@ MOST_KEPT = 1 << 13  # entries of a cache, up to 0.5 kB each; a full cache is cl
 
 
 class StateSet(dict[int, "StateSet"]):
-    """A set of states, as a mapping from each letter to the set that the letter leads to.
+    """A set of states, and a mapping from each letter to the set that the letter leads to.
 
-    `Moves` computes each entry at its first use. Sets are compared and hashed by identity, so that
-    they are fast keys; while `Moves` remembers a set, equal sets are the same object.
+    `Moves` computes an entry when it is first used. Sets are compared and hashed by identity, which
+    makes them fast keys. Equal sets are the same object as long as `Moves` caches it.
     """
 
     __slots__ = ("_moves", "bitmap")
@@ -40,13 +41,14 @@ class StateSet(dict[int, "StateSet"]):
 class Moves:
     """The moves between sets of states in one direction: to next states or to previous states.
 
-    `by_letter` returns, for a letter, the bitmap of the states that it leads to from each state.
+    `by_letter` returns, for a letter, a mapping from each state to the bitmap of the states that the
+    letter leads to.
     """
 
     def __init__(self, by_letter: Callable[[int], Mapping[int, int]]) -> None:
         self._by_letter, self._count = by_letter, 0
         self._sets: dict[int, StateSet] = {}
-        self._filled: list[StateSet] = []  # sets with entries, also those that `_sets` has forgotten
+        self._filled: list[StateSet] = []  # sets with entries, including sets in use that `_sets` no longer holds
         self._eight: dict[tuple[int, int, int], int] = {}
 
     def set_of(self, bitmap: int) -> StateSet:
@@ -57,8 +59,8 @@ class Moves:
         return known
 
     def add(self, states: StateSet, letter: int) -> StateSet:
-        """Return the set that `letter` leads to from any of `states`, and remember it."""
-        if self._count == MOST_KEPT:  # sets that are in use stay valid, and compute their moves again
+        """Return the set that `letter` leads to from any of `states`, and cache it."""
+        if self._count == MOST_KEPT:  # sets in use stay valid: their moves are computed again
             for filled in self._filled:
                 filled.clear()
             self._filled, self._sets, self._count = [], {}, 0
@@ -71,8 +73,8 @@ class Moves:
     def _union(self, states: int, letter: int) -> int:
         """Return the bitmap of the states that `letter` leads to from any of `states`.
 
-        A set may have thousands of states, so the result is assembled from cached results for eight
-        states (one byte of the bitmap) each.
+        A set may have thousands of states, so the result is combined from cached results for each byte
+        of the bitmap (eight states).
         """
         union = 0
         for place, byte in enumerate(states.to_bytes(-(-states.bit_length() // 8), "little")):
@@ -88,22 +90,22 @@ class Moves:
 
 
 def moved(states: StateSet, letters: Iterable[int]) -> StateSet:
-    """Return the set that the letters lead to, one after the other."""
+    """Return the set that the letters lead to, read one after the other."""
     return reduce(getitem, letters, states)
 
 
 def sets_after(states: StateSet, letters: Iterable[int]) -> list[StateSet]:
-    """Return the set before each letter and after the last one; `states` is the one before the first letter."""
+    """Return the set before each letter and the set after the last one; `states` is the set before the first letter."""
     return list(accumulate(letters, getitem, initial=states))
 
 
 def sets_before(letters: Sequence[int], states: StateSet) -> list[StateSet]:
-    """Return the set before each letter and after the last one; `states` is the last one, read to the left."""
+    """Return the set before each letter and the set after the last one, which is `states`; letters are read backwards."""
     return list(accumulate(reversed(letters), getitem, initial=states))[::-1]
 
 
 def remember(memory: dict[Key, Result], key: Key, result: Result, most: int = MOST_KEPT) -> None:
-    """Add a result to a cache, after clearing a full one: this needs no bookkeeping at each lookup."""
+    """Add a result to a cache. A full cache is cleared first, which needs no bookkeeping at each lookup."""
     if len(memory) >= most:
         memory.clear()
     memory[key] = result

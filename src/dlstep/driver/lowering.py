@@ -32,8 +32,8 @@ NO_SLOTS: Mapping[int, int] = {}  # for plans without canvases
 class LoweringTarget:
     """What lowering depends on: page size, head shift, views of attention layers, device, dtype.
 
-    `masks` holds the token masks of constrained requests; None if the driver takes none. `gated`
-    says whether the network has an adapter for drafts.
+    `masks` holds the token masks of constrained requests; None if the driver supports none. `gated`
+    is True if the network has an adapter for drafts.
     """
 
     page_size: int

@@ -73,7 +73,7 @@ class MaskTable:
 
 
 def packed(mask: TokenMask) -> Int32[np.ndarray, " words"]:
-    """Return the mask as bits, 32 ids per word; bits after the last id are 0. The array is valid until the next call."""
+    """Return the mask as bits, 32 ids per word; bits after the last id are 0. The next call overwrites the array."""
     assert mask.constraint is not None, "a mask that was read from a trace has no ids to look up"
     known = _BITS_OF.get(mask.constraint) or _BITS_OF.setdefault(mask.constraint, _MaskBits(mask.constraint))
     return known.words(mask.classes)
@@ -82,8 +82,9 @@ def packed(mask: TokenMask) -> Int32[np.ndarray, " words"]:
 class _MaskBits:
     """The bits of sets of classes, computed from an earlier set by flipping only the classes that differ.
 
-    One class may have most of the ids: in JSON, the ids that any string may contain. So the last set
-    with the largest class is kept, and the last one without it: flips are few then.
+    One class may have most of the ids; in JSON, these are the ids that any string may contain. The
+    last set with this largest class and the last set without it are both kept, so that few bits need
+    to be flipped.
     """
 
     def __init__(self, constraint: Constraint) -> None:

@@ -199,18 +199,18 @@ def _describe(config: EngineConfig) -> _Model:
 
 
 def _check_drafts(config: EngineConfig, adapter: "Adapter", description: "Description") -> None:
-    """Raise ValueError unless the adapter, which is for drafts only, goes with all options."""
+    """Raise ValueError if an option is incompatible with the adapter, which is only for drafts."""
     choice = config.decoding_strategy
     name = name_of(choice if isinstance(choice, Strategy) else chosen(config, description.decoding_strategy))
     reason = None
     if name != "self_speculation":
-        reason = f"decoding_strategy={name!r} makes none: give decoding_strategy='self_speculation', or leave lora_path out"
+        reason = f"decoding_strategy={name!r} has no drafts: give decoding_strategy='self_speculation', or leave lora_path out"
     elif config.pre_merge_lora:
         reason = "pre_merge_lora=True would apply it to all rows: leave pre_merge_lora out"
     elif config.tensor_parallel_size > 1:
         reason = f"it is not supported with tensor_parallel_size={config.tensor_parallel_size}: leave lora_path out"
     if reason is not None:
-        raise ValueError(f"the adapter in {adapter.folder} applies only to drafts, and {reason}")
+        raise ValueError(f"the adapter in {adapter.folder} applies only to drafts, but {reason}")
 
 
 def _folder(config: EngineConfig) -> Path:

@@ -30,7 +30,7 @@ ADAPTER = "default"  # peft's name for the only adapter
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The low-rank update of one module: `alpha` / rank (or / its square root) times B @ A.
+    """The low-rank update of one module: B @ A times `alpha` / rank or, if `rooted`, `alpha` / sqrt(rank).
 
     With a `magnitude` (DoRA), the rows of the updated weight are then scaled to these norms.
     """
@@ -58,10 +58,10 @@ def adapt(checkpoint: Checkpoint, adapter: Adapter, *, merge: bool) -> None:
         checkpoint: The checkpoint, whose network changes in place.
         adapter: The adapter.
         merge: Add the updates to the weights, computed in float32 and rounded once; otherwise peft
-            modules replace the adapted modules. An adapter for drafts only is never merged.
+            modules replace the adapted modules. An adapter that is only for drafts is never merged.
 
     Raises:
-        ValueError: With every tensor that is missing, unused, misshaped or not supported.
+        ValueError: The message names every tensor that is missing, unused, misshaped or not supported.
     """
     description = checkpoint.description
     stored = {name: tensor.shape for name, tensor in read_contents(description.path).tensors.items()}
@@ -82,7 +82,7 @@ def plan_adapter(
 ) -> AdapterPlan:
     """Return the changes that `apply_adapter` would make. The network may be on the meta device.
 
-    Raises ValueError naming every tensor that is missing, unused, misshaped or not supported.
+    Raises a ValueError that names every tensor that is missing, unused, misshaped or not supported.
     """
     tensors = network_tensors(network)
     placed: dict[str, tuple[Placement, ...]] = {}
@@ -97,11 +97,11 @@ def plan_adapter(
     problems += others + [f"not supported: {name}, whose weights are shared with another module" for name in tied]
     if adapter.drafts_only:
         scaled = [pair.module for pair in pairs if pair.magnitude is not None]
-        problems += [f"not supported in an adapter for drafts: {name}, which changes all rows" for name in (*replaced, *scaled)]
+        problems += [f"not supported in an adapter for drafts: {name}, which affects all rows" for name in (*replaced, *scaled)]
     if adapter.drafts_only or not merge:
         not_linear = sorted({place.tensor for place in adapted if not _is_linear(network, place)})
         remedy = "" if adapter.drafts_only else ", merge it with pre_merge_lora=True"
-        problems += [f"not supported beside the weights: {name}{remedy}" for name in not_linear]
+        problems += [f"not supported as a separate module: {name}{remedy}" for name in not_linear]
     if problems:
         raise ValueError(f"the adapter in {adapter.folder} does not fit {type(network).__name__}: {shortened(problems)}")
     return AdapterPlan(pairs, replaced, placed)
@@ -119,16 +119,17 @@ def apply_adapter(
 ) -> None:
     """Apply an adapter to `network`; each of several `ranks` changes its shard.
 
-    `stored` are names and shapes of the checkpoint's tensors. With `merge`, updates are computed in
-    float32 and rounded once; otherwise peft modules replace the adapted modules. Biases and whole
-    modules always replace the network's. Raises the errors of `plan_adapter` before any change.
+    `stored` maps the names of the checkpoint's tensors to their shapes. With `merge`, updates are
+    computed in float32 and rounded once; otherwise peft modules replace the adapted modules. Biases
+    and whole modules always replace those of the network. Raises the errors of `plan_adapter` before
+    any change.
     """
     whole = empty_network(type(network), network.config, network.dtype) if ranks.several else network
     plan = plan_adapter(whole, adapter, rules, stored, merge=merge)
     if ranks.several and any(pair.magnitude is not None for pair in plan.pairs):
         raise ValueError(
-            f"the adapter in {adapter.folder} scales rows of weights (use_dora), which ranks hold in parts: merge it into the "
-            "checkpoint, or leave tensor_parallel_size at 1"
+            f"the adapter in {adapter.folder} scales rows of weights (use_dora), but a rank holds only parts of them: merge it "
+            "into the checkpoint, or leave tensor_parallel_size at 1"
         )
     shares = Shares(network_tensors(whole).shapes, cuts_of(whole, ranks), ranks)
     for name, tensor in plan.replaced.items():
@@ -164,7 +165,7 @@ def _pairs(
     placed: Mapping[str, tuple[Placement, ...]],
     stored: Mapping[str, Shape],
 ) -> tuple[list[Pair], list[str]]:
-    """Return the update of each module, and problems with updates that do not fit."""
+    """Return the update of each module, and the problems of updates that do not fit."""
     pairs: list[Pair] = []
     problems: list[str] = []
     needed = PARTS[: 3 if adapter.config.use_dora else 2]
@@ -174,7 +175,7 @@ def _pairs(
         if module not in targeted or len(shape) != 2:
             problems += [f"not used: {adapter.prefix}{module}.{part}" for part in sorted(parts)]
             if not parts:
-                problems.append(f"not supported: {module}, which is no matrix")
+                problems.append(f"not supported: {module}, which is not a matrix")
             continue
         rank = adapter.rank(module)
         sizes: dict[str, Shape] = dict(zip(needed, ((rank, shape[1]), (shape[0], rank), (shape[0],)), strict=False))
@@ -205,7 +206,7 @@ def _misfits(adapter: Adapter, module: str, parts: Mapping[str, Tensor], sizes: 
 def _replaced(
     adapter: Adapter, placed: Mapping[str, tuple[Placement, ...]], stored: Mapping[str, Shape]
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """Return tensors that replace the checkpoint's, by name, and problems with others."""
+    """Return the tensors that replace those of the checkpoint, by name, and the problems of other tensors."""
     problems = [f"not used: {adapter.prefix}{name}" for name in adapter.others if not adapter.replaces(name)]
     replaced = {name: tensor for name, tensor in adapter.others.items() if adapter.replaces(name)}
     for name, tensor in replaced.items():
@@ -230,7 +231,7 @@ def _is_linear(network: PreTrainedModel, place: Placement) -> bool:
 
 
 def _view(network: PreTrainedModel, place: Placement) -> Tensor:
-    """Return a view of the part of a parameter that a placement names."""
+    """Return a view of the part of a parameter that a placement selects."""
     return part_of(network.get_parameter_or_buffer(place.parameter).detach(), place.part)
 
 
@@ -252,7 +253,7 @@ def _merge(network: PreTrainedModel, pair: Pair, shares: Shares) -> None:
 
 
 def _gate(network: PreTrainedModel, pairs: list[Pair]) -> None:
-    """Replace adapted linear modules by modules that apply the pairs to rows of drafts only."""
+    """Replace adapted linear modules by modules that apply the pairs only to the rows of drafts."""
     gates = Gates()
     for pair in pairs:
         for place in pair.places:
@@ -265,7 +266,7 @@ def _gate(network: PreTrainedModel, pairs: list[Pair]) -> None:
 def _keep(network: PreTrainedModel, pairs: list[Pair]) -> None:
     """Replace adapted linear modules by peft modules that hold the pairs.
 
-    peft gets only a list of these modules: given a whole network it would guess the family.
+    peft gets only a list of these modules: given a whole network, it would guess the family.
     """
     from peft import LoraConfig, inject_adapter_in_model
 

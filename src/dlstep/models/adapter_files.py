@@ -58,7 +58,7 @@ class Adapter:
 
     @property
     def drafts_only(self) -> bool:
-        """Return whether the adapter applies only to rows of drafts, which `self_speculation` feeds."""
+        """Return whether the adapter applies only to the rows of drafts, which only `self_speculation` has."""
         return self.folder.name == DRAFTS_ONLY
 
     @property

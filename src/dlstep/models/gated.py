@@ -1,7 +1,7 @@
-"""Linear layers with a low-rank update that only applies to the rows of drafts.
+"""Linear layers with a low-rank update that applies only to the rows of drafts.
 
-A forward pass may hold rows of drafts and rows that verify others. The gates are an input of the
-pass, so one captured graph serves both.
+A forward pass may contain rows of drafts and rows of verifying passes. The gates are an input of the
+forward pass, so one captured graph serves both kinds of rows.
 """
 
 import torch
@@ -10,16 +10,19 @@ from transformers import PreTrainedModel
 
 
 class Gates:
-    """The rows of the current forward pass to which the update applies: 1 or 0 for each, shared by all layers."""
+    """The gate of each row of the current forward pass: 1 if the update applies to the row, else 0.
+
+    All layers share one object. `rows` is None if no row is gated.
+    """
 
     def __init__(self) -> None:
         self.rows: Tensor | None = None
 
 
 class Gated(nn.Module):
-    """A linear layer plus `scale` times B @ A on the rows whose gate is 1.
+    """A linear layer that adds the low-rank update `scale` times B @ A on the rows whose gate is 1.
 
-    Annotated as plain tensors, because compilers cannot trace shape checks.
+    `forward` is annotated with plain tensors, because compilers cannot trace shape checks.
     """
 
     def __init__(self, base: nn.Linear, a: Tensor, b: Tensor, scale: float, gates: Gates) -> None:
@@ -29,16 +32,16 @@ class Gated(nn.Module):
         self.a, self.b = (nn.Parameter(part.to(**kind), requires_grad=False) for part in (a, b))
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Return the product of rows [..., n, in_features], with the update where the gate is 1."""
+        """Return the output for rows [..., n, in_features], with the update where the gate is 1."""
         product = self.base(rows)
         gates = self.gates.rows
         if gates is None:
             return product
         update = nn.functional.linear(nn.functional.linear(rows, self.a), self.b) * self.scale
-        # Select, because adding 0 times the update could change the bits of the other rows.
+        # Select instead of multiplying the update by the gate: adding 0 could change the bits of the other rows.
         return torch.where(gates[:, None] > 0, product + update, product)
 
 
 def gates_of(network: PreTrainedModel) -> Gates | None:
-    """Return the gates that the layers of a network share; None if it has no such layers."""
+    """Return the gates that the layers of a network share; None if no layer is gated."""
     return next((module.gates for module in network.modules() if isinstance(module, Gated)), None)

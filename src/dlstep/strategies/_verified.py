@@ -1,8 +1,8 @@
-"""Verification of proposed tokens by a network with causal rows, which strategies share.
+"""Verification of proposed tokens with causal attention, shared by several strategies.
 
-A row of a pass over proposed tokens predicts the token after it, given the tokens before it. As long
-as the proposals are the tokens that the rows before them predict, every row sees what it would see in
-autoregressive decoding, so its sample is the same. The first row after a wrong proposal does not.
+A verifying pass feeds proposed tokens, and each row predicts the token of the next position. Up to
+the first wrong proposal, every row attends to the same tokens as in autoregressive decoding, so it
+gives the same sample. The samples of later rows are dropped.
 """
 
 from abc import abstractmethod
@@ -31,12 +31,12 @@ SAMPLE_SPEC = SampleSpec(ties="lowest")
 def proposing(
     start: int, tokens: tuple[int, ...], probabilities: tuple[float, ...], masks: int, opened: int, spec: Spec
 ) -> Block:
-    """Return a block of proposed tokens and then masks.
+    """Return a block of proposed tokens followed by masks.
 
     Args:
         start: First position.
         tokens: Proposed tokens.
-        probabilities: Their probabilities.
+        probabilities: The probability of each proposed token.
         masks: Number of masks.
         opened: Number of sampling passes of the sequence so far.
         spec: Facts of the model.
@@ -47,10 +47,10 @@ def proposing(
 
 
 def accepted(block: Block, rows: SpanSamples) -> tuple[int, Sealed]:
-    """Return how many proposals of the block are right, and these with the sampled token after them.
+    """Return the number of right proposals, and a sealed block of these and the token sampled after them.
 
     Args:
-        block: Proposals, then masks.
+        block: Proposals, followed by masks.
         rows: Samples of all positions of the block.
     """
     proposed = block.tokens[: len(block.tokens) - len(block.masked)]
@@ -61,18 +61,19 @@ def accepted(block: Block, rows: SpanSamples) -> tuple[int, Sealed]:
 
 @dataclass(frozen=True, slots=True)
 class Verified(Strategy):
-    """Passes that draft tokens, and passes that verify them and settle those that are right and one more.
+    """Decoding in which passes that draft tokens alternate with passes that verify them.
 
-    The window is one block. In a draft it holds masks, and the last settled token is not final: the
-    draft feeds it again, with the masks. Otherwise it holds the drafted tokens and one mask, which is
-    sampled and not fed; all tokens before it are final. Every row has draw number 0, as in
-    autoregressive decoding, where each position is sampled once.
+    A verifying pass settles the right drafted tokens and the token sampled after them. The window is
+    one block. Before a draft, it holds masks, and the last settled token is not final, because the
+    draft feeds it together with the masks. Before a verifying pass, the window holds the drafted
+    tokens and one mask, which is sampled but not fed, and all tokens before the window are final.
+    Every sample has draw number 0, as in autoregressive decoding, where each position is sampled once.
     """
 
     @property
     @abstractmethod
     def draft_rows(self) -> int:
-        """Rows of a draft: the last settled token and masks; without masks there are no drafts."""
+        """Number of rows in a draft: the last settled token and masks. With 1, there are no drafts."""
 
     @property
     def sample_spec(self) -> SampleSpec:
@@ -81,15 +82,15 @@ class Verified(Strategy):
 
     @property
     def takes_constraints(self) -> bool:
-        """True: a position may hold what autoregressive decoding may sample there."""
+        """True: each position may hold the same tokens as in autoregressive decoding."""
         return True
 
     def incompatibility(self, spec: Spec) -> str | None:
-        """Return why a model that has no mask token does not fit; None for other models."""
+        """Return why a model without a mask token does not fit; None for other models."""
         return masked_only(spec)
 
     def grid(self, request: Request) -> Grid:
-        """Return groups of one position: final positions attend causally."""
+        """Return groups of one position, because final positions attend causally."""
         del request
         return Grid(0, 1)
 
@@ -107,30 +108,31 @@ class Verified(Strategy):
         return self._to_verify(sequence, len(sequence.request_spec.request.prompt), (), (), spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
-        """Return a span that drafts, or one that verifies; each row of the latter predicts the position after it."""
+        """Return a span that drafts, or one that verifies, in which each row predicts the next position."""
         del spec
         (block,), final = sequence.window, sequence.final
         request, grid = sequence.request_spec.request, sequence.request_spec.grid
         sampled = positions(block.start, block.end)
         draws, masks = (0,) * len(sampled), causal_masks_of(sequence, block)
         if final == block.start:
-            # The core feeds the token before the block, because row `start - 1` predicts position `start`.
+            # The core also feeds the token before the block, because row `start - 1` predicts position `start`.
             tokens = block.tokens[:-1]
             return span_of(request, final, tokens, grid, sampled, draws, masks=masks, shift=1, keeps_window=True)
         tokens = sequence.tokens(final, block.end)
-        # `joins` is False because rows of one group attend to one another, but final rows must attend causally.
+        # The rows of a draft are one group, so they attend to one another. Final rows must attend causally:
+        # `joins=False` keeps them out of this span.
         return span_of(
             request, final, tokens, Grid(final, len(tokens)), sampled, draws, joins=False, masks=masks, shift=0, draft=True
         )
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
-        """Keep the draft, or settle its right tokens and the one that was sampled after them."""
+        """Store the drafted tokens, or settle the right ones and the token sampled after them."""
         (block,), limit = sequence.window, sequence.request_spec.limit
         if sequence.final != block.start:
             return self._to_verify(sequence, block.start, rows.tokens, rows.probabilities, spec)
         _, settled = accepted(block, rows)
         sequence = replace(sequence, past=sequence.past.push_front(settled))
-        # The last position of the answer is never drafted: the pass that verifies the others samples it.
+        # Do not draft the last position of the answer: the pass that verifies the positions before it samples it anyway.
         end = settled.end
         if masks := max(0, min(self.draft_rows - 1, limit - 1 - end)):
             block = proposing(end, (), (), masks, sequence.accounting.steps, spec)
@@ -138,17 +140,18 @@ class Verified(Strategy):
         return self._to_verify(sequence, end, (), (), spec)
 
     def measure(self, sequence: SequenceState) -> int:
-        """Return an upper bound on the passes: each verification settles a token, and each but the first has a draft."""
+        """Return an upper bound on the passes: each verifying pass settles a token, and at most one draft precedes it."""
         left = sequence.request_spec.limit - sequence.settled
         if self.draft_rows == 1 or left < 2:
             return left
+        # The last verifying pass needs no draft. If a verifying pass is next, its draft is done as well.
         return 2 * left - (2 if sequence.final == sequence.settled else 1)
 
     @staticmethod
     def _to_verify(
         sequence: SequenceState, start: int, tokens: tuple[int, ...], probabilities: tuple[float, ...], spec: Spec
     ) -> SequenceState:
-        """Return the sequence with a window of drafted tokens and a mask; all tokens before it are final."""
+        """Return the sequence with a window of drafted tokens and one mask; all tokens before the window are final."""
         if start == sequence.request_spec.limit:
             return sequence.with_window(sequence.past, (), start, start)
         block = proposing(start, tokens, probabilities, 1, sequence.accounting.steps, spec)

@@ -1,7 +1,7 @@
 """Autoregressive decoding: each forward pass samples the next token.
 
-For networks with causal rows, such as those that also decode in blocks: it is what other strategies
-of the same network are compared with, in speed and in answers.
+For networks that can attend causally and also decode in parallel. It is the baseline for the speed
+and the answers of their other strategies.
 """
 
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from ._verified import Verified
 @final
 @dataclass(frozen=True, slots=True)
 class Autoregressive(Verified):
-    """One token per pass, predicted by the row before it, which attends causally."""
+    """One token per forward pass, predicted by the row before it with causal attention."""
 
     @property
     def draft_rows(self) -> int:
-        """1: nothing is drafted."""
+        """1, because nothing is drafted."""
         return 1
 
     @property
     def autoregressive(self) -> "Autoregressive":
-        """The strategy itself."""
+        """This strategy."""
         return self
 
 

@@ -1,10 +1,12 @@
-"""Linear self-speculation: the network drafts a block of tokens at once, then verifies them with causal rows.
+"""Linear self-speculation: the network drafts a block of tokens at once, then verifies them causally.
 
 For networks that were trained to decode both in blocks and autoregressively. A draft feeds the last
-token and masks, which attend to one another; its keys and values are not kept. The next pass feeds
-the drafted tokens causally. It settles those that autoregressive decoding samples, with the same
-random numbers, and the token after them, so answers equal those of autoregressive decoding, token
-for token, at any temperature. Source: the published code of NVIDIA's Nemotron-Labs-Diffusion.
+token and masks, which attend to one another; its keys and values are discarded. The next pass feeds
+the drafted tokens with causal attention and samples every position with the random numbers of
+autoregressive decoding. It settles the drafted tokens that equal the samples, up to the first
+mismatch, and the token sampled after them. Answers therefore equal those of autoregressive decoding,
+token for token, at any temperature. Source: the code that NVIDIA published with
+Nemotron-Labs-Diffusion.
 """
 
 from dataclasses import dataclass
@@ -20,16 +22,16 @@ from .autoregressive import Autoregressive
 @final
 @dataclass(frozen=True, slots=True)
 class SelfSpeculation(Verified):
-    """Drafts of `block_size` - 1 tokens, each followed by a pass that verifies them."""
+    """Drafts of `block_size` - 1 tokens, each followed by a pass that verifies the tokens."""
 
     SWEEP = ("block_size", (2, 3, 4, 6, 8, 16))
 
     block_size: Annotated[int, Gt(0)] = 32
-    """Rows of a draft: the last token and masks; 1 is autoregressive decoding."""
+    """Number of rows in a draft: the last token and masks; with 1, decoding is autoregressive."""
 
     @property
     def draft_rows(self) -> int:
-        """The size of a block."""
+        """The block size."""
         return self.block_size
 
     @property
@@ -38,7 +40,7 @@ class SelfSpeculation(Verified):
         return Autoregressive()
 
     def incompatibility(self, spec: Spec) -> str | None:
-        """Return why a model that has no mask token or a shifted head does not fit; None for other models."""
+        """Return why a model without a mask token or with a shifted head does not fit; None for other models."""
         if spec.head_shift:
             return "its head is shifted in all rows; the rows of masks must predict their own positions"
         return Verified.incompatibility(self, spec)

@@ -1,8 +1,8 @@
-"""Strided decoding: each forward pass verifies the tokens that the last one proposed, and proposes more.
+"""Strided decoding: each forward pass verifies the tokens that the previous one proposed, and proposes more.
 
 For networks in which masks attend causally and row p-1 predicts position p. A proposal is kept if
 the network, given the tokens before it, samples the same token with the random numbers of
-autoregressive decoding. So answers equal those of autoregressive decoding, token for token,
+autoregressive decoding. Answers therefore equal those of autoregressive decoding, token for token,
 whatever the proposals are. Source: "Introspective Diffusion Language Models", 2026, arXiv 2604.11035.
 """
 
@@ -23,17 +23,17 @@ class Strided(Strategy):
     """A window of proposed tokens and `block_size` masks, whose rows propose the next tokens.
 
     A forward pass settles the proposals before the first wrong one, and the token that the network
-    samples after them. Its new proposals are used only if all old ones were right. Every row has
+    samples after them. Its new proposals are used only if all old ones were right. Every sample has
     draw number 0, as in autoregressive decoding, where each position is sampled once.
     """
 
     SWEEP = ("block_size", (0, 1, 2, 3, 4, 7))
 
     block_size: Annotated[int, Ge(0)] = 3
-    """Masks per forward pass, each of which proposes one token; 0 is autoregressive decoding."""
+    """Number of masks in a forward pass, each of which proposes a token; with 0, decoding is autoregressive."""
 
     def incompatibility(self, spec: Spec) -> str | None:
-        """Return why a model that has no mask token or an unshifted head does not fit; None for other models."""
+        """Return why a model without a mask token or without a shifted head does not fit; None for other models."""
         if spec.head_shift != 1:
             return f"its head_shift is {spec.head_shift}; the first token of an answer must be predicted by the row before it"
         return masked_only(spec)
@@ -45,7 +45,7 @@ class Strided(Strategy):
 
     @property
     def takes_constraints(self) -> bool:
-        """True: a position may hold what autoregressive decoding may sample there."""
+        """True: each position may hold the same tokens as in autoregressive decoding."""
         return True
 
     @property
@@ -68,7 +68,7 @@ class Strided(Strategy):
         return self._opened(sequence, len(sequence.request_spec.request.prompt), (), (), spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
-        """Return a span that feeds the window without its last position; each row predicts the position after it."""
+        """Return a span that feeds the window except its last position; each row predicts the next position."""
         del spec
         (block,), request_spec = sequence.window, sequence.request_spec
         sampled = positions(block.start, block.end)
@@ -82,25 +82,25 @@ class Strided(Strategy):
         right, settled = accepted(block, rows)
         sequence = replace(sequence, past=sequence.past.push_front(settled))
         end = right + 1
-        # Rows after a wrong proposal attended to it, so what they propose is dropped.
+        # Rows after a wrong proposal attended to it, so their proposals are dropped.
         following = slice(end, None if right == len(block.tokens) - len(block.masked) else end)
         return self._opened(sequence, settled.end, rows.tokens[following], rows.probabilities[following], spec)
 
     def measure(self, sequence: SequenceState) -> int:
-        """Return the number of positions that are not settled: each pass settles at least one."""
+        """Return the number of positions that are not settled yet; each pass settles at least one."""
         return sequence.request_spec.limit - sequence.settled
 
     def _opened(
         self, sequence: SequenceState, start: int, tokens: tuple[int, ...], probabilities: tuple[float, ...], spec: Spec
     ) -> SequenceState:
-        """Return the sequence with a window of these proposals from `start` on, followed by masks.
+        """Return the sequence with a window that starts at `start` and holds these proposals, followed by masks.
 
         The last position of the window is sampled but not fed. All positions before `start` are final.
         """
         limit = sequence.request_spec.limit
         if start == limit:
             return sequence.with_window(sequence.past, (), start, start)
-        # The last position of the answer is never fed, so it takes no proposal.
+        # The last position of the answer is never fed, so a proposal for it would be of no use.
         tokens, probabilities = tokens[: limit - 1 - start], probabilities[: limit - 1 - start]
         masks = min(self.block_size + 1, limit - start - len(tokens))
         block = proposing(start, tokens, probabilities, masks, sequence.accounting.steps, spec)

@@ -14,7 +14,7 @@ Cells = list["int | None"]
 
 
 def constrained(kind: Kind, data: DataObject) -> None:
-    """21. Constrained answers are in the language; a mask allows exactly the ids that some such answer has there.
+    """21. Constrained answers are in the language; a mask allows exactly the ids that some valid answer has there.
 
     Strategies that do not support constraints reject them.
     """
@@ -79,7 +79,8 @@ def completable(automaton: "Automaton | None", stop_ids: tuple[int, ...], cells:
 def _check_masks(span: Span, sequence: SequenceState) -> None:
     """Check the mask of each sampled position against `completable`, for some ids of every kind.
 
-    With the answers of autoregressive decoding, a mask depends only on the tokens before its position.
+    If the strategy gives the answers of autoregressive decoding, a mask depends only on the tokens
+    before its position.
     """
     request, start = sequence.request, len(sequence.request.prompt)
     assert len(span.masks) == len(span.sampled)
@@ -92,7 +93,8 @@ def _check_masks(span: Span, sequence: SequenceState) -> None:
         if causal:
             cells[settled : position - start] = known[settled : position - start]
         if position >= sequence.limit or not completable(request.constraint, sequence.stop_ids, cells):
-            # A canvas is denoised as a whole. A sample after a wrong proposal is not used.
+            # Positions past the answer are sampled, because a canvas is denoised as a whole, and so are positions
+            # after a wrong proposal, whose samples are not used.
             assert len(mask.ids()) == VOCABULARY, "a position past the answer is constrained"
             continue
         allowed, before = set(mask.ids()), cells[position - start]

@@ -114,8 +114,8 @@ def _is_cut(grid: Grid, position: int) -> bool:
 def _check_draws(span: Span, sequence: SequenceState, drawn: Counter[tuple[int, int]]) -> None:
     """Check that sampled positions are in the window and draws count earlier passes of their block.
 
-    `drawn` holds these counts by request and start of block. A `fresh` window restarts at 0. With
-    the answers of autoregressive decoding, each row has the draw number that it has there, 0.
+    `drawn` holds these counts by request and start of block. A `fresh` window restarts at 0. If the
+    strategy gives the answers of autoregressive decoding, every draw number is 0, as it is there.
     """
     one_by_one = sequence.request_spec.strategy.autoregressive is not None
     draws = dict(zip(span.sampled, span.draws, strict=True))
@@ -263,7 +263,7 @@ def order(kind: Kind, data: DataObject) -> None:
 
 
 def aborts(kind: Kind, data: DataObject) -> None:
-    """10. An abort only frees what its request held; other answers and a second abort stay same."""
+    """10. An abort frees only what its request held and changes no other answer; repeating it does nothing."""
     case = data.draw(cases(kind, rebuilds=False))
     run = run_case(case, watch=lambda run: check_ownership(run.state))
     gone = {request_id for _, request_id in case.aborts + case.late_aborts}

@@ -1,4 +1,4 @@
-"""The law of strategies that promise the answers of autoregressive decoding."""
+"""The law of strategies that guarantee the answers of autoregressive decoding."""
 
 from collections import Counter
 from dataclasses import replace
@@ -10,7 +10,7 @@ from .generators import Case, Kind, ample, cases
 from .harness import CaseRun, alone, run_case
 from .shadow import ShadowDriver
 
-# Fractions of positions whose samples do not depend on the tokens before. At the others, nearly all proposals are wrong.
+# Fractions of positions whose samples do not depend on earlier tokens. At other positions, nearly all proposals are wrong.
 ALIKE = sampled_from([0.0, 0.5, 0.8, 0.9, 1.0])
 
 
@@ -19,8 +19,8 @@ def lossless(kind: Kind, data: DataObject) -> None:
 
     The `autoregressive` strategy settles one token in each sampling pass, with draw number 0. Tokens,
     probabilities and finish reason are equal even if the request is preempted or runs with others,
-    and at every step the settled tokens are the beginning of that answer. No more passes settle
-    tokens, and each pass that settles none, a draft, follows one that does.
+    and at every step the settled tokens are the beginning of that answer. The strategy needs at most
+    as many passes that settle tokens. Every other sampling pass is a draft, which a later pass verifies.
     """
     case = _without_nfe_limit(data.draw(cases(kind)))
     plain, share = case.strategy.autoregressive, data.draw(ALIKE)
@@ -55,12 +55,12 @@ def _without_nfe_limit(case: Case) -> Case:
 
 
 def _device(config: Config, strategy: Strategy, share: float) -> ShadowDriver:
-    """Return a shadow device on which the samples of this fraction of positions do not depend on the tokens before."""
+    """Return a shadow device on which the samples of this fraction of positions do not depend on earlier tokens."""
     return ShadowDriver(config.page_size, config.num_pages, config.spec, exact=strategy.exact, blind=share)
 
 
 def _passes(run: CaseRun) -> tuple[Counter[int], Counter[int]]:
-    """Return the number of sampling passes that settled tokens, and of those that did not, by request."""
+    """Return, by request, the number of sampling passes that settled tokens and of those that settled none."""
     settling, drafts = Counter[int](), Counter[int]()
     for step in run.steps:
         for span in step.plan.spans:

@@ -24,8 +24,8 @@ class ShadowError(AssertionError):
 class Slot:
     """Content of a slot: the request, position and token of its row, and whether it is final.
 
-    A window row of a span with `keeps_window` is final if no token up to its position changes:
-    `prefix` are these tokens.
+    `prefix` holds the tokens up to the position, for a window row of a span with `keeps_window`. The
+    row is final if none of them changes.
     """
 
     id: int
@@ -36,7 +36,7 @@ class Slot:
     prefix: tuple[int, ...] = ()
 
     def is_final(self, tokens: Sequence[int]) -> bool:
-        """Return whether the content is final in a sequence that begins with `tokens`, which reach past the position."""
+        """Return whether the content is final in a sequence that begins with `tokens`, which include its position."""
         return self.final or self.prefix == tuple(tokens[: self.position + 1])
 
 

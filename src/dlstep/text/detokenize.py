@@ -57,7 +57,7 @@ def encode(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) 
 
 
 def special_ids(tokenizer: Tokenizer, texts: Container[str] | None = None) -> frozenset[int]:
-    """Return the ids of special tokens, optionally only those with one of these texts."""
+    """Return the ids of all special tokens or, given `texts`, of those with one of these texts."""
     special = {index: str(token) for index, token in tokenizer.added_tokens_decoder.items() if token.special}
     if texts is not None:
         return frozenset([index for index, text in special.items() if text in texts])

@@ -96,7 +96,7 @@ assert "finished: stop, 13 forward passes" in console.file.getvalue()
 @pytest.mark.slow
 def test_the_first_live_answer_takes_at_most_two_seconds_after_the_imports(report: Callable[[str], None]) -> None:
     (row,) = measure_first_answer(1)
-    assert row.later == 0, "imports are not part of the second figure"
+    assert row.later == 0, "the time of the answer includes imports"
     assert 0 < row.answer_s <= 2
     report(f"first live answer of the demo: {row.answer_s} s of processor time after {row.imports_s} s of imports")
 

@@ -45,7 +45,7 @@ def test_it_can_be_opened_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("\ud800", "it is no UTF-8 text"),
         ("[1, 2]", "neither a recording nor a trace: give what the page or Trace.save wrote"),
         ('{"dlstep_recording": 1}', "neither a recording nor a trace"),
-        ('{"dlstep_recording": 2, "runs": []}', "a recording of version 2, and only 1 can be shown"),
+        ('{"dlstep_recording": 2, "runs": []}', "a recording of version 2, but only version 1 can be shown"),
         ('{"dlstep_recording": 1, "runs": [7]}', "run 0 lacks its head or its frames"),
         ('{"dlstep_recording": 1, "runs": NaN}', "NaN is no number"),
         ("[" * 100_000, "it is not JSON"),

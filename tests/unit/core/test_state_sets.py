@@ -1,4 +1,4 @@
-"""Sets of states: moves are those of each state, also after the sets have forgotten them."""
+"""Sets of states: their moves combine those of each state, also after the cache was cleared."""
 
 import pytest
 from hypothesis import given, strategies as st
@@ -20,7 +20,7 @@ TABLES = st.lists(st.dictionaries(st.integers(0, STATES - 1), BITMAPS), min_size
 def test_moves_are_the_union_of_the_moves_of_each_state(
     tables: list[dict[int, int]], walks: list[tuple[int, list[int]]], most: int
 ) -> None:
-    """Only few moves are remembered, including those of sets that were forgotten and are still in use."""
+    """The number of cached moves is limited, including moves of sets in use that `Moves` no longer holds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(state_sets, "MOST_KEPT", most)
         moves, used = Moves(lambda letter: tables[letter % len(tables)]), list[StateSet]()

@@ -37,7 +37,7 @@ def ids_in(words: np.ndarray) -> list[int]:
 )
 @example(classes=[1] * 33, stop_ids=[31], chosen=[2, 0])
 def test_packed_bits_are_the_ids_of_the_mask(classes: list[int], stop_ids: list[int], chosen: list[int]) -> None:
-    """Each mask is computed from one of the masks before it."""
+    """Each mask is computed from an earlier one."""
     stops = tuple(token for token in stop_ids if token < len(classes))
     for each in chosen:
         mask = mask_of(0, classes, stops, each & (1 << max(classes) + 2) - 1)

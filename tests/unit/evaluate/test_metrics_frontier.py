@@ -65,7 +65,7 @@ def test_more_points_never_have_less_hypervolume(places: list[tuple[int, int]], 
 
 
 def published(curve: list[tuple[float, float]], best: float) -> float:
-    """The AUP as its authors write it: `curve` has tokens per forward pass and accuracy in percent, no speed twice."""
+    """The AUP as its authors define it: `curve` has tokens per forward pass and accuracy in percent; speeds are distinct."""
     curve = sorted(curve)
     r, y = [each[0] for each in curve if each[1] >= curve[0][1] - 5], [each[1] for each in curve if each[1] >= curve[0][1] - 5]
     total = r[0] * y[0]

@@ -239,7 +239,7 @@ def test_experts_are_adapted_by_merging_only(tmp_path: Path) -> None:
     targets = ["experts.3.gate_proj", "experts.3.up_proj", "experts.0.down_proj"]
     theirs = logits(expected_llada2(fused_adapter(tmp_path, targets)))
     assert (logits(case("llada2").applied(tmp_path, merge=True)) - theirs).abs().max() < CLOSE
-    with pytest.raises(ValueError, match=r"beside the weights: model\.layers\.1\.mlp\.experts\.0\.down_proj.*pre_merge"):
+    with pytest.raises(ValueError, match=r"as a separate module: model\.layers\.1\.mlp\.experts\.0\.down_proj.*pre_merge"):
         case("llada2").applied(tmp_path, merge=False)
 
 

@@ -1,4 +1,4 @@
-"""Linear layers with an update for rows of drafts only: bits of the other rows, compiled layers, and refusals by name."""
+"""Linear layers with an update that applies only to drafts: bits of other rows, compiled layers, and refused options."""
 
 from pathlib import Path
 from typing import Any
@@ -67,8 +67,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "decoding_strategy='causal_blocks' makes none: give decoding_strategy='self_speculation'"),
-        ({"decoding_strategy": "autoregressive"}, "decoding_strategy='autoregressive' makes none"),
+        ({}, "decoding_strategy='causal_blocks' has no drafts: give decoding_strategy='self_speculation'"),
+        ({"decoding_strategy": "autoregressive"}, "decoding_strategy='autoregressive' has no drafts"),
         ({"decoding_strategy": "self_speculation", "pre_merge_lora": True}, "pre_merge_lora=True would apply it to all rows"),
         ({"decoding_strategy": "self_speculation", "tensor_parallel_size": 2}, "not supported with tensor_parallel_size=2"),
     ],

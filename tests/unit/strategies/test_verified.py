@@ -1,4 +1,4 @@
-"""Drafts and their verification by the same network: refusals, passes by hand, what stays stored, and the laws that show it."""
+"""Drafts and their verification by the same network: refusals, passes by hand, stored rows and laws."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -51,13 +51,13 @@ def test_pinned_tokens_are_refused_by_name(strategy: Strategy) -> None:
 
 
 def rows_of(span: Span) -> SpanSamples:
-    """Predict at each position its number; in a draft, a wrong token at every fourth position."""
+    """Predict the number of each position; in a draft, predict a wrong token at every fourth position."""
     tokens = [WRONG if span.shift == 0 and position % 4 == 0 else position for position in span.sampled]
     return SpanSamples(tuple(tokens), (0.5 if span.shift else 0.9,) * len(tokens))
 
 
 def decode(strategy: Strategy, max_tokens: int, **limits: Any) -> list[tuple[int, int, tuple[int, ...], int, int]]:
-    """Start, rows, sampled positions and group size of each span, and where the stored positions end after it."""
+    """Start, number of rows, sampled positions and group size of each span, and the end of the stored positions after it."""
     driver, spans = ScriptedDriver(rows_of), []
     state = add(init(Config(SPEC, **limits), strategy), Request(0, (1, 2), SamplingParams(max_tokens=max_tokens)))
     while not state.done:
@@ -68,18 +68,18 @@ def decode(strategy: Strategy, max_tokens: int, **limits: Any) -> list[tuple[int
         spans.append((span.start, len(span.tokens), span.sampled, span.grid.size, sequence.stored))
     sequence = state.find(0)
     assert sequence is not None and sequence.answer == tuple(range(2, 2 + max_tokens))
-    assert set(sequence.probabilities) == {0.5}, "a probability is one of a draft"
+    assert set(sequence.probabilities) == {0.5}, "a probability comes from a draft"
     return spans
 
 
 def test_each_draft_is_verified_and_right_rows_stay_stored() -> None:
     assert decode(SelfSpeculation(block_size=4), 8) == [
-        (0, 2, (2,), 1, 2),  # the prompt, which gives the first token
-        (2, 4, (3, 4, 5), 4, 2),  # a draft, whose token of position 4 is wrong; nothing of it is stored
-        (2, 4, (3, 4, 5, 6), 1, 4),  # tokens 3 and 4 are settled; 4 was not fed
+        (0, 2, (2,), 1, 2),  # the prompt, after which the first token is sampled
+        (2, 4, (3, 4, 5), 4, 2),  # a draft, whose token at position 4 is wrong; none of its rows is stored
+        (2, 4, (3, 4, 5, 6), 1, 4),  # tokens 3 and 4 are settled; token 4 was not fed, so it is not stored
         (4, 4, (5, 6, 7), 4, 4),
-        (4, 4, (5, 6, 7, 8), 1, 8),  # all are right, and token 8 after them
-        (8, 1, (9,), 1, 0),  # the last token needs no draft; pages are released
+        (4, 4, (5, 6, 7, 8), 1, 8),  # all drafted tokens are right; token 8 is sampled after them
+        (8, 1, (9,), 1, 0),  # the last token needs no draft; afterwards, all pages are released
     ]
 
 

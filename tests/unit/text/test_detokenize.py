@@ -169,7 +169,7 @@ def test_special_tokens_have_no_text_unless_they_are_spelled() -> None:
     tokenizer: Any = TOKENIZERS["plain"]
     end, other = (tokenizer.convert_tokens_to_ids(token) for token in ("<end>", "<tool>"))
     tokens, spelled = [0, end, other, 1, end], special_ids(tokenizer, ["<end>", "<tool>", "a"])
-    assert spelled == {end}  # the others are no special tokens
+    assert spelled == {end}  # the others are not special tokens
     assert decode(tokenizer, tokens) == "a<tool>b" and decode(tokenizer, tokens, spelled) == "a<end><tool>b<end>"
     stream = TextStream(tokenizer, (), spelled)
     assert "".join([stream.push([token]) for token in tokens]) + stream.close(tokens) == "a<end><tool>b<end>"

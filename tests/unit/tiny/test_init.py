@@ -129,7 +129,7 @@ def test_the_model_knows_most_of_the_block_at_the_cursor(name: str) -> None:
 
 
 def test_the_joint_model_predicts_the_next_token_and_whole_blocks() -> None:
-    """Its drafts are worse, as they follow from the first token of the block only."""
+    """Its drafts are less accurate, because they depend only on the first token of the block."""
     model = AutoModelForCausalLM.from_pretrained(path("tiny-joint"), dtype=torch.float32)
     samples = held_out_samples(AutoTokenizer.from_pretrained(path("tiny-joint")))
     exercise, _ = joint_blocks(samples, torch.Generator().manual_seed(0))

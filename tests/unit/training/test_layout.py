@@ -62,7 +62,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 @dataclass(frozen=True)
 class CausalCase:
-    """A batch with a causal clean half and masks."""
+    """A batch with a causal clean half and masked noisy blocks."""
 
     size: int
     samples: tuple[Sample, ...]
@@ -74,7 +74,7 @@ class CausalCase:
 
 @st.composite
 def causal_cases(draw: st.DrawFn) -> CausalCase:
-    """Random batches whose blocks begin anywhere."""
+    """Random batches whose blocks begin at any position."""
     size = draw(st.integers(1, 8))
     samples = tuple(draw(st.lists(st.builds(Sample, prompts, responses), min_size=1, max_size=3)))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
@@ -164,11 +164,11 @@ def test_windows_stay_inside_the_answer_and_levels_rise_in_them(case: Case) -> N
 
 @given(causal_cases())
 def test_a_noisy_block_sees_itself_and_what_is_before_it(case: CausalCase) -> None:
-    """Clean places see clean places up to their own; blocks see the clean places before them, and their own copy."""
+    """Clean places see the clean places up to themselves; blocks see themselves and the clean places before them."""
     seen = attention(case.rows)[:, 0]
     for row, sample in enumerate(case.samples):
         places = [*zip(case.rows.copy[row].tolist(), case.rows.positions[row].tolist(), strict=True)]
-        stop = len(sample.prompt) + len(sample.response) + 1  # behind the end symbol
+        stop = len(sample.prompt) + len(sample.response) + 1  # after the end symbol
         for place, (copy, position) in enumerate(places):
             if copy == PADDING:
                 continue
@@ -209,7 +209,7 @@ def test_the_first_token_of_a_block_is_never_masked(case: CausalCase) -> None:
         copy = int(case.rows.copy[row, place])
         assert copy > CLEAN and (case.rows.positions[row, place] - begin[row, copy - 1]) % case.size
     maskable = (case.rows.copy > CLEAN) & (case.rows.positions > case.rows.group)
-    assert (case.masked | ~maskable)[case.level == 1].all(), "a level of 1 masks the block whole"
+    assert (case.masked | ~maskable)[case.level == 1].all(), "at level 1, all tokens but the first are masked"
     assert ((case.level >= 1 / case.size) & (case.level <= 1)).all()
 
 

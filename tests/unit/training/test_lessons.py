@@ -1,4 +1,4 @@
-"""What the model reads and has to predict in a lesson."""
+"""What a model reads and predicts in a lesson."""
 
 import torch
 

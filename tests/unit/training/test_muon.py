@@ -1,4 +1,4 @@
-"""Muon in float32 is torch's Muon, but for rounding."""
+"""Muon in float32 equals torch's Muon, except for rounding."""
 
 import pytest
 import torch
@@ -20,5 +20,5 @@ def test_updates_are_those_of_torch(shape: tuple[int, int]) -> None:
             matrix.grad = gradient.clone()
             optimiser.step()
         moved = [(matrix - start).detach() for matrix in matrices]
-        # bfloat16 has 8 bits, and five iterations round more than once.
+        # torch iterates in bfloat16, which has 8 significant bits, and each of five iterations rounds several times.
         assert (moved[0] - moved[1]).norm() < 0.02 * moved[0].norm()

@@ -34,7 +34,7 @@ class Batch:
     `slot_mapping` is where each row's keys and values go (-1: nowhere), `layouts` what rows see, by
     view. `sampled_rows` are the rows that predict the sampled positions, in plan order; entries
     from `filled` on are padding. `soft` are rows with blended embeddings, `carry` is canvas state.
-    `gates` are 1 for rows of drafts, else 0; None if the network has no adapter for drafts.
+    `gates` has 1 for each row of a draft and 0 for other rows; None if the network has no adapter for drafts.
     """
 
     tokens: Int64[Tensor, "1 n"]

@@ -23,7 +23,7 @@ class PagedNetwork(ABC):
     """A transformers model over KV cache pages. It owns the weights, and `Memory` the pages."""
 
     canvas_length = 0  # rows of each span of a sampling forward pass; 0: any number
-    gated = False  # whether it has an adapter that only applies to rows of drafts
+    gated = False  # whether it has an adapter that applies only to the rows of drafts
     draws_itself = False  # whether `forward` returns samples (padding is free) instead of logits
 
     def __init__(self, model: PreTrainedModel, spec: Spec, ranks: Ranks = ALONE) -> None:

@@ -1,7 +1,7 @@
 """Split an unconstrained answer into reasoning, text and function calls, as chat templates define them.
 
-Reasoning is at the beginning of an answer. A call that is malformed or names an unknown function
-stays text.
+Only the beginning of an answer can be reasoning. A call that is malformed or names an unknown
+function remains text.
 """
 
 from collections.abc import Collection
@@ -20,7 +20,7 @@ class AnswerReader:
     Args:
         form: The format of calls.
         functions: Names of the functions that may be called.
-        thinking: Whether the prompt ends with `<think>`, so that the answer begins with reasoning.
+        thinking: Whether the prompt ends with `form.think`, so that the answer begins with reasoning.
         most: The maximum number of calls; further calls are dropped.
     """
 

@@ -1,4 +1,4 @@
-"""How chat templates define reasoning and function calls in unconstrained answers."""
+"""Formats in which chat templates define reasoning and function calls in unconstrained answers."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
 from .tool_calls import ObjectScanner
 
-QUOTE = '<|"|>'  # around Gemma's texts, which contain no escapes
+QUOTE = '<|"|>'  # around strings in Gemma's calls, which contain no escapes
 BRACKETS = re.compile(r'<\|"\|>(.*?)<\|"\|>|([{}\[\],:])|([^{}\[\],:<]+)', re.DOTALL)
 BEGINNING = re.compile(r"call:([a-zA-Z0-9_.-]{1,64})\{")
 
@@ -22,7 +22,10 @@ class Part(NamedTuple):
 
 
 class Scanner(Protocol):
-    """Finds the end of a call between its marks, in pieces of text: `end` characters, unless the text is `broken`."""
+    """A scanner that finds the end of a call, whose text arrives in pieces.
+
+    `end` is the length of the call, once it is complete. `broken` is True if the text is not a call.
+    """
 
     end: int | None
     broken: bool
@@ -34,12 +37,14 @@ class Scanner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CallFormat:
-    """A format of calls: the marks around reasoning (at the beginning of an answer) and around each call.
+    """A format of reasoning and calls.
 
-    `template` lists texts that a template of this format contains, and `others` texts of similar
-    formats. `tokens` lists the special tokens of the format, which are otherwise left out of the text
-    of an answer. `read` returns the name and the arguments of a call; it raises ValueError, KeyError
-    or TypeError for malformed calls.
+    `think` and `thought` are the marks around reasoning, at the beginning of an answer; `call` and
+    `called` are the marks around each call. `template` lists texts that every template of this format
+    contains, and `others` texts that only templates of similar formats contain. `tokens` lists the
+    special tokens of the format, which belong to the text of an answer; other special tokens do not.
+    `read` returns the name and the arguments of a call; it raises ValueError, KeyError or TypeError
+    for malformed calls.
     """
 
     think: str
@@ -53,7 +58,7 @@ class CallFormat:
     tokens: tuple[str, ...] = ()
 
     def part(self, body: str, functions: Collection[str]) -> Part | None:
-        """Return the call of one of `functions` in the text between the marks; None if it is malformed."""
+        """Return the call in the text between the marks; None if it is malformed or calls none of `functions`."""
         try:
             name, arguments = self.read(body)
             if isinstance(name, str) and name in functions and isinstance(arguments, dict):
@@ -73,7 +78,7 @@ def format_of(template: str | None) -> CallFormat | None:
 
 
 class GemmaScanner:
-    """A scanner of `call:NAME{...}` with brackets outside of quoted texts."""
+    """A scanner of `call:NAME{...}`, which counts the brackets outside of quoted strings."""
 
     def __init__(self) -> None:
         self._text, self._depth, self._quoted, self._read = "", 0, False, 0
@@ -126,7 +131,7 @@ def _read_gemma(body: str) -> tuple[object, object]:
         end = found.end()
         if bracket is not None:
             parts.append(bracket)
-        elif quoted is not None or rest[end : end + 1] == ":":  # a text, or the name of an argument
+        elif quoted is not None or rest[end : end + 1] == ":":  # a string, or the name of an argument
             parts.append(json.dumps(bare.strip() if quoted is None else quoted))
         else:
             parts.append(bare)

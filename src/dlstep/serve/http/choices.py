@@ -92,7 +92,7 @@ class ChoiceReader:
         return 0 if self._parts is None else self._parts.calls
 
     def _thinks(self, form: CallFormat) -> bool:
-        """Return whether the prompt ends with the mark of reasoning, so that the answer begins with reasoning."""
+        """Return whether the prompt ends with the mark `form.think`, so that the answer begins with reasoning."""
         end = list(self.pending.submit.prompt[-2 * len(form.think) :])  # whitespace may follow
         tokenizer = self._texts.tokenizer
         assert tokenizer is not None, "conversations need a tokenizer"

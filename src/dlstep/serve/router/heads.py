@@ -31,7 +31,7 @@ class Head:
             object.__setattr__(self, "id", id_of(self.kind, uuid4().hex))
 
     def of_fork(self, origin: ForkOrigin) -> "Head":
-        """Return the head of a fork of this response: the same form of answer, such as a function call."""
+        """Return the head of a fork of this response, whose answer has the same form, such as a function call."""
         return replace(self, id="", created=int(time.time()), origin=origin)
 
 

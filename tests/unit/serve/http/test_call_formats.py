@@ -1,4 +1,4 @@
-"""The format of calls is read from the chat template; what a format does not define is no call."""
+"""The format of calls follows from the chat template; a text that the format does not define is not a call."""
 
 import pytest
 
