@@ -31,6 +31,8 @@ DECODERS = {
     "dual_cache": Decoder({"decoding_strategy": "dual_cache"}),
     "dual_cache, none": Decoder({"decoding_strategy": "dual_cache", "cache": "none"}),
     "diffusion_gemma": Decoder({"decoding_strategy": "diffusion_gemma"}),
+    "causal_blocks": Decoder({"decoding_strategy": "causal_blocks"}),
+    "self_speculation": Decoder({"decoding_strategy": "self_speculation"}),
 }
 
 
