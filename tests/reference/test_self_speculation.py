@@ -22,7 +22,6 @@ from .engine import Pair
 from .models import Dense
 from .self_speculation import Adapted
 
-
 OPTIONS: dict[str, Callable[[Random], dict[str, Any]]] = {
     "autoregressive": lambda random: {},
     "self_speculation": lambda random: {"block_size": random.choice((1, 2, 4, 4, 8))},
