@@ -9,7 +9,7 @@ from torch import Tensor
 from ..core import Admission, Plan, Samples, State
 from ..driver.lowering import LoweringTarget, gather, lower, unpack
 from ..driver.masks import MaskTable
-from ..driver.tables import page_tables
+from ..driver.tables import CarrySlots, page_tables
 
 
 class TorchLowering:
@@ -21,8 +21,11 @@ class TorchLowering:
     def __init__(self, state: State) -> None:
         config = state.config
         self._tables = page_tables(config)
-        admissions = tuple(Admission(sequence.request.seq_id, sequence.pages) for sequence in state.running)
-        self._tables.apply(Plan(state.step, state.cache_digest, (), admissions=admissions))
+        self._slots = CarrySlots()
+        running = [(sequence.request.seq_id, sequence.pages, sequence.storage.slot) for sequence in state.running]
+        opened = Plan(state.step, state.cache_digest, (), admissions=tuple(Admission(*held) for held in running))
+        self._tables.apply(opened)
+        self._slots.apply(opened)
         device = torch.device("cpu")
         masks = MaskTable(config.spec.vocab_size, device)
         self._target = LoweringTarget(config.page_size, config.spec.head_shift, (), device, torch.float32, masks)
@@ -30,6 +33,7 @@ class TorchLowering:
     def prepare(self, plan: Plan, samples: Samples) -> Tensor | None:
         """Apply ownership changes. Return the packed answer of a device, or None if nothing was sampled."""
         self._tables.apply(plan)
+        self._slots.apply(plan)
         best, scored = plan.sample_spec.best, plan.sample_spec.scored
         parts: list[list[Iterable[float]]] = []
         for rows in samples.rows:
@@ -44,7 +48,7 @@ class TorchLowering:
 
     def lower(self, plan: Plan) -> object:
         """Return the tensors of the plan."""
-        return lower(gather(plan, self._tables, self._target), self._target)
+        return lower(gather(plan, self._tables, self._target, self._slots.slots), self._target)
 
     def unpack(self, plan: Plan, packed: object) -> Samples:
         """Return the samples in `packed`, created by `prepare`."""

@@ -17,7 +17,7 @@ from benchmarks.rules import COLUMNS, RuleCost, known_forms, rates
 from benchmarks.sessions import after_another, in_turns, timed
 from dlstep import LLM, rules
 from dlstep.bench.answers import SCRIPTS
-from dlstep.bench.host import build, build_script
+from dlstep.bench.host import build, build_script, measure_lowering
 from dlstep.bench.script import unmasked
 from dlstep.cli.rows import print_rows
 from dlstep.core import commit, schedule
@@ -111,3 +111,10 @@ def test_a_benchmark_is_a_command_of_the_checkout() -> None:
         [*command, "--rule", "none"], cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False
     )
     assert wrong.returncode == 2 and "error: --rule must be all or one of threshold, factor" in wrong.stderr
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_lowering_of_every_strategy_is_measured(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlstep.bench.host.STEPS", 2)
+    state = build(script, "prompt", 64, 2)
+    assert all(part > 0 for step in measure_lowering(state, SCRIPTS[script].driver(Random(0))) for part in step)
