@@ -14,7 +14,7 @@ from .grid import Grid
 from .request import Request, SamplingParams
 from .samples import PLAIN, SampleSpec, SpanSamples
 from .soft import SoftTokens
-from .values import value
+from .values import maker, value
 
 Mode = Literal["encode", "denoise"]
 Carry = Literal["none", "fresh", "held"]
@@ -139,6 +139,9 @@ class Span:
         )
 
 
+_span = maker(Span)
+
+
 def storing_span(request: Request, start: int, tokens: tuple[int, ...], grid: Grid) -> Span:
     """Return a span that stores final `tokens` of `request` from `start` on and samples nothing."""
     stop = start + len(tokens)
@@ -181,10 +184,9 @@ def span_of(
         draft: Whether the rows draft tokens, so that an adapter for drafts applies to them.
     """
     end = start + len(tokens) if end is None else end
-    params, seed = request.params, request.seed
-    return Span(
-        request.id, request.seq_id, start, tokens, end, grid, sampled, draws, params, seed, joins=joins, scored_ids=scored_ids,
-        masks=masks, shift=shift, keeps_window=keeps_window, draft=draft,
+    return _span(
+        request.id, request.seq_id, start, tokens, end, grid, sampled, draws, request.params, request.seed, 0, 0, joins, None,
+        "encode", "none", 0.0, scored_ids, masks, shift, keeps_window, draft,
     )  # fmt: skip
 
 
