@@ -60,20 +60,8 @@ def accepted(block: Block, rows: SpanSamples) -> tuple[int, Sealed]:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified(Strategy):
-    """Decoding in which passes that draft tokens alternate with passes that verify them.
-
-    A verifying pass settles the right drafted tokens and the token sampled after them. The window is
-    one block. Before a draft, it holds masks, and the last settled token is not final, because the
-    draft feeds it together with the masks. Before a verifying pass, the window holds the drafted
-    tokens and one mask, which is sampled but not fed, and all tokens before the window are final.
-    Every sample has draw number 0, as in autoregressive decoding, where each position is sampled once.
-    """
-
-    @property
-    @abstractmethod
-    def draft_rows(self) -> int:
-        """Number of rows in a draft: the last settled token and masks. With 1, there are no drafts."""
+class Causal(Strategy):
+    """Decoding that gives the answers of autoregressive decoding: each sample depends only on the tokens before it."""
 
     @property
     def sample_spec(self) -> SampleSpec:
@@ -94,14 +82,27 @@ class Verified(Strategy):
         del request
         return Grid(0, 1)
 
+
+@dataclass(frozen=True, slots=True)
+class Verified(Causal):
+    """Decoding in which passes that draft tokens alternate with passes that verify them.
+
+    A verifying pass settles the right drafted tokens and the token sampled after them. The window is
+    one block. Before a draft, it holds masks, and the last settled token is not final, because the
+    draft feeds it together with the masks. Before a verifying pass, the window holds the drafted
+    tokens and one mask, which is sampled but not fed, and all tokens before the window are final.
+    Every sample has draw number 0, as in autoregressive decoding, where each position is sampled once.
+    """
+
+    @property
+    @abstractmethod
+    def draft_rows(self) -> int:
+        """Number of rows in a draft: the last settled token and masks. With 1, there are no drafts."""
+
     def atom(self, request: Request) -> int:
         """Return the number of rows of a draft."""
         del request
         return self.draft_rows
-
-    def reach(self, request: Request) -> int:
-        """Return the end of the answer: no position after it is fed."""
-        return len(request.prompt) + request.params.max_tokens
 
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Open the first position of the answer; the prompt is final."""

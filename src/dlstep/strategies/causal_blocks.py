@@ -84,10 +84,6 @@ class CausalBlocks(Strategy):
         del request
         return self.block_size
 
-    def reach(self, request: Request) -> int:
-        """Return the end of the answer: no position after it is fed."""
-        return len(request.prompt) + request.params.max_tokens
-
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Open the first position after the prompt; the prompt is final."""
         final = len(sequence.request_spec.request.prompt)

@@ -11,15 +11,14 @@ from typing import Annotated, final
 
 from annotated_types import Ge
 
-from ..core import Grid, Request, SampleSpec, SequenceState, Span, SpanSamples, Spec, Strategy, positions, span_of
+from ..core import Request, SequenceState, Span, SpanSamples, Spec, positions, span_of
 from ..core.filtering import causal_masks_of
-from ._blocks import masked_only
-from ._verified import SAMPLE_SPEC, accepted, proposing
+from ._verified import Causal, accepted, proposing
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Strided(Strategy):
+class Strided(Causal):
     """A window of proposed tokens and `block_size` masks, whose rows propose the next tokens.
 
     A forward pass settles the proposals before the first wrong one, and the token that the network
@@ -36,27 +35,12 @@ class Strided(Strategy):
         """Return why a model without a mask token or without a shifted head does not fit; None for other models."""
         if spec.head_shift != 1:
             return f"its head_shift is {spec.head_shift}; the first token of an answer must be predicted by the row before it"
-        return masked_only(spec)
-
-    @property
-    def sample_spec(self) -> SampleSpec:
-        """No statistics; ties go to the lowest id."""
-        return SAMPLE_SPEC
-
-    @property
-    def takes_constraints(self) -> bool:
-        """True: each position may hold the same tokens as in autoregressive decoding."""
-        return True
+        return Causal.incompatibility(self, spec)
 
     @property
     def autoregressive(self) -> "Strided":
         """The same strategy without masks: one token per pass."""
         return replace(self, block_size=0)
-
-    def grid(self, request: Request) -> Grid:
-        """Return groups of one position, because attention is causal."""
-        del request
-        return Grid(0, 1)
 
     def atom(self, request: Request) -> int:
         """Return the largest number of proposals and masks in a pass, at least 1."""

@@ -85,3 +85,5 @@ def test_it_is_found_in_the_layers_and_changes_no_answer(checkpoint: Path) -> No
     answers = [llm.generate("1 2 3", SamplingParams(max_tokens=24, ignore_eos=True), progress=False) for llm in engines]
     assert answers[0][0].token_ids == answers[1][0].token_ids
     assert engines[0].state.config.spec.fingerprint != engines[1].state.config.spec.fingerprint
+    gates = gates_of(engines[1].engine.driver.network.model)  # pyright: ignore[reportAttributeAccessIssue]
+    assert gates is not None and gates.rows is None, "gates of an ended forward pass are left to the next user of the modules"

@@ -50,6 +50,8 @@ class PlainNetwork(PagedNetwork):
             use_cache=False,
             paged=self._context(batch, memory),
         ).last_hidden_state
+        if self._gates is not None:
+            self._gates.rows = None  # other users of the model's modules feed no drafts
         if not batch.sampled_rows.numel():
             return None
         rows = hidden[0].index_select(0, batch.sampled_rows)
