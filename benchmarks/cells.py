@@ -8,6 +8,7 @@ models.
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -37,6 +38,7 @@ NAMES = ("sdar-8b", "sdar-1.7b")
 BATCHES, CONTEXTS = (1, 8, 32), (512, 4096)
 ANSWER = 256  # tokens
 TOKENS_PER_FORWARD = 3.0
+BUFFER_SIZE = 4  # blocks in flight
 HEAD_SCALE = 8.0  # factor on the head's weights
 THRESHOLDS = tuple([1.0 - 0.5 ** (number / 3) for number in range(1, 32)])  # denser near 1
 PAGE_SIZE, ROWS = 32, 8192
@@ -53,7 +55,7 @@ class Cell:
     request has sampled, `step_ms` the mean of later steps with all requests live, `replay_ms` of
     those that capture nothing. `limit_ms` is the minimum time at the measured ceilings. `first` is
     the first run's time divided by the last one's, `idle` the share of a step in which the device
-    waits. `tokens_per_s` excludes the prefill; `stock` and `tuned` are the peer's.
+    waits. `tokens_per_s` excludes the prefill; `stock` and `tuned` are the peer's, None if it was not measured.
     """
 
     shape: str
@@ -71,8 +73,10 @@ class Cell:
     idle: float | None
     captures: int
     tokens_per_s: float
-    stock: int
-    tuned: int
+    quantization: str
+    buffer_size: int
+    stock: int | None
+    tuned: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +99,12 @@ class Run:
 class Cells:
     """A network with its driver; every run starts from a fresh state."""
 
-    def __init__(self, name: str, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, name: str, device: torch.device, dtype: torch.dtype, quantization: str, buffer_size: int) -> None:
         begin = perf_counter()
         shape = SHAPES[name]
-        self.checkpoint: Checkpoint = random_checkpoint(shape, device, dtype)
+        self.quantization, self.buffer_size = quantization, buffer_size
+        chosen = None if quantization == "none" else quantization
+        self.checkpoint: Checkpoint = random_checkpoint(shape, device, dtype, quantization=chosen)
         head: Any = head_of(self.checkpoint.network)
         with torch.no_grad():
             head.weight.mul_(HEAD_SCALE)
@@ -112,11 +118,13 @@ class Cells:
         if device.type == "cuda":
             torch.cuda.synchronize()
         self.start_s = perf_counter() - begin
-        self.peer = peer_of(name)
+        self.peer = peer_of(name, buffer_size)
 
     def strategy(self, accept_threshold: float) -> Strategy:
-        """Return a strategy with four blocks of 32 in flight."""
-        return MultiBD(32, 4, rule=Threshold(accept_threshold), add_block_threshold=0.1, semi_complete_threshold=0.9)
+        """Return a strategy with blocks of 32."""
+        return MultiBD(
+            32, self.buffer_size, rule=Threshold(accept_threshold), add_block_threshold=0.1, semi_complete_threshold=0.9
+        )
 
     def accept_threshold(self, context: int) -> float:
         """Return the threshold closest to `TOKENS_PER_FORWARD`; one batch tries all thresholds."""
@@ -179,7 +187,7 @@ class Cells:
         step_s = fmean(seconds for seconds, _, _ in run.steps)
         limit_us = fmean(least_us(self.network, plan, ceilings) for _, plan, _ in run.steps)
         profiled_s = fmean(seconds for seconds, _, _ in run.steps[PROFILED : 2 * PROFILED])
-        stock, tuned = self.peer[batch, context]
+        stock, tuned = self.peer.get((batch, context), (None, None))
         return Cell(
             shape=self.name,
             batch=batch,
@@ -196,29 +204,56 @@ class Cells:
             idle=None if last.busy_us is None else max(0.0, 1.0 - last.busy_us / (1e6 * profiled_s)),
             captures=sum(captures for each in runs for _, _, captures in each.steps),
             tokens_per_s=run.tokens / run.decode_s,
+            quantization=self.quantization,
+            buffer_size=self.buffer_size,
             stock=stock,
             tuned=tuned,
         )
 
 
-def peer_of(name: str) -> dict[tuple[int, int], tuple[int, int]]:
+def peer_of(name: str, buffer_size: int) -> dict[tuple[int, int], tuple[int, int]]:
     """Return the peer's tokens per second by batch and context: unmodified, and tuned."""
     cells = json.loads(PEER.read_text(encoding="utf-8"))["cells"]
-    return {(row["batch"], row["context"]): (row["stock"], row["tuned"]) for row in cells if row["shape"] == name}
+    own = [row for row in cells if (row["shape"], row.get("buffer_size", BUFFER_SIZE)) == (name, buffer_size)]
+    return {(row["batch"], row["context"]): (row["stock"], row["tuned"]) for row in own}
 
 
-def measure_cells(names: Sequence[str] = NAMES, ceilings: Ceilings | None = None) -> Iterator[Cell]:
+def measure_cells(
+    names: Sequence[str] = NAMES,
+    quantizations: Sequence[str] = ("none",),
+    buffer_sizes: Sequence[int] = (BUFFER_SIZE,),
+    ceilings: Ceilings | None = None,
+) -> Iterator[Cell]:
     """Yield all rows. Raises ValueError without a CUDA device."""
     device = kernel_device()
     ceilings = ceilings or measure_ceilings(device, torch.bfloat16)
-    for name in names:
-        cells = Cells(name, device, torch.bfloat16)
+    for name, quantization, buffer_size in product(names, quantizations, buffer_sizes):
+        cells = Cells(name, device, torch.bfloat16, quantization, buffer_size)
         yield from cells.rows(ceilings)
         del cells
         torch.cuda.empty_cache()
 
 
-COLUMNS = ("shape", "batch", "context", "step_ms", "limit_ms", "ratio", "tokens_per_s", "stock", "tuned")
+COLUMNS = (
+    "shape",
+    "quantization",
+    "buffer_size",
+    "batch",
+    "context",
+    "step_ms",
+    "limit_ms",
+    "ratio",
+    "tokens_per_s",
+    "stock",
+    "tuned",
+)
 
 if __name__ == "__main__":
-    entry.run(__doc__, measure_cells, COLUMNS, names=(NAMES, "Networks."))
+    entry.run(
+        __doc__,
+        measure_cells,
+        COLUMNS,
+        names=(NAMES, "Networks."),
+        quantizations=(("none",), "none, fp8, or both."),
+        buffer_sizes=((BUFFER_SIZE,), "Blocks in flight."),
+    )

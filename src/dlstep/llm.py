@@ -72,6 +72,8 @@ class LLM:
         enable_prefix_caching: Reuse KV cache pages of equal prefixes between requests.
         device: `cpu`, `cuda` or `cuda:N`; None: cuda if there is one.
         dtype: `float32`, `bfloat16` or `float16`; None: float32 on a CPU, bfloat16 on cuda.
+        quantization: `fp8`: store weights of layers and experts in FP8, and quantize their inputs; on a
+            CPU for comparison only, as it is slower there. None: the weights have `dtype`.
         num_threads: CPU threads of torch, for the whole process; None: OMP_NUM_THREADS if set, else
             one for a network of less than 10 million parameters and torch's own number for a larger
             one.
@@ -120,6 +122,7 @@ class LLM:
         enable_prefix_caching: bool = True,
         device: str | None = None,
         dtype: str | None = None,
+        quantization: str | None = None,
         num_threads: int | None = None,
         enforce_eager: bool = False,
         tensor_parallel_size: int = 1,

@@ -1,22 +1,38 @@
 """Mixture of experts: gated products of each row with the weights of its chosen experts."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 from torch.nn.functional import gelu, silu
 
 from .choice import with_kernel
+from .quantization import FP8, quantize_rows
 
 Activation = Literal["silu", "gelu_tanh"]
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"silu": silu, "gelu_tanh": lambda gate: gelu(gate, approximate="tanh")}
 
 
-def _suits(hidden: Tensor, chosen: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor, *, activation: Activation) -> bool:
+@dataclass(frozen=True, slots=True)
+class ExpertScales:
+    """The scales of experts whose weights are quantized to FP8, one for each output."""
+
+    gate_up: Float32[Tensor, "experts twice_inner"]
+    """Scales of the gate and up projections."""
+    down: Float32[Tensor, "experts hidden"]
+    """Scales of the down projections."""
+
+
+def _suits(
+    hidden: Tensor, chosen: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor, scales: ExpertScales | None = None,
+    *, activation: Activation,
+) -> bool:  # fmt: skip
     del chosen, weights, activation
-    return hidden.dtype == gate_up.dtype == down.dtype and gate_up.is_contiguous() and down.is_contiguous()
+    kind = hidden.dtype if scales is None else FP8
+    return kind == gate_up.dtype == down.dtype and gate_up.is_contiguous() and down.is_contiguous()
 
 
 @with_kernel("experts", suits=_suits)
@@ -26,13 +42,15 @@ def mix_experts(
     weights: Float[Tensor, "n k"],
     gate_up: Float[Tensor, "experts twice_inner hidden"],
     down: Float[Tensor, "experts hidden inner"],
+    scales: ExpertScales | None = None,
     *,
     activation: Activation,
 ) -> Float[Tensor, "n hidden"]:
     """Return sum_e weight_e * down[e] @ (activation(gate) * up); gate, up = gate_up[e] @ row.
 
-    Computed in fp32, except that the input of `down` is rounded to its dtype and the result to that
-    of `hidden`. Choices are summed in order.
+    Computed in fp32, except that the input of `down` and the result are rounded to the dtype of
+    `hidden`. Choices are summed in order. With `scales`, inputs of both products are quantized by
+    rows (`quantize_rows`), and products are multiplied by the scales of both factors.
 
     Args:
         hidden: Hidden state of each row.
@@ -40,6 +58,7 @@ def mix_experts(
         weights: Weight of each chosen expert.
         gate_up: Gate and up projection of each expert, concatenated.
         down: Down projection of each expert.
+        scales: Scales of `gate_up` and `down`, if they are FP8; None: they have the dtype of `hidden`.
         activation: Function of the gate.
     """
     (rows, count), width = chosen.shape, hidden.shape[1]
@@ -49,10 +68,19 @@ def mix_experts(
         if not 0 <= expert < len(gate_up):
             continue
         (pairs,) = torch.nonzero(every == expert, as_tuple=True)
-        gate, up = (hidden[pairs // count].float() @ gate_up[expert].float().T).chunk(2, dim=1)
-        inner = (_ACTIVATIONS[activation](gate) * up).to(down.dtype)
-        parts[pairs] = (inner.float() @ down[expert].float().T) * weights.flatten()[pairs, None].float()
+        outer, lower = (None, None) if scales is None else (scales.gate_up[expert], scales.down[expert])
+        gate, up = _product(hidden[pairs // count], gate_up[expert], outer).chunk(2, dim=1)
+        inner = (_ACTIVATIONS[activation](gate) * up).to(hidden.dtype)
+        parts[pairs] = _product(inner, down[expert], lower) * weights.flatten()[pairs, None].float()
     total = torch.zeros((rows, width), dtype=torch.float32, device=hidden.device)
     for part in parts.view(rows, count, width).unbind(1):
         total = total + part
     return total.to(hidden.dtype)
+
+
+def _product(rows: Float[Tensor, "n depth"], weight: Float[Tensor, "width depth"], scales: Tensor | None) -> Tensor:
+    """Return the product in fp32; with `scales` of the weight's rows, that of quantized rows."""
+    if scales is None:
+        return rows.float() @ weight.float().T
+    codes, row_scales = quantize_rows(rows)
+    return (codes.float() @ weight.float().T) * (row_scales[:, None] * scales)

@@ -22,13 +22,24 @@ from typing import Any
 
 TESTS = Path(__file__).parent
 PARTS = ("kernels", "cells", "decode", "tests")
-LOADS = {"sdar-8b": (1, 8, 32), "llada2-mini": (1, 8, 32), "fast-dllm-v2-1.5b": (1, 8)}
+# Shape, quantization, blocks in flight (None: the shape's), and batches.
+LOADS: tuple[tuple[str, str | None, int | None, tuple[int, ...]], ...] = (
+    ("sdar-8b", None, None, (1, 8, 32)),
+    ("sdar-8b", "fp8", None, (1, 8, 32)),
+    ("llada2-mini", None, None, (1, 8, 32)),
+    ("llada2-mini", None, 1, (1, 8, 16, 32)),
+    ("llada2-mini", "fp8", None, (1, 8, 32)),
+    ("llada2-mini", "fp8", 1, (1, 8, 16, 32)),
+    ("fast-dllm-v2-1.5b", None, None, (1, 8)),
+)
 SECONDS = 580.0
 TOLD = ("FAILED", "ERROR", " passed", " failed", " skipped", "in bf16")  # what of the tests' output is repeated
 SHOWN = {
     "kernels": ("kernel", "case", "equal", "error", "us", "least_us", "share"),
     "decode": (
         "shape",
+        "quantization",
+        "buffer_size",
         "batch",
         "rows",
         "step_us",
@@ -39,10 +50,13 @@ SHOWN = {
         "captures",
         "host_share",
         "host_us",
+        "weights_gb",
         "tokens_per_s",
     ),
     "cells": (
         "shape",
+        "quantization",
+        "buffer_size",
         "batch",
         "context",
         "tokens_per_forward",
@@ -170,13 +184,15 @@ def run_decode(report: Report, ceilings: Any, left: Callable[[], float]) -> None
     from dlstep.bench.shapes import SHAPES as KNOWN
 
     def all_rows() -> Iterable[Any]:
-        for name, batches in LOADS.items():
+        for name, quantization, buffer_size, batches in LOADS:
             if left() < 30.0:
                 report.say(f"{name}: left out, no time is left")
                 continue
-            loads = [DecodeLoad(batch) for batch in batches]
+            loads = [DecodeLoad(batch, buffer_size=buffer_size) for batch in batches]
             device, dtype = torch.device("cuda", 0), torch.bfloat16
-            for row in measure_shape(KNOWN[name], loads, device=device, dtype=dtype, ceilings=ceilings):
+            for row in measure_shape(
+                KNOWN[name], loads, device=device, dtype=dtype, ceilings=ceilings, quantization=quantization
+            ):
                 yield row
                 if left() < 30.0:
                     report.say(f"{name}: cut short after batch {row.batch}")

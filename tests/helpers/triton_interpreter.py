@@ -1,7 +1,7 @@
-"""Triton's interpreter, made fit to be trusted: bf16 as a device computes it, and no access outside a tensor.
+"""Triton's interpreter, made fit to be trusted: bf16 and FP8 as a device computes them, and no access outside a tensor.
 
-Importing this installs both. As it is, the interpreter does arithmetic on the bit patterns of bf16 numbers, and reads
-whatever lies at an address.
+Importing this installs both. As it is, the interpreter does arithmetic on the bit patterns of bf16 numbers, rounds 127 to
+64 in FP8, and reads whatever lies at an address.
 """
 
 import os
@@ -25,22 +25,27 @@ needs_interpreter = pytest.mark.skipif(not INTERPRETED, reason="kernels are comp
 _reachable: list[tuple[int, int]] = []  # first address and the one after the last of what the launched kernel was given
 
 
-def _is_bf16(value: Any) -> bool:
-    return isinstance(value, TensorHandle) and value.dtype.scalar == tl.bfloat16
+# Types whose numbers the interpreter keeps as bit patterns, and the type of these.
+NARROW = {tl.bfloat16: (torch.bfloat16, torch.uint16), tl.float8e4nv: (torch.float8_e4m3fn, torch.uint8)}
+
+
+def _kind(value: Any) -> Any:
+    """The number type of a handle; None for anything else."""
+    return value.dtype.scalar if isinstance(value, TensorHandle) else None
 
 
 def _wide(value: Any) -> Any:
-    """A bf16 handle as fp32; anything else as it is."""
-    if not _is_bf16(value):
+    """A handle of a narrow type as fp32; anything else as it is."""
+    if _kind(value) not in NARROW:
         return value
     bits = torch.from_numpy(np.ascontiguousarray(value.data))
-    return TensorHandle(bits.view(torch.bfloat16).float().numpy(), tl.float32)
+    return TensorHandle(bits.view(NARROW[_kind(value)][0]).float().numpy(), tl.float32)
 
 
-def _narrow(value: TensorHandle) -> TensorHandle:
-    """An fp32 handle rounded to bf16."""
-    numbers = torch.from_numpy(np.ascontiguousarray(value.data))
-    return TensorHandle(numbers.to(torch.bfloat16).view(torch.uint16).numpy(), tl.bfloat16)
+def _narrow(value: TensorHandle, kind: Any) -> TensorHandle:
+    """An fp32 handle rounded to a narrow type."""
+    numbers, (own, bits) = torch.from_numpy(np.ascontiguousarray(value.data)), NARROW[kind]
+    return TensorHandle(numbers.to(own).view(bits).numpy(), kind)
 
 
 def _in_fp32(method: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]:
@@ -52,17 +57,25 @@ def _in_fp32(method: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]
         if answer.data.dtype == np.bool_:
             # Tagged as what was compared, it would become that where it is spread over a block.
             return TensorHandle(answer.data, tl.int1)
-        return _narrow(answer) if any(map(_is_bf16, operands)) and answer.dtype.scalar == tl.float32 else answer
+        is_bf16 = tl.bfloat16 in map(_kind, operands) and answer.dtype.scalar == tl.float32
+        return _narrow(answer, tl.bfloat16) if is_bf16 else answer
 
     return operate
 
 
-def _dot_in_fp32(method: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]:
-    """Products of bf16 numbers are exact in fp32, in which they are summed."""
+def _exact_dot(method: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]:
+    """Products of floats are summed in fp64 and rounded to fp32 once.
+
+    So a row's sums do not depend on its place in a tile, as on a device, but as numpy's own products do.
+    """
 
     @wraps(method)
-    def operate(self: InterpreterBuilder, left: TensorHandle, right: TensorHandle, *others: Any) -> TensorHandle:
-        return method(self, _wide(left), _wide(right), *others)
+    def operate(self: InterpreterBuilder, left: TensorHandle, right: TensorHandle, sums: TensorHandle, *others: Any) -> Any:
+        left, right = _wide(left), _wide(right)
+        if sums.dtype.scalar != tl.float32:
+            return method(self, left, right, sums, *others)
+        product = np.matmul(left.data.astype(np.float64), right.data.astype(np.float64))
+        return TensorHandle(product.astype(np.float32) + sums.data, tl.float32)
 
     return operate
 
@@ -71,13 +84,13 @@ def _cast_by_torch(method: Callable[..., TensorHandle]) -> Callable[..., TensorH
     @wraps(method)
     def cast(self: InterpreterBuilder, source: TensorHandle, kind: Any, *others: Any) -> TensorHandle:
         before, after = source.dtype.scalar, kind.scalar
-        if tl.bfloat16 not in (before, after) or before == after:
+        if before == after or not NARROW.keys() & {before, after}:
             return method(self, source, kind, *others)
-        if before == tl.bfloat16:
-            wide = _wide(source)
+        wide = _wide(source)
+        if after not in NARROW:
             return wide if after == tl.float32 else method(self, wide, kind, *others)
         # Through fp32, which is what a device does: it has no other way to bf16.
-        return _narrow(TensorHandle(source.data.astype(np.float32), tl.float32))
+        return _narrow(TensorHandle(wide.data.astype(np.float32), tl.float32), after)
 
     return cast
 
@@ -131,7 +144,7 @@ def _install() -> None:
         setattr(InterpreterBuilder, name, _in_fp32(getattr(InterpreterBuilder, name)))
     for name in ("cast_impl", "create_fp_to_fp"):
         setattr(InterpreterBuilder, name, _cast_by_torch(getattr(InterpreterBuilder, name)))
-    InterpreterBuilder.create_dot = _dot_in_fp32(InterpreterBuilder.create_dot)
+    InterpreterBuilder.create_dot = _exact_dot(InterpreterBuilder.create_dot)
     accesses = {
         "create_masked_load": (0, 1),
         "create_masked_store": (0, 2),

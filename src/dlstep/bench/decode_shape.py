@@ -42,12 +42,16 @@ ROWS = 8192  # rows of a prefill pass
 
 @dataclass(frozen=True, slots=True)
 class DecodeLoad:
-    """The decode to measure: `batch` requests of `context` tokens, `tokens_per_forward` unmasked per request and step."""
+    """The decode to measure: `batch` requests of `context` tokens, `tokens_per_forward` unmasked per request and step.
+
+    `buffer_size` is the number of blocks in flight; None: the shape's.
+    """
 
     batch: int
     context: int = CONTEXT
     tokens_per_forward: float = TOKENS_PER_FORWARD
     steps: int = STEPS
+    buffer_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,9 @@ class Decoded:
     launches: int | None
     copy_gb_s: float
     matmul_tflop_s: float
+    quantization: str | None = None
+    buffer_size: int | None = None
+    weights_gb: float = 0.0
 
 
 class PacedDriver:
@@ -191,6 +198,7 @@ def measure_shape(
     trace: Path | None = None,
     ceilings: Ceilings | None = None,
     ranks: Ranks = ALONE,
+    quantization: str | None = None,
 ) -> Iterator[Decoded]:
     """Yield one row for each load.
 
@@ -201,10 +209,12 @@ def measure_shape(
     """
     ceilings = ceilings or measure_ceilings(device, dtype)
     shape = shortened(shape, layers)
-    checkpoint = random_checkpoint(shape, device, dtype, ranks)
+    checkpoint = random_checkpoint(shape, device, dtype, ranks, quantization)
     if compiled if compiled is not None else has_kernels(device):
         compile_layers(checkpoint.network)
-    yield from measure_loads(checkpoint, shape, loads, ceilings=ceilings, enforce_eager=enforce_eager, trace=trace)
+    size = sum(parameter.numel() * parameter.itemsize for parameter in checkpoint.network.parameters())
+    for row in measure_loads(checkpoint, shape, loads, ceilings=ceilings, enforce_eager=enforce_eager, trace=trace):
+        yield replace(row, quantization=quantization, weights_gb=size / 1e9)
 
 
 def measure_loads(
@@ -220,7 +230,7 @@ def measure_loads(
     """Yield the rows of a loaded network. With `captures`, all graphs are captured first."""
     network = network_of(checkpoint.network, checkpoint.ranks.size)
     for number, load in enumerate(loads, start=1):
-        strategy = shape.strategy(load.tokens_per_forward)
+        strategy = shape.strategy(load.tokens_per_forward, load.buffer_size)
         cycle = getattr(strategy, "max_denoising_steps", 0)
         load = replace(load, steps=cycle + 1) if cycle else load  # one more to encode the canvas
         decode = DecodeRow(checkpoint, strategy, load, enforce_eager=enforce_eager, captures=captures)
@@ -267,6 +277,7 @@ def _measured(decode: DecodeRow, network: Network, load: DecodeLoad, ceilings: C
         shape=decode.name,
         batch=load.batch,
         context=load.context,
+        buffer_size=load.buffer_size,
         rows=sum(len(span.tokens) for plan, _, _ in done for span in plan.spans) / count,
         step_us=step_us,
         roofline_us=roofline_us,

@@ -6,6 +6,8 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from dlstep_kernels.quantization import FP8
+
 from ..core import Plan, Span
 from ..models.shapes import KVShape, embedding_of, head_of, kv_shapes
 from .ceilings import Ceilings
@@ -31,6 +33,8 @@ class Network:
 
     `dense` parameters are used for every row, `experts` in proportion to the chosen ones, the
     `head` for sampled rows only. With `mean`, sampled rows are also converted back to embeddings.
+    `quantized` dense parameters are FP8, and so are experts if their `expert_itemsize` is 1: a byte
+    each, and devices multiply twice as many of them per second.
     """
 
     dense: int
@@ -42,6 +46,13 @@ class Network:
     heads: int
     layers: tuple[KVShape, ...]
     itemsize: int
+    quantized: int = 0
+    expert_itemsize: int = 0
+
+    @property
+    def dense_bytes(self) -> int:
+        """Return the bytes of dense parameters."""
+        return self.dense * self.itemsize - self.quantized * (self.itemsize - FP8.itemsize)
 
 
 def network_of(network: PreTrainedModel, ranks: int = 1) -> Network:
@@ -65,6 +76,8 @@ def network_of(network: PreTrainedModel, ranks: int = 1) -> Network:
         heads=text.num_attention_heads // ranks,
         layers=kv_shapes(network.config, ranks),
         itemsize=network.dtype.itemsize,
+        quantized=sum(parameter.numel() for parameter in dense if parameter.dtype == FP8),
+        expert_itemsize=stacks[0].itemsize if stacks else 0,
     )
 
 
@@ -82,14 +95,15 @@ def need_of(network: Network, plan: Plan) -> Need:
 def _forward(network: Network, spans: list[Span]) -> Need:
     rows = sum(len(span.tokens) for span in spans)
     sampled = sum(len(span.sampled) for span in spans)
-    reads = network.dense + network.experts * touched(network, rows)
+    moved = network.dense_bytes + network.experts * network.expert_itemsize * touched(network, rows)
     share = network.chosen / network.expert_count if network.expert_count else 0.0
-    flops = 2.0 * rows * (network.dense + network.experts * share)
+    pace = 0.5 if network.expert_itemsize == FP8.itemsize else 1.0
+    flops = 2.0 * rows * (network.dense - network.quantized / 2 + network.experts * share * pace)
     if sampled:
         times = 2 if network.mean else 1
-        reads += times * network.head
+        moved += times * network.head * network.itemsize
         flops += 2.0 * times * sampled * network.head
-    return Need(reads * network.itemsize, flops) + _attention(network, spans)
+    return Need(moved, flops) + _attention(network, spans)
 
 
 def _attention(network: Network, spans: Iterable[Span]) -> Need:

@@ -24,6 +24,7 @@ from ..models.attention import ATTENTION, install
 from ..models.description import Description
 from ..models.experts import install_experts
 from ..models.families import FAMILIES, Family
+from ..models.quantization import quantize
 from ..models.sharding import cuts_of, install_ranks, regions
 from .script import PACED_BY_OPTIONS
 
@@ -51,13 +52,15 @@ class Shape:
         """Return the name of its family's default strategy."""
         return self.made_by.decoding_strategy or "multi_bd"
 
-    def strategy(self, tokens_per_forward: float) -> Strategy:
+    def strategy(self, tokens_per_forward: float, buffer_size: int | None = None) -> Strategy:
         """Return its strategy, configured so that a script can set the tokens per forward pass.
+
+        `buffer_size` replaces its number of blocks in flight, unless None.
 
         A block is never forced to unmask a token because the previous block is nearly complete. A
         canvas is committed after as many passes as give the requested average.
         """
-        options = dict(self.options)
+        options = dict(self.options) | ({} if buffer_size is None else {"buffer_size": buffer_size})
         if self.decoding_strategy in PACED_BY_OPTIONS:
             options["max_denoising_steps"] = max(1, round(options["canvas_length"] / tokens_per_forward))
         return strategies.load(self.decoding_strategy)(**options)
@@ -157,8 +160,10 @@ def shortened(shape: Shape, layers: int | None) -> Shape:
     return replace(shape, facts=facts)
 
 
-def random_checkpoint(shape: Shape, device: torch.device, dtype: torch.dtype, ranks: Ranks = ALONE) -> Checkpoint:
-    """Return a checkpoint without a folder, with random parameters created on `device` in `dtype`.
+def random_checkpoint(
+    shape: Shape, device: torch.device, dtype: torch.dtype, ranks: Ranks = ALONE, quantization: str | None = None
+) -> Checkpoint:
+    """Return a checkpoint without a folder, with random parameters created on `device` in `dtype`, quantized if requested.
 
     Each of several `ranks` keeps its share; all other values agree if torch's seeds are equal.
     """
@@ -171,6 +176,8 @@ def random_checkpoint(shape: Shape, device: torch.device, dtype: torch.dtype, ra
         _sharpen(network)
     _keep_share(network, ranks)
     install_experts(network)
+    if quantization is not None:
+        quantize(network)
     text: Any = made_config.get_text_config()
     backend = Tokenizer(WordLevel({"<unk>": 0}, unk_token="<unk>"))
     description = Description(

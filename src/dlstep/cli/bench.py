@@ -129,6 +129,10 @@ def decode_parser() -> ArgumentParser:
     decode.add_argument("--tokens_per_forward", type=float, default=2.5, help="--shape: tokens unmasked per request and step.")
     decode.add_argument("--enforce_eager", action="store_true", help="--shape: no CUDA graphs.")
     decode.add_argument("--compile_layers", type=bool | None, default=None, help="--shape: by torch.compile; None: on cuda.")
+    quantized = "--shape: fp8, or null for bfloat16."
+    decode.add_argument("--quantization", type=str | None, default=None, help=quantized)
+    blocks = "--shape: blocks in flight; null: four for strategies of blocks."
+    decode.add_argument("--buffer_size", type=int | None, default=None, help=blocks)
     decode.add_argument("--layers", type=int | None, default=None, help="--shape: only so many layers.")
     decode.add_argument("--profile", type=str | None, default=None, metavar="FILE", help="--shape: trace of the last batch.")
     decode.add_argument("--plot", type=str | None, default=None, metavar="FILE", help="--shape: draw the rows into this file.")
@@ -169,13 +173,18 @@ def shape_rows(chosen: Namespace) -> list[dict[str, Any]]:
     device = torch.device(find_device(chosen.device))
     measured = measure_shape(
         shape,
-        [DecodeLoad(batch, context, chosen.tokens_per_forward) for context in chosen.contexts for batch in chosen.batches],
+        [
+            DecodeLoad(batch, context, chosen.tokens_per_forward, buffer_size=chosen.buffer_size)
+            for context in chosen.contexts
+            for batch in chosen.batches
+        ],
         device=device,
         dtype=torch.bfloat16 if device.type == "cuda" else torch.float32,
         layers=chosen.layers,
         enforce_eager=chosen.enforce_eager,
         compiled=chosen.compile_layers,
         trace=None if chosen.profile is None else Path(chosen.profile),
+        quantization=chosen.quantization,
     )
     rows = [asdict(row) for row in measured]
     if chosen.plot is not None:

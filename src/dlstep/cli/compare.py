@@ -31,6 +31,7 @@ EXAMPLES = """
     dlstep compare --strategies multi_bd --rules threshold --grid '{"accept_threshold": [0.5, 0.9], "buffer_size": [1, 4]}'
     dlstep compare --model /models/sdar-1.7b --tasks [gsm8k,math500] --data /data --prompts dlstep --out sdar
     dlstep compare --model /models/sdar-1.7b --questions mine.jsonl --max_tokens 512
+    dlstep compare --rules threshold --quantization [none,fp8]
 """
 CAUTION = (
     "Rankings on tiny models do not carry over to large ones: these write a few dozen tokens in blocks of 8. Use --model with "
@@ -49,7 +50,7 @@ OWN_OF_EVAL = (
     "worker_timeout",
     "grid",
 )  # fixed, or set by other options
-OWN_OF_ENGINE = ("decoding_strategy", "sampling_mode", "seed")
+OWN_OF_ENGINE = ("decoding_strategy", "sampling_mode", "seed", "quantization")
 FILES = ("rows.json", "rows.csv", "frontier.png", "report.html")
 
 
@@ -70,6 +71,8 @@ def parser() -> ArgumentParser:
     grid = """Options to vary, as '{"accept_threshold": [0.5, 0.9]}', every combination; null: what
         each rule or strategy names."""
     options.add_argument("--grid", type=Any, default=None, metavar="JSON", help=grid)
+    quantizations = "none, fp8, or both as [none,fp8], which shows the cost in accuracy."
+    options.add_argument("--quantization", type=list[str] | str, default="none", help=quantizations)
     texts = field_help(EvalOptions)
     tasks = f"{texts['tasks']} null: shells, or questions where a file of them is given."
     options.add_argument("--tasks", type=list[str] | str | None, default=None, help=tasks)
@@ -112,7 +115,12 @@ def run(options: Namespace) -> int:
     problems = sum(map(len, read_documents(chosen).values()))
     engine = {field.name: options[field.name] for field in ENGINE_FIELDS if field.name not in OWN_OF_ENGINE}
     found, left_out = entries(
-        named(options.rules), carriers(options.strategies), grid=options.grid, **engine, seed=options.seed
+        named(options.rules),
+        carriers(options.strategies),
+        grid=options.grid,
+        quantizations=quantizations(options.quantization),
+        **engine,
+        seed=options.seed,
     )
     for reason in left_out:
         print(f"dlstep: left out: {printable(reason)}", file=sys.stderr)
@@ -154,6 +162,11 @@ def carriers(values: str | list[str] | None) -> list[str] | None:
     if values == "all":
         return list(strategies.available())
     return [values] if isinstance(values, str) else values
+
+
+def quantizations(values: str | list[str]) -> list[str | None]:
+    """Return the chosen quantizations, None for none."""
+    return [None if value == "none" else value for value in ([values] if isinstance(values, str) else values)]
 
 
 def command_of(options: Namespace) -> str:

@@ -18,6 +18,7 @@ from ..core.spec import Count, Length, Seats
 from .buffer_policy import BufferPolicy, policy_of
 
 DTYPES = ("float32", "bfloat16", "float16")
+QUANTIZATIONS = ("fp8",)
 CAPTURES = ("start", "lazy")
 ABBREVIATIONS = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
 SAMPLING_MODES = ("naive", "edit")
@@ -77,6 +78,9 @@ class EngineConfig:
     """`cpu`, `cuda` or `cuda:N`; None: cuda if there is one."""
     dtype: str | None = None
     """`float32`, `bfloat16` or `float16`; None: float32 on a CPU, bfloat16 on cuda."""
+    quantization: str | None = None
+    """`fp8`: store weights of layers and experts in FP8, and quantize their inputs; on a CPU for comparison only, as it is
+    slower there. None: the weights have `dtype`."""
     num_threads: Annotated[int, Gt(0)] | None = None
     """CPU threads of torch, for the whole process; None: OMP_NUM_THREADS if set, else one for a
     network of less than 10 million parameters and torch's own number for a larger one."""
@@ -124,6 +128,7 @@ def _check_names(config: EngineConfig) -> None:
     for name, value, allowed in (
         ("sampling_mode", config.sampling_mode, SAMPLING_MODES),
         ("dtype", config.dtype, DTYPES),
+        ("quantization", config.quantization, QUANTIZATIONS),
         ("capture_graphs", config.capture_graphs, CAPTURES),
     ):
         if value is not None and value not in allowed:

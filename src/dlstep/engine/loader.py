@@ -193,6 +193,8 @@ def _describe(config: EngineConfig) -> _Model:
     elif adapter is not None and (training := trained_further(description.training, config)) != description.training:
         own = None if training is None else TRAININGS[training].strategies[0]
         description = replace(description, training=training, decoding_strategy=own)
+    if config.quantization is not None:
+        _check_quantization(config, device, adapter)
     if config.tensor_parallel_size > 1:
         check_ranks(description.family.network, description.config, config.tensor_parallel_size)
     return _Model(folder, device, dtype, description, adapter)
@@ -211,6 +213,20 @@ def _check_drafts(config: EngineConfig, adapter: "Adapter", description: "Descri
         reason = f"it is not supported with tensor_parallel_size={config.tensor_parallel_size}: leave lora_path out"
     if reason is not None:
         raise ValueError(f"the adapter in {adapter.folder} applies only to drafts, but {reason}")
+
+
+def _check_quantization(config: EngineConfig, device: str, adapter: "Adapter | None") -> None:
+    """Raise ValueError if the device cannot multiply quantized numbers, or if the adapter stays separate from the weights."""
+    import torch
+
+    from ..models.quantization import check_device
+
+    check_device(torch.device(device))
+    if adapter is not None and (adapter.drafts_only or config.pre_merge_lora is False):
+        raise ValueError(
+            f"quantization={config.quantization!r} does not go with the adapter in {adapter.folder}, which stays separate from "
+            "the weights: leave " + ("quantization" if adapter.drafts_only else "pre_merge_lora") + " out"
+        )
 
 
 def _folder(config: EngineConfig) -> Path:
@@ -288,7 +304,7 @@ def _load_network(config: EngineConfig, model: _Model, ranks: "Ranks") -> "Check
 
 
 def _adapt(config: EngineConfig, checkpoint: "Checkpoint", adapter: "Adapter | None") -> Spec:
-    """Apply the adapter and compile the layers in place. Return the spec with fingerprint."""
+    """Apply the adapter, quantize and compile the layers in place. Return the spec with fingerprint."""
     from dlstep_kernels.choice import has_kernels
 
     from ..models import adapt
@@ -297,7 +313,13 @@ def _adapt(config: EngineConfig, checkpoint: "Checkpoint", adapter: "Adapter | N
     merge = config.pre_merge_lora is not False and not (adapter is not None and adapter.drafts_only)
     if adapter is not None:
         adapt(checkpoint, adapter, merge=merge)
-    spec = replace(checkpoint.spec, fingerprint=fingerprint(checkpoint, adapter, merged=merge))
+    spec = replace(
+        checkpoint.spec, fingerprint=fingerprint(checkpoint, adapter, merged=merge, quantization=config.quantization)
+    )
+    if config.quantization is not None:
+        from ..models.quantization import quantize
+
+        quantize(checkpoint.network)
     if config.compile_layers if config.compile_layers is not None else has_kernels(checkpoint.network.device):
         from ..models.compiled import compile_layers
 

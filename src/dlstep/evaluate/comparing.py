@@ -32,6 +32,7 @@ class ComparisonRow:
     task: str
     strategy: str
     rule: str
+    quantization: str
     model: str
     options: Mapping[str, Any]
     problems: int
@@ -63,7 +64,7 @@ class Curve:
     @property
     def label(self) -> str:
         """A short name of the entry."""
-        return ", ".join(filter(None, (self.rows[0].strategy, Path(self.rows[0].rule).stem)))
+        return ", ".join(filter(None, (self.rows[0].strategy, Path(self.rows[0].rule).stem, self.rows[0].quantization)))
 
     @property
     def fastest(self) -> ComparisonRow | None:
@@ -79,15 +80,16 @@ def value_of(row: ComparisonRow) -> str:
 
 def curves_of(rows: Sequence[ComparisonRow]) -> dict[str, list[Curve]]:
     """Return the curves of each task."""
-    by_task: dict[str, dict[tuple[str, str], list[ComparisonRow]]] = {}
+    by_task: dict[str, dict[tuple[str, ...], list[ComparisonRow]]] = {}
     for row in rows:
-        by_task.setdefault(row.task, {}).setdefault((row.strategy, row.rule), []).append(row)
+        by_task.setdefault(row.task, {}).setdefault((row.strategy, row.rule, row.quantization), []).append(row)
     return {task: [Curve(tuple(own)) for own in by_entry.values()] for task, by_entry in by_task.items()}
 
 
 def folder_of(entry: EvalEntry) -> str:
     """Return the name of the folder of an entry's run."""
-    return re.sub(r"[^\w.-]+", "_", f"{entry.strategy}-{entry.rule}" if entry.rule else entry.strategy).strip(".")
+    names = filter(None, (entry.strategy, entry.rule, entry.quantization))
+    return re.sub(r"[^\w.-]+", "_", "-".join(names)).strip(".")
 
 
 def compared(
@@ -150,7 +152,7 @@ def rows_of(results: Sequence[Result]) -> list[ComparisonRow]:
         area = aup([point for point in results if point.entry is entry], best)
         several = sums.count >= LEAST
         rows.append(ComparisonRow(
-            result.task, entry.strategy, entry.rule, entry.engine.name, dict(result.options),
+            result.task, entry.strategy, entry.rule, entry.quantization, entry.engine.name, dict(result.options),
             sums.count, sums.failed, sums.accuracy, *sums.accuracy_interval,
             sums.tokens_per_forward, sums.tokens_per_forward_error if several else None,
             sums.forwards_per_answer, sums.forwards_per_answer_error if several else None,

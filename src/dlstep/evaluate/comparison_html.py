@@ -28,7 +28,7 @@ def comparison_html(
 def curve_cells(curve: Curve) -> list[str]:
     """Return the cells of an entry: its AUP, and its fastest set as accurate as the best."""
     first, row = curve.rows[0], curve.fastest
-    cells = [first.strategy, first.rule or "-", first.model, f"{first.aup:.1f}"]
+    cells = [", ".join(filter(None, (first.strategy, first.quantization))), first.rule or "-", first.model, f"{first.aup:.1f}"]
     if row is None:
         return [*cells, "none", "-", "-"]
     named = f"{', '.join(row.options)} {value_of(row)}".strip() or "as it is"

@@ -22,7 +22,7 @@ SENTENCE_ENDS = (". ", ".")  # in the stories of the embedded models
 
 @dataclass(frozen=True, slots=True)
 class EvalEntry:
-    """A strategy and its rule by name (empty for none), and an `engine` that decodes with them.
+    """A strategy, its rule and a quantization by name (empty for none), and an `engine` that decodes with them.
 
     Every combination of the values in `varied` answers every problem. `given_options` are the
     engine's options from the command line, empty if some were Python values.
@@ -33,6 +33,7 @@ class EvalEntry:
     engine: LoadedEngine
     varied: Mapping[str, Any]
     given_options: Mapping[str, Any]
+    quantization: str = ""
 
     @property
     def grid(self) -> tuple[StrategyOptions, ...]:
@@ -73,14 +74,16 @@ def entries(
     carriers: Sequence[str] | None = None,
     *,
     grid: Mapping[str, Any] | None = None,
+    quantizations: Sequence[str | None] = (None,),
     **engine: Any,
 ) -> tuple[list[EvalEntry], list[str]]:
     """Return the compatible pairs of a rule and a strategy, and why other pairs are left out.
 
     Strategies without rules are entries, too. `named` are rules by name or value, None: all. `grid`
-    lists values of options, None: the `sweep_of` of each entry. `engine` are options of an `LLM`;
-    without a model, the embedded models decode, and `fitted` changes defaults that only suit large
-    models. Raises ValueError for a duplicate, and for a rule that no strategy accepts.
+    lists values of options, None: the `sweep_of` of each entry. Each pair is an entry for each of
+    the `quantizations`. `engine` are options of an `LLM`; without a model, the embedded models
+    decode, and `fitted` changes defaults that only suit large models. Raises ValueError for a
+    duplicate, and for a rule that no strategy accepts.
     """
     by_name: dict[str, str | Rule | None] = {name_of(rule): rule for rule in (rules.available() if named is None else named)}
     if named is not None and len(by_name) < len(named):
@@ -92,11 +95,14 @@ def entries(
         raise ValueError(f"a strategy is given twice in {short(requested)}: compare it once")
     found: list[EvalEntry] = []
     left_out: list[tuple[str, str]] = []  # rule, and why
-    for name, llm in [(name, LLM(decoding_strategy=name, **engine)) for name in requested]:
+    if len(set(quantizations)) < len(quantizations):
+        raise ValueError(f"a quantization is given twice in {short(quantizations)}: compare it once")
+    given = [{"decoding_strategy": name, **engine, "quantization": how} for how in quantizations for name in requested]
+    for options, llm in [(options, LLM(**options)) for options in given]:
         holds_rule = isinstance(options_of(llm.state.strategy).get("rule"), Rule)
         for rule, value in (by_name if holds_rule else {"": None}).items():
             try:
-                found.append(entry_of(llm, rule, value, grid, {"decoding_strategy": name, **engine}))
+                found.append(entry_of(llm, rule, value, grid, options))
             except ValueError as error:
                 pair = " on ".join(filter(None, (rule, name_of(llm.state.strategy))))
                 left_out.append((rule, f"{pair}: {error}"))
@@ -110,7 +116,7 @@ def _check_entries(found: Sequence[EvalEntry], left_out: Sequence[tuple[str, str
     if (alone := next((rule for rule in named if rule not in compared), None)) is not None:
         reason = next((reason for rule, reason in left_out if rule == alone), "they hold none")
         raise ValueError(f"rule {short(alone)} goes with none of the strategies: {reason}")
-    pairs = [(entry.strategy, entry.rule) for entry in found]
+    pairs = [(entry.strategy, entry.rule, entry.quantization) for entry in found]
     if (twice := next((pair for pair in pairs if pairs.count(pair) > 1), None)) is not None:
         raise ValueError(f"two strategies are called {short(twice[0])}: give the class of one another name")
     if not found:
@@ -134,9 +140,12 @@ def entry_of(
         changed |= {option: value for option, value in options_of(swept).items() if value != before[option]}
     varied = sweep_of(swept) if grid is None else grid
     engine = replace(llm.engine, first=init(config, strategy))
+    quantization = given_options.get("quantization") or ""
     by_name = rule is None or isinstance(rule, str)
-    given_options = {**given_options, **({"rule": rule} if rule is not None else {}), **changed} if by_name else {}
-    entry = EvalEntry(name_of(llm.state.strategy), name, engine, varied, given_options)
+    changed |= {"rule": rule} if rule is not None else {}
+    entry = EvalEntry(
+        name_of(llm.state.strategy), name, engine, varied, {**given_options, **changed} if by_name else {}, quantization
+    )
     for options in entry.grid:
         if reason := refused(config, strategy, SamplingParams(max_tokens=1, strategy_options=options)):
             raise ValueError(reason)

@@ -15,10 +15,13 @@ from torch import fx, nn
 from torch._dynamo.backends.registry import lookup_backend  # pyright: ignore[reportMissingTypeStubs]
 from transformers import PreTrainedModel
 
+from dlstep_kernels import scaled_linear
+
 from .merged import merge_products
 
 Backend = str | Callable[..., Any]
 MOST_VERSIONS = 64  # compiled versions of one function, over all networks of a process
+torch.compiler.allow_in_graph(scaled_linear)  # one node of a graph, so that `equals_once` can compare it
 _prepared: ContextVar[bool] = ContextVar("prepared", default=False)  # whether this thread has the settings of `_prepare`
 
 
@@ -83,7 +86,7 @@ def equals_once(graph: fx.GraphModule) -> fx.GraphModule:
     """Remove products from `graph` that it already contains."""
     products: dict[Any, fx.Node] = {}
     for node in graph.graph.nodes:
-        if node.target is nn.functional.linear:
+        if node.target in (nn.functional.linear, scaled_linear):
             product = products.setdefault((node.args, *sorted(node.kwargs.items())), node)
             if product is not node:
                 node.replace_all_uses_with(product)

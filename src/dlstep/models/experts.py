@@ -8,12 +8,14 @@ from transformers import PreTrainedModel
 from transformers.activations import GELUTanh, SiLUActivation
 from transformers.integrations.moe import ExpertsInterface
 
-from dlstep_kernels import has_kernels, mix_experts
+from dlstep_kernels import ExpertScales, has_kernels, mix_experts
 from dlstep_kernels.experts import Activation
+from dlstep_kernels.quantization import FP8
 
 from .routing import install_routers
 
 EXPERTS = "dlstep_experts"  # the name that is registered with transformers
+SCALES = {"gate_up_proj": "gate_up_scales", "down_proj": "down_scales"}  # buffers of quantized experts, by weight
 GROUPED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 GROUPED_ALIGNMENT = 16  # bytes; row sizes must be a multiple for grouped_mm
 _ACTIVATIONS: dict[type[nn.Module], Activation] = {nn.SiLU: "silu", SiLUActivation: "silu", GELUTanh: "gelu_tanh"}
@@ -21,15 +23,25 @@ _PLAIN = {"has_gate": True, "is_concatenated": True, "has_bias": False, "is_tran
 
 
 @torch.library.custom_op("dlstep::mix_experts", mutates_args=())
-def _mix_experts(hidden: Tensor, chosen: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor, activation: str) -> Tensor:
+def _mix_experts(
+    hidden: Tensor,
+    chosen: Tensor,
+    weights: Tensor,
+    gate_up: Tensor,
+    down: Tensor,
+    gate_up_scales: Tensor | None,
+    down_scales: Tensor | None,
+    activation: str,
+) -> Tensor:
     """Wrap `mix_experts` as a custom operation, which compilers do not trace into."""
     known: Any = activation  # the schema of an operation has no Literal types
-    return mix_experts(hidden, chosen, weights, gate_up, down, activation=known)
+    scales = None if gate_up_scales is None or down_scales is None else ExpertScales(gate_up_scales, down_scales)
+    return mix_experts(hidden, chosen, weights, gate_up, down, scales, activation=known)
 
 
 @_mix_experts.register_fake
-def _(hidden: Tensor, chosen: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor, activation: str) -> Tensor:
-    del chosen, weights, gate_up, down, activation
+def _(hidden: Tensor, *others: object) -> Tensor:
+    del others
     return torch.empty_like(hidden)
 
 
@@ -39,7 +51,10 @@ def mix(module: nn.Module, hidden: Tensor, chosen: Tensor, weights: Tensor) -> T
     Shapes: `hidden` [n, hidden], `chosen`, `weights` [n, k]; not annotated: compilers trace this.
     """
     experts: Any = module
-    return _mix_experts(hidden, chosen, weights, experts.gate_up_proj, experts.down_proj, _ACTIVATIONS[type(experts.act_fn)])
+    scales = [getattr(experts, name, None) for name in SCALES.values()]
+    return _mix_experts(
+        hidden, chosen, weights, experts.gate_up_proj, experts.down_proj, *scales, _ACTIVATIONS[type(experts.act_fn)]
+    )
 
 
 def fits(module: nn.Module) -> bool:
@@ -54,12 +69,14 @@ def fits(module: nn.Module) -> bool:
 
 def install_experts(network: PreTrainedModel) -> None:
     """Select an implementation of experts: our kernels, else grouped_mm if possible, else eager."""
-    stacked = [module for module in network.modules() if _stacks(module)]
+    stacked = stacked_experts(network)
     stacks = [stack for module in stacked for stack in _stacks(module)]
     if not stacks:
         return
     chosen = "eager"
-    if all(stack.dtype in GROUPED_DTYPES for stack in stacks):
+    if all(stack.dtype == FP8 for stack in stacks):
+        chosen = EXPERTS  # the others cannot read quantized weights
+    elif all(stack.dtype in GROUPED_DTYPES for stack in stacks):
         if has_kernels(stacks[0].device) and all(map(fits, stacked)):
             chosen = EXPERTS
         elif all(stack.shape[-1] * stack.element_size() % GROUPED_ALIGNMENT == 0 for stack in stacks):
@@ -69,10 +86,15 @@ def install_experts(network: PreTrainedModel) -> None:
         install_routers(network)
 
 
+def stacked_experts(network: nn.Module) -> list[nn.Module]:
+    """Return the modules that hold the weights of all experts of a layer."""
+    return [module for module in network.modules() if _stacks(module)]
+
+
 def _stacks(module: nn.Module) -> list[nn.Parameter]:
     """Return the module's own parameters that stack the weights of all its experts."""
     named = module.named_parameters(recurse=False)
-    return [stack for name, stack in named if stack.ndim == 3 and name in ("gate_up_proj", "down_proj")]
+    return [stack for name, stack in named if stack.ndim == 3 and name in SCALES]
 
 
 ExpertsInterface.register(EXPERTS, mix)

@@ -15,12 +15,14 @@ from .digests import FileIdentity, digests
 UNRELATED = ("_name_or_path", "transformers_version")  # fields of a configuration about its origin
 
 
-def fingerprint(checkpoint: Checkpoint, adapter: Adapter | None = None, *, merged: bool = True) -> str:
+def fingerprint(
+    checkpoint: Checkpoint, adapter: Adapter | None = None, *, merged: bool = True, quantization: str | None = None
+) -> str:
     """Return 32 hexadecimal digits that depend on every number of the configuration and every byte of the weights.
 
-    They also depend on the dtype, on the bytes of the `adapter`, on whether it is `merged` into the weights, and on the
-    number of ranks, because several ranks sum in another order than one. Each rank hashes a share of the files. Raises
-    ValueError if a file changed since it was loaded.
+    They also depend on the dtype, on the bytes of the `adapter`, on whether it is `merged` into the weights, on the
+    `quantization`, and on the number of ranks, because several ranks sum in another order than one. Each rank hashes a
+    share of the files. Raises ValueError if a file changed since it was loaded.
     """
     files = (*checkpoint.files, *(adapter.files if adapter is not None else ()))
     parts = {
@@ -31,6 +33,8 @@ def fingerprint(checkpoint: Checkpoint, adapter: Adapter | None = None, *, merge
         "adapter": None if adapter is None else {"merged": merged},
         "ranks": checkpoint.ranks.size,
     }
+    if quantization is not None:
+        parts["quantization"] = quantization
     return sha256(json.dumps(parts, sort_keys=True, default=repr).encode()).hexdigest()[:32]
 
 

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from .quantization import QuantizedLinear, as_quantized
+
 TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))  # layers with the same input
 
 
@@ -28,7 +30,7 @@ class Slice(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         """Return this slice of the product: rows [..., in_features] to [..., stop - start]."""
         part = slice(self.start, self.stop)
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or isinstance(self.whole, QuantizedLinear):
             return self.whole(rows)[..., part]
         return nn.functional.linear(rows, self.whole.weight[part], None if self.whole.bias is None else self.whole.bias[part])
 
@@ -38,8 +40,8 @@ def merge_products(network: PreTrainedModel) -> None:
     owners: dict[tuple[int, ...], list[tuple[nn.Module, dict[str, nn.Linear]]]] = {}
     for module in network.modules():
         for names in TOGETHER:
-            parts = {name: part for name in names if type(part := getattr(module, name, None)) is nn.Linear}
-            if len(parts) > 1 and len({(part.in_features, part.bias is None) for part in parts.values()}) == 1:
+            parts = {name: part for name in names if type(part := getattr(module, name, None)) in (nn.Linear, QuantizedLinear)}
+            if len(parts) > 1 and len({(type(part), part.in_features, part.bias is None) for part in parts.values()}) == 1:
                 owners.setdefault(tuple(id(part.weight) for part in parts.values()), []).append((module, parts))
     for key in list(owners):  # one by one, so that only one weight exists twice at a time
         _put(_whole(list(owners[key][0][1].values())), owners.pop(key))
@@ -61,4 +63,6 @@ def _whole(parts: list[nn.Linear]) -> nn.Linear:
     whole.weight = nn.Parameter(torch.cat([part.weight for part in parts]), requires_grad=False)
     if first.bias is not None:
         whole.bias = nn.Parameter(torch.cat([part.bias for part in parts]), requires_grad=False)
+    if all(isinstance(part, QuantizedLinear) for part in parts):
+        as_quantized(whole, torch.cat([part.scales for part in parts if isinstance(part, QuantizedLinear)]))
     return whole

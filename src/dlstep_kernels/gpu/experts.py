@@ -11,12 +11,13 @@ from typing import no_type_check
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float, Int32, Int64
+from jaxtyping import Float, Float32, Int32, Int64
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from ..experts import Activation
+from ..experts import Activation, ExpertScales
 from .launch import Parameters, architecture, compiled_with, divided_up, parameters, power_of_two
+from .quantization import quantize_rows
 
 ALIGNMENT = 16  # bytes; rows that a descriptor reads must start at multiples
 MAX_PAIRS = 128  # pairs per expert; launch parameters do not change beyond this
@@ -101,8 +102,8 @@ def _turned(matrix, start, first, height, depth,
 @triton.jit
 @no_type_check
 def _gate_tile(
-    hidden, weight, inner, order, begin, stop, top, start, hidden_stride, choices, height, depth, width,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr,
+    hidden, hidden_scales, weight, weight_scales, inner, order, begin, stop, top, start, hidden_stride, choices, height, depth,
+    width, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr,
     TANH: tl.constexpr,
 ):  # fmt: skip
     """Store activation(gate) * up of the pairs from `begin` on; weights start at row `top`."""
@@ -117,12 +118,17 @@ def _gate_tile(
         right = _turned(weight, top + width, first, height, depth, COLUMNS, DEPTH, EVEN, BULK)
         gate = tl.dot(some, left, gate, input_precision="ieee")
         up = tl.dot(some, right, up, input_precision="ieee")
+    column = start + tl.arange(0, COLUMNS)
+    if weight_scales is not None:
+        own = tl.load(hidden_scales + row, mask=inside, other=0.0)[:, None]
+        at = weight_scales + top + tl.arange(0, COLUMNS)
+        gate *= own * tl.load(at, mask=column < width, other=0.0)[None, :]
+        up *= own * tl.load(at + width, mask=column < width, other=0.0)[None, :]
     bend = gate
     if TANH:
         # Uses 1 + tanh(x) = 2 * sigmoid(2x).
         bend = 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)
     values = gate / (1.0 + tl.exp(-bend)) * up
-    column = start + tl.arange(0, COLUMNS)
     at = inner + pair.to(tl.int64)[:, None] * width + column[None, :]
     tl.store(at, values.to(inner.dtype.element_ty), mask=inside[:, None] & (column < width)[None, :])
 
@@ -130,7 +136,7 @@ def _gate_tile(
 @triton.jit(do_not_specialize=("limit",))
 @no_type_check
 def _multiply_gated(
-    hidden, weight, inner, order, tiles, hidden_stride, choices, limit, height, depth, width,
+    hidden, hidden_scales, weight, weight_scales, inner, order, tiles, hidden_stride, choices, limit, height, depth, width,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr,
     TANH: tl.constexpr,
 ):  # fmt: skip
@@ -143,21 +149,21 @@ def _multiply_gated(
     begin, stop = tl.load(tiles + limit + tile), tl.load(tiles + 2 * limit + tile)
     top = expert * 2 * width + start
     if ROWS < HALVED:
-        _gate_tile(hidden, weight, inner, order, begin, stop, top, start, hidden_stride, choices, height, depth, width,
-                   ROWS, COLUMNS, DEPTH, EVEN, BULK, TANH)  # fmt: skip
+        _gate_tile(hidden, hidden_scales, weight, weight_scales, inner, order, begin, stop, top, start, hidden_stride,
+                   choices, height, depth, width, ROWS, COLUMNS, DEPTH, EVEN, BULK, TANH)  # fmt: skip
     else:
         if stop - begin > ROWS // 2:
-            _gate_tile(hidden, weight, inner, order, begin, stop, top, start, hidden_stride, choices, height, depth, width,
-                       ROWS, COLUMNS, DEPTH, EVEN, BULK, TANH)  # fmt: skip
+            _gate_tile(hidden, hidden_scales, weight, weight_scales, inner, order, begin, stop, top, start, hidden_stride,
+                       choices, height, depth, width, ROWS, COLUMNS, DEPTH, EVEN, BULK, TANH)  # fmt: skip
         else:
-            _gate_tile(hidden, weight, inner, order, begin, stop, top, start, hidden_stride, choices, height, depth, width,
-                       ROWS // 2, COLUMNS, DEPTH, EVEN, BULK, TANH)  # fmt: skip
+            _gate_tile(hidden, hidden_scales, weight, weight_scales, inner, order, begin, stop, top, start, hidden_stride,
+                       choices, height, depth, width, ROWS // 2, COLUMNS, DEPTH, EVEN, BULK, TANH)  # fmt: skip
 
 
 @triton.jit
 @no_type_check
 def _lower_tile(
-    inner, weight, shares, parts, order, begin, stop, top, start, height, depth, width,
+    inner, inner_scales, weight, weight_scales, shares, parts, order, begin, stop, top, start, height, depth, width,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr,
 ):  # fmt: skip
     """Store in `parts` the contribution of each pair from `begin` on; weights start at `top`."""
@@ -169,8 +175,11 @@ def _lower_tile(
         some = _gathered(inner, pair, inside, first, depth, depth, DEPTH, EVEN)
         others = _turned(weight, top, first, height, depth, COLUMNS, DEPTH, EVEN, BULK)
         sums = tl.dot(some, others, sums, input_precision="ieee")
-    sums *= tl.load(shares + pair, mask=inside, other=0.0).to(tl.float32)[:, None]
     column = start + tl.arange(0, COLUMNS)
+    if weight_scales is not None:
+        own = tl.load(inner_scales + pair, mask=inside, other=0.0)[:, None]
+        sums *= own * tl.load(weight_scales + top + tl.arange(0, COLUMNS), mask=column < width, other=0.0)[None, :]
+    sums *= tl.load(shares + pair, mask=inside, other=0.0).to(tl.float32)[:, None]
     at = parts + pair.to(tl.int64)[:, None] * width + column[None, :]
     tl.store(at, sums.to(parts.dtype.element_ty), mask=inside[:, None] & (column < width)[None, :])
 
@@ -178,7 +187,7 @@ def _lower_tile(
 @triton.jit(do_not_specialize=("limit",))
 @no_type_check
 def _multiply_down(
-    inner, weight, shares, parts, order, tiles, limit, height, depth, width,
+    inner, inner_scales, weight, weight_scales, shares, parts, order, tiles, limit, height, depth, width,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr,
 ):  # fmt: skip
     across = tl.cdiv(width, COLUMNS)
@@ -189,15 +198,15 @@ def _multiply_down(
     begin, stop = tl.load(tiles + limit + tile), tl.load(tiles + 2 * limit + tile)
     top = expert * width + start
     if ROWS < HALVED:
-        _lower_tile(inner, weight, shares, parts, order, begin, stop, top, start, height, depth, width,
-                    ROWS, COLUMNS, DEPTH, EVEN, BULK)  # fmt: skip
+        _lower_tile(inner, inner_scales, weight, weight_scales, shares, parts, order, begin, stop, top, start, height,
+                    depth, width, ROWS, COLUMNS, DEPTH, EVEN, BULK)  # fmt: skip
     else:
         if stop - begin > ROWS // 2:
-            _lower_tile(inner, weight, shares, parts, order, begin, stop, top, start, height, depth, width,
-                        ROWS, COLUMNS, DEPTH, EVEN, BULK)  # fmt: skip
+            _lower_tile(inner, inner_scales, weight, weight_scales, shares, parts, order, begin, stop, top, start, height,
+                        depth, width, ROWS, COLUMNS, DEPTH, EVEN, BULK)  # fmt: skip
         else:
-            _lower_tile(inner, weight, shares, parts, order, begin, stop, top, start, height, depth, width,
-                        ROWS // 2, COLUMNS, DEPTH, EVEN, BULK)  # fmt: skip
+            _lower_tile(inner, inner_scales, weight, weight_scales, shares, parts, order, begin, stop, top, start, height,
+                        depth, width, ROWS // 2, COLUMNS, DEPTH, EVEN, BULK)  # fmt: skip
 
 
 @triton.jit
@@ -265,32 +274,35 @@ def _read_as(
 
 
 def _gate(
-    hidden: Float[Tensor, "n hidden"], gate_up: Float[Tensor, "experts twice_inner hidden"], laid: _Laid, count: int,
-    names: tuple[str, ...], activation: Activation,
+    hidden: Float[Tensor, "n hidden"], gate_up: Float[Tensor, "experts twice_inner hidden"],
+    scales: Float32[Tensor, "experts twice_inner"] | None, laid: _Laid, count: int, names: tuple[str, ...],
+    activation: Activation,
 ) -> Float[Tensor, "pairs inner"]:  # fmt: skip
     """Return activation(gate) * up of each pair; rows of invalid choices are undefined."""
     launch = parameters("multiply_gated", *names)
     matrix, how = _read_as(gate_up, launch)
     (experts, height, depth), limit = gate_up.shape, laid.tiles.shape[1]
     inner = hidden.new_empty((len(laid.order), height // 2))
+    rows, row_scales = (hidden, None) if scales is None else quantize_rows(hidden)
     _multiply_gated[(limit * divided_up(height // 2, launch["columns"]),)](
-        hidden, matrix, inner, laid.order, laid.tiles, hidden.stride(0), count, limit, experts * height, depth, height // 2,
-        ROWS=laid.height, TANH=activation == "gelu_tanh", **how, **compiled_with(launch),
+        rows, row_scales, matrix, scales, inner, laid.order, laid.tiles, rows.stride(0), count, limit, experts * height, depth,
+        height // 2, ROWS=laid.height, TANH=activation == "gelu_tanh", **how, **compiled_with(launch),
     )  # fmt: skip
     return inner
 
 
 def _lower(
-    inner: Float[Tensor, "pairs inner"], down: Float[Tensor, "experts hidden inner"], shares: Float[Tensor, "n k"], laid: _Laid,
-    names: tuple[str, ...],
+    inner: Float[Tensor, "pairs inner"], down: Float[Tensor, "experts hidden inner"],
+    scales: Float32[Tensor, "experts hidden"] | None, shares: Float[Tensor, "n k"], laid: _Laid, names: tuple[str, ...],
 ) -> Float[Tensor, "pairs hidden"]:  # fmt: skip
     """Return what each pair adds to its row; rows of invalid choices are undefined."""
     launch = parameters("multiply_down", *names)
     matrix, how = _read_as(down, launch)
     (experts, width, depth), limit = down.shape, laid.tiles.shape[1]
     parts = inner.new_empty((len(inner), width))
+    rows, row_scales = (inner, None) if scales is None else quantize_rows(inner)
     _multiply_down[(limit * divided_up(width, launch["columns"]),)](
-        inner, matrix, shares, parts, laid.order, laid.tiles, limit, experts * width, depth, width,
+        rows, row_scales, matrix, scales, shares, parts, laid.order, laid.tiles, limit, experts * width, depth, width,
         ROWS=laid.height, **how, **compiled_with(launch),
     )  # fmt: skip
     return parts
@@ -315,10 +327,11 @@ def mix_experts(
     weights: Float[Tensor, "n k"],
     gate_up: Float[Tensor, "experts twice_inner hidden"],
     down: Float[Tensor, "experts hidden inner"],
+    scales: ExpertScales | None = None,
     *,
     activation: Activation,
 ) -> Float[Tensor, "n hidden"]:
-    """Return the twin's result up to rounding; `hidden` and weights must have the same dtype."""
+    """Return the twin's result up to rounding; without `scales`, all arguments must have the same dtype."""
     if not chosen.numel():
         return torch.zeros_like(hidden)
     assert gate_up.is_contiguous() and down.is_contiguous(), "the weights of all experts must be contiguous"
@@ -326,5 +339,6 @@ def mix_experts(
     chosen, experts = chosen.contiguous(), len(down)
     names = _names(down, chosen.numel())
     laid = _lay(chosen, experts, names)
-    inner = _gate(hidden, gate_up, laid, chosen.shape[1], names, activation)
-    return _add(_lower(inner, down, weights.contiguous(), laid, names), chosen, experts, names)
+    outer, lower = (None, None) if scales is None else (scales.gate_up, scales.down)
+    inner = _gate(hidden, gate_up, outer, laid, chosen.shape[1], names, activation)
+    return _add(_lower(inner, down, lower, weights.contiguous(), laid, names), chosen, experts, names)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .aot_experts import EXPERTS
+from .aot_experts import EXPERTS, QUANTIZED
 from .aot_routing import ROUTING
 from .aot_sampling import SAMPLING
 from .aot_sums import SUMS
@@ -20,7 +20,8 @@ class Case:
     """A call to compile.
 
     `quick` cases are compiled by the tests, all of them by `make kernels-aot`. `tensor_cores` are the kernels that must use
-    the tensor cores of Hopper in its own way, `spilling` are those that may spill registers.
+    the tensor cores of Hopper in its own way, `spilling` are those that may spill registers. Architectures before `least`
+    are left out.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Case:
     quick: bool = False
     tensor_cores: tuple[str, ...] = ()
     spilling: tuple[str, ...] = ()
+    least: int = 80
 
 
 def _store(dtype: torch.dtype, kv_heads: int, head_dim: int) -> None:
@@ -117,4 +119,5 @@ CASES: list[Case] = [
     *ATTENTION,
     *STORE,
     *(Case(*case, spilling=FEW_SPILLS.get(case[0], ())) for case in (*SAMPLING, *EXPERTS, *ROUTING, *SUMS)),
+    *(Case(*case, least=90) for case in QUANTIZED),
 ]

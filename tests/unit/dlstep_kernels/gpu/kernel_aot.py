@@ -27,8 +27,8 @@ SHARED_LIMIT = {80: 166_912, 90: 232_448, 100: 232_448}  # bytes of shared memor
 MEASURES = {
     "registers": None,
     "spills": r"\b(?:STL|LDL)\b",
-    "hgmma": r"\bHGMMA\b",
-    "mma": r"\b(?:HMMA|UTCHMMA)\b",
+    "hgmma": r"\b[HQ]GMMA\b",
+    "mma": r"\b(?:[HQ]MMA|UTC[HQ]MMA)\b",
     "async_copies": r"\bLDGSTS\b",
 }
 
@@ -184,8 +184,8 @@ def main() -> None:
     os.environ.update(environment())
     from .aot_cases import CASES
 
-    picked = [case.name for case in CASES if options.only in case.name and (case.quick or not options.quick)]
-    jobs = [(name, architecture) for name in picked for architecture in options.architectures]
+    picked = [case for case in CASES if options.only in case.name and (case.quick or not options.quick)]
+    jobs = [(case.name, each) for case in picked for each in options.architectures if each >= case.least]
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
         futures = [pool.submit(compile_case, *job) for job in jobs]
         entries = [entry for job, future in zip(jobs, futures, strict=True) for entry in _outcome(job, future)]

@@ -1,6 +1,7 @@
 """Mixtures of experts: the kernels in the interpreter against their twin."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
-from dlstep_kernels import experts as twin
+from dlstep_kernels import experts as twin, quantize_rows
 from dlstep_kernels.gpu import experts as kernels
 
 from ....helpers.sampling_checks import DTYPES, launched
@@ -29,6 +30,13 @@ def stacks(generator: torch.Generator, experts: int, width: int, inner: int, dty
     return gate_up.to(dtype), (torch.randn(experts, width, inner, generator=generator) / math.sqrt(inner)).to(dtype)
 
 
+def in_fp8(gate_up: Tensor, down: Tensor) -> tuple[Tensor, Tensor, twin.ExpertScales]:
+    """The same weights, quantized."""
+    (upper, outer), (lower, its) = (quantize_rows(stack.flatten(0, 1)) for stack in (gate_up, down))
+    scales = twin.ExpertScales(outer.view(gate_up.shape[:2]), its.view(down.shape[:2]))
+    return upper.view(gate_up.shape), lower.view(down.shape), scales
+
+
 @needs_interpreter
 @up_to(40)
 @given(
@@ -45,14 +53,15 @@ def stacks(generator: torch.Generator, experts: int, width: int, inner: int, dty
     height=st.sampled_from((16, 128)),
     bulk=st.booleans(),
     activation=st.sampled_from(ACTIVATIONS),
+    quantized=st.booleans(),
 )
 @example(
     seed=0, rows=40, count=4, experts=1, width=16, inner=16, dtype=torch.float32, layout="rows", routing="one expert",
-    odd=None, height=128, bulk=True, activation="silu",
+    odd=None, height=128, bulk=True, activation="silu", quantized=False,
 )  # fmt: skip
 def test_equals_the_twin(
     seed: int, rows: int, count: int, experts: int, width: int, inner: int, dtype: torch.dtype, layout: str, routing: str,
-    odd: float | None, height: int, bulk: bool, activation: twin.Activation,
+    odd: float | None, height: int, bulk: bool, activation: twin.Activation, quantized: bool,
 ) -> None:  # fmt: skip
     generator = torch.Generator().manual_seed(seed)
     room = torch.randn(rows, 2 * width + 3, generator=generator).to(dtype)
@@ -71,25 +80,35 @@ def test_equals_the_twin(
         "none": torch.full((rows, count), experts),
     }[routing]
     weights = torch.rand(rows, count, generator=generator)
-    given = (hidden, chosen, weights, *stacks(generator, experts, width, inner, dtype))
+    both = stacks(generator, experts, width, inner, dtype)
+    given = (hidden, chosen, weights, *(in_fp8(*both) if quantized else both))
     with launched(kernels, bulk=int(bulk), rows=height):
         found = kernels.mix_experts(*given, activation=activation)
     expected = twin.mix_experts(*given, activation=activation)
-    torch.testing.assert_close(found, expected, atol=NEAR[dtype], rtol=NEAR[dtype], equal_nan=True)
+    # Another order of sums moves an inner number to its neighbour in FP8 at times, by a sixteenth of it at most.
+    near = 2**-6 if quantized else NEAR[dtype]
+    torch.testing.assert_close(found, expected, atol=near, rtol=near, equal_nan=True)
     assert found.dtype == dtype
 
 
 @needs_interpreter
 @up_to(8)
 @given(
-    seed=st.integers(0, 10**6), rows=st.integers(1, 30), dtype=st.sampled_from(DTYPES), activation=st.sampled_from(ACTIVATIONS)
+    seed=st.integers(0, 10**6),
+    rows=st.integers(1, 30),
+    dtype=st.sampled_from(DTYPES),
+    activation=st.sampled_from(ACTIVATIONS),
+    quantized=st.booleans(),
 )
-def test_a_row_answers_alone_as_among_others(seed: int, rows: int, dtype: torch.dtype, activation: twin.Activation) -> None:
+def test_a_row_answers_alone_as_among_others(
+    seed: int, rows: int, dtype: torch.dtype, activation: twin.Activation, quantized: bool
+) -> None:
     """Bit for bit: which tile a row is in, and where in it, changes nothing."""
     generator = torch.Generator().manual_seed(seed)
     hidden = torch.randn(rows, 24, generator=generator).to(dtype)
     chosen, weights = torch.randint(0, 3, (rows, 2), generator=generator), torch.rand(rows, 2, generator=generator)
-    both = stacks(generator, 3, 24, 16, dtype)
+    both: tuple[Any, ...] = stacks(generator, 3, 24, 16, dtype)
+    both = in_fp8(*both) if quantized else both
     whole = kernels.mix_experts(hidden, chosen, weights, *both, activation=activation)
     order = torch.randperm(rows, generator=generator)[: max(1, rows // 2)]
     part = kernels.mix_experts(hidden[order], chosen[order], weights[order], *both, activation=activation)

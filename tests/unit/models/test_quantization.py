@@ -1,0 +1,129 @@
+"""Networks in FP8: which layers, tied ones once, what they answer, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from dlstep import LLM, SamplingParams, tiny
+from dlstep.models import load_checkpoint
+from dlstep.models.compiled import compile_layers
+from dlstep.models.experts import SCALES
+from dlstep.models.quantization import QuantizedLinear, quantize
+from dlstep_kernels import quantize_rows, scaled_linear
+from dlstep_kernels.quantization import FP8, LARGEST
+
+from ...helpers.tiny_configs import FACTS
+from ...helpers.tiny_families import write_checkpoint
+from .test_compiled import PROMPTS, Recorder
+
+LIMIT = SamplingParams(max_tokens=12, ignore_eos=True)
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled_before() -> None:
+    torch.compiler.reset()
+
+
+def back(weight: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """The numbers that codes stand for."""
+    return weight.float() * scales[..., None]
+
+
+@pytest.mark.parametrize("family", list(FACTS))
+def test_layers_and_experts_are_quantized_and_nothing_else(family: str, tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, family)
+    plain, network = (load_checkpoint(tmp_path, model_name=family).network for _ in range(2))
+    quantize(network)
+    assert network.dtype == torch.float32, "keys and values have the dtype of the embedding"
+    before = dict(plain.named_parameters(remove_duplicate=False))
+    of_layers = 0
+    for name, parameter in network.named_parameters(remove_duplicate=False):
+        owner = network.get_submodule(name.rpartition(".")[0])
+        if parameter.dtype != FP8:
+            assert torch.equal(parameter, before[name]), name
+            kept = type(owner) is nn.Linear and ".layers." in name
+            assert not kept or "router" in name or "vision" in name, name
+            continue
+        assert ".layers." in name and "router" not in name and "vision" not in name
+        scales = owner.scales if isinstance(owner, QuantizedLinear) else owner.get_buffer(SCALES[name.rpartition(".")[2]])
+        apart = (back(parameter, scales) - before[name]).abs()  # type: ignore[arg-type]
+        assert (apart <= before[name].abs() / 16 + scales[..., None] * 2**-9).all(), name  # type: ignore[index]
+        assert (parameter.float().abs().amax(-1) == LARGEST).all()
+        of_layers += 1
+    assert of_layers >= 7
+
+
+def test_tied_weights_stay_tied(tmp_path: Path) -> None:
+    """Encoder and decoder of a DiffusionGemma share their layers."""
+    write_checkpoint(tmp_path, "diffusion_gemma")
+    network: Any = load_checkpoint(tmp_path, model_name="diffusion_gemma").network
+    quantize(network)
+    encoder, decoder = network.model.encoder.language_model.layers[0], network.model.decoder.layers[0]
+    assert encoder.mlp.up_proj.weight is decoder.mlp.up_proj.weight
+    assert encoder.mlp.up_proj.scales is decoder.mlp.up_proj.scales
+    assert encoder.experts.down_proj is decoder.experts.down_proj and encoder.experts.down_scales is decoder.experts.down_scales
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["sdar", "stable_diffcoder", "dream"])
+def test_answers_are_those_of_rounded_weights_and_rounded_inputs(family: str, tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, family)
+    rounded, network = (load_checkpoint(tmp_path, model_name=family).network for _ in range(2))
+    quantize(network)
+    for name, module in network.named_modules():
+        if isinstance(module, QuantizedLinear):
+            other = rounded.get_submodule(name)
+            other.get_parameter("weight").copy_(back(module.weight, module.scales))
+            other.register_forward_pre_hook(lambda _, inputs: back(*quantize_rows(inputs[0][0]))[None])
+    ids = torch.arange(3, 40)[None]
+    rounded.set_attn_implementation("sdpa")
+    network.set_attn_implementation("sdpa")
+    expected, found = rounded(ids).logits, network(ids).logits
+    # Sums in another order move an input to its neighbour in FP8 at times.
+    assert float((found - expected).norm() / expected.norm()) < 1e-3
+
+
+def test_merged_products_of_quantized_layers_are_computed_once(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, "sdar", seed=1)
+    options: dict[str, Any] = {"model_name": "sdar", "max_model_len": 64, "quantization": "fp8"}
+    plain, fast = (LLM(str(tmp_path), **options) for _ in range(2))
+    recorder = Recorder()
+    compile_layers(fast.engine.driver.network.model, backend=recorder)  # type: ignore[attr-defined]
+    expected, found = (llm.generate(PROMPTS, LIMIT, progress=False) for llm in (plain, fast))
+    assert [output.token_ids for output in found] == [output.token_ids for output in expected]
+    assert sum(node.target is scaled_linear for graph in recorder.graphs for node in graph.graph.nodes) == 4
+    assert recorder.products == 0
+
+
+def test_an_embedded_model_answers_as_well_in_fp8() -> None:
+    problems = tiny.problems(200, seed=5)
+    rights: list[float] = []
+    for quantization in (None, "fp8"):
+        llm = LLM("tiny-bd", quantization=quantization, accept_threshold=0.95)
+        outputs = llm.generate([one.prompt for one in problems], SamplingParams(max_tokens=48), progress=False)
+        rights.append(sum(tiny.score(one, output.text).answer for one, output in zip(problems, outputs, strict=True)) / 200)
+    assert abs(rights[1] - rights[0]) <= 0.02 and min(rights) > 0.9
+
+
+def test_fingerprints_differ() -> None:
+    plain, quantized = (LLM("tiny-bd", quantization=each).state.config.spec.fingerprint for each in (None, "fp8"))
+    assert plain != quantized
+
+
+def test_what_is_not_supported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="quantization must be one of fp8, got 'int4'"):
+        LLM(quantization="int4")
+    monkeypatch.setattr("dlstep.models.quantization.supports_fp8", lambda device: False)
+    with pytest.raises(ValueError, match="quantization='fp8' needs a CUDA device of compute capability 8[.]9") as refused:
+        LLM("tiny-bd", quantization="fp8")
+    assert "cpu" in str(refused.value)
+
+
+def test_experts_of_another_form_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_checkpoint(tmp_path, "llada2")
+    monkeypatch.setattr("dlstep.models.quantization.fits", lambda module: False)
+    with pytest.raises(ValueError, match="quantization='fp8' is not supported for the experts of Glm4MoeForCausalLM"):
+        LLM(str(tmp_path), model_name="llada2", quantization="fp8")
