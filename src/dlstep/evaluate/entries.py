@@ -97,7 +97,8 @@ def entries(
     left_out: list[tuple[str, str]] = []  # rule, and why
     if len(set(quantizations)) < len(quantizations):
         raise ValueError(f"a quantization is given twice in {short(quantizations)}: compare it once")
-    given = [{"decoding_strategy": name, **engine, "quantization": how} for how in quantizations for name in requested]
+    quantized = [{} if how is None else {"quantization": how} for how in quantizations]
+    given = [{"decoding_strategy": name, **engine, **how} for how in quantized for name in requested]
     for options, llm in [(options, LLM(**options)) for options in given]:
         holds_rule = isinstance(options_of(llm.state.strategy).get("rule"), Rule)
         for rule, value in (by_name if holds_rule else {"": None}).items():

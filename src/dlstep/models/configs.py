@@ -9,6 +9,7 @@ from copy import deepcopy
 from typing import Any
 
 from .sizes import check_rope, objects
+from .stored_quantization import KEY, check_stored_quantization
 
 Facts = Mapping[str, Any]
 Arguments = dict[str, Any]
@@ -96,7 +97,7 @@ def rope(facts: Facts, *, partial: float | None = None) -> Arguments:
 
 def dense(facts: Facts, *, partial: float | None = None) -> Arguments:
     """Return options whose names all classes except DiffusionGemma's share."""
-    accept(facts, {"quantization_config": ()})
+    check_stored_quantization(facts)
     for kind in facts.get("layer_types") or ():
         accept({"layer_types": kind}, FULL)
     heads, hidden = require(facts, "num_attention_heads"), require(facts, "hidden_size")
@@ -189,7 +190,7 @@ def llada(facts: Facts) -> Arguments:
         "rms_norm_eps": 1e-5 if eps is None else eps,
         "tie_word_embeddings": facts.get("weight_tying"),
     }
-    others = (*ENDS, "quantization_config", "head_dim", "layer_types", "rope_parameters", "rope_scaling", "rope_theta")
+    others = (*ENDS, KEY, "head_dim", "layer_types", "rope_parameters", "rope_scaling", "rope_theta")
     return dense({name: facts.get(name) for name in others} | renamed)
 
 
@@ -280,8 +281,8 @@ LOADING = (
 
 def _own_facts(facts: Facts) -> Arguments:
     """Return a copy of a file that transformers wrote, without fields about loading."""
-    accept(facts, {"quantization_config": ()})
-    kept = deepcopy({name: value for name, value in facts.items() if name not in LOADING})
+    check_stored_quantization(facts)
+    kept = deepcopy({name: value for name, value in facts.items() if name not in (*LOADING, KEY)})
     for inner in objects(kept):
         for name in LOADING:
             inner.pop(name, None)

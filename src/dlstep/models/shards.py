@@ -14,6 +14,7 @@ SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 READABLE = {"F32": 4, "F16": 2, "BF16": 2}  # dtypes that can be loaded, and the bytes of a number
+SIZES = {**READABLE, "F8_E4M3": 1, "I8": 1}  # also of codes, which are loaded with their scales
 METADATA = "__metadata__"  # the entry of a header that is no tensor
 MOST_FILES = 10_000  # of one checkpoint
 LONGEST_HEADER = 100_000_000  # bytes, the limit of the format
@@ -157,7 +158,7 @@ def _stored(name: str, facts: dict[str, Any], path: Path) -> Stored:
     begin, end = facts["data_offsets"]
     if not all(type(number) is int for number in (*shape, begin, end)):
         raise ValueError(f"{name} has a shape or offsets that are no integers")
-    needed = prod(shape) * READABLE[dtype] if dtype in READABLE else end - begin
+    needed = prod(shape) * SIZES[dtype] if dtype in SIZES else end - begin
     if min(shape, default=0) < 0 or not 0 <= begin <= end or end - begin != needed:
         raise ValueError(f"{name} of shape {list(shape)} and {dtype} has data from byte {begin} to {end}")
     return Stored(name, shape, dtype, path, begin, end - begin)

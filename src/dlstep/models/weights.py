@@ -26,7 +26,8 @@ from .placement import LoadPlan, NetworkTensors, Part, Placement, Shape, make_pl
 from .reading import RefuseErrors
 from .shapes import in_gib
 from .sharding import ParameterShard, cuts_of, install_ranks, regions
-from .shards import READABLE, Contents, Stored
+from .shards import Contents, Stored
+from .stored_quantization import CODES, SCALE, dtype_problems, is_scale, restored
 
 # Called with the number of bytes to load; the context yields what is called with the size of each loaded piece.
 Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
@@ -66,13 +67,12 @@ def plan_weights(
     network: PreTrainedModel, contents: Contents, rules: tuple[WeightRule, ...], ignored: tuple[str, ...]
 ) -> tuple[LoadPlan, tuple[str, ...]]:
     """Return where the tensors of a checkpoint go, and every problem that prevents loading them."""
-    stored = {name: tensor.shape for name, tensor in contents.tensors.items()}
+    tensors = contents.tensors
+    stored = {name: tensor.shape for name, tensor in tensors.items() if not is_scale(name, tensors)}
     with RefuseErrors("the names of the tensors cannot be read"):
         plan = make_plan(network_tensors(network), stored, rules, ignored)
     used = sorted({placement.tensor for placement in plan.placements})
-    unreadable = [(name, kind) for name in used if (kind := contents.tensors[name].dtype) not in READABLE]
-    dtypes = (f"other dtype: {name} is {kind}, not one of {', '.join(READABLE)}" for name, kind in unreadable)
-    return plan, (*plan.problems, *dtypes)
+    return plan, (*plan.problems, *dtype_problems(tensors, used))
 
 
 def load_network(
@@ -164,13 +164,19 @@ def fill(
     by_tensor: dict[str, list[Placement]] = {}
     for placement in placements:
         by_tensor.setdefault(placement.tensor, []).append(placement)
+    scales = _scales(stored)
     # Tensors that repeat a tied parameter come last: they are compared with its value.
     for repeats in (False, True):
         chosen = [stored[name] for name, its in by_tensor.items() if any(placement.repeat for placement in its) is repeats]
         for tensor, opened in _opened(chosen):
             for placement in by_tensor[tensor.name]:
                 region = part_of(parameters[placement.parameter].detach(), placement.part)
-                rows = shares.read(opened, placement)
+                if tensor.dtype in CODES:
+                    codes = opened.get_tensor(tensor.name).to(region.device)
+                    whole = restored(codes, scales[tensor.name].to(region.device))
+                    rows = shares.of(whole if placement.rows is None else whole[slice(*placement.rows)], placement)
+                else:
+                    rows = shares.read(opened, placement)
                 rows = rows.to(region.device)  # before its dtype changes, so that no copy is made on the host
                 if placement.repeat is None:
                     region.copy_(rows)
@@ -180,6 +186,12 @@ def fill(
                         "set tie_word_embeddings to false in config.json if they are meant to differ"
                     )
             advance(tensor.size)
+
+
+def _scales(stored: Mapping[str, Stored]) -> dict[str, Tensor]:
+    """Return the scales of the tensors that are stored in codes, by the name of the tensor."""
+    chosen = [tensor for name, tensor in stored.items() if is_scale(name, stored)]
+    return {tensor.name.removesuffix(SCALE): opened.get_tensor(tensor.name).clone() for tensor, opened in _opened(chosen)}
 
 
 def part_of(parameter: Tensor, part: Part) -> Tensor:

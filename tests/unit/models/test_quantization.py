@@ -117,7 +117,7 @@ def test_what_is_not_supported_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(ValueError, match="quantization must be one of fp8, got 'int4'"):
         LLM(quantization="int4")
     monkeypatch.setattr("dlstep.models.quantization.supports_fp8", lambda device: False)
-    with pytest.raises(ValueError, match="quantization='fp8' needs a CUDA device of compute capability 8[.]9") as refused:
+    with pytest.raises(ValueError, match=r"quantization='fp8' needs a CUDA device of compute capability 8[.]9") as refused:
         LLM("tiny-bd", quantization="fp8")
     assert "cpu" in str(refused.value)
 

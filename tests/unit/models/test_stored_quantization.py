@@ -1,0 +1,196 @@
+"""Checkpoints in 8 bits: the network has the numbers that codes and scales stand for; what is not read is named."""
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from dlstep import LLM, SamplingParams
+from dlstep.distributed.ranks import Ranks
+from dlstep.models import load_checkpoint
+from dlstep.models.check import check
+from dlstep.models.quantization import QuantizedLinear
+from dlstep.models.stored_quantization import check_stored_quantization
+
+from ...helpers.tiny_families import write_checkpoint
+
+CONFIG: dict[str, Any] = {
+    "quant_method": "compressed-tensors",
+    "format": "float-quantized",
+    "quantization_status": "compressed",
+    "global_compression_ratio": None,
+    "kv_cache_scheme": None,
+    "ignore": ["lm_head", "re:.*mlp.gate$"],
+    "config_groups": {
+        "group_0": {
+            "targets": ["Linear"],
+            "output_activations": None,
+            "input_activations": {
+                "num_bits": 8, "type": "float", "strategy": "token", "dynamic": True, "symmetric": True, "group_size": None,
+            },
+            "weights": {
+                "num_bits": 8, "type": "float", "strategy": "channel", "dynamic": False, "symmetric": True, "group_size": None,
+                "block_structure": None, "actorder": None, "observer": "minmax", "observer_kwargs": {},
+            },
+        }
+    },
+}  # fmt: skip
+KINDS = [("float", "channel"), ("float", "tensor"), ("float", "block"), ("int", "channel")]
+
+
+def stated(kind: str, strategy: str) -> dict[str, Any]:
+    """The quantization_config of such weights."""
+    config = deepcopy(CONFIG)
+    group = config["config_groups"]["group_0"]
+    group["weights"] |= {"type": kind, "strategy": strategy, "block_structure": [128, 128] if strategy == "block" else None}
+    group["input_activations"] |= {"type": kind} | ({"strategy": "group", "group_size": 128} if strategy == "block" else {})
+    return config
+
+
+def encoded(weight: Tensor, kind: str, strategy: str) -> tuple[Tensor, Tensor, Tensor]:
+    """The codes of a weight, their scales as files hold them, and the numbers that they stand for, one by one."""
+    most = 448.0 if kind == "float" else 127.0
+    numbers, (rows, columns) = weight.double(), weight.shape
+    size = {"channel": (1, columns), "tensor": (rows, columns), "block": (128, 128)}[strategy]
+    blocks = (-(-rows // size[0]), -(-columns // size[1]))
+    scales = torch.zeros(blocks, dtype=torch.float64)
+    back, codes = torch.zeros_like(numbers), torch.zeros_like(numbers)
+    for i in range(blocks[0]):
+        for j in range(blocks[1]):
+            part = (slice(i * size[0], (i + 1) * size[0]), slice(j * size[1], (j + 1) * size[1]))
+            scales[i, j] = (numbers[part].abs().max() / most).to(torch.bfloat16).clamp(min=1e-6)
+            scaled = (numbers[part] / scales[i, j]).clamp(-most, most)
+            codes[part] = scaled.to(torch.float8_e4m3fn).double() if kind == "float" else scaled.round()
+            back[part] = codes[part] * scales[i, j]
+    stored = codes.to(torch.float8_e4m3fn if kind == "float" else torch.int8)
+    return stored, (scales.flatten() if strategy == "tensor" else scales).to(torch.bfloat16), back
+
+
+def quantized_folder(folder: Path, family: str, kind: str, strategy: str) -> tuple[Path, Path]:
+    """Two checkpoints: one whose layers are stored in codes, and one with the numbers that these stand for."""
+    coded, plain = folder / "coded", folder / "plain"
+    for path in (coded, plain):
+        write_checkpoint(path, family, intermediate_size=144)
+    tensors = load_file(coded / "model.safetensors")
+    numbers = dict(tensors)
+    for name, weight in list(tensors.items()):
+        if weight.ndim == 2 and ".layers." in name and ".gate." not in name:
+            tensors[name], tensors[f"{name}_scale"], back = encoded(weight, kind, strategy)
+            numbers[name] = back.float()
+            assert torch.equal(numbers[name].double(), back), "codes times scales are exact in float32"
+    save_file(tensors, coded / "model.safetensors")
+    save_file(numbers, plain / "model.safetensors")
+    edit(coded, quantization_config=stated(kind, strategy))
+    return coded, plain
+
+
+def edit(folder: Path, **facts: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | facts))
+
+
+@pytest.mark.parametrize(("kind", "strategy"), KINDS)
+@pytest.mark.parametrize("family", ["sdar", "llada2"])
+def test_a_network_has_the_numbers_that_are_stored(family: str, kind: str, strategy: str, tmp_path: Path) -> None:
+    """Of whole tensors, of tensors that are split among parameters, of single experts, and of a rank's share of each."""
+    coded, plain = quantized_folder(tmp_path, family, kind, strategy)
+    assert check(coded, family).problems == check(plain, family).problems == ()
+    for ranks in (Ranks(), Ranks(1, 2, "")):
+        found, expected = (load_checkpoint(each, model_name=family, ranks=ranks).network for each in (coded, plain))
+        others = dict(expected.named_parameters())
+        for name, parameter in found.named_parameters():
+            assert torch.equal(parameter, others[name]), name
+
+
+@pytest.mark.parametrize("kind", ["float", "int"])
+def test_answers_are_those_of_the_numbers(kind: str, tmp_path: Path) -> None:
+    prompts = [(3, 5, 7, 11), (4, 6, 8)]
+    coded, plain = (LLM(str(each), model_name="sdar") for each in quantized_folder(tmp_path, "sdar", kind, "channel"))
+    outputs = [llm.generate(prompts, SamplingParams(max_tokens=8), progress=False) for llm in (coded, plain)]
+    assert outputs[0] == outputs[1]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_codes_of_channels_are_kept_in_fp8(dtype: str, tmp_path: Path) -> None:
+    coded, _ = quantized_folder(tmp_path, "sdar", "float", "channel")
+    llm = LLM(str(coded), model_name="sdar", dtype=dtype, quantization="fp8")
+    network: Any = llm.engine.driver.network.model  # type: ignore[attr-defined]
+    stored = load_file(coded / "model.safetensors")
+    layers = [(name, module) for name, module in network.named_modules() if isinstance(module, QuantizedLinear)]
+    assert len(layers) == 14
+    for name, module in layers:
+        codes, scales = stored[f"{name}.weight"], stored[f"{name}.weight_scale"].flatten().float()
+        # The largest number of a row is rounded to the dtype of the network, and the scale with it.
+        assert torch.allclose(module.scales, scales * codes.float().abs().amax(1) / 448, rtol=2**-8)
+        if (codes.float().abs().amax(1) == 448).all():
+            assert torch.equal(module.weight.view(torch.uint8), codes.view(torch.uint8)), name
+
+
+def group(**weights: Any) -> dict[str, Any]:
+    """The configuration with other weights."""
+    config = deepcopy(CONFIG)
+    config["config_groups"]["group_0"]["weights"] |= weights
+    return config
+
+
+def inputs(**activations: Any) -> dict[str, Any]:
+    """The configuration with other input activations."""
+    config = deepcopy(CONFIG)
+    config["config_groups"]["group_0"]["input_activations"] |= activations
+    return config
+
+
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [
+        ({"quant_method": "gptq", "bits": 4}, "quantization_config={'quant_method': 'gptq', 'bits': 4} is not supported"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "only compressed-tensors with weights of 8 bits is"),
+        ("fp8", "quantization_config='fp8' is not supported"),
+        (CONFIG | {"config_groups": {}}, "it names no weights"),
+        (CONFIG | {"config_groups": {"group_0": {}}}, "group_0={} is not supported: it states no weights"),
+        (CONFIG | {"kv_cache_scheme": {"num_bits": 8}}, "kv_cache_scheme={'num_bits': 8} is not supported, only None is"),
+        (CONFIG | {"quantization_status": "frozen"}, "quantization_status='frozen' is not supported"),
+        (group(num_bits=4), "group_0.weights.num_bits=4 is not supported, only 8 is"),
+        (group(symmetric=False), "weights.symmetric=False is not supported"),
+        (group(strategy="group", group_size=32), "weights.strategy='group' is not supported"),
+        (group(strategy="block", block_structure=[64, 64]), r"weights.block_structure=\[64, 64\] is not supported"),
+        (group(actorder="group"), "weights.actorder='group' is not supported"),
+        (inputs(dynamic=False, strategy="tensor"), "input_activations.dynamic=False is not supported, only True is"),
+        (inputs(num_bits=4), "input_activations.num_bits=4 is not supported"),
+    ],
+)
+def test_other_quantizations_are_refused_by_name(stated: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_stored_quantization({"quantization_config": stated})
+
+
+def test_weights_alone_may_be_quantized() -> None:
+    config = deepcopy(CONFIG)
+    config["config_groups"]["group_0"]["input_activations"] = None
+    check_stored_quantization({"quantization_config": config})
+    check_stored_quantization({})
+
+
+def test_missing_and_misshapen_scales_are_named(tmp_path: Path) -> None:
+    coded, _ = quantized_folder(tmp_path, "sdar", "float", "channel")
+    path = coded / "model.safetensors"
+    tensors = load_file(path)
+    first, second = "model.layers.0.self_attn.q_proj.weight", "model.layers.1.mlp.up_proj.weight"
+    del tensors[f"{first}_scale"]
+    tensors[f"{second}_scale"] = tensors[f"{second}_scale"][:5].clone()
+    tensors["model.norm.weight_scale"] = torch.ones(1)
+    save_file(tensors, path)
+    problems = check(coded, "sdar").problems
+    assert f"other dtype: {first} is F8_E4M3, not one of F32, F16, BF16, and {first}_scale is missing" in problems
+    assert (
+        f"other shape: {second}_scale has [5, 1], and may have [] or [1] or [1, 1] or [144] or [144, 1] or [2, 1]" in problems
+    )
+    assert "not used: model.norm.weight_scale" in problems
+    with pytest.raises(ValueError, match=f"{first}_scale is missing"):
+        load_checkpoint(coded, model_name="sdar")
