@@ -1,4 +1,4 @@
-"""Counter-based random numbers: splitmix64 as a hash, in wrapping 64-bit integers.
+"""Counter-based random numbers, in wrapping 64-bit integers: splitmix64 and, for token ids, Philox.
 
 Numbers depend only on the counters; core and kernels produce the same bits.
 """
@@ -12,6 +12,9 @@ SAMPLE, RENOISE = 0, 1  # counters that separate streams by purpose
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # the constants of splitmix64 as signed integers
 _FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
 _SECOND = 0x94D049BB133111EB - (1 << 64)
+_WORD = (1 << 32) - 1
+
+PHILOX_MULTIPLIER, PHILOX_INCREMENT, PHILOX_ROUNDS = 0xD256D193, 0x9E3779B9, 10
 
 
 def _shifted(value: Int64[Tensor, "..."], count: int) -> Int64[Tensor, "..."]:
@@ -46,20 +49,38 @@ def draw_keys(
 
 
 def uniform(keys: Int64[Tensor, " n"], *, count: int, first: int = 0) -> Float32[Tensor, "n count"]:
-    """Return numbers of each stream: odd multiples of 2**-24 in (0, 1).
+    """Return the numbers of token ids in each stream, by Philox: odd multiples of 2**-24 in (0, 1).
 
     Args:
         keys: Key of each stream.
-        count: How many numbers of each stream.
-        first: Index of the first number.
+        count: Number of ids.
+        first: The first id.
     """
-    index = mix(torch.arange(first, first + count, device=keys.device))
-    bits = _shifted(mix(keys[:, None] ^ index), 41)
+    counters = torch.arange(first >> 1, (first + count + 1) >> 1, device=keys.device)
+    words = torch.stack(philox(counters, _shifted(keys, 32)[:, None], keys[:, None] & _WORD), -1).flatten(1)
+    bits = words[:, first & 1 :][:, :count] >> 9
     return (bits.to(torch.float32) + 0.5) * 2.0**-23
 
 
+def philox(
+    one: Int64[Tensor, "..."], two: Int64[Tensor, "..."], key: Int64[Tensor, "..."]
+) -> tuple[Int64[Tensor, "..."], Int64[Tensor, "..."]]:
+    """Return the two words of Philox2x32-10 (`dlstep.core.draws.philox`) for each counter and key.
+
+    Args:
+        one: First word of each counter: 32 bits, unsigned.
+        two: Second word of each counter.
+        key: Key of each counter: 32 bits, unsigned.
+    """
+    for _ in range(PHILOX_ROUNDS):
+        product = one * PHILOX_MULTIPLIER
+        one, two = ((product >> 32) ^ key ^ two) & _WORD, product  # only the low halves of `two` and `key` count
+        key = key + PHILOX_INCREMENT
+    return one, two & _WORD
+
+
 def integers(keys: Int64[Tensor, " n"], bound: int) -> Int64[Tensor, " n"]:
-    """Return number 0 of each stream as an integer in [0, bound).
+    """Return the only number of each stream, by splitmix64, as an integer in [0, bound).
 
     Args:
         keys: Key of each stream.

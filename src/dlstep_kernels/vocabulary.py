@@ -52,8 +52,11 @@ class Share:
 
 
 def cut_of(total: int, rank: int, size: int) -> VocabularyShard:
-    """Return the ids of rank `rank` of `size`; the last ranks may have fewer, or none."""
-    most = -(-total // size)
+    """Return the ids of rank `rank` of `size`; the last ranks may have fewer, or none.
+
+    The first id is even, because kernels compute random numbers for pairs of ids.
+    """
+    most = min(2 * -(-total // (2 * size)), total)
     first = min(rank * most, total)
     return VocabularyShard(first, min(most, total - first), total, most)
 

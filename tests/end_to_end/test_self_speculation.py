@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from dlstep import LLM, Output, SamplingParams, tiny
 from dlstep.core import SequenceState, Span, Spec
-from dlstep.core.draws import key, uniform
+from dlstep.core.draws import key, token_uniform
 from dlstep.engine.resolve import embedded_facts
 from dlstep.strategies._verified import Verified
 from dlstep.strategies.self_speculation import SelfSpeculation
@@ -62,7 +62,7 @@ def margin(ids: tuple[int, ...], params: SamplingParams) -> float:
     logits[mask_id] = -math.inf
     if params.temperature:
         draw = key(params.seed or 0, len(ids), 0, "sample")
-        noise = torch.tensor([-math.log(-math.log(uniform(draw, index))) for index in range(len(logits))])
+        noise = torch.tensor([-math.log(-math.log(token_uniform(draw, index))) for index in range(len(logits))])
         logits = logits / params.temperature + noise
     best, second = logits.topk(2).values.tolist()
     return best - second

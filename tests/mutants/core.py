@@ -130,6 +130,11 @@ MUTANTS = (
         ("Moves.add", "keep the moves of sets that the cache no longer holds", "self._filled.append(states)", "pass"),
     ),
     *in_file(
+        "core/draws.py",
+        ("token_uniform", "ignore half of a stream's key", "draw_key >> 32", "0"),
+        noticed_by=("unit/dlstep_kernels/test_draws.py",),
+    ),
+    *in_file(
         "core/filtering.py",
         ("FilteredBlock.kept", "keep tokens that contradict one another", ".bitmap & after", ".bitmap | after"),
         (

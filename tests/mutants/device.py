@@ -49,6 +49,21 @@ MUTANTS = (
         noticed_by=("unit/distributed/test_rank_zero.py",),
     ),
     *in_file(
+        "dlstep_kernels/draws.py",
+        ("philox", "use the same key in every round", "key = key + PHILOX_INCREMENT", "pass"),
+        ("uniform", "start noise for an odd id one id too early", "first & 1:", "0:"),
+    ),
+    *in_file(
+        "dlstep_kernels/gpu/draws.py",
+        ("complement", "exchange the numbers of neighbouring ids", "two, one)", "one, two)"),
+        (
+            "complements",
+            "exchange numbers of a tile",
+            "tl.join(one, three), tl.join(two, four)",
+            "tl.join(one, two), tl.join(three, four)",
+        ),
+    ),
+    *in_file(
         "dlstep_kernels/gpu/head.py",
         (
             "_masked",
@@ -112,6 +127,7 @@ MUTANTS = (
     ),
     *in_file(
         "dlstep_kernels/vocabulary.py",
+        ("cut_of", "start a rank's ids at an odd one", "2 * -(-total // (2 * size))", "-(-total // size)"),
         ("merged", "normalize over one rank's ids only", "totals.sum(0)", "totals.gather(0, place)[0]"),
         ("own_part", "draw every rank's noise for the first ids", "settings, cut.first", "settings"),
         ("own_peaks", "read every rank's token masks from the first id on", "settings.masks, cut.first", "settings.masks"),

@@ -88,7 +88,7 @@ class Wavering(Rule):
         if done + 1 >= self.turns:  # a constraint may have left masks in the last of these forwards
             return block
         sampled = block.sampled(sequence.request_spec.limit)
-        masks = [p for p in sampled if uniform(key(seed, p, number, "remask"), 0) < self.share]
+        masks = [p for p in sampled if uniform(key(seed, p, number, "remask")) < self.share]
         return block.remask(masks, mask)
 
     def measure(self, sequence: SequenceState, block: Block) -> int:

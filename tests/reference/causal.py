@@ -15,7 +15,7 @@ from dlstep.core import Config, Request, SamplingParams, SequenceState, add, com
 from dlstep.core.spec import Spec
 from dlstep.driver.torch_driver import TorchDriver
 
-from .counted_draws import SAMPLE, number
+from .counted_draws import sample_numbers
 from .engine import Pair
 from .models import EOS, MASK, NEVER, ROWS, WORDS, Dense
 
@@ -52,8 +52,7 @@ class Draws:
         scores = row[:WORDS].float().clone()
         scores[MASK] = -math.inf
         if self.temperature:
-            streams = [number(self.seed, position, draw, SAMPLE, index) >> 41 for index in range(WORDS)]
-            uniform = (torch.tensor(streams, dtype=torch.float32) + 0.5) * 2.0**-23
+            uniform = sample_numbers(self.seed, position, draw, WORDS)
             scores = scores / self.temperature - (-uniform.log()).log()
         best, second = scores.topk(2).values.tolist()
         self.network.note(best - second)

@@ -122,7 +122,7 @@ class Walk:
     def lucky(self, view: View, step: int, purpose: int) -> list[int]:
         """The positions that a step takes, or masks."""
         chances = self.chances(view, step)[purpose == REMASK]
-        numbers = {p: ((drawn(view.seed, p, step, purpose, 0) >> 41) + 0.5) / (1 << 23) for p in chances}
+        numbers = {p: ((drawn(view.seed, p, step, purpose) >> 41) + 0.5) / (1 << 23) for p in chances}
         return [position for position, chance in chances.items() if numbers[position] < chance]
 
     def step(self, view: View, step: int) -> None:

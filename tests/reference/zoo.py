@@ -125,7 +125,7 @@ class View:
 
     def uniform(self, position: int, purpose: int) -> float:
         """The uniform number in (0, 1) of a position in this forward."""
-        return ((drawn(self.seed, position, self.number, purpose, 0) >> 41) + 0.5) / (1 << 23)
+        return ((drawn(self.seed, position, self.number, purpose) >> 41) + 0.5) / (1 << 23)
 
 
 Slow = Callable[[View], None]

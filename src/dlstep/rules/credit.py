@@ -17,7 +17,7 @@ from typing import Annotated, final
 from annotated_types import Interval
 
 from ..core import Block, Extra, Probability, Rule, SampleSpec, SequenceState, SpanSamples, Spec, draw, value
-from ..core.draws import key, uniform
+from ..core.draws import key, token_uniform
 
 BEST = 8
 SAMPLE_SPEC = SampleSpec(best=BEST)
@@ -216,7 +216,7 @@ def _drawn(weighted: Mapping[int, float], stream: int) -> int:
 
     Ids without credit have already lost to the sampled token.
     """
-    noisy = {token: log(chance) - log(-log(uniform(stream, token))) for token, chance in weighted.items() if chance}
+    noisy = {token: log(chance) - log(-log(token_uniform(stream, token))) for token, chance in weighted.items() if chance}
     return max(noisy, key=noisy.__getitem__)
 
 

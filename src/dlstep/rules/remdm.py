@@ -240,7 +240,7 @@ class ReMDM(Rule):
         # No weight is above 1, so only positions with a number below `scale` can be chosen.
         hit = below(seed, start, block.end, step, "remask", scale)
         weight_of = dict(zip(held, weights, strict=True)) if hit else {}
-        return [p for p in hit if p in weight_of and uniform(key(seed, p, step, "remask"), 0) < scale * weight_of[p]]
+        return [p for p in hit if p in weight_of and uniform(key(seed, p, step, "remask")) < scale * weight_of[p]]
 
 
 def _steps_done(block: Block) -> int:

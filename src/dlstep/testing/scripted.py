@@ -20,7 +20,7 @@ from ..core import (
     init,
     schedule,
 )  # fmt: skip
-from ..core.draws import key, uniform
+from ..core.draws import key, token_uniform
 from ..strategies.dual_cache import DualCache
 
 RowsOf = Callable[[Span], SpanSamples]
@@ -73,7 +73,7 @@ def sample_row(
     total = sum(math.exp(value - best) for value in scaled.values())
     if temperature:
         stream = key(span.seed, position, draw, "sample")
-        token = max(scaled, key=lambda i: scaled[i] - math.log(-math.log(uniform(stream, i))))
+        token = max(scaled, key=lambda i: scaled[i] - math.log(-math.log(token_uniform(stream, i))))
     else:
         tied = [i for i, value in scaled.items() if value == best]
         token = max(tied) if ties == "highest" else min(tied)

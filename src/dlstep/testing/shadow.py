@@ -366,7 +366,7 @@ class ShadowDriver:
 
     def _noise(self, span: Span) -> tuple[int, ...]:
         keys = [key(span.seed, position, draw, "renoise") for position, draw in zip(span.sampled, span.draws, strict=True)]
-        return tuple([integer(noise, 0, self.vocab_size) for noise in keys])
+        return tuple([integer(noise, self.vocab_size) for noise in keys])
 
     def _listed(
         self, parts: tuple[object, ...], count: int, first: tuple[int, float] | None, allowed: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""The counter-based generator inside kernels, bitwise equal to `draws`; and order keys.
+"""The counter-based generators inside kernels, bitwise equal to `draws`; and order keys.
 
 An order key packs a logit and its id into one integer that orders by both.
 """
@@ -8,6 +8,10 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
+from ..draws import PHILOX_INCREMENT, PHILOX_MULTIPLIER, PHILOX_ROUNDS
+
+MULTIPLIER, INCREMENT = tl.constexpr(PHILOX_MULTIPLIER), tl.constexpr(PHILOX_INCREMENT)
+ROUNDS = tl.constexpr(PHILOX_ROUNDS)
 NO_KEY = tl.constexpr(-(1 << 63))  # below every key of a finite logit
 
 
@@ -33,11 +37,52 @@ def draw_key(seed, position, draw, PURPOSE: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def complement(key, index):
-    """Return 1 minus uniform number `index` of a stream: exact, as both are odd * 2**-24."""
-    bits = (mix(key ^ mix(index.to(tl.uint64))) >> 41).to(tl.int32)
-    one_to_two = ((bits ^ 0x7FFFFF) | 0x3F800000).to(tl.float32, bitcast=True)
-    return (one_to_two - 1.0) + 5.9604644775390625e-08
+def _words(key, counter):
+    """Return the two words of a stream's Philox block `counter`, a 32-bit integer."""
+    low, one, two = key.to(tl.uint32), counter.to(tl.uint32), (key >> 32).to(tl.uint32)
+    for _ in tl.static_range(ROUNDS):
+        product = one.to(tl.uint64) * MULTIPLIER  # one instruction; `tl.umulhi` and a 32-bit product are two
+        one, two = (product >> 32).to(tl.uint32) ^ low ^ two, product.to(tl.uint32)
+        low += INCREMENT
+    return one, two
+
+
+@triton.jit
+@no_type_check
+def _complement_of(word):
+    """Return 1 minus the uniform number of a word: exact, as both are odd * 2**-24."""
+    return (((word >> 9) ^ 0x3FFFFFFF).to(tl.float32, bitcast=True) - 1.0) + 5.9604644775390625e-08
+
+
+@triton.jit
+@no_type_check
+def complement(key, first, place):
+    """Return 1 minus uniform number `first` + `place` of a stream; `first` is even.
+
+    Where a thread has both numbers of a Philox block, the compiler can compute the block once.
+    """
+    one, two = _words(key, (first >> 1) + (place >> 1))
+    return _complement_of(tl.where((place & 1) > 0, two, one))
+
+
+@triton.jit
+@no_type_check
+def complements(key, first, COUNT: tl.constexpr, GROUP: tl.constexpr):
+    """Return 1 minus `COUNT` uniform numbers of a stream; the index of the first one is even.
+
+    Each thread gets `GROUP` (4 or 8) consecutive numbers, as many as a load of 16 bytes has logits.
+    Joining the words of every `GROUP // 2`-th Philox block gives this layout; the compiler would
+    have to convert any other one through shared memory.
+    """
+    counter = (first >> 1) + tl.arange(0, COUNT // GROUP) * (GROUP // 2)
+    one, two = _words(key, counter)
+    three, four = _words(key, counter + 1)
+    if GROUP == 8:
+        five, six = _words(key, counter + 2)
+        seven, eight = _words(key, counter + 3)
+        one, two, three, four = tl.join(one, five), tl.join(two, six), tl.join(three, seven), tl.join(four, eight)
+    words = tl.join(tl.join(one, three), tl.join(two, four))
+    return _complement_of(tl.reshape(words, (COUNT,)))
 
 
 @triton.jit

@@ -136,10 +136,14 @@ def _store_sums(x, peak, inverse, numbers, part, plane, inside, ROWS: tl.constex
 
 @triton.jit
 @no_type_check
-def _race_half(x, base, scale, key, column, HIGHEST: tl.constexpr):
+def _race_half(x, base, scale, key, start, COLUMNS: tl.constexpr, HIGHEST: tl.constexpr):
     """Return each row's smallest -log(u) / weight (largest score + noise), its column and logit."""
-    times = -tl.log(1.0 - complement(key[:, None], column[None, :])) * tl.exp2((base[:, None] - x) * scale[:, None])
+    # On tensor cores, a thread has pairs of neighbouring columns, which share a Philox block. LLVM only merges the blocks if
+    # nothing else uses the range of places, so `column` below uses a different range.
+    remainder = complement(key[:, None], start - COLUMNS, tl.arange(COLUMNS, 2 * COLUMNS)[None, :])
+    times = -tl.log(1.0 - remainder) * tl.exp2((base[:, None] - x) * scale[:, None])
     least = tl.min(times, 1)
+    column = start + tl.arange(0, COLUMNS)
     winner = _first_of(least, times, column, HIGHEST)
     return least, winner, tl.sum(tl.where(column[None, :] == winner[:, None], x, 0.0), 1)
 
@@ -150,9 +154,9 @@ def _race(x, peak, inverse, key, start, ROWS: tl.constexpr, COLUMNS: tl.constexp
     """Return column (-1: none) and logit of each row's best perturbed score, by halves."""
     base, scale = tl.where(peak > float("-inf"), peak, 0.0), inverse * LOG2E
     left, right = _halves(x, ROWS, COLUMNS)
-    column = start + tl.arange(0, COLUMNS // 2)
-    least, winner, racer = _race_half(left, base, scale, key, column, HIGHEST)
-    other_least, other_winner, other_racer = _race_half(right, base, scale, key, column + COLUMNS // 2, HIGHEST)
+    HALF: tl.constexpr = COLUMNS // 2
+    least, winner, racer = _race_half(left, base, scale, key, start, HALF, HIGHEST)
+    other_least, other_winner, other_racer = _race_half(right, base, scale, key, start + HALF, HALF, HIGHEST)
     better = other_least < least
     if HIGHEST:
         better = other_least <= least

@@ -159,7 +159,7 @@ def _winner(numbers, winners, row, base, temperature, key, plane, splits, CHUNK:
         at = row * splits + part
         ids = tl.load(winners + at, mask=part < splits, other=-1)
         racers = tl.load(numbers + RACERS * plane + at, mask=ids >= 0, other=float("-inf"))
-        scores = tl.div_rn(racers - base, temperature) + gumbel(complement(key, tl.maximum(ids, 0)))
+        scores = tl.div_rn(racers - base, temperature) + gumbel(complement(key, 0, tl.maximum(ids, 0)))
         scores = tl.where(ids >= 0, scores, float("-inf"))
         top = tl.max(scores, 0)
         if HIGHEST:

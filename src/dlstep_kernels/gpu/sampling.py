@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..sampling import SIMPLE, Drawn, SamplerConfig, Settings
-from .draws import complement, gumbel, keep_largest, no_keys, order_key, value_of
+from .draws import complement, complements, gumbel, keep_largest, no_keys, order_key, value_of
 from .launch import Parameters, architecture, compiled_with, parameters, power_of_two
 from .named import with_named
 from .parts import (
@@ -72,15 +72,20 @@ def _sum_up(x, peak, top, inverse, total, moment, plain, ENTROPY: tl.constexpr, 
 
 @triton.jit
 @no_type_check
-def _race(x, base, weights, columns, key, temperature, limit, racer, noise, winner, HIGHEST: tl.constexpr):
+def _race(
+    x, base, weights, start, columns, key, temperature, limit, racer, noise, winner,
+    BLOCK: tl.constexpr, GROUP: tl.constexpr, HIGHEST: tl.constexpr,
+):  # fmt: skip
     """Update the best perturbed score (logit, noise, id), and the limit for a better one.
 
     The largest score + noise is the smallest -log(u) / weight, and -log(u) > 1 - u, so most tiles
     can be rejected without computing a logarithm.
     """
-    remainder = complement(key, columns)
+    remainder = complements(key, start, BLOCK, GROUP)
     if tl.max((remainder <= limit * weights).to(tl.int32), 0) > 0:
-        noises = gumbel(remainder)
+        # Compute the numbers again, from an equal start that the compiler cannot recognise. Triton computes a tensor in the
+        # layout of the logits only if the tensor has a single use; else it would convert every tile through shared memory.
+        noises = gumbel(complements(key, tl.min(columns, 0), BLOCK, GROUP))
         scores = tl.div_rn(x - base, temperature) + noises
         top = tl.max(scores, 0)
         held = tl.div_rn(racer - base, temperature) + noise
@@ -93,7 +98,7 @@ def _race(x, base, weights, columns, key, temperature, limit, racer, noise, winn
             else:
                 winner = tl.min(tl.where(scores == top, columns, 0x7FFFFFFF), 0)
             racer = tl.sum(tl.where(columns == winner, x, 0.0), 0)
-            noise = tl.sum(tl.where(columns == winner, noises, 0.0), 0)
+            noise = gumbel(complement(key, 0, winner))
             held = top
         limit = tl.exp(-held) * 1.001
     return limit, racer, noise, winner
@@ -104,8 +109,8 @@ def _race(x, base, weights, columns, key, temperature, limit, racer, noise, winn
 def _read_tiles(
     logits, row_stride, width, vocab_size, mask_id, tiles, splits, plane,
     temperatures, seeds, positions, draws, penalty_ids, penalties, mask_words, mask_rows, words, numbers, winners, keys,
-    BLOCK: tl.constexpr, KEPT: tl.constexpr, HIGHEST: tl.constexpr, ENTROPY: tl.constexpr, PLAIN: tl.constexpr,
-    RACED: tl.constexpr, PENALISED: tl.constexpr,
+    BLOCK: tl.constexpr, GROUP: tl.constexpr, KEPT: tl.constexpr, HIGHEST: tl.constexpr, ENTROPY: tl.constexpr,
+    PLAIN: tl.constexpr, RACED: tl.constexpr, PENALISED: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     start = tl.program_id(1) * tiles * BLOCK
@@ -146,7 +151,7 @@ def _read_tiles(
             # Skip the tile if even the largest possible noise (u next to 1) cannot win.
             if hot & (limit * tl.exp(tl.maximum((top - base) * inverse, LEAST)) >= 5.9e-08):
                 limit, racer, noise, winner = _race(
-                    x, base, weights, columns, key, temperature, limit, racer, noise, winner, HIGHEST
+                    x, base, weights, start, columns, key, temperature, limit, racer, noise, winner, BLOCK, GROUP, HIGHEST
                 )  # fmt: skip
         start += BLOCK
         columns = later
@@ -297,9 +302,9 @@ def _race_and_list(logits: Tensor, settings: Settings, vocab_size: int, mask_id:
         _read_tiles[(rows, splits)](
             logits, logits.stride(0), width, vocab_size, mask_id, tiles, splits, rows * splits, settings.temperatures,
             *counters, *penalties, *table_of(settings), parts.numbers, parts.winners, parts.keys,
-            BLOCK=chosen["block"], KEPT=parts.keys.shape[2], HIGHEST=sampler.ties == "highest",
-            ENTROPY="entropy" in sampler.statistics, PLAIN=raced and not sampler.tempered, RACED=raced,
-            PENALISED=penalty is not None, **compiled_with(chosen),
+            BLOCK=chosen["block"], GROUP=8 if logits.itemsize == 2 else 4, KEPT=parts.keys.shape[2],
+            HIGHEST=sampler.ties == "highest", ENTROPY="entropy" in sampler.statistics, PLAIN=raced and not sampler.tempered,
+            RACED=raced, PENALISED=penalty is not None, **compiled_with(chosen),
         )  # fmt: skip
     return parts
 

@@ -91,6 +91,7 @@ def test_cuts_are_all_ids_in_order(total: int, size: int):
     cuts = [cut_of(total, rank, size) for rank in range(size)]
     assert [number for cut in cuts for number in range(cut.first, cut.first + cut.count)] == list(range(total))
     assert {cut.most for cut in cuts} == {max(cut.count for cut in cuts)}
+    assert all(cut.first % 2 == 0 for cut in cuts if cut.count)
 
 
 def test_columns_come_back_in_order():

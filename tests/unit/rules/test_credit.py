@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.core import Request, SamplingParams, SpanSamples
-from dlstep.core.draws import key, uniform
+from dlstep.core.draws import key, token_uniform
 from dlstep.rules.credit import BEST, Credit, Credits
 from dlstep.rules.threshold import Threshold
 from dlstep.testing.generators import MASK
@@ -78,7 +78,7 @@ def test_credit_samples_from_the_fused_probabilities() -> None:
         sequence = sequence.with_request(Request(0, (1,), SamplingParams(temperature=1.0), seed=number))
         order = sorted(range(20), key=lambda token: -chances[token])
         stream = key(number, 1, 0, "sample")
-        noise = [-math.log(-math.log(uniform(stream, token))) for token in range(20)]
+        noise = [-math.log(-math.log(token_uniform(stream, token))) for token in range(20)]
         sampled = max(range(20), key=lambda token: math.log(chances[token]) + noise[token])
         rows = SpanSamples(
             (sampled,), (chances[sampled],), (), (), tuple(order[:BEST]), tuple(chances[t] for t in order[:BEST])

@@ -68,9 +68,9 @@ def test_the_temperature_falls_from_its_maximum_and_never_reaches_its_minimum(st
 
 @given(seed=st.integers(-(2**70), 2**70), start=st.integers(0, 2**40), count=st.integers(0, 9), bound=st.integers(1, 2**31))
 def test_many_draws_at_once_are_the_single_ones(seed: int, start: int, count: int, bound: int) -> None:
-    singly = tuple(integer(key(seed, position, 3, "open"), 0, bound) for position in range(start, start + count))
+    singly = tuple(integer(key(seed, position, 3, "open"), bound) for position in range(start, start + count))
     assert integers(seed, start, start + count, 3, "open", bound) == singly
-    uniformly = [uniform(key(seed, position, 5, "choose"), 0) for position in range(start, start + count)]
+    uniformly = [uniform(key(seed, position, 5, "choose")) for position in range(start, start + count)]
     assert list(uniforms(seed, start, start + count, 5, "choose")) == uniformly
     for chance in (0.0, 0.3, 1.0, bound / 2**31, *uniformly):
         hit = [position for position, number in enumerate(uniformly, start) if number < chance]
@@ -123,7 +123,7 @@ def loop(value: DiffusionGemma, request: Request, seed: int, network: Network) -
     budget = min(request.params.max_tokens, MAX_MODEL_LEN - len(request.prompt))
     for number in range(-(-budget // length)):
         start = len(request.prompt) + number * length
-        canvas = tuple(integer(key(seed, position, 0, "open"), 0, VOCABULARY) for position in range(start, start + length))
+        canvas = tuple(integer(key(seed, position, 0, "open"), VOCABULARY) for position in range(start, start + length))
         argmaxes: list[tuple[int, ...]] = []
         for remaining in range(steps, 0, -1):
             draw = steps - remaining
