@@ -74,7 +74,8 @@ def philox(
     """
     for _ in range(PHILOX_ROUNDS):
         product = one * PHILOX_MULTIPLIER
-        one, two = ((product >> 32) ^ key ^ two) & _WORD, product  # only the low halves of `two` and `key` count
+        # Only the low halves of `key` and `two` count.
+        one, two = ((product >> 32) ^ key).bitwise_xor_(two).bitwise_and_(_WORD), product
         key = key + PHILOX_INCREMENT
     return one, two & _WORD
 
