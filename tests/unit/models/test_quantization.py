@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from dlstep import LLM, SamplingParams, tiny
+from dlstep.distributed.ranks import Ranks
 from dlstep.models import load_checkpoint
 from dlstep.models.compiled import compile_layers
 from dlstep.models.experts import SCALES
@@ -15,6 +16,7 @@ from dlstep.models.quantization import QuantizedLinear, quantize
 from dlstep_kernels import quantize_rows, scaled_linear
 from dlstep_kernels.quantization import FP8, LARGEST
 
+from ...helpers.ranks_running import run_ranks
 from ...helpers.tiny_configs import FACTS
 from ...helpers.tiny_families import write_checkpoint
 from .test_compiled import PROMPTS, Recorder
@@ -127,3 +129,30 @@ def test_experts_of_another_form_are_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("dlstep.models.quantization.fits", lambda module: False)
     with pytest.raises(ValueError, match="quantization='fp8' is not supported for the experts of Glm4MoeForCausalLM"):
         LLM(str(tmp_path), model_name="llada2", quantization="fp8")
+
+
+@torch.no_grad()
+def states_of(ranks: Ranks, folders: list[Path]) -> list[tuple[torch.Tensor, int]]:
+    """Last hidden states of each network, and how many numbers this rank holds in FP8."""
+    found: list[tuple[torch.Tensor, int]] = []
+    for folder in folders:
+        network = load_checkpoint(folder, model_name=folder.name, ranks=ranks).network
+        quantize(network)
+        network.set_attn_implementation("sdpa")
+        held = sum(parameter.numel() for parameter in network.parameters() if parameter.dtype == FP8)
+        found.append((network.base_model(torch.arange(3, 30)[None]).last_hidden_state[0], held))
+    return found
+
+
+def test_ranks_share_a_quantized_network(tmp_path: Path) -> None:
+    """Each holds half, and rounds its part of an input by a scale of its own, so that states differ a little."""
+    folders = [tmp_path / family for family in ("sdar", "dream", "llada2")]
+    for folder in folders:
+        # All experts of a row count: otherwise, rounding would decide which of two equally good ones does.
+        chosen = {"num_experts_per_tok": 8, "n_group": 1, "topk_group": 1, "num_experts": 8} if folder.name == "llada2" else {}
+        write_checkpoint(folder, folder.name, **chosen)
+    alone, others = states_of(Ranks(), folders), run_ranks(2, states_of, folders)
+    for number, (whole, held) in enumerate(alone):
+        assert sum(rank[number][1] for rank in others) == held
+        assert torch.equal(others[0][number][0], others[1][number][0])
+        assert float((others[0][number][0] - whole).norm() / whole.norm()) < 0.3, "other numbers would be farther than 1"
