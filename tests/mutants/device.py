@@ -64,6 +64,20 @@ MUTANTS = (
         ),
     ),
     *in_file(
+        "dlstep_kernels/gpu/experts.py",
+        ("_gate_tile", "scale the up projection like the gate", "at + width", "at"),
+        (
+            "_lower_tile",
+            "leave the rows of the second product unscaled",
+            "own * tl.load(weight_scales",
+            "tl.load(weight_scales",
+        ),
+    ),
+    *in_file(
+        "dlstep_kernels/gpu/quantization.py",
+        ("_quantize_rows", "a broken row looks whole", "float('nan')", "1.0"),
+    ),
+    *in_file(
         "dlstep_kernels/gpu/head.py",
         (
             "_masked",
@@ -113,6 +127,12 @@ MUTANTS = (
             "x = only(x, permitted(line, words, group))",
             "pass",
         ),
+    ),
+    *in_file(
+        "dlstep_kernels/quantization.py",
+        ("quantized", "use half of the range of FP8", "* INVERSE", "* (2 * INVERSE)"),
+        ("scaled_linear", "forget the scales of rows", "product * row_scales[:, None] * scales", "product * scales"),
+        ("scaled_linear", "forget the bias", "if bias is None", "if True"),
     ),
     *in_file(
         "dlstep_kernels/sampling.py",
@@ -321,6 +341,32 @@ MUTANTS = (
             "self._entered.get(thread, now) < now and (not is_limited(frames.get(thread)))",
             "False",
         ),
+    ),
+    *in_file(
+        "models/quantization.py",
+        (
+            "_quantize_weight",
+            "quantize a tied weight under one name only",
+            "for module, name in owners:",
+            "for module, name in owners[:1]:",
+        ),
+        (
+            "_quantize_weight",
+            "one scale for a whole weight",
+            "weight.flatten(0, -2)",
+            "weight.flatten()[None].repeat(len(weight.flatten(0, -2)), 1)",
+        ),
+    ),
+    *in_file(
+        "models/stored_quantization.py",
+        (
+            "restored",
+            "scales of blocks in the other direction",
+            "wide.repeat_interleave(BLOCK, 0)",
+            "wide.T.repeat_interleave(BLOCK, 0)",
+        ),
+        ("dtype_problems", "accept scales of any shape", "scales.shape not in", "not"),
+        ("check_stored_quantization", "accept inputs that are scaled from the file", "inputs is not None", "False"),
     ),
     *in_file(
         "models/compiled.py",
