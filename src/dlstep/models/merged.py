@@ -40,7 +40,8 @@ def merge_products(network: PreTrainedModel) -> None:
     owners: dict[tuple[int, ...], list[tuple[nn.Module, dict[str, nn.Linear]]]] = {}
     for module in network.modules():
         for names in TOGETHER:
-            parts = {name: part for name in names if type(part := getattr(module, name, None)) in (nn.Linear, QuantizedLinear)}
+            linear = {name: part for name in names if isinstance(part := getattr(module, name, None), nn.Linear)}
+            parts = {name: part for name, part in linear.items() if type(part) in (nn.Linear, QuantizedLinear)}
             if len(parts) > 1 and len({(type(part), part.in_features, part.bias is None) for part in parts.values()}) == 1:
                 owners.setdefault(tuple(id(part.weight) for part in parts.values()), []).append((module, parts))
     for key in list(owners):  # one by one, so that only one weight exists twice at a time
