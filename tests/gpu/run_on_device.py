@@ -1,6 +1,6 @@
 """Everything that needs a CUDA device, in one command of less than ten minutes; text and JSON go to a folder.
 
-    PYTHONPATH=src:. python3 tests/gpu/run_on_device.py OUT [--only kernels,cells,decode,tests] [--seconds 580]
+    PYTHONPATH=src:. python3 tests/gpu/run_on_device.py OUT [--only kernels,cells,decode,tests,serve] [--seconds 580]
 
 Exit code 1 if a test failed or a kernel's answer is not its twin's, 2 if there is no device. Parts that no time is left for
 are named.
@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Any
 
 TESTS = Path(__file__).parent
-PARTS = ("kernels", "cells", "decode", "tests")
+PARTS = ("kernels", "cells", "decode", "tests", "serve")
 # Shape, quantization, blocks in flight (None: the shape's), and batches.
 LOADS: tuple[tuple[str, str | None, int | None, tuple[int, ...]], ...] = (
     ("sdar-8b", None, None, (1, 8, 32)),
@@ -33,6 +33,7 @@ LOADS: tuple[tuple[str, str | None, int | None, tuple[int, ...]], ...] = (
     ("fast-dllm-v2-1.5b", None, None, (1, 8)),
 )
 SECONDS = 580.0
+SERVE_SECONDS = 200.0  # that the part `serve` takes at most
 TOLD = ("FAILED", "ERROR", " passed", " failed", " skipped", "in bf16")  # what of the tests' output is repeated
 SHOWN = {
     "kernels": ("kernel", "case", "equal", "error", "us", "least_us", "share"),
@@ -72,6 +73,21 @@ SHOWN = {
         "tokens_per_s",
         "stock",
         "tuned",
+    ),
+    "serve": (
+        "shape",
+        "batch",
+        "stream",
+        "tokens_per_forward",
+        "generate_tokens_per_s",
+        "tokens_per_s",
+        "ratio",
+        "first_p50",
+        "http_ms_per_request",
+        "failed",
+        "first_start_s",
+        "second_start_s",
+        "llm_start_s",
     ),
 }
 
@@ -209,6 +225,22 @@ def run_cells(report: Report, ceilings: Any) -> None:
     report.rows("cells", measure_cells(ceilings=ceilings))
 
 
+def run_serve(report: Report, left: Callable[[], float]) -> None:
+    """What clients of `dlstep serve` get, if it has the packages that it needs."""
+    try:
+        import dlstep.serve.http.server  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ModuleNotFoundError as error:
+        report.say(f"left out: {error}: pip install 'dlstep[serve]'")
+        return
+    if left() < SERVE_SECONDS:
+        report.say("left out, no time is left")
+        return
+    from benchmarks.serving import measure_serving
+
+    rows = report.rows("serve", measure_serving())
+    report.failed |= any(row["failed"] for row in rows)
+
+
 def main() -> int:
     """Run the parts that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -241,6 +273,7 @@ def main() -> int:
         ("cells", lambda: run_cells(report, ceilings)),
         ("decode", lambda: run_decode(report, ceilings, left)),
         ("tests", lambda: run_tests(report, left)),
+        ("serve", lambda: run_serve(report, left)),
     ):
         if part in parts:
             report.say(f"\n## {part}, {left():.0f} s left")

@@ -12,9 +12,12 @@ from statistics import median
 from time import perf_counter, process_time
 
 import pytest
+import torch
 
+from benchmarks.serving import STRATEGY, measure_serving, prompts_of, write_folder
 from dlstep import LLM, SamplingParams
 from dlstep.bench.serve import Answer, at_once, counters, row_of
+from dlstep.bench.shapes import Shape
 from dlstep.cli import main
 
 from ...helpers.servers import nothing_goes_wrong_unseen  # noqa: F401  # pyright: ignore[reportUnusedImport]
@@ -22,6 +25,23 @@ from ...helpers.serving import questions, served, shadow_engine
 from ..cli.test_serve import command
 
 TOKENS = 64
+SMALL = Shape(
+    "small",
+    "sdar",
+    {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "intermediate_size": 128,
+        "vocab_size": 400,
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 1e6,
+        "tie_word_embeddings": True,
+    },
+)
 
 
 def test_rates_become_rows(capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,3 +129,28 @@ def test_serving_costs_little_beside_generate(tmp_path: Path, report: Callable[[
 def test_the_light_client_loads_no_torch() -> None:
     code = "import dlstep.bench.serve, sys; raise SystemExit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env=os.environ, check=False).returncode == 0
+
+
+def test_a_written_folder_decodes_random_words(tmp_path: Path) -> None:
+    write_folder(tmp_path, SMALL, torch.device("cpu"), torch.float32)
+    llm = LLM(str(tmp_path), device="cpu", max_model_len=128)
+    strategy, tokenizer = llm.engine.first.strategy, llm.engine.tokenizer
+    assert tokenizer is not None
+    assert {name: getattr(strategy, name) for name in STRATEGY} == STRATEGY
+    one, other = prompts_of(2, 40, "one", 400), prompts_of(2, 40, "other", 400)
+    assert len({*one, *other}) == 4
+    for text in one:
+        ids = tokenizer.encode(text)
+        assert len(ids) == 40 and tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False) == text
+    for output in llm.generate(one, SamplingParams(20, ignore_eos=True), progress=False):
+        assert len(output.token_ids) == 20 and all(word[0] == "w" for word in output.text.split())
+
+
+@pytest.mark.stress
+def test_serving_is_measured_next_to_generate() -> None:
+    rows = list(measure_serving(shape=SMALL, device=torch.device("cpu"), batches=(2, 4), prompt=48, answer=64))
+    assert [(row.stream, row.batch) for row in rows] == [("settled", 2), ("settled", 4), ("drafts", 2), ("drafts", 4)]
+    for row in rows:
+        assert not row.failed and row.ratio == pytest.approx(row.tokens_per_s / row.generate_tokens_per_s)
+        assert row.tokens_per_forward >= 1 and row.http_ms_per_request > 0
+        assert min(row.first_start_s, row.second_start_s, row.llm_start_s) > 0

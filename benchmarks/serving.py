@@ -1,0 +1,260 @@
+"""Measure what clients of `dlstep serve` get, next to `LLM.generate` of the same model on the same device.
+
+Random weights in the shape of a published checkpoint are written to a temporary folder, with the
+head and the threshold of `benchmarks.cells`. The server is started twice; between the starts, another
+process runs `LLM.generate`. The second server then answers prompts of the same length, all at once.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from socket import create_server
+from tempfile import TemporaryDirectory
+from time import perf_counter, sleep
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import PreTrainedTokenizerFast
+
+from dlstep import LLM
+from dlstep.bench.kernel.measure import kernel_device
+from dlstep.bench.serve import ServeRow, at_once, bodies_of, counters, row_of
+from dlstep.bench.shapes import Shape, random_checkpoint, shape_of
+from dlstep.core import SamplingParams
+from dlstep.extras import require
+from dlstep.models.shapes import head_of
+
+from . import entry
+from .cells import HEAD_SCALE, THRESHOLDS, TOKENS_PER_FORWARD
+
+NAME = "sdar-1.7b"
+BATCHES, PROMPT, ANSWER = (32, 128), 512, 256
+STREAMS = ("settled", "drafts")
+STRATEGY = {"block_size": 32, "buffer_size": 4, "add_block_threshold": 0.1, "semi_complete_threshold": 0.9}
+PAGE_SIZE, SPARE_PAGES = 32, 4  # pages of a request beyond its prompt and answer
+WARM_UP = 8  # requests that are not measured
+LONGEST_START = 600.0  # seconds
+PYTHON = (sys.executable, "-c")
+SERVE = "from dlstep.cli import main; raise SystemExit(main())"
+GENERATE = "from benchmarks.serving import run_generate; run_generate()"
+
+
+@dataclass(frozen=True, slots=True)
+class ServingRow:
+    """Figures of `batch` requests at once whose streams have `settled` text only or also `drafts`.
+
+    `generate_tokens_per_s` is that of `LLM.generate`, `ratio` the server's tokens per second divided
+    by it. Starts are in seconds until `/ready` returns 200 (server) or the constructor returns (LLM),
+    processes included; caches of compiled code are empty before the first one.
+    `http_ms_per_request` is CPU time of the HTTP process, `first_p50` and `first_p95` are
+    milliseconds until the first text.
+    """
+
+    shape: str
+    batch: int
+    stream: str
+    accept_threshold: float
+    tokens_per_forward: float
+    generate_tokens_per_s: float
+    tokens_per_s: float
+    ratio: float
+    first_p50: float
+    first_p95: float
+    http_ms_per_request: float
+    engine_ms_per_forward: float
+    failed: int
+    first_start_s: float
+    second_start_s: float
+    llm_start_s: float
+
+
+def write_folder(folder: Path, shape: Shape, device: torch.device, dtype: torch.dtype) -> None:
+    """Write random weights of an SDAR `shape`, and a tokenizer with a word for each id."""
+    checkpoint = random_checkpoint(shape, device, dtype)
+    head: Any = head_of(checkpoint.network)
+    with torch.no_grad():
+        head.weight.mul_(HEAD_SCALE)
+    tensors = {name: parameter.detach().cpu() for name, parameter in checkpoint.network.named_parameters()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    spec = checkpoint.spec
+    facts = {
+        **shape.facts,
+        "model_type": "sdar",
+        "architectures": ["SDARForCausalLM"],
+        "eos_token_id": spec.eos_ids[0],
+        "dlstep": {**STRATEGY, "mask_token_id": spec.mask_id},
+    }
+    (folder / "config.json").write_text(json.dumps(facts), encoding="utf-8")
+    backend = Tokenizer(WordLevel({f"w{number}": number for number in range(spec.vocab_size)}, unk_token="w0"))
+    backend.pre_tokenizer = WhitespaceSplit()  # pyright: ignore[reportAttributeAccessIssue]
+    special = {"mask_token": f"w{spec.mask_id}", "eos_token": f"w{spec.eos_ids[0]}"}
+    PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="w0", **special).save_pretrained(folder)
+
+
+def prompts_of(count: int, length: int, seed: str, vocabulary: int) -> list[str]:
+    """Return prompts of `length` random words; different seeds share no cached pages."""
+    random = Random(seed)
+    return [" ".join(f"w{number}" for number in random.choices(range(1, vocabulary - 2), k=length)) for _ in range(count)]
+
+
+def run_generate() -> None:
+    """Run `LLM.generate` as the JSON on stdin describes; write lines of JSON to stdout.
+
+    The first line is written when the LLM is loaded, the second has the threshold, and one for each
+    batch its tokens per second.
+    """
+    job = json.load(sys.stdin)
+    llm = LLM(**job["options"])
+    print("{}", flush=True)
+    limit, vocabulary = job["answer"], job["vocabulary"]
+
+    def generate(prompts: list[str], thresholds: Sequence[float], tokens: int) -> tuple[list[Any], float]:
+        params = [
+            SamplingParams(tokens, ignore_eos=True, strategy_options=(("accept_threshold", each),)) for each in thresholds
+        ]
+        begin = perf_counter()
+        outputs = llm.generate(prompts, params, progress=False)
+        return outputs, sum(len(output.token_ids) for output in outputs) / (perf_counter() - begin)
+
+    tried, _ = generate(prompts_of(len(THRESHOLDS), job["prompt"], "tried", vocabulary), THRESHOLDS, min(64, limit))
+    speeds = [len(output.token_ids) / output.nfe for output in tried]
+    chosen, _ = min(zip(THRESHOLDS, speeds, strict=True), key=lambda pair: abs(pair[1] - TOKENS_PER_FORWARD))
+    print(json.dumps(chosen), flush=True)
+    for batch in job["batches"]:
+        prompts = prompts_of(batch, job["prompt"], f"settled {batch}", vocabulary)
+        print(json.dumps(generate(prompts, [chosen] * batch, limit)[1]), flush=True)
+
+
+def _measure_generate(job: Mapping[str, Any], env: Mapping[str, str]) -> tuple[float, float, list[float]]:
+    """Return seconds until the LLM is loaded, the threshold, and tokens per second of each batch."""
+    begin = perf_counter()
+    with subprocess.Popen((*PYTHON, GENERATE), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(json.dumps(job))
+        process.stdin.close()
+        loaded, *found = ((perf_counter() - begin, line) for line in process.stdout if line[0] in "{0123456789")
+    if process.returncode:
+        raise ValueError(f"LLM.generate ended with exit code {process.returncode}")
+    threshold, *speeds = (json.loads(line) for _, line in found)
+    return loaded[0], threshold, speeds
+
+
+@contextmanager
+def _serving(options: Mapping[str, object], env: Mapping[str, str]) -> Iterator[tuple[str, float]]:
+    """Run `dlstep serve`; yield its URL and the seconds until it was ready."""
+    with create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    more = ["--port", str(port), "--log_requests", "false", "--max_queue", str(2 * max(BATCHES))]
+    url, begin = f"http://127.0.0.1:{port}", perf_counter()
+    process = subprocess.Popen((*PYTHON, SERVE, "serve", *flags, *more), env=env, stdout=subprocess.DEVNULL)
+    try:
+        while not _is_ready(url):
+            if process.poll() is not None or perf_counter() - begin > LONGEST_START:
+                raise ValueError(f"dlstep serve was not ready after {perf_counter() - begin:.0f} s")
+            sleep(0.05)
+        yield url, perf_counter() - begin
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        with urlopen(f"{url}/ready", timeout=5.0) as answer:
+            return answer.status == 200
+    except (URLError, OSError):  # also status 503
+        return False
+
+
+def _load(url: str, prompts: Sequence[str], answer: int, threshold: float, stream: str) -> ServeRow:
+    """Return the figures of all `prompts` sent at once."""
+    options = {"accept_threshold": threshold, "stream": stream}
+    bodies = [body | {"ignore_eos": True} for body, _ in zip(bodies_of(prompts, answer, options), prompts, strict=False)]
+
+    async def run() -> ServeRow:
+        before = await counters(url)
+        return row_of(await at_once(url, bodies, len(bodies)), before, await counters(url), 0.0)
+
+    return asyncio.run(run())
+
+
+def measure_serving(
+    name: str = NAME,
+    *,
+    shape: Shape | None = None,
+    device: torch.device | None = None,
+    batches: Sequence[int] = BATCHES,
+    prompt: int = PROMPT,
+    answer: int = ANSWER,
+) -> Iterator[ServingRow]:
+    """Yield a row for each stream and batch.
+
+    Raises ValueError without a CUDA device (unless `device` is given), and if a package is missing.
+    """
+    require("dlstep serve", "serve")
+    shape, device = shape or shape_of(name), device or kernel_device()
+    with TemporaryDirectory() as place:
+        folder = Path(place, shape.name)
+        folder.mkdir()
+        write_folder(folder, shape, device, torch.bfloat16)
+        vocabulary = shape.facts["vocab_size"]
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+        options = {
+            "model": str(folder),
+            "device": device.type,
+            "dtype": "bfloat16",
+            "max_model_len": prompt + answer,
+            "max_num_reqs": max(batches),
+            "page_size": PAGE_SIZE,
+            "num_pages": max(batches) * (-(-(prompt + answer) // PAGE_SIZE) + SPARE_PAGES),
+        }
+        caches = {"TORCHINDUCTOR_CACHE_DIR": "compiled", "TRITON_CACHE_DIR": "triton", "XDG_CACHE_HOME": "cache"}
+        env = os.environ | {variable: str(Path(place, part)) for variable, part in caches.items()}
+        with _serving(options, env) as (_, first_start_s):
+            pass
+        job = {"options": options, "vocabulary": vocabulary, "prompt": prompt, "answer": answer, "batches": list(batches)}
+        llm_start_s, threshold, speeds = _measure_generate(job, env)
+        with _serving(options, env) as (url, second_start_s):
+            _load(url, prompts_of(WARM_UP, prompt, "warm-up", vocabulary), answer, threshold, STREAMS[0])
+            for stream in STREAMS:
+                for batch, speed in zip(batches, speeds, strict=True):
+                    row = _load(url, prompts_of(batch, prompt, f"{stream} {batch}", vocabulary), answer, threshold, stream)
+                    yield ServingRow(
+                        shape=shape.name,
+                        batch=batch,
+                        stream=stream,
+                        accept_threshold=threshold,
+                        tokens_per_forward=row.tokens_per_forward,
+                        generate_tokens_per_s=speed,
+                        tokens_per_s=row.tokens_per_s,
+                        ratio=row.tokens_per_s / speed,
+                        first_p50=row.first_p50,
+                        first_p95=row.first_p95,
+                        http_ms_per_request=row.http_ms_per_request,
+                        engine_ms_per_forward=row.engine_ms_per_forward,
+                        failed=row.failed + row.refused,
+                        first_start_s=first_start_s,
+                        second_start_s=second_start_s,
+                        llm_start_s=llm_start_s,
+                    )
+
+
+COLUMNS = ("batch", "stream", "generate_tokens_per_s", "tokens_per_s", "ratio", "http_ms_per_request", "second_start_s")
+
+if __name__ == "__main__":
+    entry.run(__doc__, measure_serving, COLUMNS, name=(NAME, "An SDAR shape."))
