@@ -4,7 +4,7 @@ Padding rows store nothing and see nothing; samples of padding rows are dropped.
 """
 
 import gc
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 
 from ..models.networks import Batch, Memory, PagedNetwork
 from .arena import Arena
-from .buckets import MAX_PADDED_ROWS, Bucket, Laid, batch_in, bucket_of, fill, room_for
+from .buckets import MAX_PADDED_ROWS, Bucket, Kind, Laid, batch_in, bucket_of, fill, room_for
 from .executor import Executor, Packed, Pending, to_host
 from .lowering import Gathered, LoweringTarget
 from .profile import region
@@ -42,10 +42,13 @@ class PaddedExecutor(Executor):
         super().__init__(network, memory, target)
         self._captures = captures
         self._met: set[Bucket] = set()
+        self._warm: set[Kind] = set()  # kinds that ran in all layers
         self._captured: dict[Bucket, Captured] = {}
         self._laid: dict[Bucket, Laid] = {}  # spans that each arena's tiles were laid for
         self._mask_words = target.mask_words  # the table of token masks that graphs read
         self._pool: Any = torch.cuda.graph_pool_handle() if captures else None
+        # A single stream to warm up on: cuBLAS keeps a workspace, 32 MiB on Hopper, for each stream.
+        self._aside: Any = torch.cuda.Stream(target.device) if captures else None
 
     @torch.inference_mode()
     def submit(self, gathered: Gathered) -> Pending:
@@ -119,16 +122,24 @@ class PaddedExecutor(Executor):
         fill(arena, bucket, gathered, self._target)
         return arena, batch_in(arena, bucket, self._target)
 
+    def _warm_up(self, bucket: Bucket, batch: Batch) -> None:
+        """Launch every kernel of the step, because compiling or loading one must not be captured.
+
+        After the first bucket of a kind, a few layers are enough: the others launch the same kernels.
+        """
+        with self._network.only_first_layers() if bucket.kind in self._warm else nullcontext():
+            self._answer(batch)
+        self._warm.add(bucket.kind)
+
     @region("capture")
     def _capture(self, bucket: Bucket, gathered: Gathered) -> Captured:
-        """Run the step once for `gathered`, then capture it."""
+        """Warm up the step for `gathered`, then capture it."""
         device = self._target.device
         arena, batch = self._filled(bucket, gathered)
-        aside = torch.cuda.Stream(device)
-        aside.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(aside):  # warm up: compilation must not be captured
-            self._answer(batch)
-        torch.cuda.current_stream(device).wait_stream(aside)
+        self._aside.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(self._aside):
+            self._warm_up(bucket, batch)
+        torch.cuda.current_stream(device).wait_stream(self._aside)
         graph = torch.cuda.CUDAGraph()
         collects = gc.isenabled()
         gc.disable()  # freeing another graph during a capture would invalidate it

@@ -1,15 +1,19 @@
 """Steps that graphs capture, run without one: padded to a bucket, with kernels, they answer as in the plan's own sizes."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import example, given, settings, strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from dlstep import LLM
 from dlstep.core import Config, Request, SamplingParams, Strategy, add, commit, init, schedule
 from dlstep.core.automaton import DEAD, Automaton
 from dlstep.driver import TorchDriver, graphs, masks
@@ -31,6 +35,7 @@ from dlstep.strategies.multi_bd import MultiBD
 from dlstep.strategies.multi_bd_edit import MultiBDEdit
 
 from ...helpers.naming import Loyal
+from ...helpers.tiny_families import write_checkpoint
 from ...helpers.triton_interpreter import needs_interpreter
 from .random_gemmas import BOUND, CANVAS, CONFIDENCE, STEPS, write_gemma
 
@@ -316,3 +321,65 @@ def test_graphs_read_the_masks_of_each_forward_pass(
     assert kinds == {False, True}
     assert (dropped > 0) == (capacity == 2)
     assert executor.graph_count == len(executor._captured)
+
+
+class Launched(TorchDispatchMode):
+    """Records each operation with the shapes and dtypes of its tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: set[Any] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        tensors = [each for each in (*args, *(kwargs or {}).values()) if isinstance(each, torch.Tensor)]
+        self.operations.add((str(func), tuple((tuple(each.shape), each.dtype) for each in tensors)))
+        return func(*args, **(kwargs or {}))
+
+
+# Experts multiply as many rows as the layer's router sends them, so only the names of their operations are compared.
+@pytest.mark.parametrize(
+    ("family", "compared"), [("sdar", 2), ("dream", 2), ("diffusion_gemma", 1), ("llada2", 1), ("sdar_moe", 1)]
+)
+def test_the_first_layers_launch_all_that_a_network_launches(family: str, compared: int, tmp_path: Path) -> None:
+    facts: dict[str, Any] = {} if family == "diffusion_gemma" else {"num_hidden_layers": 5}
+    write_checkpoint(tmp_path, family, seed=1, **facts)
+    engine = LLM(str(tmp_path), model_name=family, max_model_len=64).engine
+    driver: Any = engine.driver
+    layers = [module for module in driver.network.model.modules() if hasattr(module, "self_attn")]
+    runs: list[int] = []
+    for layer in layers:
+        layer.register_forward_hook(lambda *_: runs.append(0))
+    state = add(engine.first, Request(0, (10, 11, 12), SamplingParams(max_tokens=20, ignore_eos=True)))
+    for _ in range(3):
+        plan, found, counts = schedule(state), [], []
+        samples = driver.run(plan)
+        for context in (driver.network.only_first_layers(), nullcontext()):
+            runs.clear()
+            with context, Launched() as launched:
+                driver.run(plan)  # again: its pages are owned already
+            found.append({operation[:compared] for operation in launched.operations})
+            counts.append(len(runs))
+        assert found[0] == found[1]
+        assert 0 < counts[0] < counts[1]
+        state = commit(state, samples)
+
+
+@pytest.mark.parametrize(("kind", "needed"), [("plain", 1), ("sliding", 2)])
+def test_the_first_bucket_of_a_kind_is_warmed_up_by_all_layers(
+    kind: str, needed: int, checkpoints: dict[str, Checkpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = checkpoints[kind]
+    config = Config(checkpoint.spec, page_size=4, num_pages=60, max_model_len=48, max_num_batched_tokens=64, max_num_reqs=3)
+    driver = padded(checkpoint, config, counted=True)
+    executor: Any = driver._caches.main.executor
+    counts: list[int] = []
+    network: Any = checkpoint.network.base_model
+    monkeypatch.setattr(executor, "_answer", lambda batch: counts.append(len(network.layers)))
+    kinds = buckets_for(config, MultiBD(4, 2), executor._network, driver._target)
+    assert len(kinds) > 1
+    for idle, buckets in kinds:
+        for bucket in buckets:
+            executor._warm_up(bucket, executor._filled(bucket, idle)[1])
+        assert counts == [2, *[needed] * (len(buckets) - 1)]
+        counts.clear()
+    assert len(network.layers) == 2

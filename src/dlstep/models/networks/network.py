@@ -1,6 +1,8 @@
 """The interface of networks over pages."""
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from ...distributed.ranks import ALONE, Ranks
 from ..attention import PagedContext
 from ..shapes import KVShape, embedding_of, in_gib, kv_bytes_per_token, kv_shapes
 from .batch import Batch, Memory
+from .first_layers import FirstLayers
 
 Answer = Float[Tensor, "w vocab"] | Drawn
 
@@ -44,6 +47,17 @@ class PagedNetwork(ABC):
     def sample(self, batch: Batch, answer: Answer) -> Drawn:
         """Return tokens, probabilities and the requested statistics."""
         return answer if isinstance(answer, Drawn) else sample(answer, batch.settings, **self.allowed(batch))
+
+    def only_first_layers(self) -> AbstractContextManager[None]:
+        """Return a context in which `forward` launches each of its kernels, but skips most layers.
+
+        Its answers are then meaningless, and so is what it stores.
+        """
+        return self._first_layers.alone()
+
+    @cached_property
+    def _first_layers(self) -> FirstLayers:
+        return FirstLayers(self.model)
 
     def allowed(self, batch: Batch) -> dict[str, Any]:
         """Return the other arguments of `sample`: the ids that may be sampled, and the statistics to report."""
