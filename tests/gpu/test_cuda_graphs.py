@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo.config as dynamo
 from transformers import AutoModelForCausalLM
 
 from dlstep import LLM, SamplingParams, tiny
@@ -52,6 +53,15 @@ def test_graphs_change_nothing(name: str, dtype: str, cuda_device: str) -> None:
         outputs.append(llm.generate(prompts, params, progress=False))
         assert driver.graph_count == captured  # none while requests run
     assert outputs[0] == outputs[1]
+
+
+def test_graphs_of_all_sizes_share_compiled_layers(cuda_device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether of one request or several: to compile the layers again takes seconds."""
+    torch.compiler.reset()
+    monkeypatch.setattr(dynamo, "error_on_recompile", True)
+    llm = LLM(device=cuda_device, dtype="bfloat16", max_num_reqs=10, **CAPTURED["multi_bd"])
+    driver: Any = llm.engine.driver
+    assert driver.graph_count > 10
 
 
 @pytest.mark.parametrize("capacity", [2, masks.CAPACITY])

@@ -20,7 +20,7 @@ NO_MASKS = {"full_attention": None, "sliding_attention": None}
 NO_MASK = torch.empty((1, 1, 1, 1), device="meta")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen, torch 2.11 would guard compiled layers by every tensor below
 class PagedContext:
     """Where a forward pass stores keys and values, and what its rows see."""
 
