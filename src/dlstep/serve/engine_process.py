@@ -1,5 +1,6 @@
 """Hosts, which run an engine in a separate process or in a thread, connected by a pipe."""
 
+import gc
 import os
 import threading
 from dataclasses import replace
@@ -118,6 +119,7 @@ class ThreadHost:
 def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
     """Run the engine process: start heartbeats, load the engine, then execute commands."""
     heart = Heart(pipe)
+    gc.disable()  # the millions of objects that loading creates stay: traversing them would only take time
     try:
         with searched(Path.cwd()):
             if config.tensor_parallel_size == 1:
@@ -130,8 +132,11 @@ def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
     except (ValueError, OSError, DlstepError) as error:
         heart.send(EngineFailed.because(error))
         return
+    finally:
+        gc.enable()
     if isinstance(engine.driver, RanksDriver):
         engine.driver.when_lost(_end_with_rank)
+    gc.freeze()  # collections between steps do not traverse them either
     execute_commands(engine, heart)
 
 

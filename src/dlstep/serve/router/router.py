@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
+from threading import Thread
 from types import TracebackType
 from typing import Literal
 
@@ -63,6 +64,8 @@ class Router:
 
     async def __aenter__(self) -> "Router":
         self.replicas.start()
+        if self._tokenizer is None:  # while the engine loads
+            Thread(target=_tokenizer_loader, name="dlstep-imports", daemon=True).start()
         self._task = asyncio.create_task(self._run())
         return self
 
@@ -261,7 +264,8 @@ class Router:
     async def _prepare(self, replica: Replica, info: ModelInfo) -> None:
         """Prepare for a loaded model. Its tokenizer takes seconds, so a thread loads it."""
         if self._tokenizer is None and info.folder is not None:
-            self._tokenizer = await asyncio.to_thread(_tokenizer_in, info.folder)
+            folder = info.folder
+            self._tokenizer = await asyncio.to_thread(lambda: _tokenizer_loader()(folder))
         options = self.options
         self._facts = known_facts(
             info, self._tokenizer, options.served_model_name, self._template, options.max_queue, options.kept_requests
@@ -375,8 +379,8 @@ class Router:
         self._changed = asyncio.Event()
 
 
-def _tokenizer_in(folder: Path) -> Tokenizer:
-    """Load the tokenizer of a checkpoint. Imports transformers only when it is needed."""
+def _tokenizer_loader() -> Callable[[Path], Tokenizer]:
+    """Return the function that loads a checkpoint's tokenizer. Imports transformers, which takes seconds."""
     from ...text.tokenizers import load_tokenizer
 
-    return load_tokenizer(folder)
+    return load_tokenizer

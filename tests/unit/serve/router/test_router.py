@@ -6,6 +6,9 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from pathlib import Path
+from threading import Event
 from time import monotonic
 
 import httpx2
@@ -14,9 +17,14 @@ import pytest
 
 from dlstep import SamplingParams
 from dlstep.serve.engine_loop import EngineLoop
+from dlstep.serve.engine_process import ThreadHost
 from dlstep.serve.messages import Cancel, News, Submit
+from dlstep.serve.router import router as module
 from dlstep.serve.router.pending_requests import PendingRequest
 from dlstep.serve.router.replica import AHEAD, Replica
+from dlstep.serve.router.router import Router
+from dlstep.serve.settings import ServeOptions
+from dlstep.text.detokenize import Tokenizer
 
 from ....helpers.serving import Paced, served, shadow_engine, stalls_of_loop
 from ..http.test_translate import statuses
@@ -232,3 +240,30 @@ def test_a_forward_that_fails_twice_ends_its_requests_and_no_others() -> None:
         assert "secret" not in failed.text
         assert http.post("/v1/completions", json={"prompt": "x", "max_tokens": 32}).status_code == 200
         server.until_idle()
+
+
+def test_what_loads_tokenizers_is_imported_while_the_engine_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported, loaded = Event(), Event()
+    engine = shadow_engine()
+    tokenizer = engine.tokenizer
+    assert tokenizer is not None
+
+    class Slow(ThreadHost):
+        def start(self) -> Connection:
+            assert loaded.wait(20)
+            return super().start()
+
+    def loader() -> Callable[[Path], Tokenizer]:
+        imported.set()
+        return lambda folder: tokenizer
+
+    monkeypatch.setattr(module, "_tokenizer_loader", loader)
+
+    async def run() -> None:
+        async with Router([Slow(engine)], ServeOptions()) as router:
+            assert await asyncio.to_thread(imported.wait, 20)
+            assert router.phase == "loading"
+            loaded.set()
+            await router.until(lambda: router.phase == "ready")
+
+    asyncio.run(run())
