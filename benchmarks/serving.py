@@ -121,21 +121,19 @@ def run_generate() -> None:
     print("{}", flush=True)
     limit, vocabulary = job["answer"], job["vocabulary"]
 
-    def generate(prompts: list[str], thresholds: Sequence[float], tokens: int) -> tuple[list[Any], float]:
-        params = [
-            SamplingParams(tokens, ignore_eos=True, strategy_options=(("accept_threshold", each),)) for each in thresholds
-        ]
+    def generate(prompts: list[str], thresholds: Sequence[float]) -> tuple[list[Any], float]:
+        params = [SamplingParams(limit, ignore_eos=True, strategy_options=(("accept_threshold", each),)) for each in thresholds]
         begin = perf_counter()
         outputs = llm.generate(prompts, params, progress=False)
         return outputs, sum(len(output.token_ids) for output in outputs) / (perf_counter() - begin)
 
-    tried, _ = generate(prompts_of(len(THRESHOLDS), job["prompt"], "tried", vocabulary), THRESHOLDS, min(64, limit))
+    tried, _ = generate(prompts_of(len(THRESHOLDS), job["prompt"], "tried", vocabulary), THRESHOLDS)
     speeds = [len(output.token_ids) / output.nfe for output in tried]
     chosen, _ = min(zip(THRESHOLDS, speeds, strict=True), key=lambda pair: abs(pair[1] - TOKENS_PER_FORWARD))
     print(json.dumps(chosen), flush=True)
     for batch in job["batches"]:
         prompts = prompts_of(batch, job["prompt"], f"settled {batch}", vocabulary)
-        print(json.dumps(generate(prompts, [chosen] * batch, limit)[1]), flush=True)
+        print(json.dumps(generate(prompts, [chosen] * batch)[1]), flush=True)
 
 
 def _measure_generate(job: Mapping[str, Any], env: Mapping[str, str]) -> tuple[float, float, list[float]]:
@@ -145,11 +143,11 @@ def _measure_generate(job: Mapping[str, Any], env: Mapping[str, str]) -> tuple[f
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(json.dumps(job))
         process.stdin.close()
-        loaded, *found = ((perf_counter() - begin, line) for line in process.stdout if line[0] in "{0123456789")
+        lines = [(perf_counter() - begin, json.loads(line)) for line in process.stdout]
     if process.returncode:
         raise ValueError(f"LLM.generate ended with exit code {process.returncode}")
-    threshold, *speeds = (json.loads(line) for _, line in found)
-    return loaded[0], threshold, speeds
+    (loaded_s, _), (_, threshold), *speeds = lines
+    return loaded_s, threshold, [speed for _, speed in speeds]
 
 
 @contextmanager
@@ -225,6 +223,7 @@ def measure_serving(
         }
         caches = {"TORCHINDUCTOR_CACHE_DIR": "compiled", "TRITON_CACHE_DIR": "triton", "XDG_CACHE_HOME": "cache"}
         env = os.environ | {variable: str(Path(place, part)) for variable, part in caches.items()}
+        env.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages have bytecode, which some images lack
         with _serving(options, env) as (_, first_start_s):
             pass
         job = {"options": options, "vocabulary": vocabulary, "prompt": prompt, "answer": answer, "batches": list(batches)}
