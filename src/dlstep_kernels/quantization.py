@@ -16,7 +16,11 @@ ALIGNMENT = 16  # numbers; cuBLAS multiplies FP8 matrices only if both sizes of 
 
 
 def supports_fp8(device: torch.device) -> bool:
-    """Return whether a device multiplies FP8 numbers: CUDA with compute capability 8.9 or above, or a CPU, slowly."""
+    """Return whether a device multiplies FP8 numbers: CUDA with compute capability 8.9 or above, or a CPU, slowly.
+
+    Args:
+        device: A device of torch.
+    """
     return device.type == "cpu" or (device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9))
 
 
@@ -45,11 +49,17 @@ def quantized(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def scaled_linear(rows: Tensor, weight: Tensor, scales: Tensor, one: Tensor, bias: Tensor | None) -> Tensor:
-    """Return rows [..., in] times an FP8 weight [out, in] with the scale of each output [out], plus the bias [out].
+    """Return the product of quantized rows with an FP8 weight, scaled, plus the bias: [..., out].
 
-    The rows are quantized first. The result has their dtype; on CUDA, the product is rounded to
-    bfloat16 before it is scaled, if that is the dtype. `one` is the number 1 in float32 on the
-    device. Annotated as `quantized`.
+    The result has the dtype of the rows. On CUDA, the product is rounded to bfloat16 before it is
+    scaled, if that is the dtype. Annotated as `quantized`.
+
+    Args:
+        rows: Rows [..., in], which are quantized first.
+        weight: FP8 codes [out, in].
+        scales: Scale of each output, float32 [out].
+        one: The number 1 in float32 on the device.
+        bias: Bias [out]; None: none.
     """
     codes, row_scales = quantized(rows.flatten(0, -2))
     if codes.is_cuda and not any(size % ALIGNMENT for size in weight.shape):

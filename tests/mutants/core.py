@@ -118,7 +118,6 @@ MUTANTS = (
             "self.ends[settled + len(letters) - self.start]",
             "constraint.states_before(constraint.last)",
         ),
-        ("RequestConstraint.window_masks", "shift masks by one position", "after[1:]", "after"),
         ("Constraint._named", "give different masks one name", "self.stop_ids, classes)", "self.stop_ids)"),
         ("RequestConstraint.window_masks", "constrain positions past the answer", "constraint.anything", "masks[-1]"),
         noticed_by=("unit/core/test_constraint.py",),
@@ -137,12 +136,6 @@ MUTANTS = (
     *in_file(
         "core/filtering.py",
         ("FilteredBlock.kept", "keep tokens that contradict one another", ".bitmap & after", ".bitmap | after"),
-        (
-            "FilteredBlock.kept",
-            "keep the least probable first",
-            "(-probabilities[index], index)",
-            "(probabilities[index], index)",
-        ),
         ("FilteredBlock.kept", "forget what was kept before", "_narrow(letters, place, left, right)", "pass"),
         (
             "FilteredBlock.remask",
@@ -203,9 +196,7 @@ MUTANTS = (
             "if stopped and settled < sequence.limit",
         ),
         ("judge", "count storing forward passes against max_nfe", "sequence.accounting.steps", "sequence.accounting.nfe"),
-        ("judge", "emit the stop id", "index(stop_id)", "index(stop_id) + 1"),
         ("judge", "let a stop id win over repetition before it", "stopped and repeated is None", "stopped"),
-        ("judge", "let a stop string win over repetition before it", "repeated is None or cut <= repeated", "True"),
     ),
     *in_file(
         "core/refusals.py",
@@ -545,23 +536,9 @@ MUTANTS = (
         ("accepted", "settle what follows a wrong proposal", "end = right + 1", "end = min(right + 2, len(rows.tokens))"),
         ("accepted", "accept every proposal", "rows.tokens[i] != token", "False"),
         ("accepted", "settle no token after right proposals", "end = right + 1", "end = max(1, right)"),
-        (
-            "accepted",
-            "report the probabilities of proposals",
-            "rows.probabilities[:end]",
-            "(block.probabilities[:right] + rows.probabilities[right:end])",
-        ),
         ("Verified.schedule", "verify with unshifted rows", "shift=1", "shift=0"),
         ("Verified.schedule", "draft with shifted rows", "shift=0", "shift=1"),
         ("Verified.schedule", "apply the adapter to verifying passes", "keeps_window=True", "draft=True"),
-        ("Verified.schedule", "draft causally", "Grid(final, len(tokens))", "Grid(0, 1)"),
-        (
-            "Verified.schedule",
-            "count draws",
-            "(0,) * len(sampled)",
-            "(sequence.steps % 2,) * len(sampled)",
-        ),
-        ("Verified.commit", "draft past the answer", "limit - 1 - end", "limit - end"),
         ("Verified.commit", "feed masks without the last token", "(block,), end - 1, end", "(block,), end, end"),
         (
             "Verified.measure",
@@ -585,10 +562,8 @@ MUTANTS = (
     ),
     *in_file(
         "core/commit.py",
-        ("_kept", "keep one row too many", "span.grid.start(end)", "min(end + 1, after.final, span.stop)"),
         ("_kept", "keep rows of wrong drafts", "if fed != token:", "if False:"),
         ("_kept", "forget the rows before the window", "span.tokens[first:]", "span.tokens"),
-        ("_kept", "keep nothing", "if stored <= after.accounting.storage.stored:", "if True:"),
         noticed_by=("unit/strategies/test_verified.py",),
     ),
     *in_file(
