@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float32, Int64
 from torch import Tensor
 
+from .choice import with_kernel
+
 SAMPLE, RENOISE = 0, 1  # counters that separate streams by purpose
 
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # the constants of splitmix64 as signed integers
@@ -48,6 +50,7 @@ def draw_keys(
     return mix(mix(mix(mix(seeds) ^ positions) ^ draws) ^ purpose)
 
 
+@with_kernel("draws")
 def uniform(keys: Int64[Tensor, " n"], *, count: int, first: int = 0) -> Float32[Tensor, "n count"]:
     """Return the numbers of token ids in each stream, by Philox: odd multiples of 2**-24 in (0, 1).
 

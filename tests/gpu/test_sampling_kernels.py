@@ -15,6 +15,7 @@ from dlstep_kernels import (
     mean_embeddings,
     merge_embeddings,
     sample,
+    uniform,
 )
 from dlstep_kernels.sampling import Noise, TokenMasks
 
@@ -181,3 +182,9 @@ def test_mean_equals_the_twin(dtype: torch.dtype, rows: int) -> None:
     logits, temperatures, table = (part.cuda() for part in mean_checks.problem_of(rows, rows, 30_001, 1000, dtype))
     found, twin = mean_embeddings(logits, temperatures, table), mean_embeddings.twin(logits, temperatures, table)
     mean_checks.assert_same(found, twin, table, additions=200)  # tiles, and trees over lanes and ranges
+
+
+@pytest.mark.parametrize(("rows", "count", "first"), [(1, 1, 0), (3, 151936, 0), (32, 70001, 81937)])
+def test_uniform_numbers_are_those_of_the_twin(rows: int, count: int, first: int) -> None:
+    keys = torch.randint(-(2**62), 2**62, (rows,), device="cuda", generator=torch.Generator("cuda").manual_seed(rows))
+    assert torch.equal(uniform(keys, count=count, first=first), uniform.twin(keys, count=count, first=first))

@@ -5,10 +5,14 @@ An order key packs a logit and its id into one integer that orders by both.
 
 from typing import no_type_check
 
+import torch
 import triton
 import triton.language as tl
+from jaxtyping import Float32, Int64
+from torch import Tensor
 
 from ..draws import PHILOX_INCREMENT, PHILOX_MULTIPLIER, PHILOX_ROUNDS
+from .launch import architecture, compiled_with, divided_up, parameters
 
 MULTIPLIER, INCREMENT = tl.constexpr(PHILOX_MULTIPLIER), tl.constexpr(PHILOX_INCREMENT)
 ROUNDS = tl.constexpr(PHILOX_ROUNDS)
@@ -83,6 +87,26 @@ def complements(key, first, COUNT: tl.constexpr, GROUP: tl.constexpr):
         one, two, three, four = tl.join(one, five), tl.join(two, six), tl.join(three, seven), tl.join(four, eight)
     words = tl.join(tl.join(one, three), tl.join(two, four))
     return _complement_of(tl.reshape(words, (COUNT,)))
+
+
+@triton.jit(do_not_specialize=("first", "count"))
+@no_type_check
+def _store_uniform(keys, numbers, first, count, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    key = tl.load(keys + row).to(tl.uint64, bitcast=True)
+    values = 1.0 - complement(key, first & -2, (first & 1) + place)
+    tl.store(numbers + row * count + place, values, mask=place < count)
+
+
+def uniform(keys: Int64[Tensor, " n"], *, count: int, first: int = 0) -> Float32[Tensor, "n count"]:
+    """Return the twin's numbers, bit for bit."""
+    numbers = torch.empty((len(keys), count), dtype=torch.float32, device=keys.device)
+    launch = parameters("store_uniform", architecture(keys.device))
+    if numbers.numel():
+        grid = (len(keys), divided_up(count, launch["block"]))
+        _store_uniform[grid](keys, numbers, first, count, BLOCK=launch["block"], **compiled_with(launch))
+    return numbers
 
 
 @triton.jit

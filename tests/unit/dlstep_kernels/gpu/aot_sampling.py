@@ -55,6 +55,12 @@ def _merge(dtype: torch.dtype, width: int, count: int) -> None:
     merge_embeddings(torch.empty(64, width, dtype=dtype), table, 3, soft)
 
 
+def _uniform(rows: int) -> None:
+    from dlstep_kernels.gpu.draws import uniform
+
+    uniform(torch.zeros(rows, dtype=torch.int64), count=151936)
+
+
 def _mean(dtype: torch.dtype, width: int) -> None:
     from dlstep_kernels.gpu.mean import mean_embeddings
 
@@ -104,4 +110,5 @@ SAMPLING: list[tuple[str, Callable[[], object], bool, tuple[str, ...]]] = [
     ("merge, 3 of 2048, fp32", lambda: _merge(FP32, 2048, 3), False, ()),
     ("mean embedding, 2816, bf16", lambda: _mean(BF16, 2816), True, ("_blend_tiles",)),
     ("mean embedding, 64, fp32", lambda: _mean(FP32, 64), False, ()),
+    ("uniform numbers, 32 rows", lambda: _uniform(32), True, ()),
 ]

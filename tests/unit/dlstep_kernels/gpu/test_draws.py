@@ -10,6 +10,7 @@ import triton.language as tl
 from hypothesis import given, settings, strategies as st
 
 from dlstep_kernels import uniform
+from dlstep_kernels.gpu import draws as kernels
 from dlstep_kernels.gpu.draws import complement, complements
 
 from ....helpers.triton_interpreter import needs_interpreter
@@ -40,3 +41,14 @@ def test_kernels_compute_the_numbers_of_the_twin(keys: list[int], tile: int, gro
     _store_numbers[(len(keys),)](streams, first, *found, COUNT=COUNT, GROUP=group)
     expected = uniform(streams, count=COUNT, first=first)
     assert all(torch.equal(numbers, expected) for numbers in found)
+
+
+@settings(max_examples=20)
+@given(
+    keys=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3),
+    count=st.integers(0, 50),
+    first=st.integers(0, 2**20),
+)
+def test_the_kernel_of_uniform_numbers_equals_its_twin(keys: list[int], count: int, first: int) -> None:
+    streams = torch.tensor(keys, dtype=torch.int64)
+    assert torch.equal(kernels.uniform(streams, count=count, first=first), uniform.twin(streams, count=count, first=first))
