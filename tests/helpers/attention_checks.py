@@ -49,7 +49,7 @@ def problems(draw: st.DrawFn, *, head_dims: tuple[int, ...], reach: int, rows: i
         draw(st.sampled_from((1, 2, 3))),
         draw(st.sampled_from((1, 2, 4, 5, 7))),
         draw(st.sampled_from(head_dims)),
-        draw(st.sampled_from((1, 3, 4, 8, 16))),
+        draw(st.sampled_from((1, 3, 4, 8, 16, 64))),
         draw(st.none() | st.integers(0, reach)),
         draw(st.sampled_from(tuple(TOLERANCE))),
         draw(st.sampled_from((0, 0, 1, 3))),

@@ -78,6 +78,18 @@ MUTANTS = (
         ("_quantize_rows", "a broken row looks whole", "float('nan')", "1.0"),
     ),
     *in_file(
+        "dlstep_kernels/gpu/attention.py",
+        ("_pages", "look up only two pages of a tile", "start = first + number * PAGE_SIZE", "start = first + PAGE_SIZE"),
+        (
+            "_attend",
+            "look up pages from the middle of one on",
+            "begin = begin // min(BLOCK_N, PAGE_SIZE) * min(BLOCK_N, PAGE_SIZE)",
+            "begin = begin",
+        ),
+        ("_attend", "read the first share of the values only", "share * (BLOCK_D // SHARES) + ", ""),
+        ("kinds_of", "run long contexts as short ones", "shape.longest <= SHORT", "True"),
+    ),
+    *in_file(
         "dlstep_kernels/gpu/head.py",
         (
             "_masked",

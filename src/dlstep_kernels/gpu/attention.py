@@ -2,6 +2,7 @@
 
 One program reads a range of positions for one tile's rows and all query heads of one key head. If
 tiles are too few to fill the device, programs split the positions, and `_join` merges the parts.
+The values of wide heads are divided between programs, which compute the same weights.
 """
 
 from functools import cache
@@ -12,24 +13,46 @@ import triton
 import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from ..tiles import Tiles
+from ..tiles import Tiles, TileShape
 from .launch import Parameters, architecture, compiled_with, divided_up, parameters, power_of_two
 
 LOG2_E = 1.4426950408889634
 MIN_PART = 256  # minimum positions per program
 MAX_PARTS = 32
 FEW = 3  # tiles are few if the device has room for this many parts of each
+MOST_PAGES = 8  # of a tile of positions, if they are looked up one by one
 AT_ONCE = 4  # parts that `_join` reads at once
+SHORT = 1024  # maximum positions of a short context, of which a program reads too few to hide its start
 # Slices of one array, whose alignment differs between forward passes.
 NUMBERS = ["first_rows", "counts", "spans", "begins", "ends", "clear", "tables", "until", "since"]
 
 
 @triton.jit
 @no_type_check
+def _pages(table, first, offset, end, PAGE_SIZE: tl.constexpr, BLOCK_N: tl.constexpr, EVEN: tl.constexpr):
+    """Return the page of each of the positions `first + offset`; 0 past the end.
+
+    EVEN tiles consist of whole pages or are part of one: pages are loaded as scalars, which all
+    threads share. A vector of pages would be exchanged through shared memory in each iteration.
+    """
+    if EVEN:
+        page = tl.load(table + first // PAGE_SIZE, mask=first < end, other=0)
+        for number in tl.static_range(1, (BLOCK_N + PAGE_SIZE - 1) // PAGE_SIZE):
+            start = first + number * PAGE_SIZE
+            later = tl.load(table + start // PAGE_SIZE, mask=start < end, other=0)
+            page = tl.where(offset // PAGE_SIZE == number, later, page)
+    else:
+        page = tl.load(table + (first + offset) // PAGE_SIZE, mask=first + offset < end, other=0)
+    return page
+
+
+@triton.jit
+@no_type_check
 def _read(
-    query, best, total, mean, page, position, key_base, value_base, key_slot, value_slot, dim, start, last, end, scale,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE_SIZE: tl.constexpr, WIDE: tl.constexpr, SAME: tl.constexpr,
+    query, best, total, mean, page, position, key_base, value_base, key_slot, value_slot, dim, value_dim, start, last, end,
+    scale, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE_SIZE: tl.constexpr, WIDE: tl.constexpr, SAME: tl.constexpr,
     PRECISION: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Process the positions `position` on the pages `page`; all rows see them unless MASKED."""
@@ -37,14 +60,14 @@ def _read(
     if WIDE:
         slot = slot.to(tl.int64)
     key_place = slot[:, None] * key_slot + dim[None, :]
-    value_place = key_place if SAME else slot[:, None] * value_slot + dim[None, :]
-    held = dim[None, :] < HEAD_DIM
+    value_place = key_place if SAME else slot[:, None] * value_slot + value_dim[None, :]
+    held, value_held = dim[None, :] < HEAD_DIM, value_dim[None, :] < HEAD_DIM
     if MASKED:
         # Memory past the end may hold NaN, which a weight of 0 does not remove.
-        held = held & (position < end)[:, None]
+        held, value_held = held & (position < end)[:, None], value_held & (position < end)[:, None]
     if MASKED or HEAD_DIM < BLOCK_D:
         key = tl.load(key_base + key_place, mask=held, other=0.0)
-        value = tl.load(value_base + value_place, mask=held, other=0.0)
+        value = tl.load(value_base + value_place, mask=value_held, other=0.0)
     else:
         key = tl.load(key_base + key_place)
         value = tl.load(value_base + value_place)
@@ -96,25 +119,30 @@ def _attend(
     since, scale, query_row, query_head, query_dim, key_slot, key_head, value_slot, value_head, output_row, output_head,
     mean_part, mean_row, mean_head, level_part, level_row, pages, parts,
     KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, PAGE_SIZE: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, SLICES: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
-    SAME: tl.constexpr, TAIL: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, SHARES: tl.constexpr, SLICES: tl.constexpr, EVEN: tl.constexpr,
+    PRECISION: tl.constexpr, WIDE: tl.constexpr, SAME: tl.constexpr, TAIL: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Attend from one slice of a tile, for one key head, to one part of the positions."""
+    """Attend from one slice of a tile, for one key head and share of its values, to one part of the positions."""
+    if EARLY:
+        gdc_launch_dependents()
     # Neighbouring programs read the same positions: heads are adjacent, and slices share reads.
     kv_head, piece = tl.program_id(0) % KV_HEADS, tl.program_id(0) // KV_HEADS
+    share, piece = piece % SHARES, piece // SHARES
     tile, first_place = piece // SLICES, piece % SLICES * BLOCK_M
     count = tl.load(counts + tile)
     if first_place // GROUP >= count:  # a slice past its tile's rows, or a padding tile
         return
     begin, end = tl.load(begins + tile), tl.load(ends + tile)
     table = tables + tl.load(spans + tile).to(tl.int64) * pages
+    if EVEN:  # not before the first page that a row sees
+        begin = begin // min(BLOCK_N, PAGE_SIZE) * min(BLOCK_N, PAGE_SIZE)
     size = tl.cdiv(tl.cdiv(end - begin, BLOCK_N), parts) * BLOCK_N
     begin += tl.program_id(1) * size
     end = tl.minimum(begin + size, end)
     offset = tl.arange(0, BLOCK_N)
-    page = tl.load(table + (begin + offset) // PAGE_SIZE, mask=begin + offset < end, other=0)
-
+    page = _pages(table, begin, offset, end, PAGE_SIZE, BLOCK_N, EVEN)
     place, dim = first_place + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_D)
+    value_dim = share * (BLOCK_D // SHARES) + tl.arange(0, BLOCK_D // SHARES)
     active = place // GROUP < count
     row, head = tl.load(first_rows + tile) + place // GROUP, kv_head * GROUP + place % GROUP
     query_place = queries + row.to(tl.int64)[:, None] * query_row + head[:, None] * query_head + dim[None, :] * query_dim
@@ -124,30 +152,26 @@ def _attend(
     key_base, value_base = key_pages + kv_head * key_head, value_pages + kv_head * value_head
     best = tl.full([BLOCK_M], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
-    mean = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    mean = tl.zeros([BLOCK_M, BLOCK_D // SHARES], tl.float32)
     middle = begin
     # Pages are looked up one iteration ahead, so that addresses are known when loads are issued.
     if since is None:
         middle += tl.maximum(tl.minimum(tl.load(clear + tile), end) - begin, 0) // BLOCK_N * BLOCK_N
         for first in tl.range(begin, middle, BLOCK_N):
-            ahead = first + BLOCK_N + offset
-            next_page = tl.load(table + ahead // PAGE_SIZE, mask=ahead < end, other=0)
+            next_page = _pages(table, first + BLOCK_N, offset, end, PAGE_SIZE, BLOCK_N, EVEN)
             best, total, mean = _read(
-                query, best, total, mean, page, first + offset, key_base, value_base, key_slot, value_slot, dim, start, last,
-                end, scale, HEAD_DIM, BLOCK_D, PAGE_SIZE, WIDE, SAME, PRECISION, False,
-            )  # fmt: skip
+                query, best, total, mean, page, first + offset, key_base, value_base, key_slot, value_slot, dim, value_dim,
+                start, last, end, scale, HEAD_DIM, BLOCK_D, PAGE_SIZE, WIDE, SAME, PRECISION, False)  # fmt: skip
             page = next_page
     for first in tl.range(middle, end, BLOCK_N, num_stages=TAIL):
-        ahead = first + BLOCK_N + offset
-        next_page = tl.load(table + ahead // PAGE_SIZE, mask=ahead < end, other=0)
+        next_page = _pages(table, first + BLOCK_N, offset, end, PAGE_SIZE, BLOCK_N, EVEN)
         best, total, mean = _read(
-            query, best, total, mean, page, first + offset, key_base, value_base, key_slot, value_slot, dim, start, last,
-            end, scale, HEAD_DIM, BLOCK_D, PAGE_SIZE, WIDE, SAME, PRECISION, True,
-        )  # fmt: skip
+            query, best, total, mean, page, first + offset, key_base, value_base, key_slot, value_slot, dim, value_dim,
+            start, last, end, scale, HEAD_DIM, BLOCK_D, PAGE_SIZE, WIDE, SAME, PRECISION, True)  # fmt: skip
         page = next_page
     _keep(
-        outputs, means, levels, best, total, mean, row, head, dim, active, start < last, output_row, output_head, mean_part,
-        mean_row, mean_head, level_part, level_row, parts, HEAD_DIM,
+        outputs, means, levels, best, total, mean, row, head, value_dim, active, start < last, output_row, output_head,
+        mean_part, mean_row, mean_head, level_part, level_row, parts, HEAD_DIM,
     )  # fmt: skip
 
 
@@ -156,11 +180,14 @@ def _attend(
 def _join(
     means, levels, outputs, pairs, parts,
     HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr, MOST: tl.constexpr, TURN: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """Merge parts per (row, head) pair: the mean of their means, weighted by 2**level.
 
     There are at most MOST parts; TURN of them are read at once.
     """
+    if EARLY:
+        gdc_wait()  # launched early: wait for the parts
     pair = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     dim, part = tl.arange(0, BLOCK_D), tl.arange(0, MOST)
     active = pair < pairs
@@ -199,17 +226,36 @@ def parts_of(tiles: Tiles, programs: int, chosen: Parameters, device: torch.devi
     return max(1, min(room, tiles.shape.longest // MIN_PART, MAX_PARTS))
 
 
+def kinds_of(shape: TileShape, kv_heads: int, processors: int) -> dict[str, bool]:
+    """Return what launch parameters depend on besides sizes, as arguments of `launch_parameters`."""
+    programs, short = shape.busy * kv_heads, shape.longest <= SHORT
+    return {"windowed": shape.windowed, "few": short and FEW * programs <= processors, "many": short and programs > processors}
+
+
 def launch_parameters(
-    queries: Float[Tensor, "n heads head_dim"], height: int, group: int, *, windowed: bool = False, few: bool = False
+    queries: Float[Tensor, "n heads head_dim"],
+    height: int,
+    group: int,
+    *,
+    windowed: bool = False,
+    few: bool = False,
+    many: bool = False,
 ) -> Parameters:
-    """Return launch parameters for tiles of `height` (row, head) pairs; `few`: under 1/3 full."""
+    """Return launch parameters for tiles of `height` (row, head) pairs.
+
+    Args:
+        queries: The queries.
+        height: Number of (row, head) pairs of a tile.
+        group: Number of query heads per key head.
+        windowed: Whether rows have a first visible position other than 0.
+        few: Whether contexts are short and all tiles fill less than a third of the device.
+        many: Whether contexts are short and there are more tiles than multiprocessors.
+    """
     shape = f"{str(queries.dtype).removeprefix('torch.')}/{max(16, power_of_two(queries.shape[2]))}"
     generation = architecture(queries.device)
     own = [f"{generation}/{shape}/{height}/{group}", f"{generation}/{shape}/{height}", f"{generation}/{shape}"]
-    if few:
-        own.insert(0, f"{generation}/{shape}/{height}/few")
-    if windowed:
-        own.insert(0, f"{generation}/{shape}/{height}/windowed")
+    kinds = {"few": few, "many": many, "windowed": windowed}
+    own = [*(f"{own[1]}/{kind}" for kind in reversed(kinds) if kinds[kind]), *own]
     return parameters("attention", *own, f"{shape}/{height}", shape)
 
 
@@ -232,26 +278,26 @@ def tiled_attention(
 
     The numbers of a head must be contiguous in the pages. `chosen`, `parts` override defaults.
     """
-    n, heads, head_dim = queries.shape
-    kv_heads = key_pages.shape[1]
+    (n, heads, head_dim), kv_heads = queries.shape, key_pages.shape[1]
     group = heads // kv_heads
     assert scale > 0.0, f"the scale must be positive, got {scale}"
     assert key_pages.stride(2) == value_pages.stride(2) == 1, "the numbers of a head must be contiguous in the pages"
     shape = tiles.shape
     height = max(16, power_of_two(shape.tile_rows * group))
     if chosen is None:
-        few = FEW * shape.busy * kv_heads <= _processors(queries.device)
-        chosen = launch_parameters(queries, height, group, windowed=shape.windowed, few=few)
+        chosen = launch_parameters(queries, height, group, **kinds_of(shape, kv_heads, _processors(queries.device)))
     block_m = min(height, chosen["block_m"])
+    block_n, shares, page_size = chosen["block_n"], chosen.get("shares", 1), shape.page_size
     slices = divided_up(shape.tile_rows * group, block_m)
     if parts is None:
-        parts = parts_of(tiles, max(1, shape.busy * slices * kv_heads), chosen, queries.device)
+        parts = parts_of(tiles, max(1, shape.busy * slices * kv_heads * shares), chosen, queries.device)
     answer = torch.empty((n, heads, head_dim), dtype=queries.dtype, device=queries.device)
     assert parts <= MAX_PARTS, f"at most {MAX_PARTS} parts are supported, got {parts}"
-    held = (parts, n) if parts > 1 else (1, 0)
-    means = torch.empty((*held, heads, head_dim), dtype=torch.float32, device=queries.device)
-    levels = torch.empty((*held, heads), dtype=torch.float32, device=queries.device)
-    _attend[(shape.tiles * slices * kv_heads, parts)](
+    held = (parts, n, heads) if parts > 1 else (1, 0, heads)
+    means = torch.empty((*held, head_dim), dtype=torch.float32, device=queries.device)
+    levels = torch.empty(held, dtype=torch.float32, device=queries.device)
+    join = parameters("join", architecture(queries.device))
+    _attend[(shape.tiles * slices * kv_heads * shares, parts)](
         *(queries, key_pages, value_pages, answer, means, levels),
         *(tiles.first_rows, tiles.counts, tiles.spans, tiles.begins, tiles.ends, tiles.clear),
         *(tiles.tables, tiles.until, tiles.since, scale * LOG2_E),
@@ -260,20 +306,23 @@ def tiled_attention(
         KV_HEADS=kv_heads,
         GROUP=group,
         HEAD_DIM=head_dim,
-        PAGE_SIZE=shape.page_size,
+        PAGE_SIZE=page_size,
         BLOCK_M=block_m,
-        BLOCK_N=chosen["block_n"],
+        BLOCK_N=block_n,
         BLOCK_D=max(16, power_of_two(head_dim)),
+        SHARES=shares,
         SLICES=slices,
+        EVEN=page_size % block_n == 0 or (block_n % page_size == 0 and block_n <= MOST_PAGES * page_size),
         PRECISION=_precision(queries),
         WIDE=max(key_pages.shape[0] * key_pages.stride(0), value_pages.shape[0] * value_pages.stride(0)) >= 2**31,
-        SAME=key_pages.stride(0) == value_pages.stride(0),
+        SAME=key_pages.stride(0) == value_pages.stride(0) and shares == 1,
         # Without a window few positions need masks: pipeline stages would cost more than they save.
         TAIL=1 if tiles.since is None else None,
+        EARLY="launch_pdl" in join,
         **compiled_with(chosen),
     )
     if parts > 1:
-        _joined(means, levels, answer)
+        _joined(means, levels, answer, join)
     return answer
 
 
@@ -281,12 +330,11 @@ def _joined(
     means: Float[Tensor, "parts n heads head_dim"],
     levels: Float[Tensor, "parts n heads"],
     answer: Float[Tensor, "n heads head_dim"],
+    chosen: Parameters,
 ) -> None:
     """Merge the parts of each row into `answer`."""
     parts, n, heads, head_dim = means.shape
-    chosen = parameters("join", architecture(answer.device))
     block, block_d = chosen["block"], power_of_two(head_dim)
     grid = (divided_up(n * heads, block),)
-    options = compiled_with(chosen)
     sizes = {"HEAD_DIM": head_dim, "BLOCK": block, "BLOCK_D": block_d, "MOST": MAX_PARTS, "TURN": AT_ONCE}
-    _join[grid](means, levels, answer, n * heads, parts, **sizes, **options)
+    _join[grid](means, levels, answer, n * heads, parts, **sizes, EARLY="launch_pdl" in chosen, **compiled_with(chosen))

@@ -32,7 +32,7 @@ def parameters(kernel: str, *keys: str) -> Parameters:
 
 def compiled_with(chosen: Parameters) -> dict[str, int | bool]:
     """Return the parameters for triton itself, with fused multiply-add enabled explicitly."""
-    own = ("num_warps", "num_stages", "launch_pdl")
+    own = ("num_warps", "num_stages", "maxnreg", "launch_pdl")
     return {name: chosen[name] for name in own if name in chosen} | {"enable_fp_fusion": True}
 
 

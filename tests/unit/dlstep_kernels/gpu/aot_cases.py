@@ -6,6 +6,7 @@ architecture. Every kernel that the call launches is reported.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -41,7 +42,7 @@ def _store(dtype: torch.dtype, kv_heads: int, head_dim: int) -> None:
 
 
 def _attention(
-    dtype: torch.dtype, heads: int, kv_heads: int, head_dim: int, window: int, *, windowed: bool, parts: int, few: bool
+    dtype: torch.dtype, heads: int, kv_heads: int, head_dim: int, window: int, *, windowed: bool, parts: int, **kind: bool
 ) -> None:
     from dlstep_kernels.gpu.attention import launch_parameters, tiled_attention
     from dlstep_kernels.tiles import bucket_shape, tiles_over
@@ -51,7 +52,7 @@ def _attention(
     tiles = tiles_over(torch.zeros(sum(shape.sizes), dtype=torch.int32), shape)
     queries = torch.empty(heads, shape.rows, head_dim, dtype=dtype).transpose(0, 1)
     pages = torch.empty(4097, kv_heads, head_dim, dtype=dtype)
-    chosen = launch_parameters(queries, shape.tile_rows * group, group, few=True) if few else None
+    chosen = launch_parameters(queries, shape.tile_rows * group, group, **kind) if any(kind.values()) else None
     tiled_attention(queries, pages, pages, tiles, scale=1.0, parts=parts, chosen=chosen)
 
 
@@ -71,19 +72,20 @@ class _Heads:
         windowed: bool = False,
         parts: int = 4,
         few: bool = False,
+        many: bool = False,
         quick: bool = False,
     ) -> Case:
         kind = str(dtype).removeprefix("torch.")
         name = f"attention, {self.heads} heads over {self.kv_heads} of {self.head_dim}, {kind}, {window} rows"
         name += f"{', windowed' if windowed else ''}{', one part' if parts == 1 else ''}{', few tiles' if few else ''}"
+        name += ", many short" if many else ""
         high = min(128 // self.group, window) * self.group > 32 and dtype != torch.float32
-        # Exact products of fp32 take whole rows of registers, and heads of 512 all there are: measured, some spilled ones
-        # cost less than tiles of half the height.
-        spilling = ("_attend",) if dtype == torch.float32 or self.head_dim > 256 else ()
-
-        def call() -> None:
-            _attention(dtype, self.heads, self.kv_heads, self.head_dim, window, windowed=windowed, parts=parts, few=few)
-
+        # Exact products of fp32 take whole rows of registers, and wide heads all there are: measured, some spilled ones
+        # cost less than tiles of half the height. Heads of 256 spill outside of loops. Many short contexts leave half of
+        # the registers to a second program.
+        spilling = ("_attend",) if dtype == torch.float32 or self.head_dim > 128 or many else ()
+        heads = (dtype, self.heads, self.kv_heads, self.head_dim)
+        call = partial(_attention, *heads, window, windowed=windowed, parts=parts, few=few, many=many)
         return Case(name, call, quick, ("_attend",) if high else (), spilling)
 
     @property
@@ -96,6 +98,7 @@ ATTENTION = [
     _Heads(32, 8, 128).case(BF16, 32, quick=True),
     _Heads(32, 8, 128).case(BF16, 32, parts=1),
     _Heads(32, 8, 128).case(BF16, 128, few=True),
+    _Heads(32, 8, 128).case(BF16, 128, many=True),
     _Heads(32, 8, 128).case(BF16, 32, windowed=True),
     _Heads(32, 8, 128).case(BF16, 1),
     _Heads(32, 8, 128).case(BF16, 8),

@@ -1,12 +1,15 @@
 """The attention kernels in the interpreter, against their twin."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import example, given, strategies as st
 
 pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
-from dlstep_kernels.gpu.attention import launch_parameters, tiled_attention
+from dlstep_kernels.gpu.attention import kinds_of, launch_parameters, tiled_attention
+from dlstep_kernels.tiles import bucket_shape
 
 from ....helpers.attention_checks import Problem, assert_near, expected, inputs_of, problems
 from ....helpers.triton_interpreter import needs_interpreter
@@ -20,18 +23,22 @@ BLIND = Problem(((28, 7, 35, 0, 1),), 1, 2, 16, 4, None, torch.float32, 1, False
 
 
 @up_to(25)
-@example(problem=STAIRS, parts=1, block_m=16, block_n=16)
-@example(problem=BLIND, parts=2, block_m=16, block_n=16)
-@example(problem=STAIRS, parts=6, block_m=16, block_n=16)
+@example(problem=STAIRS, parts=1, block_m=16, block_n=16, shares=1)
+@example(problem=BLIND, parts=2, block_m=16, block_n=16, shares=2)
+@example(problem=STAIRS, parts=6, block_m=16, block_n=16, shares=1)
+@example(problem=replace(STAIRS, page_size=64, window=9), parts=2, block_m=16, block_n=16, shares=1)
+@example(problem=replace(STAIRS, page_size=8, window=9), parts=1, block_m=16, block_n=32, shares=2)
+@example(problem=replace(STAIRS, page_size=3), parts=1, block_m=16, block_n=16, shares=1)
 @given(
     problem=problems(head_dims=(16, 24, 32), reach=30, rows=7),
     parts=st.integers(1, 3),
     block_m=st.sampled_from((16, 64)),
     block_n=st.sampled_from((16, 32)),
+    shares=st.sampled_from((1, 2)),
 )
-def test_equals_the_twin(problem: Problem, parts: int, block_m: int, block_n: int) -> None:
+def test_equals_the_twin(problem: Problem, parts: int, block_m: int, block_n: int, shares: int) -> None:
     inputs = inputs_of(problem, "cpu")
-    chosen = SMALL | {"block_m": block_m, "block_n": block_n}
+    chosen = SMALL | {"block_m": block_m, "block_n": block_n, "shares": shares}
     parts_of_inputs = (inputs.queries, inputs.key_pages, inputs.value_pages, inputs.tiles)
     answer = tiled_attention(*parts_of_inputs, scale=0.3, chosen=chosen, parts=parts)
     assert_near(answer, expected(inputs, 0.3))
@@ -51,7 +58,32 @@ def test_few_tiles_are_divided_into_smaller_ones(dtype: torch.dtype, monkeypatch
     assert few["block_m"] < usual["block_m"]
     assert few["occupancy"] > usual["occupancy"]
     windowed = launch_parameters(queries, 128, 4, windowed=True)
-    assert launch_parameters(queries, 128, 4, windowed=True, few=True) == windowed
+    assert launch_parameters(queries, 128, 4, windowed=True, few=True, many=True) == windowed
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_many_tiles_of_short_contexts_run_in_pairs(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlstep_kernels.gpu.attention.architecture", lambda device: "sm_90")
+    many = launch_parameters(torch.empty(1, 32, 128, dtype=dtype), 128, 4, many=True)
+    assert many["occupancy"] * many["num_warps"] * 32 * many["maxnreg"] <= 65536  # registers of a multiprocessor
+
+
+@given(
+    spans=st.integers(1, 40),
+    pages=st.integers(1, 100),
+    kv_heads=st.integers(1, 8),
+    windowed=st.booleans(),
+    group=st.integers(1, 8),
+)
+def test_tiles_are_few_or_many_in_short_contexts_only(
+    spans: int, pages: int, kv_heads: int, windowed: bool, group: int
+) -> None:
+    shape = bucket_shape(32 * spans, spans, 32, group=group, page_size=32, pages=pages, windowed=windowed)
+    kinds = kinds_of(shape, kv_heads, 132)
+    assert kinds["windowed"] == windowed
+    assert not (kinds["few"] and kinds["many"])
+    assert shape.longest <= 1024 or not (kinds["few"] or kinds["many"])
+    assert kinds_of(shape, 4 * kv_heads, 132)["many"] >= kinds["many"]
 
 
 @pytest.mark.parametrize("head_dim", [80, 96, 112, 128, 256, 512])
