@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -77,8 +78,9 @@ def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes = USUAL) -> Ite
         ("heads 16/2 of 512", 16, 2, 512),
     )[: 2 if small else 4]:
         yield attention(device, dtype, sizes, label, (heads, kv_heads, head_dim))
-    for batch in () if small else (1, 4 * sizes.batch):
-        yield attention(device, dtype, replace(sizes, batch=batch, rows=4 * sizes.rows), "heads 32/8 of 128", (32, 8, 128))
+    for context, batch in () if small else product((sizes.context // 8, sizes.context), (1, sizes.batch, 4 * sizes.batch)):
+        wide = replace(sizes, batch=batch, rows=4 * sizes.rows, context=context)
+        yield attention(device, dtype, wide, "heads 32/8 of 128", (32, 8, 128))
     yield store(device, dtype, sizes)
     for name in ("greedy", "greedy, masked", "gumbel, entropy", "gumbel, entropy, masked"):
         yield sampled(device, dtype, sizes, name)
