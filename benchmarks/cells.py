@@ -1,8 +1,8 @@
-"""Decode two networks at three batch sizes and two contexts, from the network's own samples.
+"""Decode with two networks at three batch sizes and two context lengths, with samples of the network itself.
 
-Weights are random, with heads scaled so that some predictions are confident. A threshold can then
-be chosen at which about `TOKENS_PER_FORWARD` positions are unmasked per forward pass, as in trained
-models.
+Weights are random, but heads are scaled so that some predictions are confident. This allows a
+threshold at which about `TOKENS_PER_FORWARD` positions are unmasked per forward pass, as with
+trained models.
 """
 
 import json
@@ -42,20 +42,21 @@ BUFFER_SIZE = 4  # blocks in flight
 HEAD_SCALE = 8.0  # factor on the head's weights
 THRESHOLDS = tuple([1.0 - 0.5 ** (number / 3) for number in range(1, 32)])  # denser near 1
 PAGE_SIZE, ROWS = 32, 8192
-PROFILED = 8  # steps, after as many others and before any request ends
+PROFILED = 8  # steps to profile, after as many others and before any request ends
 RUNS = 3
 PEER = Path(__file__).with_name("peer.json")
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A row of the table; all times except `start_s` are from the last of `RUNS` runs.
+    """A row of the table. All times except `start_s` are from the last of `RUNS` runs.
 
-    `start_s` is from random weights to graphs, including compilation. `prefill_s` is until every
-    request has sampled, `step_ms` the mean of later steps with all requests live, `replay_ms` of
-    those that capture nothing. `limit_ms` is the minimum time at the measured ceilings. `first` is
-    the first run's time divided by the last one's, `idle` the share of a step in which the device
-    waits. `tokens_per_s` excludes the prefill; `stock` and `tuned` are the peer's, None if it was not measured.
+    `start_s` is the time to create weights, compile layers and capture graphs. `prefill_s` ends when
+    every request has sampled. `step_ms` is the mean over the later steps with all requests,
+    `replay_ms` over those of them that capture nothing. `limit_ms` is the minimum time at the
+    measured ceilings. `first` is the time of the first run divided by that of the last, `idle` the
+    share of a step in which the device waits. `tokens_per_s` excludes the prefill; `stock` and
+    `tuned` are the same for the peer, None if it was not measured.
     """
 
     shape: str
@@ -81,10 +82,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The costs of one run. `steps` has seconds, plan and captured graphs of each step after the
-    prefill with all requests.
+    """The costs of one run.
 
-    `tokens` and `forwards` (one per request and pass) are counted after the prefill.
+    `steps` has the seconds, the plan and the number of captured graphs of each step after the prefill
+    that includes all requests. `tokens` and `forwards` (one per request and pass) exclude the prefill.
     """
 
     seconds: float
@@ -121,13 +122,13 @@ class Cells:
         self.peer = peer_of(name, buffer_size)
 
     def strategy(self, accept_threshold: float) -> Strategy:
-        """Return a strategy with blocks of 32."""
+        """Return the strategy `multi_bd` with blocks of 32."""
         return MultiBD(
             32, self.buffer_size, rule=Threshold(accept_threshold), add_block_threshold=0.1, semi_complete_threshold=0.9
         )
 
     def accept_threshold(self, context: int) -> float:
-        """Return the threshold closest to `TOKENS_PER_FORWARD`; one batch tries all thresholds."""
+        """Return the threshold that comes closest to `TOKENS_PER_FORWARD`; one batch tries all thresholds."""
         params = [SamplingParams(64, strategy_options=(("accept_threshold", threshold),)) for threshold in THRESHOLDS]
         state = self.filled(len(params), context, THRESHOLDS[0], params)
         while not state.done:
@@ -136,7 +137,7 @@ class Cells:
         return min(zip(THRESHOLDS, speeds, strict=True), key=lambda pair: abs(pair[1] - TOKENS_PER_FORWARD))[0]
 
     def filled(self, batch: int, context: int, accept_threshold: float, params: Sequence[SamplingParams]) -> State:
-        """Return a state with waiting prompts of random ids."""
+        """Return a state with `batch` waiting requests, whose prompts are random ids."""
         state, random, ids = init(self.config, self.strategy(accept_threshold)), Random(0), self.config.spec.vocab_size - 2
         for number in range(batch):
             prompt = tuple(random.choices(range(ids), k=context))
@@ -144,7 +145,7 @@ class Cells:
         return state
 
     def run(self, batch: int, context: int, accept_threshold: float, *, profiled: bool = False) -> Run:
-        """Decode to the end, or until `PROFILED` steps are profiled."""
+        """Decode all requests or, if `profiled`, until `PROFILED` steps have been profiled."""
         params = [SamplingParams(ANSWER)] * batch
         state, steps, busy_us = self.filled(batch, context, accept_threshold, params), [], None
         begin = perf_counter()
@@ -212,7 +213,7 @@ class Cells:
 
 
 def peer_of(name: str, buffer_size: int) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return the peer's tokens per second by batch and context: unmodified, and tuned."""
+    """Return the peer's tokens per second, unmodified and tuned, by batch and context."""
     cells = json.loads(PEER.read_text(encoding="utf-8"))["cells"]
     own = [row for row in cells if (row["shape"], row.get("buffer_size", BUFFER_SIZE)) == (name, buffer_size)]
     return {(row["batch"], row["context"]): (row["stock"], row["tuned"]) for row in own}

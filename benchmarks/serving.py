@@ -1,8 +1,8 @@
-"""Measure what clients of `dlstep serve` get, next to `LLM.generate` of the same model on the same device.
+"""Measure the throughput and latency of `dlstep serve`, and compare it with `LLM.generate` on the same device.
 
-Random weights in the shape of a published checkpoint are written to a temporary folder, with the
-head and the threshold of `benchmarks.cells`. The server is started twice; between the starts, another
-process runs `LLM.generate`. The second server then answers prompts of the same length, all at once.
+The model has random weights in the shape of a published checkpoint; its head is scaled, and its
+threshold chosen, as in `benchmarks.cells`. The server starts twice; between the starts, another
+process runs `LLM.generate`. The second server then receives prompts of the same length, all at once.
 """
 
 import asyncio
@@ -54,12 +54,12 @@ GENERATE = "from benchmarks.serving import run_generate; run_generate()"
 
 @dataclass(frozen=True, slots=True)
 class ServingRow:
-    """Figures of `batch` requests at once whose streams have `settled` text only or also `drafts`.
+    """Results of `batch` simultaneous requests; `stream` says whether they stream `settled` text only or also `drafts`.
 
-    `generate_tokens_per_s` is that of `LLM.generate`, `ratio` the server's tokens per second divided
-    by it. Starts are in seconds until `/ready` returns 200 (server) or the constructor returns (LLM),
-    processes included; caches of compiled code are empty before the first one.
-    `http_ms_per_request` is CPU time of the HTTP process, `first_p50` and `first_p95` are
+    `generate_tokens_per_s` is the throughput of `LLM.generate`; `ratio` is `tokens_per_s` divided by
+    it. Start times are the seconds from the start of the process until `/ready` returns 200 (server)
+    or the constructor returns (LLM); only the first start has empty caches of compiled code.
+    `http_ms_per_request` is the CPU time of the HTTP process. `first_p50` and `first_p95` are the
     milliseconds until the first text.
     """
 
@@ -82,7 +82,7 @@ class ServingRow:
 
 
 def write_folder(folder: Path, shape: Shape, device: torch.device, dtype: torch.dtype) -> None:
-    """Write random weights of an SDAR `shape`, and a tokenizer with a word for each id."""
+    """Write a checkpoint with random weights of an SDAR `shape` and a tokenizer with one word per token id."""
     checkpoint = random_checkpoint(shape, device, dtype)
     head: Any = head_of(checkpoint.network)
     with torch.no_grad():
@@ -105,16 +105,16 @@ def write_folder(folder: Path, shape: Shape, device: torch.device, dtype: torch.
 
 
 def prompts_of(count: int, length: int, seed: str, vocabulary: int) -> list[str]:
-    """Return prompts of `length` random words; different seeds share no cached pages."""
+    """Return `count` prompts of `length` random words; prompts of different seeds share no cached pages."""
     random = Random(seed)
     return [" ".join(f"w{number}" for number in random.choices(range(1, vocabulary - 2), k=length)) for _ in range(count)]
 
 
 def run_generate() -> None:
-    """Run `LLM.generate` as the JSON on stdin describes; write lines of JSON to stdout.
+    """Run `LLM.generate` as described by the JSON on stdin, and write lines of JSON to stdout.
 
-    The first line is written when the LLM is loaded, the second has the threshold, and one for each
-    batch its tokens per second.
+    The first line is written when the LLM is loaded. The second contains the threshold, and each
+    further line the tokens per second of one batch.
     """
     job = json.load(sys.stdin)
     llm = LLM(**job["options"])
@@ -137,7 +137,7 @@ def run_generate() -> None:
 
 
 def _measure_generate(job: Mapping[str, Any], env: Mapping[str, str]) -> tuple[float, float, list[float]]:
-    """Return seconds until the LLM is loaded, the threshold, and tokens per second of each batch."""
+    """Return the seconds until the LLM was loaded, the threshold, and the tokens per second of each batch."""
     begin = perf_counter()
     with subprocess.Popen((*PYTHON, GENERATE), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as process:
         assert process.stdin is not None and process.stdout is not None
@@ -174,12 +174,12 @@ def _is_ready(url: str) -> bool:
     try:
         with urlopen(f"{url}/ready", timeout=5.0) as answer:
             return answer.status == 200
-    except (URLError, OSError):  # also status 503
+    except (URLError, OSError):  # includes status 503
         return False
 
 
 def _load(url: str, prompts: Sequence[str], answer: int, threshold: float, stream: str) -> ServeRow:
-    """Return the figures of all `prompts` sent at once."""
+    """Send all `prompts` at once and return the results."""
     options = {"accept_threshold": threshold, "stream": stream}
     bodies = [body | {"ignore_eos": True} for body, _ in zip(bodies_of(prompts, answer, options), prompts, strict=False)]
 
@@ -201,7 +201,7 @@ def measure_serving(
 ) -> Iterator[ServingRow]:
     """Yield a row for each stream and batch.
 
-    Raises ValueError without a CUDA device (unless `device` is given), and if a package is missing.
+    Raises ValueError if there is no CUDA device and no `device` is given, or if a package is missing.
     """
     require("dlstep serve", "serve")
     shape, device = shape or shape_of(name), device or kernel_device()
@@ -223,7 +223,7 @@ def measure_serving(
         }
         caches = {"TORCHINDUCTOR_CACHE_DIR": "compiled", "TRITON_CACHE_DIR": "triton", "XDG_CACHE_HOME": "cache"}
         env = os.environ | {variable: str(Path(place, part)) for variable, part in caches.items()}
-        env.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages have bytecode, which some images lack
+        env.pop("PYTHONDONTWRITEBYTECODE", None)  # store bytecode: installed packages have it, but some images lack it
         with _serving(options, env) as (_, first_start_s):
             pass
         job = {"options": options, "vocabulary": vocabulary, "prompt": prompt, "answer": answer, "batches": list(batches)}

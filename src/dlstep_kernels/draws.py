@@ -1,6 +1,6 @@
-"""Counter-based random numbers, in wrapping 64-bit integers: splitmix64 and, for token ids, Philox.
+"""Counter-based random numbers in wrapping 64-bit integers: Philox for token ids, otherwise splitmix64.
 
-Numbers depend only on the counters; core and kernels produce the same bits.
+Each number depends only on its counters. The core and the kernels produce the same bits.
 """
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .choice import with_kernel
 
-SAMPLE, RENOISE = 0, 1  # counters that separate streams by purpose
+SAMPLE, RENOISE = 0, 1  # values of the counter that separates streams by purpose
 
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # the constants of splitmix64 as signed integers
 _FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
@@ -20,7 +20,7 @@ PHILOX_MULTIPLIER, PHILOX_INCREMENT, PHILOX_ROUNDS = 0xD256D193, 0x9E3779B9, 10
 
 
 def _shifted(value: Int64[Tensor, "..."], count: int) -> Int64[Tensor, "..."]:
-    """Shift `value` right as 64 unsigned bits; torch shifts signed integers."""
+    """Shift `value` right as an unsigned 64-bit integer; torch only has the signed shift."""
     return (value >> count) & ((1 << (64 - count)) - 1)
 
 
@@ -28,7 +28,7 @@ def mix(value: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
     """Return the splitmix64 step of each element: a bijection of 64-bit integers.
 
     Args:
-        value: Integers of 64 bits, read as signed.
+        value: 64-bit integers, read as signed.
     """
     value = value + _GOLDEN
     value = (value ^ _shifted(value, 30)) * _FIRST
@@ -52,12 +52,12 @@ def draw_keys(
 
 @with_kernel("draws")
 def uniform(keys: Int64[Tensor, " n"], *, count: int, first: int = 0) -> Float32[Tensor, "n count"]:
-    """Return the numbers of token ids in each stream, by Philox: odd multiples of 2**-24 in (0, 1).
+    """Return the number of each token id in each stream, computed by Philox: an odd multiple of 2**-24 in (0, 1).
 
     Args:
         keys: Key of each stream.
-        count: Number of ids.
-        first: The first id.
+        count: Number of token ids.
+        first: The first token id.
     """
     counters = torch.arange(first >> 1, (first + count + 1) >> 1, device=keys.device)
     words = torch.stack(philox(counters, _shifted(keys, 32)[:, None], keys[:, None] & _WORD), -1).flatten(1)
@@ -71,24 +71,24 @@ def philox(
     """Return the two words of Philox2x32-10 (`dlstep.core.draws.philox`) for each counter and key.
 
     Args:
-        one: First word of each counter: 32 bits, unsigned.
+        one: First word of each counter, an unsigned 32-bit integer.
         two: Second word of each counter.
-        key: Key of each counter: 32 bits, unsigned.
+        key: Key of each counter, an unsigned 32-bit integer.
     """
     for _ in range(PHILOX_ROUNDS):
         product = one * PHILOX_MULTIPLIER
-        # Only the low halves of `key` and `two` count.
+        # Only the low 32 bits of `key` and `two` affect the result.
         one, two = ((product >> 32) ^ key).bitwise_xor_(two).bitwise_and_(_WORD), product
         key = key + PHILOX_INCREMENT
     return one, two & _WORD
 
 
 def integers(keys: Int64[Tensor, " n"], bound: int) -> Int64[Tensor, " n"]:
-    """Return the only number of each stream, by splitmix64, as an integer in [0, bound).
+    """Return the single number of each stream, computed by splitmix64, as an integer in [0, bound).
 
     Args:
         keys: Key of each stream.
-        bound: At most 2**31.
+        bound: Exclusive upper bound, at most 2**31.
     """
     zero = mix(torch.zeros((), dtype=torch.int64, device=keys.device))
     return (_shifted(mix(keys ^ zero), 33) * bound) >> 31

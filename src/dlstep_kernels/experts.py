@@ -18,7 +18,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"silu": silu, "gelu_tanh"
 
 @dataclass(frozen=True, slots=True)
 class ExpertScales:
-    """The scales of experts whose weights are quantized to FP8, one for each output."""
+    """The scales of expert weights that are quantized to FP8, one per output."""
 
     gate_up: Float32[Tensor, "experts twice_inner"]
     """Scales of the gate and up projections."""
@@ -48,18 +48,18 @@ def mix_experts(
 ) -> Float[Tensor, "n hidden"]:
     """Return sum_e weight_e * down[e] @ (activation(gate) * up); gate, up = gate_up[e] @ row.
 
-    Computed in fp32, except that the input of `down` and the result are rounded to the dtype of
-    `hidden`. Choices are summed in order. With `scales`, inputs of both products are quantized by
-    rows (`quantize_rows`), and products are multiplied by the scales of both factors.
+    Computed in fp32; only the input of `down` and the result are rounded to the dtype of `hidden`.
+    Experts are summed in the order of `chosen`. With `scales`, the inputs of both products are
+    quantized row by row (`quantize_rows`), and each product is multiplied by the scales of its factors.
 
     Args:
         hidden: Hidden state of each row.
-        chosen: Experts of each row; a number that is no expert's adds nothing.
+        chosen: Index of each expert of each row; an index out of range contributes nothing.
         weights: Weight of each chosen expert.
         gate_up: Gate and up projection of each expert, concatenated.
         down: Down projection of each expert.
-        scales: Scales of `gate_up` and `down`, if they are FP8; None: they have the dtype of `hidden`.
-        activation: Function of the gate.
+        scales: Scales of `gate_up` and `down` if these are FP8; None if they have the dtype of `hidden`.
+        activation: Activation function of the gate.
     """
     (rows, count), width = chosen.shape, hidden.shape[1]
     every = chosen.flatten()
@@ -79,7 +79,7 @@ def mix_experts(
 
 
 def _product(rows: Float[Tensor, "n depth"], weight: Float[Tensor, "width depth"], scales: Tensor | None) -> Tensor:
-    """Return the product in fp32; with `scales` of the weight's rows, that of quantized rows."""
+    """Return the product in fp32. If the weight has `scales`, the rows are quantized first."""
     if scales is None:
         return rows.float() @ weight.float().T
     codes, row_scales = quantize_rows(rows)

@@ -1,4 +1,4 @@
-"""Products in FP8: weights with a scale per output channel, activations with a scale per row (W8A8)."""
+"""FP8 matrix products: weights with a scale per output channel, activations with a scale per row (W8A8)."""
 
 from typing import Any
 
@@ -9,30 +9,30 @@ from torch import Tensor
 from .choice import with_kernel
 
 FP8 = torch.float8_e4m3fn
-LARGEST = 448.0  # of the finite numbers of FP8
-INVERSE = 1 / LARGEST  # torch divides by a constant in different ways on different devices, but multiplies in one
-SMALLEST = 2.0**-100  # lower bound of a row's largest magnitude, so that no scale is 0 or subnormal
-ALIGNMENT = 16  # numbers; cuBLAS multiplies FP8 matrices only if both sizes of the weight are multiples
+LARGEST = 448.0  # the largest finite FP8 number
+INVERSE = 1 / LARGEST  # in torch, division by a constant differs between devices; multiplication does not
+SMALLEST = 2.0**-100  # lower bound for the largest magnitude of a row, so that no scale is 0 or subnormal
+ALIGNMENT = 16  # cuBLAS multiplies FP8 matrices only if both dimensions of the weight are multiples of this
 
 
 def supports_fp8(device: torch.device) -> bool:
-    """Return whether a device multiplies FP8 numbers: CUDA with compute capability 8.9 or above, or a CPU, slowly.
+    """Return whether a device supports FP8 products: CUDA of compute capability 8.9 or above, or (slowly) a CPU.
 
     Args:
-        device: A device of torch.
+        device: A torch device.
     """
     return device.type == "cpu" or (device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9))
 
 
 @with_kernel("quantization")
 def quantize_rows(rows: Float[Tensor, "n width"]) -> tuple[Float8e4m3fn[Tensor, "n width"], Float32[Tensor, " n"]]:
-    """Return each row divided by its scale, rounded to FP8, and the scales.
+    """Return the FP8 codes of each row, which are its numbers divided by its scale and rounded, and the scales.
 
-    The scale maps the largest magnitude of a row to 448, the largest number of FP8. All products with
-    a row that has NaN or an infinity are NaN: its scale is not finite.
+    The scale maps the largest magnitude of a row to 448, the largest FP8 number. If a row contains
+    NaN or an infinity, its scale is not finite, so all products with the row are NaN.
 
     Args:
-        rows: The rows, in any floating-point type.
+        rows: Rows of any floating-point dtype.
     """
     return quantized(rows)
 
@@ -40,8 +40,8 @@ def quantize_rows(rows: Float[Tensor, "n width"]) -> tuple[Float8e4m3fn[Tensor, 
 def quantized(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Return codes and scales as `quantize_rows` does, for rows [..., width].
 
-    Annotated as plain tensors, because compilers cannot trace shape checks. They fuse this with the
-    operation that computes the rows.
+    Annotated with plain tensors, because compilers cannot trace shape checks. A compiler can fuse this
+    function with the operation that computes the rows.
     """
     wide = rows.float()
     scales = wide.abs().amax(-1).clamp(min=SMALLEST) * INVERSE
@@ -49,22 +49,22 @@ def quantized(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def scaled_linear(rows: Tensor, weight: Tensor, scales: Tensor, one: Tensor, bias: Tensor | None) -> Tensor:
-    """Return the product of quantized rows with an FP8 weight, scaled, plus the bias: [..., out].
+    """Quantize the rows, multiply them by an FP8 weight and return the scaled product plus the bias: [..., out].
 
-    The result has the dtype of the rows. On CUDA, the product is rounded to bfloat16 before it is
-    scaled, if that is the dtype. Annotated as `quantized`.
+    The result has the dtype of the rows. On CUDA, if this is bfloat16, the product is rounded
+    to bfloat16 before it is scaled. Annotated with plain tensors, like `quantized`.
 
     Args:
-        rows: Rows [..., in], which are quantized first.
+        rows: Rows [..., in], not quantized yet.
         weight: FP8 codes [out, in].
         scales: Scale of each output, float32 [out].
-        one: The number 1 in float32 on the device.
-        bias: Bias [out]; None: none.
+        one: The number 1 as a float32 tensor on the device.
+        bias: Bias [out], or None.
     """
     codes, row_scales = quantized(rows.flatten(0, -2))
     if codes.is_cuda and not any(size % ALIGNMENT for size in weight.shape):
-        # Scales are applied after the product: for a single scale, cuBLAS has kernels for all numbers of rows, which
-        # take 0.53 to 0.55 of the time in bfloat16. With a scale per row, torch takes 0.50 to 0.75.
+        # Apply the scales after the product: with a single scale, cuBLAS has kernels for every number of rows, which
+        # take 0.53 to 0.55 of the time in bfloat16. With a scale per row, `_scaled_mm` takes 0.50 to 0.75.
         wide = torch.bfloat16 if rows.dtype == torch.bfloat16 else torch.float32
         multiply: Any = torch._scaled_mm  # pyright: ignore[reportPrivateImportUsage]
         product = multiply(codes, weight.T, scale_a=one, scale_b=one, out_dtype=wide, use_fast_accum=True).float()

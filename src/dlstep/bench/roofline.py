@@ -1,4 +1,4 @@
-"""The minimum bytes and operations of a forward pass, from a network's parameters and a plan's spans."""
+"""Minimum bytes and operations of a forward pass, from the parameters of a network and the spans of a plan."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -31,10 +31,10 @@ class Need:
 class Network:
     """Sizes that determine the cost of a forward pass.
 
-    `dense` parameters are used for every row, `experts` in proportion to the chosen ones, the
-    `head` for sampled rows only. With `mean`, sampled rows are also converted back to embeddings.
-    `quantized` dense parameters are FP8, and so are experts if their `expert_itemsize` is 1: a byte
-    each, and devices multiply twice as many of them per second.
+    `dense`, `experts` and `head` count parameters: every row uses the dense ones, each row uses only
+    its chosen experts, and only sampled rows use the head. With `mean`, sampled rows are also
+    converted back to embeddings. `quantized` dense parameters are FP8, as are all experts if
+    `expert_itemsize` is 1: they take one byte each, and devices multiply them twice as fast.
     """
 
     dense: int
@@ -82,7 +82,7 @@ def network_of(network: PreTrainedModel, ranks: int = 1) -> Network:
 
 
 def touched(network: Network, rows: int) -> float:
-    """Return the expected share of experts that `rows` rows use, if they choose evenly and independently."""
+    """Return the expected share of experts that `rows` rows use if each chooses uniformly and independently."""
     return 1.0 - (1.0 - network.chosen / network.expert_count) ** rows if network.expert_count else 0.0
 
 
@@ -107,7 +107,7 @@ def _forward(network: Network, spans: list[Span]) -> Need:
 
 
 def _attention(network: Network, spans: Iterable[Span]) -> Need:
-    """Count visible keys and values once per span, and each row's products with all of them."""
+    """Return the cost of attention: a span reads its visible keys and values once, and each of its rows multiplies all."""
     moved = flops = 0.0
     spans = list(spans)
     for layer in network.layers:
@@ -120,6 +120,6 @@ def _attention(network: Network, spans: Iterable[Span]) -> Need:
 
 
 def least_us(network: Network, plan: Plan, ceilings: Ceilings) -> float:
-    """Return the minimum microseconds of the forward passes of `plan`."""
+    """Return the minimum time of the forward passes of `plan` in microseconds."""
     need = need_of(network, plan)
     return ceilings.least_us(need.moved, need.flops)

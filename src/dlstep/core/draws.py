@@ -1,10 +1,10 @@
 """Counter-based random numbers: pure functions of seed, position, draw number and purpose.
 
-So a draw never depends on call order or other requests. Drivers compute the same numbers on the
-device. splitmix64 (Steele, Lea and Flood 2014) hashes the four counters to the key of a stream. A
-stream with the purpose "sample" has one number for each token id, computed by Philox, which takes a
-device fewer instructions. Every other stream has a single number, computed by splitmix64, which is
-faster in Python.
+A draw therefore never depends on the order of calls or on other requests. Drivers compute the same
+numbers on the device. splitmix64 (Steele, Lea and Flood 2014) hashes these four counters into the key
+of a stream. A stream with the purpose "sample" has one number per token id, computed by Philox, which
+needs fewer instructions on a device. Every other stream has a single number, computed by splitmix64,
+which is faster in Python.
 """
 
 from array import array
@@ -29,7 +29,7 @@ def mix(value: int) -> int:
 
 
 def key(seed: int, position: int, draw: int, purpose: Purpose) -> int:
-    """Return the 64-bit key of a draw. `draw` counts earlier passes that sampled the block."""
+    """Return the 64-bit key of a draw. `draw` is the number of earlier passes that sampled the block."""
     value = mix(seed & _MASK)
     for counter in (position, draw, PURPOSES[purpose]):
         value = mix(value ^ counter)
@@ -37,7 +37,7 @@ def key(seed: int, position: int, draw: int, purpose: Purpose) -> int:
 
 
 def derived_seed(seed: int, prompt: tuple[int, ...], index: int) -> int:
-    """Return the 64-bit seed of a request without one; `index` separates equal prompts.
+    """Return the 64-bit seed of a request that has none; `index` distinguishes equal prompts.
 
     The seed depends only on the arguments, not on the arrival time or the options of the request.
     """
@@ -50,8 +50,8 @@ def philox(one: int, two: int, philox_key: int) -> tuple[int, int]:
 
     Words and key are unsigned 32-bit integers. Source: Salmon, Moraes, Dror and Shaw, "Parallel
     random numbers: as easy as 1, 2, 3", 2011. Seven rounds pass BigCrush; ten are the authors'
-    default. A thread on tensor cores has pairs of columns, so two words per counter fit better than
-    the four of Philox4x32, at the same cost per word.
+    default. In tensor core results, each thread has pairs of columns, so the two words per counter
+    fit better than the four of Philox4x32, at the same cost per word.
     """
     for _ in range(10):
         product = one * 0xD256D193
@@ -61,29 +61,29 @@ def philox(one: int, two: int, philox_key: int) -> tuple[int, int]:
 
 
 def token_uniform(draw_key: int, token: int) -> float:
-    """Return the number of a token id in a "sample" stream, in (0, 1): an odd multiple of 2**-24."""
+    """Return the number of a token id in a "sample" stream: an odd multiple of 2**-24 in (0, 1)."""
     word = philox(token >> 1, draw_key >> 32, draw_key & 0xFFFFFFFF)[token & 1]
     return ((word >> 9) + 0.5) * 2.0**-23
 
 
 def uniform(draw_key: int) -> float:
-    """Return the only number of a stream, in (0, 1): an odd multiple of 2**-24, exact in float32."""
+    """Return the single number of a stream: an odd multiple of 2**-24 in (0, 1), exact in float32."""
     return ((mix(draw_key ^ mix(0)) >> 41) + 0.5) * 2.0**-23
 
 
 def integer(draw_key: int, bound: int) -> int:
-    """Return the only number of a stream as an integer in [0, bound); `bound` is at most 2**31."""
+    """Return the single number of a stream as an integer in [0, bound); `bound` is at most 2**31."""
     return ((mix(draw_key ^ mix(0)) >> 33) * bound) >> 31
 
 
 def uniforms(seed: int, start: int, stop: int, draw: int, purpose: Purpose) -> tuple[float, ...]:
-    """Return `uniform(key(seed, position, draw, purpose))` for `[start, stop)`."""
+    """Return `uniform(key(seed, position, draw, purpose))` for each position in `[start, stop)`."""
     return tuple([(number + 0.5) * 2.0**-23 for number in integers(seed, start, stop, draw, purpose, 1 << 23)])
 
 
 @lru_cache(maxsize=8192)
 def below(seed: int, start: int, stop: int, draw: int, purpose: Purpose, chance: float) -> tuple[int, ...]:
-    """Return the positions of `[start, stop)`, ascending, with a `uniforms` below `chance`."""
+    """Return the positions in `[start, stop)`, ascending, whose number in `uniforms` is below `chance`."""
     bound = max(0, min(1 << 23, ceil(chance * (1 << 23) - 0.5)))  # `chance` as a bound on the 23-bit integers
     ones, _, _, kept, _ = _lanes(stop - start)
     values = (_placed(seed, start, stop, draw, purpose) >> 33) & kept
@@ -95,9 +95,9 @@ def below(seed: int, start: int, stop: int, draw: int, purpose: Purpose, chance:
 
 
 def integers(seed: int, start: int, stop: int, draw: int, purpose: Purpose, bound: int) -> tuple[int, ...]:
-    """Return `integer(key(seed, position, draw, purpose), bound)` for `[start, stop)`.
+    """Return `integer(key(seed, position, draw, purpose), bound)` for each position in `[start, stop)`.
 
-    Computed at once in one big integer, with a lane of 64 bits and 64 carry bits per position.
+    One big integer computes all positions at once, with a lane of 64 bits and 64 carry bits for each.
     """
     _, mask, _, kept, _ = _lanes(stop - start)
     values = ((((_placed(seed, start, stop, draw, purpose) >> 33) & kept) * bound) >> 31) & mask
@@ -106,15 +106,15 @@ def integers(seed: int, start: int, stop: int, draw: int, purpose: Purpose, boun
 
 @lru_cache(maxsize=64)
 def _lanes(count: int) -> tuple[int, int, int, int, int]:
-    """Return `count` lanes of 1, 64 set bits, the increment of `mix`, 31 set bits, and `mix(0)`."""
+    """Return integers whose `count` lanes hold 1, 64 set bits, the increment of `mix`, 31 set bits, and `mix(0)`."""
     ones = int.from_bytes(array("Q", (1, 0) * count).tobytes(), "little")
     return ones, ones * _MASK, ones * 0x9E3779B97F4A7C15, ones * 0x7FFFFFFF, ones * mix(0)
 
 
 def _placed(seed: int, start: int, stop: int, draw: int, purpose: Purpose) -> int:
-    """Return the 64 bits behind `uniform` and `integer`, one lane per position.
+    """Return the 64 bits from which `uniform` and `integer` are computed, one lane per position.
 
-    The upper halves of the lanes hold leftover bits.
+    The upper halves of the lanes contain leftover bits.
     """
     ones, mask, add, _, first = _lanes(stop - start)
     values = _of_forward(seed, start, stop, draw) ^ (ones * PURPOSES[purpose])
@@ -123,14 +123,14 @@ def _placed(seed: int, start: int, stop: int, draw: int, purpose: Purpose) -> in
 
 @lru_cache(maxsize=2048)
 def _of_forward(seed: int, start: int, stop: int, draw: int) -> int:
-    """Return the lanes of one pass before the purpose; cached, as a pass may draw twice."""
+    """Hash seed, position and draw number in each lane; cached, because a pass may draw for two purposes."""
     ones, mask, add, _, _ = _lanes(stop - start)
     return _mixed(_of_positions(seed, start, stop) ^ (ones * draw), mask, add)
 
 
 @lru_cache(maxsize=2048)
 def _of_positions(seed: int, start: int, stop: int) -> int:
-    """Return the lanes of the positions before the draw number; cached for whole blocks."""
+    """Hash seed and position in each lane; cached, because the passes over a block share it."""
     ones, mask, add, _, _ = _lanes(stop - start)
     lanes = array("Q", bytes(16 * (stop - start)))
     lanes[::2] = array("Q", range(start, stop))
@@ -138,7 +138,7 @@ def _of_positions(seed: int, start: int, stop: int) -> int:
 
 
 def _mixed(values: int, mask: int, add: int) -> int:
-    """Apply `mix` to the lower halves of lanes (`_lanes`); upper halves keep leftover bits."""
+    """Apply `mix` to the lower halves of lanes (`_lanes`); the upper halves contain leftover bits."""
     # The addition may carry into the lowest bit of the upper half, which is 0.
     values = (values + add) & mask
     values = ((values ^ ((values >> 30) & mask)) * 0xBF58476D1CE4E5B9) & mask

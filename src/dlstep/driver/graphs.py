@@ -1,6 +1,6 @@
 """Forward passes padded to bucket sizes, captured as CUDA graphs and replayed from fixed memory.
 
-Padding rows store nothing and see nothing; samples of padding rows are dropped.
+Padding rows store nothing and attend to nothing, and their samples are dropped.
 """
 
 import gc
@@ -17,13 +17,13 @@ from .executor import Executor, Packed, Pending, to_host
 from .lowering import Gathered, LoweringTarget
 from .profile import region
 
-# Filters sort all logits of a row, and their values change which kernels are launched.
+# These filters sort all logits of a row, and their values determine which kernels are launched.
 UNCAPTURED = {"top_k", "top_p", "min_p"}
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A graph, the arena that it reads, and the tensors on device and host that it writes."""
+    """A graph, the arena that it reads, and the tensors on the device and the host that receive its answer."""
 
     graph: torch.cuda.CUDAGraph
     arena: Arena
@@ -32,36 +32,36 @@ class Captured:
 
 
 class PaddedExecutor(Executor):
-    """An executor that pads sampling forward passes to buckets, and captures them if `captures`.
+    """An executor that pads forward passes that sample to buckets and, if `captures`, captures them.
 
-    A bucket is captured by `capture`, or else when it occurs for the second time. Forward passes
-    without a graph are padded too, so results are bitwise equal regardless of what ran before.
+    A bucket is captured by `capture`, or otherwise when it occurs for the second time. Forward passes
+    without a graph are padded, too, so capturing a bucket does not change a single bit of its results.
     """
 
     def __init__(self, network: PagedNetwork, memory: Memory, target: LoweringTarget, *, captures: bool) -> None:
         super().__init__(network, memory, target)
         self._captures = captures
         self._met: set[Bucket] = set()
-        self._warm: set[Kind] = set()  # kinds that ran in all layers
+        self._warm: set[Kind] = set()  # kinds for which all layers have run
         self._captured: dict[Bucket, Captured] = {}
-        self._laid: dict[Bucket, Laid] = {}  # spans that each arena's tiles were laid for
+        self._laid: dict[Bucket, Laid] = {}  # the spans for which the tiles of each arena were computed
         self._mask_words = target.mask_words  # the table of token masks that graphs read
         self._pool: Any = torch.cuda.graph_pool_handle() if captures else None
-        # A single stream to warm up on: cuBLAS keeps a workspace, 32 MiB on Hopper, for each stream.
+        # All warm-ups share one stream, because cuBLAS keeps a workspace (32 MiB on Hopper) for each stream.
         self._aside: Any = torch.cuda.Stream(target.device) if captures else None
 
     @torch.inference_mode()
     def submit(self, gathered: Gathered) -> Pending:
-        """Start a forward pass: padded if it samples and is not too large, replayed if captured."""
+        """Start a forward pass. Pad it if it samples and is not too large; replay its graph if there is one."""
         return self._padded(gathered) if _pads(gathered) else super().submit(gathered)
 
     def replays(self, gathered: Gathered) -> bool:
-        """Return whether a graph for this forward pass is captured."""
+        """Return whether a graph of this forward pass has been captured."""
         return _pads(gathered) and self._graph_of(bucket_of(gathered, self._network.canvas_length)) is not None
 
     @torch.inference_mode()
     def capture(self, idle: Gathered, bucket: Bucket) -> None:
-        """Capture `bucket` with an empty forward pass of its kind, unless it is captured.
+        """Capture `bucket` with `idle`, an empty forward pass of its kind, unless it is captured already.
 
         Raises torch.OutOfMemoryError if the graph does not fit.
         """
@@ -69,20 +69,20 @@ class PaddedExecutor(Executor):
             self._captured[bucket] = self._capture(bucket, idle)
 
     def drop_graphs(self) -> None:
-        """Free all graphs, after the device has finished."""
+        """Wait until the device has finished, then free all graphs."""
         self._drop(list(self._captured))
 
     def _drop(self, buckets: list[Bucket]) -> None:
         if buckets:
-            with suppress(RuntimeError):  # a failed device runs no graph
+            with suppress(RuntimeError):  # after an error, the device runs no graph
                 torch.cuda.synchronize(self._target.device)
         for bucket in buckets:
-            self._captured.pop(bucket).graph.reset()  # the frames of an error may still refer to the graph
+            self._captured.pop(bucket).graph.reset()  # stack frames of an exception may still refer to the graph
             self._laid.pop(bucket, None)
         self.graph_count = len(self._captured)
 
     def _graph_of(self, bucket: Bucket) -> Captured | None:
-        """Return the graph of a bucket. Drops graphs that read a table of token masks that was replaced."""
+        """Return the graph of a bucket. First drop graphs that read a table of token masks that has been replaced."""
         if self._mask_words is not self._target.mask_words:
             self._drop([each for each in self._captured if "mask_rows" in each.kind.names])
             self._mask_words = self._target.mask_words
@@ -105,7 +105,7 @@ class PaddedExecutor(Executor):
         return Pending(captured.received[:, :sampled], pending.copied)
 
     def _is_due(self, bucket: Bucket) -> bool:
-        """Return whether to capture this bucket now: when it occurs for the second time."""
+        """Return whether to capture this bucket now, which is when it occurs for the second time."""
         if bucket in self._met:
             return self._captures
         self._met.add(bucket)
@@ -117,15 +117,15 @@ class PaddedExecutor(Executor):
         return answer
 
     def _filled(self, bucket: Bucket, gathered: Gathered) -> tuple[Arena, Batch]:
-        """Return new memory filled with `gathered`, and the batch in it."""
+        """Return a new arena filled with `gathered`, and the batch in it."""
         arena = room_for(bucket, gathered, self._target)
         fill(arena, bucket, gathered, self._target)
         return arena, batch_in(arena, bucket, self._target)
 
     def _warm_up(self, bucket: Bucket, batch: Batch) -> None:
-        """Launch every kernel of the step, because compiling or loading one must not be captured.
+        """Launch every kernel of the step, so that none is compiled or loaded during the capture.
 
-        After the first bucket of a kind, a few layers are enough: the others launch the same kernels.
+        After the first bucket of a kind, the first layers are enough: the others launch the same kernels.
         """
         with self._network.only_first_layers() if bucket.kind in self._warm else nullcontext():
             self._answer(batch)
@@ -142,7 +142,7 @@ class PaddedExecutor(Executor):
         torch.cuda.current_stream(device).wait_stream(self._aside)
         graph = torch.cuda.CUDAGraph()
         collects = gc.isenabled()
-        gc.disable()  # freeing another graph during a capture would invalidate it
+        gc.disable()  # freeing another graph would invalidate the capture
         try:
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 answer = self._answer(batch)

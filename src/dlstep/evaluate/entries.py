@@ -1,4 +1,4 @@
-"""Entries of a comparison: strategies with or without a rule, over values of some options."""
+"""Entries of a comparison: a strategy with or without a rule, and the values of options to try."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -13,19 +13,19 @@ from ..engine.loader import LoadedEngine
 from ..llm import LLM
 from .options import grid_of, refused
 
-CARRIERS = ("multi_bd", "dual_cache")  # one on a grid of blocks, one on a canvas
-KNOB = "accept_threshold"  # the option to vary if a class has it and no `SWEEP`
-SHARES = (0.5, 0.7, 0.8, 0.9, 0.95)  # values of an option in (0, 1] whose class has no `SWEEP`
-FACTORS = (0.25, 0.5, 1, 2, 4)  # multiples of the default, for any other option
+CARRIERS = ("multi_bd", "dual_cache")  # strategies to run rules with: one on a grid of blocks, one on a canvas
+KNOB = "accept_threshold"  # the option to vary in a class that has it, but no `SWEEP`
+SHARES = (0.5, 0.7, 0.8, 0.9, 0.95)  # values to try for an option in (0, 1] if its class has no `SWEEP`
+FACTORS = (0.25, 0.5, 1, 2, 4)  # multiples of the default to try for any other option
 SENTENCE_ENDS = (". ", ".")  # in the stories of the embedded models
 
 
 @dataclass(frozen=True, slots=True)
 class EvalEntry:
-    """A strategy, its rule and a quantization by name (empty for none), and an `engine` that decodes with them.
+    """The names of a strategy, its rule and a quantization (empty for none), and an `engine` that decodes with them.
 
-    Every combination of the values in `varied` answers every problem. `given_options` are the
-    engine's options from the command line, empty if some were Python values.
+    The engine answers every problem with every combination of the values in `varied`. `given_options`
+    are the engine's options from the command line, empty if the rule was a Python value.
     """
 
     strategy: str
@@ -37,12 +37,12 @@ class EvalEntry:
 
     @property
     def grid(self) -> tuple[StrategyOptions, ...]:
-        """The sets of options."""
+        """The option sets to compare."""
         return grid_of(self.varied or None)
 
 
 def sweep_of(value: Options) -> dict[str, tuple[Any, ...]]:
-    """Return the option to vary with its values: `SWEEP`, or steps around a number, if any."""
+    """Return the option to vary and its values: `SWEEP`, or values derived from a numeric default, if any."""
     if value.SWEEP is not None:
         return dict([value.SWEEP])
     own = [field.name for field in fields(value)]
@@ -62,7 +62,7 @@ def _is_allowed(value: Options, name: str, step: object) -> bool:
 
 
 def name_of(value: str | Rule | Strategy) -> str:
-    """Return the name of a rule or a strategy; for a value, the name of its class."""
+    """Return the name of a rule or a strategy; for an instance, the name of its class."""
     if isinstance(value, str):
         return value
     plugins = rules.PLUGINS if isinstance(value, Rule) else strategies.PLUGINS
@@ -77,26 +77,26 @@ def entries(
     quantizations: Sequence[str | None] = (None,),
     **engine: Any,
 ) -> tuple[list[EvalEntry], list[str]]:
-    """Return the compatible pairs of a rule and a strategy, and why other pairs are left out.
+    """Return an entry for each compatible pair of a rule and a strategy, and why other pairs are left out.
 
-    Strategies without rules are entries, too. `named` are rules by name or value, None: all. `grid`
-    lists values of options, None: the `sweep_of` of each entry. Each pair is an entry for each of
-    the `quantizations`. `engine` are options of an `LLM`; without a model, the embedded models
-    decode, and `fitted` changes defaults that only suit large models. Raises ValueError for a
-    duplicate, and for a rule that no strategy accepts.
+    A strategy that accepts no rule is an entry by itself. `named` are names or instances of rules
+    (None: all rules), `carriers` are names of strategies. `grid` maps options to values (None:
+    `sweep_of` of each entry). There is a separate entry for each of the `quantizations`. `engine`
+    are options of `LLM`; without a model, the embedded models decode, and `fitted` changes defaults
+    that only suit large models. Raises ValueError for a duplicate and for a rule that no strategy accepts.
     """
     by_name: dict[str, str | Rule | None] = {name_of(rule): rule for rule in (rules.available() if named is None else named)}
     if named is not None and len(by_name) < len(named):
-        raise ValueError(f"a rule is given twice in {short([*map(name_of, named)])}: compare it once, or give it its own class")
+        raise ValueError(f"a rule is given twice in {short([*map(name_of, named)])}: list it once, or give each its own class")
     for rule in named or ():
         rules.PLUGINS.value(rule)  # raises for an unknown name, before a model is loaded
     requested = tuple(carriers or (CARRIERS if engine.get("model") is None else (None,)))
     if len(set(requested)) < len(requested):
-        raise ValueError(f"a strategy is given twice in {short(requested)}: compare it once")
+        raise ValueError(f"a strategy is given twice in {short(requested)}: list it once")
     found: list[EvalEntry] = []
-    left_out: list[tuple[str, str]] = []  # rule, and why
+    left_out: list[tuple[str, str]] = []  # rule and reason
     if len(set(quantizations)) < len(quantizations):
-        raise ValueError(f"a quantization is given twice in {short(quantizations)}: compare it once")
+        raise ValueError(f"a quantization is given twice in {short(quantizations)}: list it once")
     quantized = [{} if how is None else {"quantization": how} for how in quantizations]
     given = [{"decoding_strategy": name, **engine, **how} for how in quantized for name in requested]
     for options, llm in [(options, LLM(**options)) for options in given]:
@@ -112,14 +112,14 @@ def entries(
 
 
 def _check_entries(found: Sequence[EvalEntry], left_out: Sequence[tuple[str, str]], named: Iterable[str]) -> None:
-    """Raise ValueError if a named rule has no entry, two entries share a name, or none is left."""
+    """Raise ValueError if a named rule has no entry, two entries have the same name, or there is no entry."""
     compared = {entry.rule for entry in found}
     if (alone := next((rule for rule in named if rule not in compared), None)) is not None:
-        reason = next((reason for rule, reason in left_out if rule == alone), "they hold none")
-        raise ValueError(f"rule {short(alone)} goes with none of the strategies: {reason}")
+        reason = next((reason for rule, reason in left_out if rule == alone), "they accept no rule")
+        raise ValueError(f"rule {short(alone)} fits none of the strategies: {reason}")
     pairs = [(entry.strategy, entry.rule, entry.quantization) for entry in found]
     if (twice := next((pair for pair in pairs if pairs.count(pair) > 1), None)) is not None:
-        raise ValueError(f"two strategies are called {short(twice[0])}: give the class of one another name")
+        raise ValueError(f"two strategies are called {short(twice[0])}: rename the class of one of them")
     if not found:
         raise ValueError(f"nothing is left to compare: {left_out[-1][1]}")
 
@@ -127,14 +127,14 @@ def _check_entries(found: Sequence[EvalEntry], left_out: Sequence[tuple[str, str
 def entry_of(
     llm: LLM, name: str, rule: str | Rule | None, grid: Mapping[str, Any] | None, given_options: Mapping[str, Any]
 ) -> EvalEntry:
-    """Return the entry of a strategy with a rule, if any. Raises ValueError for a misfit."""
+    """Return the entry of a strategy and its rule, if any. Raises ValueError if they are incompatible."""
     strategy, config, changed = llm.state.strategy, llm.state.config, dict[str, Any]()
     swept: Options = strategy
     if rule is not None:
         plain = rules.PLUGINS.value(rule)
         embedded = given_options.get("model") is None or given_options["model"] in tiny.names()
         swept = fitted(plain, options_of(strategy).get("block_size")) if embedded else plain
-        # Rules that read the whole answer cannot use a cache, so no rule of the comparison does.
+        # Rules that read the whole answer cannot use a cache, so the comparison disables it for every rule.
         changed = {"cache": "none"} if "cache" in options_of(strategy) else {}
         strategy = replace(strategy, rule=swept, **changed)  # pyright: ignore[reportCallIssue]
         before = options_of(plain)
@@ -154,10 +154,10 @@ def entry_of(
 
 
 def fitted(rule: Rule, block_size: Any) -> Rule:
-    """Return the rule with defaults for an embedded model (`block_size` None: no blocks).
+    """Return the rule with defaults that suit an embedded model (`block_size` None: no blocks).
 
-    Delimiters of another tokenizer become ends of sentences, and parts of an answer get the block
-    size. Options that do not have their default value are not changed.
+    Delimiters of other tokenizers become sentence ends, and the size of parts becomes the block
+    size. Options that differ from their defaults are kept.
     """
     from ..tiny.tokenizer import VOCABULARY
 

@@ -14,10 +14,10 @@ from dlstep_kernels.quantization import FP8
 
 from .routing import install_routers
 
-EXPERTS = "dlstep_experts"  # the name that is registered with transformers
-SCALES = {"gate_up_proj": "gate_up_scales", "down_proj": "down_scales"}  # buffers of quantized experts, by weight
+EXPERTS = "dlstep_experts"  # the name under which transformers finds `mix`
+SCALES = {"gate_up_proj": "gate_up_scales", "down_proj": "down_scales"}  # the buffer with the scales of each quantized weight
 GROUPED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-GROUPED_ALIGNMENT = 16  # bytes; row sizes must be a multiple for grouped_mm
+GROUPED_ALIGNMENT = 16  # bytes; grouped_mm needs row sizes that are multiples of this
 _ACTIVATIONS: dict[type[nn.Module], Activation] = {nn.SiLU: "silu", SiLUActivation: "silu", GELUTanh: "gelu_tanh"}
 _PLAIN = {"has_gate": True, "is_concatenated": True, "has_bias": False, "is_transposed": False, "has_post_expert_norm": False}
 
@@ -34,7 +34,7 @@ def _mix_experts(
     activation: str,
 ) -> Tensor:
     """Wrap `mix_experts` as a custom operation, which compilers do not trace into."""
-    known: Any = activation  # the schema of an operation has no Literal types
+    known: Any = activation  # schemas of operations do not support Literal types
     scales = None if gate_up_scales is None or down_scales is None else ExpertScales(gate_up_scales, down_scales)
     return mix_experts(hidden, chosen, weights, gate_up, down, scales, activation=known)
 
@@ -46,9 +46,10 @@ def _(hidden: Tensor, *others: object) -> Tensor:
 
 
 def mix(module: nn.Module, hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-    """Return the output of the experts of `module` for n rows; `fits(module)` must hold.
+    """Return the output of the experts of `module` for n rows; `fits(module)` must be true.
 
-    Shapes: `hidden` [n, hidden], `chosen`, `weights` [n, k]; not annotated: compilers trace this.
+    Shapes: `hidden` [n, hidden]; `chosen` and `weights` [n, k]. Not annotated, because compilers
+    trace this function.
     """
     experts: Any = module
     scales = [getattr(experts, name, None) for name in SCALES.values()]
@@ -58,7 +59,7 @@ def mix(module: nn.Module, hidden: Tensor, chosen: Tensor, weights: Tensor) -> T
 
 
 def fits(module: nn.Module) -> bool:
-    """Return whether `mix` supports these experts: usual gating, gate rows first, no bias."""
+    """Return whether `mix` supports these experts: standard gating, gate rows first, no bias."""
     gated = getattr(type(module), "_apply_gate", None)
     return (
         all(getattr(module, name, value) is value for name, value in _PLAIN.items())
@@ -68,14 +69,14 @@ def fits(module: nn.Module) -> bool:
 
 
 def install_experts(network: PreTrainedModel) -> None:
-    """Select an implementation of experts: our kernels, else grouped_mm if possible, else eager."""
+    """Select the implementation of experts: dlstep's kernels if possible, else grouped_mm, else eager."""
     stacked = stacked_experts(network)
     stacks = [stack for module in stacked for stack in _stacks(module)]
     if not stacks:
         return
     chosen = "eager"
     if all(stack.dtype == FP8 for stack in stacks):
-        chosen = EXPERTS  # the others cannot read quantized weights
+        chosen = EXPERTS  # the other implementations cannot read quantized weights
     elif all(stack.dtype in GROUPED_DTYPES for stack in stacks):
         if has_kernels(stacks[0].device) and all(map(fits, stacked)):
             chosen = EXPERTS

@@ -1,8 +1,8 @@
-"""Merge products of the same rows with several weights into one product.
+"""Merge linear layers with the same input into one layer, so that one product replaces several.
 
 With few rows, a device spends its time reading weights, and reads them faster in larger pieces.
-Each merged layer becomes a slice of the whole product. A compiler sees that its neighbours are
-slices of one product and computes it once; else each layer multiplies with its part of the weight.
+Each merged layer becomes a slice of the whole layer. When compiled, the slices share one product;
+otherwise, each slice multiplies by its own part of the weight.
 """
 
 from itertools import accumulate, pairwise
@@ -17,9 +17,9 @@ TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))  # layers 
 
 
 class Slice(nn.Module):
-    """The outputs `start` to `stop` of a linear layer.
+    """Outputs `start` to `stop` of a linear layer.
 
-    Annotated as plain tensors, because compilers cannot trace shape checks.
+    Annotated with plain tensors, because compilers cannot trace shape checks.
     """
 
     def __init__(self, whole: nn.Linear, start: int, stop: int) -> None:
@@ -28,7 +28,7 @@ class Slice(nn.Module):
         self.start, self.stop = start, stop
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Return this slice of the product: rows [..., in_features] to [..., stop - start]."""
+        """Return this slice of the product with rows [..., in_features]: [..., stop - start]."""
         part = slice(self.start, self.stop)
         if torch.compiler.is_compiling() or isinstance(self.whole, QuantizedLinear):
             return self.whole(rows)[..., part]
@@ -36,7 +36,7 @@ class Slice(nn.Module):
 
 
 def merge_products(network: PreTrainedModel) -> None:
-    """Merge layers that multiply the same rows. Tied weights stay tied; adapters are skipped."""
+    """Merge layers with the same input. Tied weights stay tied; layers with an adapter are skipped."""
     owners: dict[tuple[int, ...], list[tuple[nn.Module, dict[str, nn.Linear]]]] = {}
     for module in network.modules():
         for names in TOGETHER:
@@ -44,12 +44,12 @@ def merge_products(network: PreTrainedModel) -> None:
             parts = {name: part for name, part in linear.items() if type(part) in (nn.Linear, QuantizedLinear)}
             if len(parts) > 1 and len({(type(part), part.in_features, part.bias is None) for part in parts.values()}) == 1:
                 owners.setdefault(tuple(id(part.weight) for part in parts.values()), []).append((module, parts))
-    for key in list(owners):  # one by one, so that only one weight exists twice at a time
+    for key in list(owners):  # one by one, so that only one weight at a time exists twice
         _put(_whole(list(owners[key][0][1].values())), owners.pop(key))
 
 
 def _put(whole: nn.Linear, owners: list[tuple[nn.Module, dict[str, nn.Linear]]]) -> None:
-    """Replace the parts in all owners by slices of the whole."""
+    """Replace the parts in all owners with slices of the whole layer."""
     for module, parts in owners:
         bounds = pairwise(accumulate((part.out_features for part in parts.values()), initial=0))
         for name, (start, stop) in zip(parts, bounds, strict=True):

@@ -12,45 +12,45 @@ from dlstep_kernels import quantize_rows, scaled_linear, supports_fp8
 from .experts import SCALES, fits, install_experts, stacked_experts
 
 Quantization = Literal["fp8"]
-# Layers of the decoder. Embeddings, head, norms, routers and vision towers keep their dtype.
+# Names of decoder layers. Embeddings, head, norms, routers and vision towers keep their dtype.
 QUANTIZED = re.compile(r"(?!.*(vision|router)).*\blayers\.\d+\..*")
 
 
 class QuantizedLinear(nn.Linear):
-    """A linear layer with an FP8 weight [out, in], a scale of each output [out], and a bias in the network's dtype.
+    """A linear layer with an FP8 weight [out, in], a scale per output [out], and a bias in the network's dtype.
 
-    Annotated as plain tensors, because compilers cannot trace shape checks.
+    Annotated with plain tensors, because compilers cannot trace shape checks.
     """
 
     scales: Tensor
-    one: Tensor  # what `torch._scaled_mm` multiplies by; a buffer, so that no kernel creates it
+    one: Tensor  # the scale for `torch._scaled_mm`; a buffer, so that no kernel has to create it
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return the product of quantized rows [..., in] with the weight: [..., out]."""
+        """Quantize rows [..., in], multiply them by the weight and add the bias: [..., out]."""
         return scaled_linear(input, self.weight, self.scales, self.one, self.bias)
 
 
 def as_quantized(layer: nn.Linear, scales: Tensor) -> None:
-    """Turn a layer whose weight is FP8 into a quantized one, in place; its hooks stay."""
+    """Turn a layer whose weight is FP8 into a `QuantizedLinear`, in place, so that it keeps its hooks."""
     layer.__class__ = QuantizedLinear
     layer.register_buffer("scales", scales, persistent=False)
     layer.register_buffer("one", torch.ones((), dtype=torch.float32, device=scales.device), persistent=False)
 
 
 def check_device(device: torch.device) -> None:
-    """Raise ValueError for a device that does not multiply FP8 numbers."""
+    """Raise ValueError for a device that does not support FP8 products."""
     if not supports_fp8(device):
         raise ValueError(
-            f"quantization='fp8' needs a CUDA device of compute capability 8.9 or above, and {device} has none: leave "
-            "quantization out"
+            f"quantization='fp8' needs a CUDA device of compute capability 8.9 or above, or a CPU, got {device}: use "
+            "another device, or leave quantization out"
         )
 
 
 @torch.no_grad()
 def quantize(network: PreTrainedModel) -> None:
-    """Quantize the linear layers and experts of the decoder, in place and one by one. Tied weights stay tied.
+    """Quantize the linear layers and experts of the decoder in place, one by one. Tied weights stay tied.
 
-    Raises ValueError for experts of another form than the kernels compute.
+    Raises ValueError for experts that the kernels do not support.
     """
     stacked = stacked_experts(network)
     for module in stacked:
@@ -58,7 +58,7 @@ def quantize(network: PreTrainedModel) -> None:
             raise ValueError(
                 f"quantization='fp8' is not supported for the experts of {type(network).__name__}: leave quantization out"
             )
-    owners: dict[int, list[tuple[nn.Module, str]]] = {}  # of each weight; tied weights have several
+    owners: dict[int, list[tuple[nn.Module, str]]] = {}  # the modules that have each weight; tied weights have several
     for name, module in network.named_modules():
         if type(module) is nn.Linear and QUANTIZED.fullmatch(name):
             owners.setdefault(id(module.weight), []).append((module, "weight"))
@@ -71,7 +71,7 @@ def quantize(network: PreTrainedModel) -> None:
 
 
 def _quantize_weight(owners: list[tuple[nn.Module, str]]) -> None:
-    """Replace the weight that these modules share, which frees its memory."""
+    """Quantize the weight that these modules share, and free the original."""
     module, name = owners[0]
     weight = module.get_parameter(name)
     codes, scales = quantize_rows(weight.flatten(0, -2))

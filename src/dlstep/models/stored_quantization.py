@@ -1,4 +1,4 @@
-"""Weights that a checkpoint stores in 8 bits: what of compressed-tensors is read, and how codes become numbers."""
+"""8-bit weights in checkpoints: which configurations of compressed-tensors are supported, and dequantization."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -8,12 +8,12 @@ from torch import Tensor
 from .shards import READABLE, Stored
 
 KEY = "quantization_config"
-SCALE = "_scale"  # added to the name of a weight
-CODES = ("F8_E4M3", "I8")  # dtypes of codes in files
-BLOCK = 128  # rows and columns of a block with one scale
+SCALE = "_scale"  # suffix: the scales of `layer.weight` are `layer.weight_scale`
+CODES = ("F8_E4M3", "I8")  # dtypes of quantized weights in files
+BLOCK = 128  # rows and columns of a block that has one scale
 STRATEGIES = ("tensor", "channel", "block")
-# Of a group's weights and input activations. Inputs are quantized while the network runs, which dlstep decides by
-# itself, so only what is computed from inputs at run time can be left out.
+# Supported fields of a group's weights and input activations. Whether inputs are quantized depends on dlstep's option
+# `quantization`, so what a checkpoint states about inputs can be ignored if their scales are computed at run time.
 WEIGHTS: dict[str, tuple[Any, ...]] = {
     "num_bits": (8,),
     "type": ("float", "int"),
@@ -28,20 +28,20 @@ INPUTS: dict[str, tuple[Any, ...]] = {"num_bits": (8,), "dynamic": (True,), "str
 
 
 def check_stored_quantization(facts: Mapping[str, Any]) -> None:
-    """Raise ValueError for a `quantization_config` other than compressed-tensors with 8 bits and inputs scaled at run time."""
+    """Raise ValueError for a `quantization_config` other than 8-bit compressed-tensors with dynamic scales of inputs."""
     stated = facts.get(KEY)
     if stated is None:
         return
     if not isinstance(stated, dict) or stated.get("quant_method") != "compressed-tensors":
-        raise ValueError(f"{KEY}={stated!r} is not supported, only compressed-tensors with weights of 8 bits is")
+        raise ValueError(f"{KEY}={stated!r} is not supported, only compressed-tensors with 8-bit weights is")
     groups: Any = stated.get("config_groups")
     if not isinstance(groups, dict) or not groups:
-        raise ValueError(f"{KEY}.config_groups={groups!r} is not supported: it names no weights")
+        raise ValueError(f"{KEY}.config_groups={groups!r} is not supported: it contains no group")
     _accept(stated, f"{KEY}.", {"kv_cache_scheme": (None,), "quantization_status": ("compressed", None)})
     for name, group in groups.items():
         where = f"{KEY}.config_groups.{name}."
         if not isinstance(group, dict) or not isinstance(group.get("weights"), dict):
-            raise ValueError(f"{where[:-1]}={group!r} is not supported: it states no weights")
+            raise ValueError(f"{where[:-1]}={group!r} is not supported: it has no weights")
         _accept(group["weights"], f"{where}weights.", WEIGHTS)
         _accept(group, where, {"output_activations": (None,)})
         inputs = group.get("input_activations")
@@ -50,7 +50,7 @@ def check_stored_quantization(facts: Mapping[str, Any]) -> None:
 
 
 def _accept(facts: Mapping[str, Any], where: str, allowed: Mapping[str, tuple[Any, ...]]) -> None:
-    """Raise ValueError for facts with other values than these, of which None stands for a missing one, too."""
+    """Raise ValueError for a field whose value is not allowed; None among the values also allows a missing field."""
     for name, values in allowed.items():
         if (value := facts.get(name)) not in values:
             only = " or ".join(repr(each) for each in values)
@@ -58,13 +58,13 @@ def _accept(facts: Mapping[str, Any], where: str, allowed: Mapping[str, tuple[An
 
 
 def is_scale(name: str, tensors: Mapping[str, Stored]) -> bool:
-    """Return whether a tensor holds the scales of another one, which is stored in codes."""
+    """Return whether a tensor contains the scales of a quantized weight."""
     of = tensors.get(name.removesuffix(SCALE)) if name.endswith(SCALE) else None
     return of is not None and of.dtype in CODES
 
 
 def dtype_problems(tensors: Mapping[str, Stored], used: Iterable[str]) -> Iterator[str]:
-    """Yield a line for each of the `used` tensors that cannot be read: its dtype, or the shape of its scales."""
+    """Yield a line for each of the `used` tensors that cannot be read because of its dtype or the shape of its scales."""
     for name in used:
         tensor, scales = tensors[name], tensors.get(name + SCALE)
         if tensor.dtype in READABLE:
@@ -75,18 +75,18 @@ def dtype_problems(tensors: Mapping[str, Stored], used: Iterable[str]) -> Iterat
             yield f"other dtype: {name} is {tensor.dtype}, not one of {', '.join(READABLE)}{more}"
         elif scales.shape not in (shapes := scale_shapes(tensor.shape)):
             allowed = " or ".join(str(list(shape)) for shape in shapes)
-            yield f"other shape: {name}{SCALE} has {list(scales.shape)}, and may have {allowed}"
+            yield f"other shape: {name}{SCALE} has {list(scales.shape)}, expected {allowed}"
 
 
 def scale_shapes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return the shapes that scales of a weight [out, in] may have: one number, one for each output or each block."""
+    """Return the allowed shapes of the scales of a weight [out, in]: a single scale, one per output, or one per block."""
     rows, columns = shape
     blocks = (-(-rows // BLOCK), -(-columns // BLOCK))
     return list(dict.fromkeys([(), (1,), (1, 1), (rows,), (rows, 1), blocks]))
 
 
 def restored(codes: Tensor, scales: Tensor) -> Tensor:
-    """Return codes [out, in] times their scales, in float32; `scales` has one of `scale_shapes`."""
+    """Return codes [out, in] times their scales in float32; `scales` has one of the `scale_shapes`."""
     rows, columns = codes.shape
     wide = scales.float()
     if wide.numel() == 1:

@@ -1,6 +1,6 @@
-"""The counter-based generators inside kernels, bitwise equal to `draws`; and order keys.
+"""Counter-based random numbers inside kernels, bitwise equal to those of `draws`, and order keys.
 
-An order key packs a logit and its id into one integer that orders by both.
+An order key packs a logit and its id into one integer that sorts by logit, then by id.
 """
 
 from typing import no_type_check
@@ -16,7 +16,7 @@ from .launch import architecture, compiled_with, divided_up, parameters
 
 MULTIPLIER, INCREMENT = tl.constexpr(PHILOX_MULTIPLIER), tl.constexpr(PHILOX_INCREMENT)
 ROUNDS = tl.constexpr(PHILOX_ROUNDS)
-NO_KEY = tl.constexpr(-(1 << 63))  # below every key of a finite logit
+NO_KEY = tl.constexpr(-(1 << 63))  # less than the key of any finite logit
 
 
 @triton.jit
@@ -42,7 +42,7 @@ def draw_key(seed, position, draw, PURPOSE: tl.constexpr):
 @triton.jit
 @no_type_check
 def _words(key, counter):
-    """Return the two words of a stream's Philox block `counter`, a 32-bit integer."""
+    """Return the two words of Philox block `counter` (a 32-bit integer) of a stream."""
     low, one, two = key.to(tl.uint32), counter.to(tl.uint32), (key >> 32).to(tl.uint32)
     for _ in tl.static_range(ROUNDS):
         product = one.to(tl.uint64) * MULTIPLIER  # one instruction; `tl.umulhi` and a 32-bit product are two
@@ -54,16 +54,16 @@ def _words(key, counter):
 @triton.jit
 @no_type_check
 def _complement_of(word):
-    """Return 1 minus the uniform number of a word: exact, as both are odd * 2**-24."""
+    """Return 1 minus the uniform number of a word; exact, because both are odd multiples of 2**-24."""
     return (((word >> 9) ^ 0x3FFFFFFF).to(tl.float32, bitcast=True) - 1.0) + 5.9604644775390625e-08
 
 
 @triton.jit
 @no_type_check
 def complement(key, first, place):
-    """Return 1 minus uniform number `first` + `place` of a stream; `first` is even.
+    """Return 1 minus the uniform number at index `first + place` of a stream; `first` is even.
 
-    Where a thread has both numbers of a Philox block, the compiler can compute the block once.
+    If a thread needs both numbers of a Philox block, the compiler can compute the block only once.
     """
     one, two = _words(key, (first >> 1) + (place >> 1))
     return _complement_of(tl.where((place & 1) > 0, two, one))
@@ -72,11 +72,11 @@ def complement(key, first, place):
 @triton.jit
 @no_type_check
 def complements(key, first, COUNT: tl.constexpr, GROUP: tl.constexpr):
-    """Return 1 minus `COUNT` uniform numbers of a stream; the index of the first one is even.
+    """Return 1 minus each of `COUNT` uniform numbers of a stream, from the even index `first` on.
 
-    Each thread gets `GROUP` (4 or 8) consecutive numbers, as many as a load of 16 bytes has logits.
+    Each thread gets `GROUP` (4 or 8) consecutive numbers, one for each logit of a 16-byte load.
     Joining the words of every `GROUP // 2`-th Philox block gives this layout; the compiler would
-    have to convert any other one through shared memory.
+    have to convert any other layout through shared memory.
     """
     counter = (first >> 1) + tl.arange(0, COUNT // GROUP) * (GROUP // 2)
     one, two = _words(key, counter)
@@ -119,7 +119,7 @@ def gumbel(remainder):
 @triton.jit
 @no_type_check
 def random_id(key, bound):
-    """Return number 0 of the stream of `key` as an integer in [0, bound)."""
+    """Return the single number of the stream of `key` as an integer in [0, bound)."""
     bits = mix(key ^ mix(tl.zeros([], tl.uint64))) >> 33
     return ((bits * tl.full([], bound, tl.uint64)) >> 31).to(tl.int64)
 
@@ -127,7 +127,7 @@ def random_id(key, bound):
 @triton.jit
 @no_type_check
 def order_key(value, index, HIGHEST: tl.constexpr):
-    """Return an integer key that orders finite values, ties by index; NO_KEY for other values."""
+    """Return an integer that sorts finite values and breaks ties by index; NO_KEY for other values."""
     bits = tl.where(value == 0.0, 0.0, value).to(tl.int32, bitcast=True)
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
     low = index.to(tl.int32)
@@ -140,7 +140,7 @@ def order_key(value, index, HIGHEST: tl.constexpr):
 @triton.jit
 @no_type_check
 def value_of(key):
-    """Return the value of an order key; -inf for an empty one."""
+    """Return the value in an order key; -inf for an empty key."""
     ordered = (key >> 32).to(tl.int32)
     value = (ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
     return tl.where(ordered < -2139095040, float("-inf"), value)
@@ -159,14 +159,14 @@ def index_of(key, HIGHEST: tl.constexpr):
 @triton.jit
 @no_type_check
 def no_keys(COUNT: tl.constexpr):
-    """Return empty keys; they are distinct, so that `keep_largest` replaces one at a time."""
+    """Return `COUNT` empty keys, which are distinct so that `keep_largest` replaces one at a time."""
     return tl.arange(0, COUNT).to(tl.int64) + (NO_KEY + 1)
 
 
 @triton.jit
 @no_type_check
 def keep_largest(kept, keys):
-    """Return the largest of distinct keys. Costs one check, plus one per inserted key."""
+    """Return the largest of `kept` and `keys`, all distinct. Costs one check, plus one per inserted key."""
     top = tl.max(keys, 0)
     least = tl.min(kept, 0)
     while top > least:

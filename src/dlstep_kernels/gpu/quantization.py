@@ -1,4 +1,4 @@
-"""Quantize rows to FP8: each program reads one row."""
+"""Quantize rows to FP8, one program per row."""
 
 from typing import no_type_check
 
@@ -22,14 +22,14 @@ def _quantize_rows(rows, codes, scales, stride, width, BLOCK: tl.constexpr):
     inside = column < width
     values = tl.load(rows + row * stride + column, mask=inside, other=0.0).to(tl.float32)
     largest = tl.max(tl.where(values == values, tl.abs(values), float("inf")), 0)
-    # A scale that is NaN makes all products of the row NaN, whatever its codes are.
+    # A NaN scale makes all products with the row NaN, whatever its codes are.
     scale = tl.where(largest < float("inf"), tl.maximum(largest, _SMALLEST) * _INVERSE, float("nan"))
     tl.store(codes + row * width + column, (values * tl.div_rn(1.0, scale)).to(codes.dtype.element_ty), mask=inside)
     tl.store(scales + row, scale)
 
 
 def quantize_rows(rows: Float[Tensor, "n width"]) -> tuple[Float8e4m3fn[Tensor, "n width"], Float32[Tensor, " n"]]:
-    """Return the twin's result; codes and scale of a row with NaN or an infinity may differ."""
+    """Return the same as the twin, except that codes and scale of a row with NaN or an infinity may differ."""
     rows = rows if rows.stride(1) == 1 else rows.contiguous()
     count, width = rows.shape
     codes = torch.empty((count, width), dtype=FP8, device=rows.device)

@@ -79,10 +79,10 @@ def test_strategies_without_rules_are_compared_as_they_are_and_several_tasks_bes
         (["--rules", "nonsense"], "rule 'nonsense' is unknown: choose from"),
         (["--rules", "[quota,quota]"], "a rule is given twice in ['quota', 'quota']"),
         (["--strategies", "[d2f,d2f]"], "a strategy is given twice in"),
-        (["--rules", "quota", "--strategies", "dmax"], "rule 'quota' goes with none of the strategies: they hold none"),
+        (["--rules", "quota", "--strategies", "dmax"], "rule 'quota' fits none of the strategies: they accept no rule"),
         (
             ["--rules", "ada_block", "--strategies", "multi_bd"],
-            "goes with none of the strategies: ada_block on multi_bd: MultiBD",
+            "fits none of the strategies: ada_block on multi_bd: MultiBD",
         ),
         (
             ["--grid", '{"nonsense": [1]}'],

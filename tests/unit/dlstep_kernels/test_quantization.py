@@ -1,4 +1,4 @@
-"""FP8: what is rounded, how far, and what products of quantized numbers are."""
+"""FP8 quantization: rounding errors, scales and products."""
 
 import math
 
@@ -15,7 +15,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def some_rows(seed: int, rows: int, width: int, spread: float, dtype: torch.dtype) -> torch.Tensor:
-    """Rows whose magnitudes differ by up to 10**spread, with zeros."""
+    """Return rows with some zeros, whose other magnitudes differ by factors of up to about 10**spread."""
     generator = torch.Generator().manual_seed(seed)
     values = torch.randn(rows, width, generator=generator) * 10 ** (spread * torch.rand(rows, width, generator=generator))
     return values.masked_fill(torch.rand(rows, width, generator=generator) < 0.1, 0.0).to(dtype)
@@ -29,12 +29,12 @@ def some_rows(seed: int, rows: int, width: int, spread: float, dtype: torch.dtyp
     spread=st.sampled_from((0.0, 1.0, 4.0)),
     dtype=st.sampled_from(DTYPES),
 )
-def test_a_number_moves_to_its_nearest_code(seed: int, rows: int, width: int, spread: float, dtype: torch.dtype) -> None:
+def test_quantize_rows_rounds_to_the_nearest_code(seed: int, rows: int, width: int, spread: float, dtype: torch.dtype) -> None:
     given_rows = some_rows(seed, rows, width, spread, dtype)
     codes, scales = quantize_rows(given_rows)
     assert (codes.dtype, scales.dtype, codes.shape, scales.shape) == (FP8, torch.float32, (rows, width), (rows,))
     exact, back = given_rows.double(), codes.double() * scales[:, None].double()
-    # Four significant bits, or the distance of the smallest numbers; scales are rounded to float32.
+    # Half of the last of four significant bits, or of the spacing of the smallest numbers; scales are rounded to float32.
     allowed = torch.maximum(exact.abs() / 16, scales[:, None].double() * 2**-10) * (1 + 1e-6)
     assert ((back - exact).abs() <= allowed).all()
     largest = exact.abs().amax(1) if width else exact.new_zeros(rows)
@@ -43,7 +43,7 @@ def test_a_number_moves_to_its_nearest_code(seed: int, rows: int, width: int, sp
 
 @up_to(30)
 @given(seed=st.integers(0, 10**6), power=st.integers(-20, 20), rows=st.integers(1, 4))
-def test_a_power_of_two_changes_the_scale_alone(seed: int, power: int, rows: int) -> None:
+def test_multiplying_by_a_power_of_two_changes_only_the_scale(seed: int, power: int, rows: int) -> None:
     given_rows = some_rows(seed, rows, 24, 1.0, torch.float32)
     codes, scales = quantize_rows(given_rows)
     others, other_scales = quantize_rows(given_rows * 2.0**power)
@@ -52,7 +52,7 @@ def test_a_power_of_two_changes_the_scale_alone(seed: int, power: int, rows: int
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
 def test_products_of_a_row_with_nan_or_an_infinity_are_nan(odd: float) -> None:
-    """A broken row is thus found by sampling, and other rows know nothing of it."""
+    """Sampling therefore detects the invalid row, and other rows are not affected."""
     given_rows = some_rows(0, 3, 16, 0.0, torch.float32)
     weight, scales = quantize_rows(torch.randn(8, 16, generator=torch.Generator().manual_seed(1)))
     one = torch.ones(())
@@ -62,7 +62,7 @@ def test_products_of_a_row_with_nan_or_an_infinity_are_nan(odd: float) -> None:
     assert found[1].isnan().all() and torch.equal(found[[0, 2]], whole[[0, 2]])
 
 
-def test_zeros_stay_zeros() -> None:
+def test_quantize_rows_keeps_zeros() -> None:
     codes, scales = quantize_rows(torch.zeros(2, 8))
     assert not codes.float().any() and (scales > 0).all() and scales.isfinite().all()
 
@@ -75,7 +75,7 @@ def test_zeros_stay_zeros() -> None:
     biased=st.booleans(),
     dtype=st.sampled_from(DTYPES),
 )
-def test_a_product_is_that_of_the_codes(seed: int, rows: int, sizes: tuple[int, int], biased: bool, dtype: torch.dtype) -> None:
+def test_scaled_linear_matches_float64(seed: int, rows: int, sizes: tuple[int, int], biased: bool, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(seed)
     (outputs, inputs), given_rows = sizes, some_rows(seed, rows, sizes[1], 1.0, dtype)
     weight, scales = quantize_rows(torch.randn(outputs, inputs, generator=generator))
@@ -90,5 +90,5 @@ def test_a_product_is_that_of_the_codes(seed: int, rows: int, sizes: tuple[int, 
     assert found.dtype == dtype and found.shape == (1, rows, outputs)
 
 
-def test_a_cpu_can_compare() -> None:
+def test_cpu_supports_fp8() -> None:
     assert supports_fp8(torch.device("cpu")) and not supports_fp8(torch.device("meta"))

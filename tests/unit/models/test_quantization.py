@@ -1,4 +1,4 @@
-"""Networks in FP8: which layers, tied ones once, what they answer, and what is refused."""
+"""FP8 networks: which layers are quantized, what the networks compute, and what is refused."""
 
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,12 @@ def nothing_compiled_before() -> None:
 
 
 def back(weight: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """The numbers that codes stand for."""
+    """Return the dequantized weight."""
     return weight.float() * scales[..., None]
 
 
 @pytest.mark.parametrize("family", list(FACTS))
-def test_layers_and_experts_are_quantized_and_nothing_else(family: str, tmp_path: Path) -> None:
+def test_quantize_converts_only_decoder_layers_and_experts(family: str, tmp_path: Path) -> None:
     write_checkpoint(tmp_path, family)
     plain, network = (load_checkpoint(tmp_path, model_name=family).network for _ in range(2))
     quantize(network)
@@ -59,7 +59,7 @@ def test_layers_and_experts_are_quantized_and_nothing_else(family: str, tmp_path
 
 
 def test_tied_weights_stay_tied(tmp_path: Path) -> None:
-    """Encoder and decoder of a DiffusionGemma share their layers."""
+    """The encoder and the decoder of DiffusionGemma share their layers."""
     write_checkpoint(tmp_path, "diffusion_gemma")
     network: Any = load_checkpoint(tmp_path, model_name="diffusion_gemma").network
     quantize(network)
@@ -71,7 +71,7 @@ def test_tied_weights_stay_tied(tmp_path: Path) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("family", ["sdar", "stable_diffcoder", "dream"])
-def test_answers_are_those_of_rounded_weights_and_rounded_inputs(family: str, tmp_path: Path) -> None:
+def test_logits_match_dequantized_weights_and_inputs(family: str, tmp_path: Path) -> None:
     write_checkpoint(tmp_path, family)
     rounded, network = (load_checkpoint(tmp_path, model_name=family).network for _ in range(2))
     quantize(network)
@@ -84,11 +84,11 @@ def test_answers_are_those_of_rounded_weights_and_rounded_inputs(family: str, tm
     rounded.set_attn_implementation("sdpa")
     network.set_attn_implementation("sdpa")
     expected, found = rounded(ids).logits, network(ids).logits
-    # Sums in another order move an input to its neighbour in FP8 at times.
+    # Sums in another order occasionally round an input to the neighbouring FP8 number.
     assert float((found - expected).norm() / expected.norm()) < 1e-3
 
 
-def test_merged_products_of_quantized_layers_are_computed_once(tmp_path: Path) -> None:
+def test_compiled_quantized_layers_compute_merged_products_once(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, "sdar", seed=1)
     options: dict[str, Any] = {"model_name": "sdar", "max_model_len": 64, "quantization": "fp8"}
     plain, fast = (LLM(str(tmp_path), **options) for _ in range(2))
@@ -100,7 +100,7 @@ def test_merged_products_of_quantized_layers_are_computed_once(tmp_path: Path) -
     assert recorder.products == 0
 
 
-def test_an_embedded_model_answers_as_well_in_fp8() -> None:
+def test_fp8_keeps_the_accuracy_of_an_embedded_model() -> None:
     problems = tiny.problems(200, seed=5)
     rights: list[float] = []
     for quantization in (None, "fp8"):
@@ -110,12 +110,12 @@ def test_an_embedded_model_answers_as_well_in_fp8() -> None:
     assert abs(rights[1] - rights[0]) <= 0.02 and min(rights) > 0.9
 
 
-def test_fingerprints_differ() -> None:
+def test_fingerprint_depends_on_quantization() -> None:
     plain, quantized = (LLM("tiny-bd", quantization=each).state.config.spec.fingerprint for each in (None, "fp8"))
     assert plain != quantized
 
 
-def test_what_is_not_supported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_quantizations_and_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="quantization must be one of fp8, got 'int4'"):
         LLM(quantization="int4")
     monkeypatch.setattr("dlstep.models.quantization.supports_fp8", lambda device: False)
@@ -124,7 +124,7 @@ def test_what_is_not_supported_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     assert "cpu" in str(refused.value)
 
 
-def test_experts_of_another_form_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_experts_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_checkpoint(tmp_path, "llada2")
     monkeypatch.setattr("dlstep.models.quantization.fits", lambda module: False)
     with pytest.raises(ValueError, match="quantization='fp8' is not supported for the experts of Glm4MoeForCausalLM"):
@@ -133,7 +133,7 @@ def test_experts_of_another_form_are_refused(tmp_path: Path, monkeypatch: pytest
 
 @torch.no_grad()
 def states_of(ranks: Ranks, folders: list[Path]) -> list[tuple[torch.Tensor, int]]:
-    """Last hidden states of each network, and how many numbers this rank holds in FP8."""
+    """Return the last hidden states of each network, and the number of FP8 parameters of this rank."""
     found: list[tuple[torch.Tensor, int]] = []
     for folder in folders:
         network = load_checkpoint(folder, model_name=folder.name, ranks=ranks).network
@@ -145,14 +145,14 @@ def states_of(ranks: Ranks, folders: list[Path]) -> list[tuple[torch.Tensor, int
 
 
 def test_ranks_share_a_quantized_network(tmp_path: Path) -> None:
-    """Each holds half, and rounds its part of an input by a scale of its own, so that states differ a little."""
+    """Each rank has half of the weights and quantizes its part of an input with a separate scale, so states differ slightly."""
     folders = [tmp_path / family for family in ("sdar", "dream", "llada2")]
     for folder in folders:
-        # All experts of a row count: otherwise, rounding would decide which of two equally good ones does.
+        # Every row uses all experts; otherwise, rounding could decide between two that are almost equally good.
         chosen = {"num_experts_per_tok": 8, "n_group": 1, "topk_group": 1, "num_experts": 8} if folder.name == "llada2" else {}
         write_checkpoint(folder, folder.name, **chosen)
     alone, others = states_of(Ranks(), folders), run_ranks(2, states_of, folders)
     for number, (whole, held) in enumerate(alone):
         assert sum(rank[number][1] for rank in others) == held
         assert torch.equal(others[0][number][0], others[1][number][0])
-        assert float((others[0][number][0] - whole).norm() / whole.norm()) < 0.3, "other numbers would be farther than 1"
+        assert float((others[0][number][0] - whole).norm() / whole.norm()) < 0.3, "unrelated states would differ by more than 1"

@@ -1,4 +1,4 @@
-"""Checkpoints in 8 bits: the network has the numbers that codes and scales stand for; what is not read is named."""
+"""8-bit checkpoints: loading dequantizes their weights, and errors name what is not supported."""
 
 import json
 from copy import deepcopy
@@ -44,7 +44,7 @@ KINDS = [("float", "channel"), ("float", "tensor"), ("float", "block"), ("int", 
 
 
 def stated(kind: str, strategy: str) -> dict[str, Any]:
-    """The quantization_config of such weights."""
+    """Return the quantization_config of weights of this type and strategy."""
     config = deepcopy(CONFIG)
     group = config["config_groups"]["group_0"]
     group["weights"] |= {"type": kind, "strategy": strategy, "block_structure": [128, 128] if strategy == "block" else None}
@@ -53,7 +53,7 @@ def stated(kind: str, strategy: str) -> dict[str, Any]:
 
 
 def encoded(weight: Tensor, kind: str, strategy: str) -> tuple[Tensor, Tensor, Tensor]:
-    """The codes of a weight, their scales as files hold them, and the numbers that they stand for, one by one."""
+    """Return the codes of a weight, their scales as stored in files, and the dequantized weight, block by block."""
     most = 448.0 if kind == "float" else 127.0
     numbers, (rows, columns) = weight.double(), weight.shape
     size = {"channel": (1, columns), "tensor": (rows, columns), "block": (128, 128)}[strategy]
@@ -72,7 +72,7 @@ def encoded(weight: Tensor, kind: str, strategy: str) -> tuple[Tensor, Tensor, T
 
 
 def quantized_folder(folder: Path, family: str, kind: str, strategy: str) -> tuple[Path, Path]:
-    """Two checkpoints: one whose layers are stored in codes, and one with the numbers that these stand for."""
+    """Write two checkpoints: one with quantized layers, and one with the same weights dequantized."""
     coded, plain = folder / "coded", folder / "plain"
     for path in (coded, plain):
         write_checkpoint(path, family, intermediate_size=144)
@@ -96,8 +96,8 @@ def edit(folder: Path, **facts: Any) -> None:
 
 @pytest.mark.parametrize(("kind", "strategy"), KINDS)
 @pytest.mark.parametrize("family", ["sdar", "llada2"])
-def test_a_network_has_the_numbers_that_are_stored(family: str, kind: str, strategy: str, tmp_path: Path) -> None:
-    """Of whole tensors, of tensors that are split among parameters, of single experts, and of a rank's share of each."""
+def test_load_checkpoint_dequantizes_stored_weights(family: str, kind: str, strategy: str, tmp_path: Path) -> None:
+    """Covers whole tensors, tensors that are split among parameters, single experts, and a rank's share of each."""
     coded, plain = quantized_folder(tmp_path, family, kind, strategy)
     assert check(coded, family).problems == check(plain, family).problems == ()
     for ranks in (Ranks(), Ranks(1, 2, "")):
@@ -108,7 +108,7 @@ def test_a_network_has_the_numbers_that_are_stored(family: str, kind: str, strat
 
 
 @pytest.mark.parametrize("kind", ["float", "int"])
-def test_answers_are_those_of_the_numbers(kind: str, tmp_path: Path) -> None:
+def test_answers_equal_those_of_the_dequantized_checkpoint(kind: str, tmp_path: Path) -> None:
     prompts = [(3, 5, 7, 11), (4, 6, 8)]
     coded, plain = (LLM(str(each), model_name="sdar") for each in quantized_folder(tmp_path, "sdar", kind, "channel"))
     outputs = [llm.generate(prompts, SamplingParams(max_tokens=8), progress=False) for llm in (coded, plain)]
@@ -117,7 +117,7 @@ def test_answers_are_those_of_the_numbers(kind: str, tmp_path: Path) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_codes_of_channels_are_kept_in_fp8(dtype: str, tmp_path: Path) -> None:
+def test_fp8_reproduces_stored_codes_with_channel_scales(dtype: str, tmp_path: Path) -> None:
     coded, _ = quantized_folder(tmp_path, "sdar", "float", "channel")
     llm = LLM(str(coded), model_name="sdar", dtype=dtype, quantization="fp8")
     network: Any = llm.engine.driver.network.model  # type: ignore[attr-defined]
@@ -126,21 +126,21 @@ def test_codes_of_channels_are_kept_in_fp8(dtype: str, tmp_path: Path) -> None:
     assert len(layers) == 14
     for name, module in layers:
         codes, scales = stored[f"{name}.weight"], stored[f"{name}.weight_scale"].flatten().float()
-        # The largest number of a row is rounded to the dtype of the network, and the scale with it.
+        # Loading rounds the largest number of a row to the dtype of the network, and therefore also its scale.
         assert torch.allclose(module.scales, scales * codes.float().abs().amax(1) / 448, rtol=2**-8)
         if (codes.float().abs().amax(1) == 448).all():
             assert torch.equal(module.weight.view(torch.uint8), codes.view(torch.uint8)), name
 
 
 def group(**weights: Any) -> dict[str, Any]:
-    """The configuration with other weights."""
+    """Return the configuration with these fields of the weights."""
     config = deepcopy(CONFIG)
     config["config_groups"]["group_0"]["weights"] |= weights
     return config
 
 
 def inputs(**activations: Any) -> dict[str, Any]:
-    """The configuration with other input activations."""
+    """Return the configuration with these fields of the input activations."""
     config = deepcopy(CONFIG)
     config["config_groups"]["group_0"]["input_activations"] |= activations
     return config
@@ -150,10 +150,10 @@ def inputs(**activations: Any) -> dict[str, Any]:
     ("stated", "message"),
     [
         ({"quant_method": "gptq", "bits": 4}, "quantization_config={'quant_method': 'gptq', 'bits': 4} is not supported"),
-        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "only compressed-tensors with weights of 8 bits is"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "only compressed-tensors with 8-bit weights is"),
         ("fp8", "quantization_config='fp8' is not supported"),
-        (CONFIG | {"config_groups": {}}, "it names no weights"),
-        (CONFIG | {"config_groups": {"group_0": {}}}, "group_0={} is not supported: it states no weights"),
+        (CONFIG | {"config_groups": {}}, "it contains no group"),
+        (CONFIG | {"config_groups": {"group_0": {}}}, "group_0={} is not supported: it has no weights"),
         (CONFIG | {"kv_cache_scheme": {"num_bits": 8}}, "kv_cache_scheme={'num_bits': 8} is not supported, only None is"),
         (CONFIG | {"quantization_status": "frozen"}, "quantization_status='frozen' is not supported"),
         (group(num_bits=4), "group_0.weights.num_bits=4 is not supported, only 8 is"),
@@ -165,19 +165,19 @@ def inputs(**activations: Any) -> dict[str, Any]:
         (inputs(num_bits=4), "input_activations.num_bits=4 is not supported"),
     ],
 )
-def test_other_quantizations_are_refused_by_name(stated: Any, message: str) -> None:
+def test_errors_name_unsupported_fields(stated: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check_stored_quantization({"quantization_config": stated})
 
 
-def test_weights_alone_may_be_quantized() -> None:
+def test_checkpoints_may_quantize_only_weights() -> None:
     config = deepcopy(CONFIG)
     config["config_groups"]["group_0"]["input_activations"] = None
     check_stored_quantization({"quantization_config": config})
     check_stored_quantization({})
 
 
-def test_missing_and_misshapen_scales_are_named(tmp_path: Path) -> None:
+def test_check_reports_missing_and_misshapen_scales(tmp_path: Path) -> None:
     coded, _ = quantized_folder(tmp_path, "sdar", "float", "channel")
     path = coded / "model.safetensors"
     tensors = load_file(path)
@@ -188,9 +188,7 @@ def test_missing_and_misshapen_scales_are_named(tmp_path: Path) -> None:
     save_file(tensors, path)
     problems = check(coded, "sdar").problems
     assert f"other dtype: {first} is F8_E4M3, not one of F32, F16, BF16, and {first}_scale is missing" in problems
-    assert (
-        f"other shape: {second}_scale has [5, 1], and may have [] or [1] or [1, 1] or [144] or [144, 1] or [2, 1]" in problems
-    )
+    assert f"other shape: {second}_scale has [5, 1], expected [] or [1] or [1, 1] or [144] or [144, 1] or [2, 1]" in problems
     assert "not used: model.norm.weight_scale" in problems
     with pytest.raises(ValueError, match=f"{first}_scale is missing"):
         load_checkpoint(coded, model_name="sdar")

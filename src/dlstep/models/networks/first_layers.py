@@ -1,4 +1,4 @@
-"""Run only the first layers of a network, enough to launch each of its kernels."""
+"""Run only the first layers of a network, as many as are needed to launch all of its kernels."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -10,9 +10,9 @@ PLAIN = (bool, int, float, str, type(None))
 
 
 class FirstLayers:
-    """The shortest beginning of each stack of layers that contains every kind of layer of the stack.
+    """The first layers of each stack, as few as possible so that they include every kind of layer in the stack.
 
-    Layers of one kind differ only in the values of their parameters, so they launch the same kernels.
+    Layers of the same kind differ only in the values of their tensors, so they launch the same kernels.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -26,7 +26,7 @@ class FirstLayers:
 
     @contextmanager
     def alone(self) -> Generator[None]:
-        """Let the network run only these layers. Its answers are then meaningless."""
+        """Make the network run only these layers inside the context. Its outputs are then meaningless."""
         try:
             for module, _, first in self._stacks:
                 module.layers = first
@@ -37,7 +37,7 @@ class FirstLayers:
 
 
 def _kind(layer: nn.Module) -> object:
-    """Return all facts about a layer except the values of its tensors and its index."""
+    """Return all properties of a layer except its index and the values of its tensors."""
     modules: list[object] = []
     for name, module in layer.named_modules():
         facts = {key: value for key, value in vars(module).items() if isinstance(value, PLAIN) and key != "layer_idx"}
