@@ -97,7 +97,7 @@ def test_mistakes_are_told_and_nothing_is_lost(unbroken: Path, tmp_path: Path, c
     )
     assert "is both input and output" in errors(given, given)
     assert "No such file" in errors(tmp_path / "none.jsonl", out)
-    assert "does nothing without --ray" in errors(given, out, "--actors", "2")
+    assert "has no effect without --ray" in errors(given, out, "--actors", "2")
     lost = tmp_path / "other.jsonl"
     lost.write_text("precious\n")
     assert "exists and is not the output of a batch" in errors(given, lost) and lost.read_text() == "precious\n"

@@ -10,7 +10,7 @@ import pytest
 
 from dlstep.cli import main
 
-from .faulty_files import FATAL, FILES, Faulty
+from .faulty_files import FATAL, FATAL_TIMEOUT, FILES, Faulty
 
 Captured = pytest.CaptureFixture[str]
 
@@ -18,7 +18,7 @@ Captured = pytest.CaptureFixture[str]
 def check_fatal(faulty: Faulty, folder: Path, capsys: Captured) -> None:
     path = folder / "fatal.py"
     path.write_text(faulty.source, encoding="utf-8")
-    assert main(["laws", str(path), "--only", "progress", "--case_timeout", "1.5", "--json"]) == 1
+    assert main(["laws", str(path), "--only", "progress", "--case_timeout", str(FATAL_TIMEOUT), "--json"]) == 1
     captured = capsys.readouterr()
     row = json.loads(captured.out)[0]
     assert any(part in row["failure"] for part in faulty.message), row
