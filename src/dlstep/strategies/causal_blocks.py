@@ -133,7 +133,7 @@ class CausalBlocks(Strategy):
         if not sequence.window:
             return 0
         (block,) = sequence.window
-        stop = min(final + size, limit)
+        stop = max(block.end, min(final + size, limit))  # a fork may lower the size below that of the open block
         full, left = divmod(limit - stop, size)
         # Each later block takes one pass for its first token, and those of the rule for the others.
         to_come = self._most(stop - block.end) + full * (1 + self._most(size - 1)) + (1 + self._most(left - 1) if left else 0)
@@ -168,7 +168,8 @@ class CausalBlocks(Strategy):
             if end == limit:
                 return sequence.with_window(past, (), final, end)
             stop = min(final + self.block_size, limit)
-            if end == stop:  # the block is complete: open the first position of the next one
+            # The block is complete, or longer than after a fork with a lower `block_size`: open the first position of the next.
+            if end >= stop:
                 final, stop = end, end + 1
             block = self._opened(sequence, end, stop, spec)
 

@@ -71,7 +71,7 @@ def check_fork(name: str, field: str, given: Any) -> None:
 
 
 # One of each kind is tried by `make test`, all of them by `make stress`.
-QUICK = ("multi_bd", "fast_dllm_v2", "dual_cache")
+QUICK = ("multi_bd", "fast_dllm_v2", "dual_cache", "causal_blocks")
 NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.stress) for name in strategies.available()]
 
 
