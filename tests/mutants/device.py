@@ -375,7 +375,6 @@ MUTANTS = (
             "wide.repeat_interleave(BLOCK, 0)",
             "wide.T.repeat_interleave(BLOCK, 0)",
         ),
-        ("check_stored_quantization", "accept inputs that are scaled from the file", "inputs is not None", "False"),
     ),
     *in_file(
         "models/compiled.py",

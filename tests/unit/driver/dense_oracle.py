@@ -82,7 +82,7 @@ class DenseDriver:
         keys = allowed
         if temperature:
             stream = numbers.key(span.seed, position, draw, "sample")
-            keys = {i: x - math.log(-math.log(numbers.uniform(stream, i))) for i, x in allowed.items()}
+            keys = {i: x - math.log(-math.log(numbers.token_uniform(stream, i))) for i, x in allowed.items()}
         token = max(keys, key=lambda i: (keys[i], i))
         return token, math.exp(allowed[token] - best) / sum(math.exp(x - best) for x in allowed.values())
 
