@@ -73,6 +73,8 @@ def dtype_problems(tensors: Mapping[str, Stored], used: Iterable[str]) -> Iterat
         if not coded or scales is None:
             more = f", and {name}{SCALE} is missing" if coded else ""
             yield f"other dtype: {name} is {tensor.dtype}, not one of {', '.join(READABLE)}{more}"
+        elif scales.dtype not in READABLE:
+            yield f"other dtype: {name}{SCALE} is {scales.dtype}, not one of {', '.join(READABLE)}"
         elif scales.shape not in (shapes := scale_shapes(tensor.shape)):
             allowed = " or ".join(str(list(shape)) for shape in shapes)
             yield f"other shape: {name}{SCALE} has {list(scales.shape)}, expected {allowed}"

@@ -185,10 +185,13 @@ def test_check_reports_missing_and_misshapen_scales(tmp_path: Path) -> None:
     del tensors[f"{first}_scale"]
     tensors[f"{second}_scale"] = tensors[f"{second}_scale"][:5].clone()
     tensors["model.norm.weight_scale"] = torch.ones(1)
+    third = "model.layers.1.mlp.down_proj.weight"
+    tensors[f"{third}_scale"] = tensors[f"{third}_scale"].to(torch.float8_e5m2)
     save_file(tensors, path)
     problems = check(coded, "sdar").problems
     assert f"other dtype: {first} is F8_E4M3, not one of F32, F16, BF16, and {first}_scale is missing" in problems
     assert f"other shape: {second}_scale has [5, 1], expected [] or [1] or [1, 1] or [144] or [144, 1] or [2, 1]" in problems
     assert "not used: model.norm.weight_scale" in problems
+    assert f"other dtype: {third}_scale is F8_E5M2, not one of F32, F16, BF16" in problems
     with pytest.raises(ValueError, match=f"{first}_scale is missing"):
         load_checkpoint(coded, model_name="sdar")
