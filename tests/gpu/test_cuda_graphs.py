@@ -55,11 +55,11 @@ def test_graphs_change_nothing(name: str, dtype: str, cuda_device: str) -> None:
     assert outputs[0] == outputs[1]
 
 
-def test_graphs_of_all_sizes_share_compiled_layers(cuda_device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs_of_all_sizes_share_compiled_layers(cuda_device: str) -> None:
     """Whether of one request or several: to compile the layers again takes seconds."""
     torch.compiler.reset()
-    monkeypatch.setattr(dynamo, "error_on_recompile", True)
-    llm = LLM(device=cuda_device, dtype="bfloat16", max_num_reqs=10, **CAPTURED["multi_bd"])
+    with dynamo.patch(error_on_recompile=True):
+        llm = LLM(device=cuda_device, dtype="bfloat16", max_num_reqs=10, **CAPTURED["multi_bd"])
     driver: Any = llm.engine.driver
     assert driver.graph_count > 10
 
