@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from .core import Cell, DlstepError, Spec, Update
+from .core import DlstepError, Spec, Update
 from .engine.shared_decode import SharedDecode, Subscription
 from .text.detokenize import TextStream, Tokenizer
 from .text.output import Output, Prompt, output_of
@@ -57,18 +57,20 @@ class Drafts:
         """
         piece = "".join(self.piece(update))
         if update.finish_info is None:
-            return [Draft(piece, window_texts(update.window, self._spec.pieces))]
+            return [Draft(piece, window_texts(update.window_values[0], self._spec.pieces))]
         return [Draft(piece, ())] if piece else []
 
 
-def window_texts(cells: Iterable[Cell], pieces: tuple[bytes, ...]) -> tuple[str | None, ...]:
-    """Return the text of each cell, or None. Consecutive unmasked cells may share a character.
+def window_texts(tokens: Iterable[int | None], pieces: tuple[bytes, ...]) -> tuple[str | None, ...]:
+    """Return the text of each position of a window, or None if it is masked.
+
+    Consecutive unmasked positions may share a character.
 
     Args:
-        cells: Positions of the window, in order.
+        tokens: The token of each position, in order; None if it is masked.
         pieces: The bytes of each token id.
     """
-    return tuple(Pieces(pieces).texts(cell.token for cell in cells))
+    return tuple(Pieces(pieces).texts(tokens))
 
 
 class Stream(Generator[Item, None, Output], Generic[Item]):

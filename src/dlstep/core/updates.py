@@ -55,17 +55,24 @@ class Update:
     @property
     def window(self) -> tuple[Cell, ...]:
         """The unsettled positions of the window within the answer; empty once it has ended."""
-        sequence = self.sequence
-        if sequence.accounting.finish_info is not None:
-            return ()
-        cells: list[Cell] = []
-        for block in sequence.window:
-            masked = set(block.masked)
-            for position, token in enumerate(block.tokens, block.start):
-                if self.stop <= position < sequence.limit:
-                    probability = block.probabilities[position - block.start]
-                    cells.append(Cell(None, 0.0) if position in masked else Cell(token, probability))
-        return tuple(cells)
+        return tuple(map(Cell, *self.window_values))
+
+    @property
+    def window_values(self) -> tuple[tuple[int | None, ...], tuple[float, ...]]:
+        """The tokens and the probabilities of the cells in `window`; faster to compute."""
+        tokens: list[int | None] = []
+        probabilities: list[float] = []
+        sequence, stop = self.sequence, self.stop
+        for block in sequence.window if sequence.accounting.finish_info is None else ():
+            first, last = max(stop, block.start), min(sequence.limit, block.end)
+            if first < last:
+                part, added = slice(first - block.start, last - block.start), len(tokens)
+                tokens += block.tokens[part]
+                probabilities += block.probabilities[part]
+                for position in block.masked:
+                    if first <= position < last:
+                        tokens[added + position - first], probabilities[added + position - first] = None, 0.0
+        return tuple(tokens), tuple(probabilities)
 
     @property
     def steps(self) -> int:

@@ -137,7 +137,7 @@ class EngineLoop:
             update.id,
             update.tokens,
             update.probabilities if submit.probabilities else (),
-            tuple([(cell.token, cell.probability) for cell in update.window]) if submit.drafts else (),
+            tuple(zip(*update.window_values, strict=True)) if submit.drafts else (),
             update.steps,
             update.nfe,
             usage.cached or 0,

@@ -43,11 +43,15 @@ class Pieces:
         """Return the text of each id (None: masked). Without `end`, the next call continues."""
         texts: list[str | None] = []
         decoder, pieces = self._decoder, self._pieces
+        decoding = True  # whether bytes may be undecoded: those of the last ids, or of an earlier call
         for token in tokens:
             if token is not None and token < len(pieces):
                 texts.append(decoder.decode(pieces[token]))
+                decoding = True
                 continue
-            self._flush(texts)
+            if decoding:
+                self._flush(texts)
+                decoding = False
             texts.append(None if token is None else "")
         if end:
             self._flush(texts)

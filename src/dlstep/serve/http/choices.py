@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import log
 from typing import Any
 
-from ...core import Cell, Spec
+from ...core import Spec
 from ...stream import window_texts
 from ...text.chat import template_of
 from ...text.detokenize import TextStream, cut, decode, special_ids
@@ -149,9 +149,8 @@ class ChoiceReader:
         tokens, probabilities = self.pending.tokens[self._logged : settled], self.pending.probabilities[self._logged : settled]
         self._logged += len(tokens)
         logs: list[TokenLog] = []
-        cells = [Cell(token, probability) for token, probability in zip(tokens, probabilities, strict=True)]
-        for text, cell in zip(window_texts(cells, self._spec.pieces), cells, strict=True):
-            logs.append(TokenLog(text or "", log(max(cell.probability, LEAST)), self._offset))
+        for text, token_probability in zip(window_texts(tokens, self._spec.pieces), probabilities, strict=True):
+            logs.append(TokenLog(text or "", log(max(token_probability, LEAST)), self._offset))
             self._offset += len(text or "")
         return tuple(logs)
 
@@ -160,11 +159,10 @@ class ChoiceReader:
         pending = self.pending
         if not pending.submit.drafts:
             return {"index": self.index, **self.summary()} if self.ended else {}
-        cells = [Cell(*cell) for cell in pending.cells]
-        texts = window_texts(cells, self._spec.pieces)
+        texts = window_texts((token for token, _ in pending.cells), self._spec.pieces)
         shown = [
-            [position, cell.token, cell.probability, text]
-            for position, (cell, text) in enumerate(zip(cells, texts, strict=True), len(pending.tokens))
+            [position, token, probability, text]
+            for position, ((token, probability), text) in enumerate(zip(pending.cells, texts, strict=True), len(pending.tokens))
         ]
         counts = {
             "index": self.index,

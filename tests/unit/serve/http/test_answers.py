@@ -58,7 +58,7 @@ def of_session(prompt: str) -> dict[int, tuple[int, int, list[list[Any]]]]:
         after = session.step()
         for update in updates(before, after):
             settled += len(update.tokens)
-            texts = window_texts(update.window, after.config.spec.pieces)
+            texts = window_texts((cell.token for cell in update.window), after.config.spec.pieces)
             cells = [
                 [place, cell.token, cell.probability, text]
                 for place, (cell, text) in enumerate(zip(update.window, texts, strict=True), settled)
