@@ -219,10 +219,10 @@ def run_decode(report: Report, ceilings: Any, left: Callable[[], float]) -> None
 
 
 def run_cells(report: Report, ceilings: Any) -> None:
-    """Two networks decoded by their own samples, beside the peer's figures."""
+    """Two networks decoded by their own samples, in bf16 and in FP8, beside the peer's figures."""
     from benchmarks.cells import measure_cells
 
-    report.rows("cells", measure_cells(ceilings=ceilings))
+    report.rows("cells", measure_cells(quantizations=("none", "fp8"), ceilings=ceilings))
 
 
 def run_serve(report: Report, left: Callable[[], float]) -> None:

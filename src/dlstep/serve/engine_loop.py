@@ -12,7 +12,7 @@ from ..engine.reads import ReadResult, Reads, read_request
 from ..processes import Heart
 from .engine_steps import Steps
 from .log_lines import STDERR
-from .messages import Cancel, Command, Drop, EngineLoad, ModelInfo, News, StepReport, Submit
+from .messages import EMPTY_WINDOW, Cancel, Command, Drop, EngineLoad, ModelInfo, News, StepReport, Submit
 
 MOST_FAILURES = 2  # consecutive failed forward passes that an engine survives; one more ends it
 
@@ -132,12 +132,12 @@ class EngineLoop:
             self._work = self._work._replace(wasted=self._work.wasted + usage.wasted(finish_info.reason) - usage.again)
         if submit.steps:
             frames = self._steps.unsent(update.id, over=finish_info is not None)
-            return News(update.id, (), (), (), update.steps, update.nfe, usage.cached or 0, finish_info, frames)
+            return News(update.id, (), (), EMPTY_WINDOW, update.steps, update.nfe, usage.cached or 0, finish_info, frames)
         return News(
             update.id,
             update.tokens,
             update.probabilities if submit.probabilities else (),
-            tuple(zip(*update.window_values, strict=True)) if submit.drafts else (),
+            update.window_values if submit.drafts else EMPTY_WINDOW,
             update.steps,
             update.nfe,
             usage.cached or 0,
@@ -158,7 +158,7 @@ def _news_of(submit: Submit, result: ReadResult) -> News:
     probabilities = tuple([probability for slot in result.slots for probability in slot])
     finish_info = FinishInfo("error" if result.error else "length", len(submit.prompt), result.error)
     passes = int(not result.error)
-    return News(submit.id, (), probabilities, (), passes, passes, result.cached, finish_info)
+    return News(submit.id, (), probabilities, EMPTY_WINDOW, passes, passes, result.cached, finish_info)
 
 
 def info_of(engine: LoadedEngine) -> ModelInfo:

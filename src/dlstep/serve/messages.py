@@ -95,18 +95,22 @@ class Drop(NamedTuple):
 Command = Submit | Cancel | Drop
 
 
+Window = tuple[tuple[int | None, ...], tuple[float, ...]]
+EMPTY_WINDOW: Window = (), ()
+
+
 class News(NamedTuple):
     """The changes that a step made to one request.
 
-    `tokens` are newly settled. `cells` holds the token (None: masked) and the probability of each
-    position after them. `cached` counts prompt tokens found in pages of earlier requests. With
-    `steps`, `frames` replaces `tokens`, `probabilities` and `cells`.
+    `tokens` are newly settled. `window` holds the tokens (None: masked) and the probabilities of the
+    positions after them, if the client wants drafts. `cached` counts prompt tokens found in pages of
+    earlier requests. With `steps`, `frames` replaces `tokens`, `probabilities` and `window`.
     """
 
     id: int
     tokens: tuple[int, ...]
     probabilities: tuple[float, ...]
-    cells: tuple[tuple[int | None, float], ...]
+    window: Window
     steps: int
     nfe: int
     cached: int

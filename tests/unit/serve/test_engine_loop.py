@@ -62,8 +62,8 @@ def test_only_requested_fields_are_reported() -> None:
     reports = run(loop)
     assert tokens_of(reports, 0) == tokens_of(reports, 1)
     plain, drafted = ([news for report in reports for news in report.news if news.id == number] for number in (0, 1))
-    assert not any(news.cells or news.probabilities for news in plain)
-    assert any(news.cells for news in drafted) and all(len(news.probabilities) == len(news.tokens) for news in drafted)
+    assert not any(any(news.window) or news.probabilities for news in plain)
+    assert any(any(news.window) for news in drafted) and all(len(news.probabilities) == len(news.tokens) for news in drafted)
 
 
 class Counting:

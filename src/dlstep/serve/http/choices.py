@@ -159,11 +159,10 @@ class ChoiceReader:
         pending = self.pending
         if not pending.submit.drafts:
             return {"index": self.index, **self.summary()} if self.ended else {}
-        texts = window_texts((token for token, _ in pending.cells), self._spec.pieces)
-        shown = [
-            [position, token, probability, text]
-            for position, ((token, probability), text) in enumerate(zip(pending.cells, texts, strict=True), len(pending.tokens))
-        ]
+        tokens, probabilities = pending.window
+        texts = window_texts(tokens, self._spec.pieces)
+        positions = range(len(pending.tokens), len(pending.tokens) + len(tokens))
+        shown = [*zip(positions, tokens, probabilities, texts, strict=True)]
         counts = {
             "index": self.index,
             "seq": self._seq,

@@ -8,7 +8,7 @@ from typing import Literal, Optional
 from ...core import SequenceState
 from ...core.accounting import FinishInfo
 from ...views.frames import Frame
-from ..messages import News, Submit
+from ..messages import EMPTY_WINDOW, News, Submit, Window
 
 Fault = Literal["", "queue_timeout", "engine_died", "engine_timeout", "engine_error"]
 
@@ -27,7 +27,7 @@ class PendingRequest:
     changed: Callable[[], None]
     tokens: list[int] = field(default_factory=list)
     probabilities: list[float] = field(default_factory=list)
-    cells: tuple[tuple[int | None, float], ...] = ()
+    window: Window = EMPTY_WINDOW
     steps: int = 0
     nfe: int = 0
     cached: int = 0
@@ -76,7 +76,7 @@ class PendingRequest:
         self.probabilities += news.probabilities
         for frame in news.frames:
             self.append_frame(frame, now)
-        self.cells, self.steps, self.nfe, self.cached = news.cells, news.steps, news.nfe, news.cached
+        self.window, self.steps, self.nfe, self.cached = news.window, news.steps, news.nfe, news.cached
         if news.tokens and self.first is None:
             self.first = now
         if news.finish_info is not None:
@@ -97,7 +97,7 @@ class PendingRequest:
         """Discard the partial answer of a dead engine, to restart on another one."""
         self.tokens.clear()
         self.probabilities.clear()
-        self.cells, self.steps, self.nfe, self.cached = (), 0, 0, 0
+        self.window, self.steps, self.nfe, self.cached = EMPTY_WINDOW, 0, 0, 0
         self.sent, self.restarted = None, True
 
     def release(self) -> None:
@@ -121,7 +121,7 @@ class PendingRequest:
 
     def end(self, finish_info: FinishInfo, now: float, fault: Fault = "") -> None:
         """End the answer. No changes may follow."""
-        self.finish_info, self.ended, self.fault, self.cells = finish_info, now, fault, ()
+        self.finish_info, self.ended, self.fault, self.window = finish_info, now, fault, EMPTY_WINDOW
         if self.frames and self.frames[-1].finish_info is None:  # not ended by the engine
             last = self.frames[-1]
             frame = last._replace(

@@ -58,8 +58,9 @@ def reports(draw: st.DrawFn) -> list[list[News]]:
     for nfe, size in enumerate(sizes, 1):
         tokens = tuple(draw(st.lists(ids, min_size=size, max_size=size)))
         last = nfe == len(sizes)
-        cells = () if last else tuple((draw(st.none() | ids), 0.5) for _ in range(draw(st.integers(0, 3))))
-        found.append(News(0, tokens, (0.5,) * size, cells, nfe, nfe, 0, FinishInfo("length", 0) if last else None))
+        unsettled = [] if last else draw(st.lists(st.none() | ids, max_size=3))
+        window = tuple(unsettled), (0.5,) * len(unsettled)
+        found.append(News(0, tokens, (0.5,) * size, window, nfe, nfe, 0, FinishInfo("length", 0) if last else None))
     cuts = sorted({0, len(found), *draw(st.lists(st.integers(0, len(found))))})
     return [found[start:stop] for start, stop in pairwise(cuts)]
 
@@ -86,5 +87,5 @@ def test_however_a_reader_is_delayed_it_loses_drafts_and_never_text(
         for piece, news in zip(pieces, newest, strict=True):
             cells = piece.dlstep["cells"]
             assert isinstance(cells, list)
-            assert [(cell[1], cell[2]) for cell in cells] == [*news.cells]
-            assert [cell[3] for cell in cells] == [*window_texts((token for token, _ in news.cells), spec.pieces)]
+            assert [(cell[1], cell[2]) for cell in cells] == [*zip(*news.window, strict=True)]
+            assert [cell[3] for cell in cells] == [*window_texts(news.window[0], spec.pieces)]
