@@ -34,25 +34,28 @@ def quantize_rows(rows: Float[Tensor, "n width"]) -> tuple[Float8e4m3fn[Tensor, 
     Args:
         rows: Rows of any floating-point dtype.
     """
-    return quantized(rows)
-
-
-def quantized(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return codes and scales as `quantize_rows` does, for rows [..., width].
-
-    Annotated with plain tensors, because compilers cannot trace shape checks. A compiler can fuse this
-    function with the operation that computes the rows.
-    """
     wide = rows.float()
     scales = wide.abs().amax(-1).clamp(min=SMALLEST) * INVERSE
-    return (wide * scales.reciprocal()[..., None]).to(FP8), scales
+    return (wide * scales.reciprocal()[:, None]).to(FP8), scales
+
+
+@torch.library.custom_op("dlstep::quantize_rows", mutates_args=())
+def _quantize_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Wrap `quantize_rows` as a custom operation, because compiled code would read wide rows twice."""
+    return quantize_rows(rows)
+
+
+@_quantize_rows.register_fake
+def _(rows: Tensor) -> tuple[Tensor, Tensor]:
+    return rows.new_empty(rows.shape, dtype=FP8), rows.new_empty(rows.shape[:1], dtype=torch.float32)
 
 
 def scaled_linear(rows: Tensor, weight: Tensor, scales: Tensor, one: Tensor, bias: Tensor | None) -> Tensor:
     """Quantize the rows, multiply them by an FP8 weight and return the scaled product plus the bias: [..., out].
 
     The result has the dtype of the rows. On CUDA, if this is bfloat16, the product is rounded
-    to bfloat16 before it is scaled. Annotated with plain tensors, like `quantized`.
+    to bfloat16 before it is scaled. Annotated with plain tensors, because compilers cannot trace shape
+    checks.
 
     Args:
         rows: Rows [..., in], not quantized yet.
@@ -61,7 +64,7 @@ def scaled_linear(rows: Tensor, weight: Tensor, scales: Tensor, one: Tensor, bia
         one: The number 1 as a float32 tensor on the device.
         bias: Bias [out], or None.
     """
-    codes, row_scales = quantized(rows.flatten(0, -2))
+    codes, row_scales = _quantize_rows(rows.flatten(0, -2))
     if codes.is_cuda and not any(size % ALIGNMENT for size in weight.shape):
         # Apply the scales after the product: with a single scale, cuBLAS has kernels for every number of rows, which
         # take 0.53 to 0.55 of the time in bfloat16. With a scale per row, `_scaled_mm` takes 0.50 to 0.75.

@@ -128,7 +128,7 @@ def room_for(bucket: Bucket, gathered: Gathered, target: LoweringTarget) -> Aren
 
 @region("fill")
 def fill(arena: Arena, bucket: Bucket, gathered: Gathered, target: LoweringTarget, laid: Laid | None = None) -> None:
-    """Copy `gathered`, followed by padding, into the memory that the bucket's graph reads.
+    """Copy `gathered`, followed by padding, into the host memory of `arena`, which the bucket's graph sends to the device.
 
     Most steps do not change which positions rows see. If the spans equal those of `laid`, the tiles
     in the arena are still valid and are not recomputed.
@@ -142,7 +142,6 @@ def fill(arena: Arena, bucket: Bucket, gathered: Gathered, target: LoweringTarge
         spans = gathered.spans[view[0]]
         if laid is None or not (laid[view[0]] is spans or _equal(laid[view[0]], spans)):
             arena.hosts[_name(view)][:] = tile_numbers(spans, tile_shape(bucket, view, target))
-    arena.send()
 
 
 def _equal(first: Spans, second: Spans) -> bool:

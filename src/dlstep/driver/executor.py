@@ -76,12 +76,11 @@ class Executor:
         return self._network.ranks.first_of(pack(self._network.sample(batch, answer)))
 
 
-def to_host(packed: Packed, received: Packed | None = None) -> Pending:
-    """Start copying `packed` to the host, into `received` (pinned memory) if given."""
+def to_host(packed: Packed) -> Pending:
+    """Start copying `packed` to the host."""
     if packed.device.type != "cuda":
         return Pending(packed)
-    if received is None:
-        received = torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
+    received = torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
     received.copy_(packed, non_blocking=True)
     copied = torch.cuda.Event()
     copied.record()

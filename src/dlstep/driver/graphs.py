@@ -23,12 +23,12 @@ UNCAPTURED = {"top_k", "top_p", "min_p"}
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A graph, the arena that it reads, and the tensors on the device and the host that receive its answer."""
+    """A graph, the arena that it sends to the device, the answer that it copies to the host, and the event after it."""
 
     graph: torch.cuda.CUDAGraph
     arena: Arena
-    answer: Packed
     received: Packed
+    copied: torch.cuda.Event
 
 
 class PaddedExecutor(Executor):
@@ -101,8 +101,8 @@ class PaddedExecutor(Executor):
         fill(captured.arena, bucket, gathered, self._target, self._laid.pop(bucket, None))
         self._laid[bucket] = gathered.spans
         captured.graph.replay()
-        pending = to_host(captured.answer, captured.received)
-        return Pending(captured.received[:, :sampled], pending.copied)
+        captured.copied.record()
+        return Pending(captured.received[:, :sampled], captured.copied)
 
     def _is_due(self, bucket: Bucket) -> bool:
         """Return whether to capture this bucket now, which is when it occurs for the second time."""
@@ -117,19 +117,21 @@ class PaddedExecutor(Executor):
         return answer
 
     def _filled(self, bucket: Bucket, gathered: Gathered) -> tuple[Arena, Batch]:
-        """Return a new arena filled with `gathered`, and the batch in it."""
+        """Return a new arena, filled with `gathered` on host and device, and the batch in it."""
         arena = room_for(bucket, gathered, self._target)
         fill(arena, bucket, gathered, self._target)
+        arena.send()
         return arena, batch_in(arena, bucket, self._target)
 
-    def _warm_up(self, bucket: Bucket, batch: Batch) -> None:
-        """Launch every kernel of the step, so that none is compiled or loaded during the capture.
+    def _warm_up(self, bucket: Bucket, batch: Batch) -> Packed:
+        """Launch every kernel of the step, so that none is compiled or loaded during the capture. Return its answer.
 
         After the first bucket of a kind, the first layers are enough: the others launch the same kernels.
         """
         with self._network.only_first_layers() if bucket.kind in self._warm else nullcontext():
-            self._answer(batch)
+            answer = self._answer(batch)
         self._warm.add(bucket.kind)
+        return answer
 
     @region("capture")
     def _capture(self, bucket: Bucket, gathered: Gathered) -> Captured:
@@ -138,19 +140,21 @@ class PaddedExecutor(Executor):
         arena, batch = self._filled(bucket, gathered)
         self._aside.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(self._aside):
-            self._warm_up(bucket, batch)
+            answer = self._warm_up(bucket, batch)
+            received = torch.empty(answer.shape, dtype=answer.dtype, pin_memory=True)
         torch.cuda.current_stream(device).wait_stream(self._aside)
         graph = torch.cuda.CUDAGraph()
         collects = gc.isenabled()
         gc.disable()  # freeing another graph would invalidate the capture
         try:
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-                answer = self._answer(batch)
+                arena.send()
+                received.copy_(self._answer(batch), non_blocking=True)
         finally:
             if collects:
                 gc.enable()
         self.graph_count += 1
-        return Captured(graph, arena, answer, torch.empty(answer.shape, dtype=answer.dtype, pin_memory=True))
+        return Captured(graph, arena, received, torch.cuda.Event())
 
 
 def _pads(gathered: Gathered) -> bool:

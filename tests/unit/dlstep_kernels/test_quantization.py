@@ -90,5 +90,11 @@ def test_scaled_linear_matches_float64(seed: int, rows: int, sizes: tuple[int, i
     assert found.dtype == dtype and found.shape == (1, rows, outputs)
 
 
+@pytest.mark.parametrize("columns", [slice(None), slice(3, 20)])
+def test_compilers_know_the_shapes_of_the_operation(columns: slice) -> None:
+    rows = some_rows(0, 5, 32, 1.0, torch.bfloat16)[:, columns]
+    torch.library.opcheck(torch.ops.dlstep.quantize_rows.default, (rows,), test_utils=("test_schema", "test_faketensor"))
+
+
 def test_cpu_supports_fp8() -> None:
     assert supports_fp8(torch.device("cpu")) and not supports_fp8(torch.device("meta"))

@@ -240,13 +240,22 @@ def test_what_is_taken_over_is_what_would_be_gathered(
 class ReplayedOnHost:
     """Stands for a CUDA graph: runs the step on the tensors that were there when it was captured."""
 
-    def __init__(self, executor: PaddedExecutor, batch: Batch, answer: Packed) -> None:
-        self._executor, self._batch, self._answer = executor, batch, answer
+    def __init__(self, executor: PaddedExecutor, arena: Arena, batch: Batch, answer: Packed) -> None:
+        self._executor, self._arena, self._batch, self._answer = executor, arena, batch, answer
 
     def replay(self) -> None:
+        self._arena.send()
         self._answer.copy_(self._executor._answer(self._batch))
 
     def reset(self) -> None: ...
+
+
+class Finished(torch.cuda.Event):
+    """An event after work that the host has done itself."""
+
+    def record(self, stream: torch.cuda.Stream | None = None) -> None: ...
+
+    def synchronize(self) -> None: ...
 
 
 def with_graphs(driver: TorchDriver, monkeypatch: pytest.MonkeyPatch) -> TorchDriver:
@@ -258,7 +267,8 @@ def with_graphs(driver: TorchDriver, monkeypatch: pytest.MonkeyPatch) -> TorchDr
         arena, batch = executor._filled(bucket, gathered)
         answer = executor._answer(batch)
         captured = object.__new__(Captured)  # its fields would be checked: the graph is none
-        fields = {"graph": ReplayedOnHost(executor, batch, answer), "arena": arena, "answer": answer, "received": answer}
+        graph, copied = ReplayedOnHost(executor, arena, batch, answer), object.__new__(Finished)  # without a CUDA device
+        fields = {"graph": graph, "arena": arena, "received": answer, "copied": copied}
         for name, field in fields.items():
             object.__setattr__(captured, name, field)
         executor.graph_count += 1
@@ -374,7 +384,12 @@ def test_the_first_bucket_of_a_kind_is_warmed_up_by_all_layers(
     executor: Any = driver._caches.main.executor
     counts: list[int] = []
     network: Any = checkpoint.network.base_model
-    monkeypatch.setattr(executor, "_answer", lambda batch: counts.append(len(network.layers)))
+
+    def counted(batch: Batch) -> Packed:
+        counts.append(len(network.layers))
+        return torch.empty(1, 1)
+
+    monkeypatch.setattr(executor, "_answer", counted)
     kinds = buckets_for(config, MultiBD(4, 2), executor._network, driver._target)
     assert len(kinds) > 1
     for idle, buckets in kinds:
