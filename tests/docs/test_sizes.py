@@ -1,4 +1,4 @@
-"""Files and functions of the sources stay small."""
+"""Files and functions of the sources stay small, and class names are unique."""
 
 import ast
 from collections.abc import Iterator
@@ -24,3 +24,13 @@ def large(path: Path) -> Iterator[str]:
 def test_code_is_in_small_parts() -> None:
     assert len(SOURCES) > 200
     assert not [fault for path in SOURCES for fault in large(path)]
+
+
+def test_no_class_name_is_defined_twice() -> None:
+    """A reader who searches for a class finds one."""
+    places: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not {name: found for name, found in places.items() if len(found) > 1}

@@ -150,7 +150,7 @@ class ReadUsage(TypedDict):
 
 
 @exact
-class Reads(TypedDict):
+class ReadsReply(TypedDict):
     """The probabilities of labels at the slots of a template, for each prompt."""
 
     id: str

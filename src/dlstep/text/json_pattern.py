@@ -19,7 +19,7 @@ REPEATED = re.compile(r"[*+?]|\{([0-9]{1,4})(,?)([0-9]{0,4})\}")
 DEEPEST = 20  # nested groups
 
 
-class Part(NamedTuple):
+class PatternPart(NamedTuple):
     """A translated part of a pattern, with its minimum and maximum number of characters; None means no maximum."""
 
     text: str
@@ -52,7 +52,7 @@ def translated(pattern: str, least: int, most: int | None) -> str:
     return ("" if start else f"{CHARACTER}*") + whole.text + ("" if end else f"{CHARACTER}*")
 
 
-def _limited(whole: Part, reader: "_Reader", least: int, most: int | None) -> str:
+def _limited(whole: PatternPart, reader: "_Reader", least: int, most: int | None) -> str:
     """Return the regex of a pattern from ^ to $ that respects the limits of length or is one repeated character."""
     if whole.least >= least and (most is None or (whole.most is not None and whole.most <= most)):
         return whole.text
@@ -73,7 +73,7 @@ class _Reader:
         self.split = False  # whether | occurs outside of groups
         self.single: str | None = None  # the regex of the character, if the pattern is one repeated character
 
-    def alternatives(self, depth: int) -> Part:
+    def alternatives(self, depth: int) -> PatternPart:
         """Read sequences with | between them."""
         if depth > DEEPEST:
             raise ValueError(f"it has more than {DEEPEST} groups within groups")
@@ -86,9 +86,9 @@ class _Reader:
         self.single = None
         most = [part.most for part in parts if part.most is not None]
         text = f"(?:{'|'.join(part.text for part in parts)})"
-        return Part(text, min(part.least for part in parts), max(most) if len(most) == len(parts) else None)
+        return PatternPart(text, min(part.least for part in parts), max(most) if len(most) == len(parts) else None)
 
-    def _sequence(self, depth: int) -> Part:
+    def _sequence(self, depth: int) -> PatternPart:
         """Read atoms with their repetitions, up to | or the end of the group."""
         text, least, count = "", 0, 0
         most: int | None = 0
@@ -101,7 +101,7 @@ class _Reader:
             most = None if most is None or atom.most is None or high is None else most + atom.most * high
             only = atom.text if (atom.least, atom.most, count) == (1, 1, 1) else None
         self.single = only
-        return Part(text, least, most)
+        return PatternPart(text, least, most)
 
     def _take(self, letters: str) -> bool:
         """Skip `letters` if they come next. Return whether they do."""
@@ -125,7 +125,7 @@ class _Reader:
             raise ValueError(f"{found[0]} has its limits in the wrong order")
         return low, high
 
-    def _atom(self, depth: int) -> Part:
+    def _atom(self, depth: int) -> PatternPart:
         """Read a group, a class or a character."""
         letter, self.rest = self.rest[0], self.rest[1:]
         if letter == "(":
@@ -136,14 +136,14 @@ class _Reader:
                 raise ValueError("a group has no end")
             return part._replace(text=f"(?:{part.text})")
         if letter == "[":
-            return Part(self._class(), 1, 1)
+            return PatternPart(self._class(), 1, 1)
         if letter == ".":
-            return Part(SIMPLE, 1, 1)
+            return PatternPart(SIMPLE, 1, 1)
         if letter == "\\":
-            return Part(self._escaped(), 1, 1)
+            return PatternPart(self._escaped(), 1, 1)
         if letter in "^$*+?{}]":
             raise ValueError(f"{letter!r} is not supported at {(letter + self.rest)[:10]!r}")
-        return Part(literal(json_text(self._bmp(letter))[1:-1]), 1, 1)
+        return PatternPart(literal(json_text(self._bmp(letter))[1:-1]), 1, 1)
 
     def _escaped(self) -> str:
         """Read what follows a backslash outside of a class."""

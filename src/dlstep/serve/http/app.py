@@ -213,7 +213,7 @@ def create_app(router: Router, keys: tuple[str, ...] = ()) -> FastAPI:
     for method, path, function, responses in (
         ("POST", "/v1/completions", api.completions, streamed(Completion)),
         ("POST", "/v1/chat/completions", api.chat_completions, streamed(ChatCompletion)),
-        ("POST", "/v1/reads", api.reads, answered(shapes.Reads, *REQUEST_ERRORS, 429, 500)),
+        ("POST", "/v1/reads", api.reads, answered(shapes.ReadsReply, *REQUEST_ERRORS, 429, 500)),
         ("POST", "/v1/requests/{request_id}/cancel", api.cancel, answered(shapes.Cancelled, 401, 404, 422)),
         ("POST", "/v1/requests/{request_id}/fork", api.fork, streamed(Completion, ChatCompletion)),
         ("GET", "/v1/requests/{request_id}/steps", api.steps, answered(shapes.Recording, *REQUEST_ERRORS)),

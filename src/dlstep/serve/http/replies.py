@@ -20,7 +20,7 @@ from openai.types.completion_usage import PromptTokensDetails
 
 from ..router.heads import Head
 from ..router.pending_requests import PendingRequest
-from ..shapes import ReadOfPrompt, Reads, ReadSlot, ReadUsage
+from ..shapes import ReadOfPrompt, ReadSlot, ReadsReply, ReadUsage
 from .call_formats import Part
 from .choices import ChoiceReader, Piece, TokenLog
 from .tool_calls import read_call
@@ -63,7 +63,7 @@ def reply_body(head: Head, choices: Sequence[ChoiceReader], echoes: Sequence[str
     return completion.model_dump(mode="json", exclude_unset=True)
 
 
-def _reads_body(head: Head, choices: Sequence[ChoiceReader], usage: CompletionUsage) -> Reads:
+def _reads_body(head: Head, choices: Sequence[ChoiceReader], usage: CompletionUsage) -> ReadsReply:
     """Return the response to a read."""
     data: list[ReadOfPrompt] = []
     for choice in choices:
@@ -73,7 +73,7 @@ def _reads_body(head: Head, choices: Sequence[ChoiceReader], usage: CompletionUs
         data.append(ReadOfPrompt(index=choice.index, slots=slots))
     cached = sum(choice.pending.cached for choice in choices)
     counts = ReadUsage(prompt_tokens=usage.prompt_tokens, cached_tokens=cached)
-    return Reads(id=head.id, object="reads", created=head.created, model=head.model, data=data, usage=counts)
+    return ReadsReply(id=head.id, object="reads", created=head.created, model=head.model, data=data, usage=counts)
 
 
 def _whole(head: Head, choice: ChoiceReader, echo: str) -> CompletionChoice | ChatChoice:
