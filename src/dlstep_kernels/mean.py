@@ -11,9 +11,9 @@ from .choice import with_kernel
 def mean_embeddings(
     logits: Float[Tensor, "n vocab"], temperatures: Float32[Tensor, " n"], table: Float[Tensor, "vocab width"]
 ) -> Float[Tensor, "n width"]:
-    """Return softmax(logits / temperature) @ table, rounded to its dtype after each operation.
+    """Return softmax(logits / temperature) @ table. Each of the three operations rounds to the dtype of `table`.
 
-    The softmax is computed in fp32 from the rounded quotients; the product also sums in fp32.
+    The softmax is computed in fp32 from the rounded quotients. The matrix product accumulates in fp32.
 
     Args:
         logits: Logits of each row.

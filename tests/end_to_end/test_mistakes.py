@@ -212,7 +212,7 @@ RULES = [
     rule("listed.py", "Mine.counts=[] can change: give a number, a text or a tuple"),
     rule("renamed.py", "Mine does not define chosen"),
     rule("arguments.py", "Mine.chosen (arguments.py:10) takes (self, block, rows), but it is called with (self, sequence,"),
-    rule("my-rule.py", "it must be the path of a .py file that is named like a Python module"),
+    rule("my-rule.py", "give the path of a .py file whose name is a Python identifier"),
     rule("nowhere.py", "there is no such file; give the path of a .py file"),
     rule("empty_rows.py", "step 0", "Mine.chosen (empty_rows.py:10)", "it must unmask at least one", code=1),
     rule("no_rows.py", "Mine.chosen", "returned None", "a list of ascending rows from 0 to", "this is a NoneType", code=1),

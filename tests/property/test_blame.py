@@ -1,4 +1,4 @@
-"""Law 19, blame: a strategy or a rule that fails ends the request that brought it, and changes no other request's answer."""
+"""Blame: a strategy or a rule that fails ends the request that brought it, and changes no other request's answer."""
 
 import re
 from dataclasses import replace

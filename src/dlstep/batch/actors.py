@@ -79,7 +79,7 @@ class _Slot:
 
 
 class _Call(NamedTuple):
-    """A pending call of an actor."""
+    """A pending remote call to an actor."""
 
     slot: _Slot
     kind: Literal["where", "about", "busy", "answer"]
@@ -209,7 +209,10 @@ class Actors:
                 self._lost(slot, f"has been in one forward pass for {result:.0f} s")
         else:
             if self._facts is not None and result.facts != self._facts:
-                raise ValueError(f"the actors do not have the same engine: {short(result.facts)} and {short(self._facts)}")
+                raise ValueError(
+                    f"the actors run different engines, {short(result.facts)} and {short(self._facts)}: use the same "
+                    "checkpoint and package versions on every node"
+                )
             slot.about, self._facts = result, result.facts
         return None
 

@@ -76,7 +76,7 @@ def run_host(options: Namespace) -> int:
 
     if options.memory:
         if ignored := [name for name in host_parser().changed(options) if name in ("strategy", "batches", "lengths")]:
-            raise ValueError(f"--{ignored[0]} does nothing beside --memory: leave one of them out")
+            raise ValueError(f"--{ignored[0]} has no effect with --memory: leave one of them out")
         tokens = 1 << 20
         return report([{"tokens": tokens, "bytes_per_token": host.memory_per_token(tokens)}], as_json=options.json)
     chosen: str = options.strategy
@@ -86,7 +86,7 @@ def run_host(options: Namespace) -> int:
     batches, lengths = tuple(options.batches or BATCHES), tuple(options.lengths or LENGTHS)
     if options.constraint:
         if options.lengths:
-            raise ValueError("--lengths does nothing beside --constraint: leave one of them out")
+            raise ValueError("--lengths has no effect with --constraint: leave one of them out")
         costs = chain.from_iterable(constraint.measure_constraint(name, batches) for name in names)
         return report(followed(costs, None), as_json=options.json)
     measured = chain.from_iterable(host.measure(name, batches, lengths) for name in names)

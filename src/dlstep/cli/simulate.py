@@ -53,7 +53,7 @@ NEEDS = {
     "most_replicas": ("target", "give both, or none"),
     "against": ("fit", "give the files of two other rates to it"),
 }
-IDLE = {"rate": ("total_rate", ""), "replicas": ("target", ""), **dict.fromkeys(COSTS, ("fit", ", which finds it"))}
+IDLE = {"rate": ("total_rate", ""), "replicas": ("target", ""), **dict.fromkeys(COSTS, ("fit", ", which estimates its value"))}
 OPTIONS = {"block_size": 8, "buffer_size": 4}
 BUDGETS = {"page_size": 8, "num_pages": 8192, "max_model_len": 512, "max_num_batched_tokens": 4096, "max_num_reqs": 128}
 RATE, MAX_TOKENS = 4.0, 64
@@ -223,7 +223,7 @@ def _check(options: Namespace) -> None:
             raise ValueError(f"--{name} does nothing without --{other}: {advice}")
     for name, (other, reason) in IDLE.items():
         if name in chosen and other in chosen:
-            raise ValueError(f"--{name} does nothing beside --{other}{reason}: leave one of them out")
+            raise ValueError(f"--{name} has no effect with --{other}{reason}: leave one of them out")
     if bool(options.system_prompts) != bool(options.system_tokens):
         raise ValueError("--system_prompts and --system_tokens go together: give both, or none")
 
@@ -304,7 +304,7 @@ def _run_steps(options: Namespace) -> int:
     from ..simulate.collectives import tensor_parallel
 
     if ignored := [name for name in parser().changed(options) if name not in (*STEPS, "shape", "json")]:
-        raise ValueError(f"--{ignored[0]} does nothing beside --shape: leave one of them out")
+        raise ValueError(f"--{ignored[0]} has no effect with --shape: leave one of them out")
     shape = shape_of(options.shape)
     gpus, rows = _listed(_or(options.gpus, [1, 2, 4, 8])), _listed(_or(options.rows, [130, 1040, 4174]))
     found = [asdict(tensor_parallel(shape, count, many)) for many in rows for count in gpus]

@@ -136,7 +136,7 @@ def check_files(options: Namespace) -> None:
             raise ValueError(f"--repeats must be at least 2, to tell the noise, got {options.repeats}")
         for name in ("plot", "study"):
             if options[name]:
-                raise ValueError(f"--{name} does nothing beside --throughput: leave one of them out")
+                raise ValueError(f"--{name} has no effect with --throughput: leave one of them out")
     if options.plot is not None:
         from ..views.plots import check_plot
 

@@ -152,8 +152,8 @@ def commit(state: State, samples: Samples) -> State:
     plan, config = samples.plan, state.config
     if plan.step != state.step or plan.cache_digest != state.cache_digest:
         raise SamplesMismatch(
-            f"the samples are of step {plan.step} and cache digest {plan.cache_digest}, the state is at step {state.step} with "
-            f"cache digest {state.cache_digest}: commit what schedule(state) planned"
+            f"the samples belong to step {plan.step} with cache digest {plan.cache_digest}, but the state is at step "
+            f"{state.step} with cache digest {state.cache_digest}: commit the samples of the plan that schedule(state) returns"
         )
     cache, running, waiting = _transfer(state, plan)
     answers = {span.seq_id: (span, rows) for span, rows in zip(plan.spans, samples.rows, strict=True)}

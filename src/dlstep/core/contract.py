@@ -93,13 +93,13 @@ def _may_sample(block: Block, limit: int, sampled: Any) -> bool:
 def check_block(
     rule: "Rule", sequence: SequenceState, before: Block, after: Any, rows: SpanSamples, must: bool, spec: Spec
 ) -> None:
-    """Check the block from `commit`: same layout as before, and a lower measure if `must`.
+    """Check the block that `rule.commit` returned: same positions and given tokens as before, lower measure if `must`.
 
     Args:
-        rule: The rule that returned it.
-        sequence: The sequence, which already counts the pass.
-        before: The block before the pass.
-        after: What the rule returned.
+        rule: The rule that returned the block.
+        sequence: The sequence, whose accounting already includes this forward pass.
+        before: The block before the forward pass.
+        after: The returned value.
         rows: Samples of the span.
         must: Whether the measure of the block had to decrease.
         spec: Facts of the model.
@@ -230,7 +230,10 @@ def _check_progress(strategy: Strategy, hook: str, before: SequenceState, after:
     if not all(old.end == new.start for old, new in zip(after.window, after.window[1:], strict=False)):
         raise wrong("a window whose blocks do not follow one another")
     if not whole((after.final, after.settled)) or after.final < 0 or not least <= after.settled <= limit:
-        raise wrong(f"final={short(after.final)} and settled={short(after.settled)}: settled must lie in [{least}, {limit}]")
+        raise wrong(
+            f"final={short(after.final)} and settled={short(after.settled)}: both must be integers, final at least 0 and "
+            f"settled in [{least}, {limit}]"
+        )
     if any(masked < after.settled for block in after.window for masked in block.masked[:1]):
         raise wrong(f"settled={after.settled}, but masked positions lie before it")
     if len(after.tokens(before.settled, after.settled)) != max(0, after.settled - before.settled):

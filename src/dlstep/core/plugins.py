@@ -168,7 +168,8 @@ class PluginGroup(Generic[Kind]):
             raise ValueError(f"{self.word} {_quoted(name)} is unknown: there is no such file; give the path of a .py file")
         if not path.is_file() or path.suffix != ".py" or not path.stem.isidentifier():
             raise ValueError(
-                f"{self.word} {_quoted(name)} is unknown: it must be the path of a .py file that is named like a Python module"
+                f"{self.word} {_quoted(name)} cannot be loaded: give the path of a .py file whose name is a Python "
+                "identifier, such as my_rule.py"
             )
         place = path.resolve()
         if (loaded := sys.modules.get(place.stem)) is not None:

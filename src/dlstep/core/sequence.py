@@ -224,10 +224,10 @@ class SequenceState:
         return _sequence(self.request_spec, self.window, self.final, self.settled, self.past, self.extra, accounting)
 
     def with_storage(self, storage: Storage) -> "SequenceState":
-        """Return the sequence with another storage.
+        """Return the sequence with its storage replaced.
 
         Args:
-            storage: Pages and carry slot.
+            storage: The new pages and carry slot.
         """
         return self.with_accounting(replace(self.accounting, storage=storage))
 

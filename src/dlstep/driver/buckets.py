@@ -145,7 +145,7 @@ def fill(arena: Arena, bucket: Bucket, gathered: Gathered, target: LoweringTarge
 
 
 def _equal(first: Spans, second: Spans) -> bool:
-    """Return whether rows see the same positions on the same pages."""
+    """Return whether the rows of `first` and `second` attend to the same positions on the same pages."""
     pairs = [(first.until, second.until), (first.context_lens, second.context_lens), (first.query_lens, second.query_lens)]
     pairs.append((first.block_tables, second.block_tables))
     if first.since is not None and second.since is not None:

@@ -98,7 +98,7 @@ def ratio_gain(table: Array, resamples: int) -> Difference:
 
 @lru_cache(maxsize=1)
 def draws(count: int, resamples: int) -> Array:
-    """Return how often each resample draws each problem, in the order of the problems."""
+    """Return how often each resample draws each problem: a row per resample, a column per problem."""
     return np.random.default_rng(count).multinomial(count, [1 / count] * count, size=resamples)
 
 

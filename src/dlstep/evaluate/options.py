@@ -91,7 +91,7 @@ class EvalOptions:
             if name not in SOURCES:
                 raise ValueError(f"EvalOptions.tasks: {short(name)} is unknown, choose from {', '.join(SOURCES)}")
         if not self.tasks or len(set(self.tasks)) < len(self.tasks):
-            raise ValueError(f"EvalOptions.tasks must name tasks, each once, got {short(self.tasks)}")
+            raise ValueError(f"EvalOptions.tasks must list at least one task, none twice, got {short(self.tasks)}")
         if ("questions" in self.tasks) != (self.questions is not None):
             raise ValueError(
                 "task questions reads a file: give --questions FILE"
@@ -105,7 +105,7 @@ class EvalOptions:
                     f"EvalOptions.shots must be at most {most} for task {task} with --prompts {self.prompts}, got {self.shots}"
                 )
         if not self.grid or len(set(self.grid)) < len(self.grid):
-            raise ValueError(f"EvalOptions.grid must hold sets of options, each once, got {short(self.grid)}")
+            raise ValueError(f"EvalOptions.grid must list at least one set of options, none twice, got {short(self.grid)}")
         for task in self.tasks:
             self.params(task, self.grid[0])  # raises ValueError for values out of range
 

@@ -48,7 +48,7 @@ def accept(facts: Facts, harmless: Mapping[str, tuple[Any, ...]]) -> None:
 
 
 def part(facts: Facts, name: str) -> Facts:
-    """Return an object inside the facts, empty if there is none."""
+    """Return the object `name` of the facts; empty if it is missing. Raises ValueError if it is not an object."""
     inner: Any = facts.get(name) or {}
     if not isinstance(inner, dict):
         raise ValueError(f"{name} must be an object, got {inner!r}")

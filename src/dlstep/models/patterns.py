@@ -29,8 +29,8 @@ class Patterns:
         ]
         if len(pattern) > LONGEST_PATTERN or prod(counts) > MOST_REPEATS:
             raise ValueError(
-                f"{self.owner}: {option}={pattern[:80]!r} is too large a pattern, beyond {LONGEST_PATTERN} characters or "
-                f"{MOST_REPEATS} repetitions: list the names of the modules instead"
+                f"{self.owner}: the pattern {option}={pattern[:80]!r} exceeds {LONGEST_PATTERN} characters or {MOST_REPEATS} "
+                "repetitions: list the module names instead"
             )
         with RefuseErrors(f"{self.owner}: {option}={pattern!r} is no regular expression"):
             re.compile(pattern)

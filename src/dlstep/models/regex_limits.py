@@ -37,7 +37,7 @@ class _Group:
 def regex_problem(pattern: str) -> str | None:
     """Return why the expression is refused, as the end of a sentence; None if it is allowed."""
     if len(pattern) > LONGEST:
-        return f"has {len(pattern)} letters, and at most {LONGEST} may be"
+        return f"has {len(pattern)} characters, the limit is {LONGEST}"
     open_groups, place = [_Group()], 0
     while place < len(pattern):
         group, letter = open_groups[-1], pattern[place]

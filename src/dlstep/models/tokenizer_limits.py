@@ -25,7 +25,7 @@ LONGEST_ADDED = 1_000  # letters of one added token, and of a text that is prepe
 MOST_PARTS = 16  # parts of a template, and ids of each special token in it
 LARGEST_ID = 2**31 - 1
 LONGEST_PADDING = 1 << 20  # tokens
-REMEDY = "use the file that its authors published"
+REMEDY = "use the file that the model's authors published"
 
 Part = dict[str, Any]
 # Components of each chain, and the factor by which each can lengthen a text in bytes; None: see `_growth_of_replace`.
@@ -76,7 +76,7 @@ def _check_lists(facts: Part) -> None:
         tokens = facts.get(name) or ()
         _check_added(name, list(tokens.values()) if isinstance(tokens, dict) else tokens)
     if len(facts) > MOST_ADDED:
-        raise ValueError(f"it lists {len(facts)} tokens, and at most {MOST_ADDED} may be: {REMEDY}")
+        raise ValueError(f"it lists {len(facts)} tokens, the limit is {MOST_ADDED}: {REMEDY}")
 
 
 def _check_added(name: str, tokens: Any) -> int:
@@ -84,11 +84,11 @@ def _check_added(name: str, tokens: Any) -> int:
     if not isinstance(tokens, list | tuple):
         raise ValueError(f"{name} must be a list, got a {type(tokens).__name__}: {REMEDY}")
     if len(tokens) > MOST_ADDED:
-        raise ValueError(f"{name} has {len(tokens)} tokens, and at most {MOST_ADDED} may be: {REMEDY}")
+        raise ValueError(f"{name} has {len(tokens)} tokens, the limit is {MOST_ADDED}: {REMEDY}")
     for token in tokens:
         text = token.get("content") if isinstance(token, dict) else token
         if isinstance(text, str) and len(text) > LONGEST_ADDED:
-            raise ValueError(f"{name} has a token of {len(text)} letters, and at most {LONGEST_ADDED} may be: {REMEDY}")
+            raise ValueError(f"{name} has a token of {len(text)} characters, the limit is {LONGEST_ADDED}: {REMEDY}")
     return len(tokens)
 
 
@@ -210,7 +210,7 @@ def _check_model(model: Part, added: int) -> None:
         raise ValueError(f"vocab of its model holds no tokens ({added} are added to it): {REMEDY}")
     largest = max((number for number in vocabulary.values() if isinstance(number, int)), default=0)
     if largest > LARGEST_ID:
-        raise ValueError(f"vocab of its model has the id {largest}, and at most {LARGEST_ID} may be: {REMEDY}")
+        raise ValueError(f"vocab of its model has the id {largest}, the limit is {LARGEST_ID}: {REMEDY}")
     if kind == "WordLevel" and model.get("unk_token") not in vocabulary:
         raise ValueError(f"unk_token={str(model.get('unk_token'))[:80]!r} of its model is not in its vocab: {REMEDY}")
     if model.get("dropout"):
@@ -219,7 +219,7 @@ def _check_model(model: Part, added: int) -> None:
         )
     for name in ("continuing_subword_prefix", "end_of_word_suffix"):
         if len(str(model.get(name) or "")) > LONGEST_ADDED:
-            raise ValueError(f"{name} of its model has more than {LONGEST_ADDED} letters: {REMEDY}")
+            raise ValueError(f"{name} of its model has more than {LONGEST_ADDED} characters: {REMEDY}")
 
 
 def _check_padding(padding: Any) -> None:
@@ -229,4 +229,4 @@ def _check_padding(padding: Any) -> None:
     strategy = padding.get("strategy")
     for length in (strategy.get("Fixed") if isinstance(strategy, dict) else None, padding.get("pad_to_multiple_of")):
         if isinstance(length, int | float) and not length <= LONGEST_PADDING:
-            raise ValueError(f"padding pads to {length} tokens, and at most {LONGEST_PADDING} may be: set it to null")
+            raise ValueError(f"padding pads to {length} tokens, the limit is {LONGEST_PADDING}: set it to null")

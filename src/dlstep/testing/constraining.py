@@ -14,7 +14,7 @@ Cells = list["int | None"]
 
 
 def constrained(kind: Kind, data: DataObject) -> None:
-    """21. Constrained answers are in the language; a mask allows exactly the ids that some valid answer has there.
+    """Constrained answers are in the language; a mask allows exactly the ids that some valid answer has there.
 
     Strategies that do not support constraints reject them.
     """

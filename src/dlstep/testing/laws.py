@@ -42,7 +42,7 @@ Law = Callable[[Kind, DataObject], None]
 
 
 def functions(kind: Kind, data: DataObject) -> None:
-    """1. `schedule` and `commit` are pure functions, also after pickling."""
+    """`schedule` and `commit` are pure functions, also after pickling."""
     for step in run_case(data.draw(cases(kind))).steps:
         frozen = pickle.dumps((step.planned, step.before, step.samples))
         planned, before, samples = pickle.loads(frozen)
@@ -55,13 +55,13 @@ def functions(kind: Kind, data: DataObject) -> None:
 
 
 def ownership(kind: Kind, data: DataObject) -> None:
-    """2. Owned (counted), cached and free pages add up; tables repeat no page; all end unowned."""
+    """Owned (counted), cached and free pages add up; tables repeat no page; all end unowned."""
     run = run_case(data.draw(cases(kind)), watch=lambda run: check_ownership(run.state))
     assert not len(run.state.cache.owners)
 
 
 def single_writer(kind: Kind, data: DataObject) -> None:
-    """3. No two sequences store to one page; shared pages are full, final and read-only."""
+    """No two sequences store to one page; shared pages are full, final and read-only."""
 
     def watch(run: CaseRun) -> None:
         state = run.steps[-1].after
@@ -75,7 +75,7 @@ def single_writer(kind: Kind, data: DataObject) -> None:
 
 
 def written_before_read(kind: Kind, data: DataObject) -> None:
-    """4. Every slot that is read or below `stored` holds its position's final token."""
+    """Every slot that is read or below `stored` holds its position's final token."""
 
     def watch(run: CaseRun) -> None:
         device = run.driver
@@ -91,7 +91,7 @@ def written_before_read(kind: Kind, data: DataObject) -> None:
 
 
 def budgets(kind: Kind, data: DataObject) -> None:
-    """5. Spans, rows and positions stay within their limits."""
+    """Spans, rows and positions stay within their limits."""
     case = data.draw(cases(kind) | crowds(kind))
     requests = {request.id: request for request in case.requests}
     for step in run_case(case).steps:
@@ -154,7 +154,7 @@ def _check_sampled(span: Span, sequence: SequenceState, shift: int) -> None:
 
 
 def spans_are_sound(kind: Kind, data: DataObject) -> None:
-    """5. Rows hold the right tokens, end at groups, serve sampled positions, number draws."""
+    """Rows hold the right tokens, end at groups, serve sampled positions, number draws."""
     case = data.draw(cases(kind))
     drawn: Counter[tuple[int, int]] = Counter()
     for step in run_case(case).steps:
@@ -168,7 +168,7 @@ def spans_are_sound(kind: Kind, data: DataObject) -> None:
 
 
 def progress(kind: Kind, data: DataObject) -> None:
-    """6. Every pass stores or samples; sampling passes lower the measure; both are bounded."""
+    """Every pass stores or samples; sampling passes lower the measure; both are bounded."""
     case = data.draw(cases(kind))
     storing: Counter[int] = Counter()
     losses: Counter[int] = Counter()
@@ -198,7 +198,7 @@ def progress(kind: Kind, data: DataObject) -> None:
 
 
 def outputs(kind: Kind, data: DataObject) -> None:
-    """7. Answers are unmasked tokens, end where the reason says, and final tokens never change."""
+    """Answers are unmasked tokens, end where the reason says, and final tokens never change."""
     case = data.draw(cases(kind))
     run = run_case(case)
     for step in run.steps:
@@ -216,7 +216,7 @@ def outputs(kind: Kind, data: DataObject) -> None:
 
 
 def transparency(kind: Kind, data: DataObject) -> None:
-    """8. Memory pressure, batching, chunking, preemption and `rebuild` change no answer.
+    """Memory pressure, batching, chunking, preemption and `rebuild` change no answer.
 
     If a strategy is not exact, only answers of preempted requests may change.
     """
@@ -238,7 +238,7 @@ def transparency(kind: Kind, data: DataObject) -> None:
 
 
 def second_turns(kind: Kind, data: DataObject) -> None:
-    """8. A prompt that continues an earlier answer may reuse its pages, with the same answer."""
+    """Check that a prompt that continues an earlier answer may reuse its pages, with the same answer."""
     value = data.draw(hyperparameters(kind))
     spec = data.draw(specs(value))
     prompt = data.draw(lists(integers(0, 9), min_size=1, max_size=5).map(tuple))
@@ -257,13 +257,13 @@ def second_turns(kind: Kind, data: DataObject) -> None:
 
 
 def order(kind: Kind, data: DataObject) -> None:
-    """9. First come, first served: nothing overtakes; only younger sequences are preempted."""
+    """First come, first served: nothing overtakes; only younger sequences are preempted."""
     for step in run_case(data.draw(cases(kind) | crowds(kind))).steps:
         check_order(step)
 
 
 def aborts(kind: Kind, data: DataObject) -> None:
-    """10. An abort frees only what its request held and changes no other answer; repeating it does nothing."""
+    """Check that an abort frees only what its request held and changes no other answer; repeating it does nothing."""
     case = data.draw(cases(kind, rebuilds=False))
     run = run_case(case, watch=lambda run: check_ownership(run.state))
     gone = {request_id for _, request_id in case.aborts + case.late_aborts}
@@ -286,7 +286,7 @@ def aborts(kind: Kind, data: DataObject) -> None:
 
 
 def accounting(kind: Kind, data: DataObject) -> None:
-    """11. The first `measure` bounds the sampling passes; pages never exceed the answer's needs."""
+    """Check that the first `measure` bounds the sampling passes; pages never exceed the answer's needs."""
     case = data.draw(cases(kind))
     run = run_case(case)
     for step in run.steps:
@@ -300,7 +300,7 @@ def accounting(kind: Kind, data: DataObject) -> None:
 
 
 def traces(kind: Kind, data: DataObject) -> None:
-    """12. Folding the trace, also from a file, gives the run; a rebuilt state the same answers."""
+    """Folding the trace, also from a file, gives the run; a rebuilt state the same answers."""
     case = data.draw(cases(kind))
     run = run_case(case)
     assert run.trace.state == run.trace.replay() == run.state
@@ -322,7 +322,7 @@ def traces(kind: Kind, data: DataObject) -> None:
 
 
 def batch_is_its_members(kind: Kind, data: DataObject) -> None:
-    """8. Each request of a batch gets the answer that it gets alone in the same engine."""
+    """Each request of a batch gets the answer that it gets alone in the same engine."""
     value = data.draw(hyperparameters(kind))
     spec = data.draw(specs(value))
     requests = data.draw(batches(value))
@@ -335,7 +335,7 @@ def batch_is_its_members(kind: Kind, data: DataObject) -> None:
 
 
 def overrides(kind: Kind, data: DataObject) -> None:
-    """17. Options of a request give the same answer as the same options of the engine."""
+    """Options of a request give the same answer as the same options of the engine."""
     value = data.draw(hyperparameters(kind))
     spec = data.draw(specs(value))
     (request, *_) = data.draw(batches(value, most=1))
@@ -351,7 +351,7 @@ def overrides(kind: Kind, data: DataObject) -> None:
 
 
 def folding(kind: Kind, data: DataObject) -> None:
-    """8. With one block at a time, `fold_commits` changes no answer, only `nfe`."""
+    """With one block at a time, `fold_commits` changes no answer, only `nfe`."""
     if not {"fold_commits", "buffer_size"} <= {field.name for field in fields(kind)}:
         return
     value = replace(data.draw(hyperparameters(kind)), buffer_size=1)

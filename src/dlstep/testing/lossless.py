@@ -15,7 +15,7 @@ ALIKE = sampled_from([0.0, 0.5, 0.8, 0.9, 1.0])
 
 
 def lossless(kind: Kind, data: DataObject) -> None:
-    """22. A strategy gives the answers of its `autoregressive` strategy, token for token.
+    """Check that a strategy gives the answers of its `autoregressive` strategy, token for token.
 
     The `autoregressive` strategy settles one token in each sampling pass, with draw number 0. Tokens,
     probabilities and finish reason are equal even if the request is preempted or runs with others,

@@ -9,7 +9,7 @@ from .harness import run_case
 
 
 def pinned(kind: Kind, data: DataObject) -> None:
-    """20. Pinned tokens are given: fed unchanged, not sampled (but in a canvas), in the answer.
+    """Pinned tokens are given: fed unchanged, not sampled (but in a canvas), in the answer.
 
     A canvas is denoised whole and starts from the request's ids; a full answer takes no pass.
     """

@@ -105,7 +105,7 @@ class ShadowCache:
     def _own(self, seq_id: int, page: int) -> None:
         table = self.tables[seq_id]
         if not 0 <= page < self.num_pages or page in table:
-            raise ShadowError(f"request {seq_id} is given page {page}, which it holds or which does not exist")
+            raise ShadowError(f"request {seq_id} is given page {page}, which it already holds or which does not exist")
         self.owners[page] = self.owners.get(page, 0) + 1
         table.append(page)
 

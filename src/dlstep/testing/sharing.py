@@ -230,7 +230,7 @@ class User:
 
 
 def histories(kind: Kind, data: DataObject) -> None:
-    """14. States that take turns on one device get the same answers as each would alone.
+    """States that take turns on one device get the same answers as each would alone.
 
     A device may ignore prompts: different prompts then get equal samples, and only the stored
     tokens differ. If the device has several ranks, each makes the same plan as the first one. After
@@ -340,7 +340,7 @@ def _check_window(update: Update) -> None:
 
 
 def told(kind: Kind, data: DataObject) -> None:
-    """15. Folding the updates of a run or its trace gives its outputs; settled text is final."""
+    """Folding the updates of a run or its trace gives its outputs; settled text is final."""
     case = data.draw(cases(kind))
     run = run_case(case)
     of_trace = Fold()

@@ -134,7 +134,7 @@ class _Translation:
             if ref in within or len(within) > DEEPEST:
                 raise ValueError(f"{path}.$ref={short(ref)} refers to itself, or to more than {DEEPEST} others")
             if self._ref_alone and whole.keys() - DESCRIBING - DEFINITIONS:
-                raise ValueError(f"{path}.$ref is not supported beside other keywords in this draft: give allOf")
+                raise ValueError(f"{path}.$ref is not supported together with other keywords in this draft: give allOf")
             target, where, more = self._resolved(*self._target(ref, path), (*within, ref))
             where, followed = path if whole.keys() - DESCRIBING - DEFINITIONS else where, (ref, *more)
             whole = merged(whole, target, path)
@@ -217,7 +217,7 @@ class _Translation:
         properties: Schema = fields["properties"]
         for name in ("patternProperties", "propertyNames"):
             if name in fields:
-                raise ValueError(f"{path}.{name} is not supported beside properties: leave it out")
+                raise ValueError(f"{path}.{name} is not supported together with properties: leave it out")
         required: list[str] = fields.get("required", [])
         if any(name not in properties for name in required):
             raise ValueError(f"{path}.required={short(required)} must list names of {path}.properties")
@@ -274,7 +274,7 @@ class _Translation:
         if prefix or "prefixItems" in fields:
             parts = prefix[:most]
             if least > len(parts):
-                raise ValueError(f"{path}.minItems={least} is not supported beside {len(parts)} schemas of items")
+                raise ValueError(f"{path}.minItems={least} is not supported together with {len(parts)} schemas of items")
             texts = [self.regex(part, f"{path}.prefixItems[{index}]") for index, part in enumerate(parts)]
             if any(text is None for text in texts):
                 return None
@@ -327,7 +327,7 @@ def _kinds(fields: Schema, path: str) -> list[str]:
     for name in sorted(names):
         if not any(name in KEYWORDS[kind] for kind in kinds):
             kind = " or ".join(kinds) if kinds else "keywords of other types, without a type"
-            raise ValueError(f"{path}.{name} is not supported beside {kind}: leave it out")
+            raise ValueError(f"{path}.{name} is not supported together with {kind}: leave it out")
     return cast("list[str]", [kind for kind in dict.fromkeys(kinds) if kind != "integer" or "number" not in kinds])
 
 
@@ -336,7 +336,7 @@ def _values(fields: Schema, path: str) -> str | None:
     for name in fields.keys() - DESCRIBING - DEFINITIONS - {"type", "enum"}:
         if "enum" in fields or name != "const":
             other = "enum" if "enum" in fields else "const"
-            raise ValueError(f"{path}.{name} is not supported beside {other}: leave it out")
+            raise ValueError(f"{path}.{name} is not supported together with {other}: leave it out")
     values: list[Any] = fields["enum"] if "enum" in fields else [fields["const"]]
     kinds: Any = fields.get("type")
     for value in values if kinds is not None else []:
@@ -350,7 +350,7 @@ def _string(fields: Schema, path: str) -> str:
     least, most = _limits(fields, "Length", path)
     if "format" in fields:
         if "pattern" in fields:
-            raise ValueError(f"{path}.pattern is not supported beside format: leave one of them out")
+            raise ValueError(f"{path}.pattern is not supported together with format: leave one of them out")
         if (name := fields["format"]) not in FORMATS:
             raise ValueError(f"{path}.format={short(name)} is not supported: give one of {', '.join(FORMATS)}")
         text, shortest, longest = FORMATS[name]

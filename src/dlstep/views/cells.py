@@ -91,7 +91,7 @@ def _phase(sequence: SequenceState, block: Sealed | Block, position: int, in_win
 
 
 def page_cells(state: State) -> tuple[PageCell, ...]:
-    """Return every page that was ever allocated, in ascending order. All other pages are free."""
+    """Return a cell for each page that was ever allocated, by page number. Pages without a cell were never used."""
     holders: dict[int, list[int]] = {}
     for sequence in state.running:
         for page in sequence.pages:

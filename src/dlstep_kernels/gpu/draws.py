@@ -32,7 +32,7 @@ def mix(value):
 @triton.jit
 @no_type_check
 def draw_key(seed, position, draw, PURPOSE: tl.constexpr):
-    """Return the key of a stream from its counters, signed 64-bit integers."""
+    """Return the key of a stream of random numbers. `seed`, `position` and `draw` are signed 64-bit integers."""
     value = mix(seed.to(tl.uint64, bitcast=True))
     value = mix(value ^ position.to(tl.uint64, bitcast=True))
     value = mix(value ^ draw.to(tl.uint64, bitcast=True))

@@ -253,7 +253,7 @@ def _read_named(
     hidden, weight, bias, softcap, hidden_stride, weight_stride, filled, width, depth, named, logits,
     DEPTH: tl.constexpr, CAPPED: tl.constexpr,
 ):  # fmt: skip
-    """Compute the logit of one scored id of a row; undefined for an id that is not there."""
+    """Compute the logit of one scored id of a row. The result is undefined for an id outside the vocabulary shard."""
     row = tl.program_id(0).to(tl.int64)
     if filled is not None:  # noqa: SIM102
         if row >= tl.load(filled):

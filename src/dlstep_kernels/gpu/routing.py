@@ -103,7 +103,7 @@ def _choose_best(
     SPLITS: tl.constexpr, GROUPS: tl.constexpr, SIZE: tl.constexpr, MOST_GROUPS: tl.constexpr, MOST: tl.constexpr,
     KEPT: tl.constexpr, COUNT: tl.constexpr, PLACES: tl.constexpr, NORMALISED: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Store the choices of a row, padded to MOST_GROUPS groups of MOST experts (powers of two)."""
+    """Store the chosen experts of a row and their weights. MOST_GROUPS and MOST pad GROUPS and SIZE to powers of two."""
     if EARLY:
         gdc_wait()  # launched early: wait for the product
     row = tl.program_id(0)

@@ -1,4 +1,4 @@
-"""Law 19, blame, over HTTP and in batches: a request with a bug in its rule fails alone."""
+"""Blame over HTTP and in batches: a request with a bug in its rule fails alone."""
 
 import asyncio
 import json

@@ -13,8 +13,8 @@ def test_bench_refuses_options_that_do_nothing(capsys: Captured) -> None:
 
 
 def test_bench_refuses_what_does_not_go_together(capsys: Captured) -> None:
-    assert "--batches does nothing beside --memory" in failure(["bench", "host", "--memory", "--batches", "[4]"], capsys)
-    assert "--strategy does nothing beside --memory" in failure(["bench", "host", "--memory", "--strategy", "d2f"], capsys)
+    assert "--batches has no effect with --memory" in failure(["bench", "host", "--memory", "--batches", "[4]"], capsys)
+    assert "--strategy has no effect with --memory" in failure(["bench", "host", "--memory", "--strategy", "d2f"], capsys)
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_each_task_is_asked_scored_and_resumed(long_model: Path, tmp_path: Path,
     ("arguments", "message"),
     [
         (["--tasks", "nonsense"], "--tasks: 'nonsense' is unknown, choose from shells, gsm8k"),
-        (["--tasks", "[shells,shells]"], "each once"),
+        (["--tasks", "[shells,shells]"], "none twice"),
         (["--tasks", "gsm8k"], "task gsm8k reads GSM8K.json: give --data, the folder with it"),
         (["--tasks", "gsm8k", "--data", "/nonsense"], "--data '/nonsense' has no such file"),
         (["--dataset_limit", "0"], "--dataset_limit must be at least 1, got 0"),

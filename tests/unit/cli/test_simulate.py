@@ -41,8 +41,8 @@ def test_the_command_says_that_no_number_suffices(capsys: pytest.CaptureFixture[
         (["--target", "p95=1"], "--target does nothing without --total_rate"),
         (["--seconds", "5"], "--seconds does nothing without --total_rate"),
         (["--total_rate", "5", "--most_replicas", "5"], "--most_replicas does nothing without --target"),
-        (["--total_rate", "5", "--rate", "5"], "--rate does nothing beside --total_rate"),
-        (["--total_rate", "5", "--target", "p95=1", "--replicas", "3"], "--replicas does nothing beside --target"),
+        (["--total_rate", "5", "--rate", "5"], "--rate has no effect with --total_rate"),
+        (["--total_rate", "5", "--target", "p95=1", "--replicas", "3"], "--replicas has no effect with --target"),
         (["--total_rate", "0"], "--total_rate must be above 0"),
         *[
             (["--total_rate", "5", "--target", text], "--target takes seconds for p50, p95, p99, such as p95=0.5")
@@ -73,7 +73,7 @@ def test_a_table_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         (["--against", "x"], "--against does nothing without --fit"),
-        (["--fit", "x", "--row_us", "3"], "--row_us does nothing beside --fit"),
+        (["--fit", "x", "--row_us", "3"], "--row_us has no effect with --fit"),
         (["--replicas", "[0]"], "--replicas takes numbers that are at least 1"),
         (["--rate", "0"], "--rate must be above 0"),
         (["--system_prompts", "3"], "--system_prompts and --system_tokens go together"),
@@ -82,7 +82,7 @@ def test_a_table_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["--max_model_len", "40"], "--max_model_len 40 is less than the 128 tokens"),
         (["--options", '{"blocks": 3}'], "MultiBD has no option 'blocks'"),
         (["--gpus", "2"], "--gpus does nothing without --shape"),
-        (["--shape", "sdar-8b", "--rate", "2"], "--rate does nothing beside --shape"),
+        (["--shape", "sdar-8b", "--rate", "2"], "--rate has no effect with --shape"),
         (["--shape", "llada2-mini"], "llada2-mini has experts"),
         (["--shape", "dream-7b", "--gpus", "8"], "dream-7b has 28 heads"),
     ],

@@ -121,7 +121,7 @@ def test_loads_give_a_table_that_an_llm_and_a_server_read(tmp_path: Path, capsys
         (["--dataset_limit", "1"], "the tasks have 1 problem, but tuning needs some"),
         (["--write", "/nonsense/best.yml"], "--write '/nonsense/best.yml' is no file in a folder that there is"),
         (["--plot", "."], "--plot '.' is no file"),
-        (["--throughput", "--plot", "a.png"], "--plot does nothing beside --throughput"),
+        (["--throughput", "--plot", "a.png"], "--plot has no effect with --throughput"),
         (["--throughput", "--batch_sizes", "0"], "--batch_sizes must be whole numbers above 0"),
         (["--throughput", "--repeats", "1"], "--repeats must be at least 2, to tell the noise"),
         (["--throughput", "--buffer_size", "1"], "varies buffer_size, which is 1 here: say what to vary by --over"),

@@ -1,4 +1,4 @@
-"""Law 16: a value of a wrong type is refused where it comes in, by one sentence, and nothing else is harmed."""
+"""Checks: a value of a wrong type is refused where it comes in, by one sentence, and nothing else is harmed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace

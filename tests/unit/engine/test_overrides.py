@@ -1,4 +1,4 @@
-"""Law 16 for `Session.fork`: a changed field of any value is refused at once, or both sessions go on to their ends."""
+"""`Session.fork`: a changed field of any value is refused at once, or both sessions go on to their ends."""
 
 from dataclasses import fields, replace
 from functools import cache

@@ -97,7 +97,7 @@ TOKENIZERS: dict[str, tuple[Facts, str]] = {
     "many added tokens": (
         {"added_tokens": [{"id": n, "content": f"<{n}>", "special": True} for n in range(50_001)]}, "added_tokens has 50001",
     ),
-    "a long added token": ({"added_tokens": [{"id": 0, "content": "a" * 10**6, "special": True}]}, "token of 1000000 letters"),
+    "a long added token": ({"added_tokens": [{"id": 0, "content": "a" * 10**6, "special": True}]}, "of 1000000 characters"),
 }  # fmt: skip
 QWEN3: Facts = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "auto_map": None}
 # Changes of config.json; nothing where the folder can be loaded all the same.

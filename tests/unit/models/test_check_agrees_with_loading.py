@@ -317,7 +317,7 @@ BAD_ADAPTERS: dict[str, tuple[Damage, str]] = {
     ),
     "a regex that does not fit into memory": (
         lambda folder: edit(folder, ADAPTER, target_modules="(((a{1000}){1000}){1000})"),
-        "is too large a pattern",
+        "exceeds",
     ),
     "a rank of 0": (lambda folder: edit(folder, ADAPTER, r=0), "states r=0, which peft never writes"),
     "a rank as text": (lambda folder: edit(folder, ADAPTER, r="8"), "states r='8', which peft never writes"),

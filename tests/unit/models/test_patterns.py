@@ -76,5 +76,5 @@ def test_all_matches_of_a_file_share_their_time(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("pattern", ["a{100}{101}", "(a{1000}){0,1000}", "(a{,200}){200,}", "x" * 20_001])
 def test_patterns_that_grow_when_they_are_compiled(pattern: str) -> None:
-    with pytest.raises(ValueError, match="is too large a pattern"):
+    with pytest.raises(ValueError, match="exceeds"):
         Patterns("the adapter").fullmatch("target_modules", pattern, "a")

@@ -167,7 +167,7 @@ def check_texts(schema: dict[str, Any], count: int, seed: int) -> None:
 
 SHARED = LEAVES.filter(lambda leaf: "$ref" not in leaf)
 REFUSED = (
-    r"allows no text|two schemas that must both hold|of one schema is not supported together with|is not supported beside|"
+    r"allows no text|two schemas that must both hold|is not supported together with|"
     r"is not of type"
 )
 
@@ -279,7 +279,7 @@ WIDE = {f"d{index}": {"type": "array", "prefixItems": [{"$ref": f"#/$defs/d{inde
     ("schema", "message"),
     [
         ({"type": "object", "minProperties": 2}, "json_schema.minProperties=2 is not supported: give at most 1"),
-        ({"properties": {"a": INTEGER}, "patternProperties": {}}, "patternProperties is not supported beside properties"),
+        ({"properties": {"a": INTEGER}, "patternProperties": {}}, "patternProperties is not supported together with"),
         ({"patternProperties": {"a": {}, "b": {}}}, "json_schema.patternProperties is only supported with one pattern"),
         ({"properties": {"a": INTEGER}, "required": ["b"]}, "must list names of json_schema.properties"),
         ({"properties": {"a": {"type": "string", "pattern": "(?=b)"}}}, "properties.a.pattern='(?=b)' is not supported"),
@@ -292,10 +292,10 @@ WIDE = {f"d{index}": {"type": "array", "prefixItems": [{"$ref": f"#/$defs/d{inde
         ({"oneOf": [INTEGER, {"type": "number"}]}, "oneOf is only supported where its schemas have different types"),
         ({"oneOf": [A, B]}, "json_schema.oneOf is only supported"),
         ({"oneOf": [{"enum": [1, 2]}, {"enum": [2.0]}]}, "json_schema.oneOf is only supported"),
-        ({"anyOf": [TEXT], "minimum": 3}, "json_schema.anyOf[0].minimum is not supported beside string"),
+        ({"anyOf": [TEXT], "minimum": 3}, "json_schema.anyOf[0].minimum is not supported together with string"),
         ({"anyOf": [TEXT, 3]}, "json_schema.anyOf[1] must be a JSON schema, got 3"),
         ({"enum": ["a", 1], "type": "string"}, "1 is not of type 'string'"),
-        ({"enum": ["a"], "minLength": 3}, "json_schema.minLength is not supported beside enum"),
+        ({"enum": ["a"], "minLength": 3}, "json_schema.minLength is not supported together with enum"),
         ({"type": "integer", "minimum": 3, "maximum": 2}, "allows no text"),
         ({"type": "integer", "minimum": True}, "json_schema.minimum=True must be a number"),
         ({"type": "number", "exclusiveMaximum": 1e300}, "give at most 1000000000"),
@@ -304,11 +304,11 @@ WIDE = {f"d{index}": {"type": "array", "prefixItems": [{"$ref": f"#/$defs/d{inde
         ({"type": "string", "minLength": -1}, "json_schema.minLength=-1 must be a whole number from 0"),
         ({"type": "string", "minLength": 2, "maxLength": 1}, "maxLength=1 is less than minLength=2"),
         ({"type": "text"}, "json_schema.type='text' must name one or more of object, array"),
-        ({"minLength": 3, "minimum": 3}, "json_schema.minLength is not supported beside"),
+        ({"minLength": 3, "minimum": 3}, "json_schema.minLength is not supported together with"),
         ({"items": [TEXT]}, "give prefixItems"),
         (
             {"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/$defs/a", "type": "string", "$defs": {"a": {}}},
-            "json_schema.$ref is not supported beside other keywords in this draft: give allOf",
+            "json_schema.$ref is not supported together with other keywords in this draft: give allOf",
         ),
         ({"$schema": "http://json-schema.org/draft-04/schema#"}, "is not supported: give 2020-12"),
         ({"$ref": "#"}, "refers to itself"),

@@ -15,7 +15,7 @@ from .cases import USUAL, KernelCase, Sizes, cases
 class KernelRow:
     """A row of the table. `error` is the distance to plain torch, `limit` the largest due to rounding.
 
-    `least_us` is the time for `moved_mb` and `gflop` at the measured ceilings, `share` = least / us.
+    `least_us` is the time for `moved_mb` and `gflop` at the measured ceilings, `share` is `least_us` / `us`.
     """
 
     kernel: str

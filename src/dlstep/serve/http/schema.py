@@ -23,6 +23,7 @@ from ...core import SamplingParams
 from ...core.checks import limits_of
 from ...core.request import LAST_ID
 from ...engine.option_help import field_help
+from ...text.read_templates import MOST_LABELS
 from .strict import Strict
 from .tool_calls import Tool, ToolCall, ToolChoice
 
@@ -31,6 +32,9 @@ Stop = Annotated[str, Field(min_length=1, max_length=1024)]
 Id = Annotated[int, Field(ge=0, le=LAST_ID)]
 FEW = Field(min_length=1, fail_fast=True)
 Ids = Annotated[list[Id], FEW]
+# `encode_template` checks these, with errors that name the part.
+LABELS = Field(json_schema_extra={"minItems": 2, "maxItems": MOST_LABELS, "uniqueItems": True})
+TEMPLATE = Field(json_schema_extra={"contains": {"type": "array"}})
 PART = 64  # entries of a dictionary that are validated together
 HINTS, HELP = get_type_hints(SamplingParams, include_extras=True), field_help(SamplingParams)
 BOUNDS = {"at least": "ge", "more than": "gt", "at most": "le", "less than": "lt"}
@@ -250,7 +254,7 @@ class ReadRequest(Strict):
 
     model: str | None = None
     prompt: Text | Ids | Annotated[list[Text], FEW] | Annotated[list[Ids], FEW]
-    template: Annotated[list[Text | Annotated[list[Text], FEW]], FEW]
+    template: Annotated[list[Text | Annotated[list[Text], FEW, LABELS]], FEW, TEMPLATE]
     user: str | None = None
 
     @property

@@ -162,9 +162,7 @@ class Router:
             raise NotReady(reason)
         if len(self._queue) + len(submits) > self.options.max_queue:
             self.metrics.refused.inc(len(submits))
-            raise QueueFull(
-                f"{len(self._queue)} requests are waiting, and at most {self.options.max_queue} may: try again later"
-            )
+            raise QueueFull(f"{len(self._queue)} requests are waiting, the limit is {self.options.max_queue}: try again later")
         loop = asyncio.get_running_loop()
         pending_requests: list[PendingRequest] = []
         salt = b"" if self.options.share_prefix_cache else owner.encode()

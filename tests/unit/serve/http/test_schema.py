@@ -5,9 +5,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
+from jsonschema import Draft202012Validator
 
-from dlstep.serve.http.schema import ChatRequest, CompletionRequest, Sampling
+from dlstep.serve.http.schema import ChatRequest, CompletionRequest, ReadRequest, Sampling
+from dlstep.text.read_templates import encode_template
 
 from ....helpers.serving import Served
 from .conftest import CHAT, COMPLETIONS, GOOD, GOOD_CHAT, refused
@@ -180,3 +182,16 @@ def test_none_of_two_thousand_mutated_bodies_is_a_fault(shadow: Served, http: ht
 def test_the_server_is_well_after_all_of_this(shadow: Served, http: httpx2.Client) -> None:
     shadow.until_idle()
     assert http.post(COMPLETIONS, json=GOOD).status_code == 200
+
+
+SHORT = st.text("ab", max_size=2)
+
+
+@given(st.lists(SHORT | st.lists(SHORT, max_size=4), max_size=4))
+@example(["a", [str(number) for number in range(257)]])
+def test_the_schema_of_templates_says_what_is_checked(template: list[str | list[str]]) -> None:
+    """Clients that keep to the schema are refused only for what depends on the model's tokens."""
+    schema = ReadRequest.model_json_schema()["properties"]["template"]
+    with pytest.raises(ValueError, match="template") as refusal:
+        encode_template(None, template)
+    assert Draft202012Validator(schema).is_valid(template) == ("no tokenizer" in str(refusal.value))
