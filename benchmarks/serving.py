@@ -256,4 +256,4 @@ def measure_serving(
 COLUMNS = ("batch", "stream", "generate_tokens_per_s", "tokens_per_s", "ratio", "http_ms_per_request", "second_start_s")
 
 if __name__ == "__main__":
-    entry.run(__doc__, measure_serving, COLUMNS, name=(NAME, "An SDAR shape."))
+    entry.run(__doc__, measure_serving, COLUMNS, name=(NAME, "An SDAR shape."), batches=(BATCHES, "Requests at a time."))
