@@ -5,27 +5,39 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TABLE = tomllib.loads((ROOT / "tests" / "unit" / "tested_elsewhere.toml").read_text(encoding="utf-8"))
+TABLE = "tests/tested_elsewhere.toml"
 DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-def modules() -> dict[str, Path]:
-    """Names of the modules that define something, without `dlstep.`, and the path of the test of each."""
-    found: dict[str, Path] = {}
-    for path in sorted(ROOT.glob("src/**/*.py")):
-        if any(isinstance(node, DEFINITIONS) for node in ast.parse(path.read_text(encoding="utf-8")).body):
-            *folders, name = path.relative_to(ROOT / "src").with_suffix("").parts
-            inner = folders[1:] if folders[:1] == ["dlstep"] else folders
-            found[".".join([*inner, name])] = ROOT.joinpath("tests", "unit", *inner, f"test_{name.strip('_')}.py")
-    return found
+def defines_something(path: Path) -> bool:
+    """Return whether a file defines a function or a class."""
+    return any(isinstance(node, DEFINITIONS) for node in ast.parse(path.read_text(encoding="utf-8")).body)
 
 
-def test_every_module_has_its_test_at_the_mirrored_path_or_is_listed() -> None:
-    missing = {name for name, test in modules().items() if not test.is_file()}
-    listed = TABLE["elsewhere"].keys() | TABLE["untested"].keys()
-    assert missing == listed, f"not listed: {sorted(missing - listed)}; listed in vain: {sorted(listed - missing)}"
+def own_test(module: str) -> str:
+    """Return the path of the test file of a module of `src`; leading underscores are dropped."""
+    *folders, name = Path(module.removeprefix("dlstep/")).with_suffix("").parts
+    return "/".join(["tests", "unit", *folders, f"test_{name.strip('_')}.py"])
 
 
-def test_files_that_test_modules_elsewhere_exist() -> None:
-    assert not [file for file in TABLE["elsewhere"].values() if not (ROOT / "tests" / file).is_file()]
-    assert not TABLE["elsewhere"].keys() & TABLE["untested"].keys()
+def test_every_module_has_a_test_of_its_name_or_an_entry() -> None:
+    listed: dict[str, list[str]] = tomllib.loads((ROOT / TABLE).read_text(encoding="utf-8"))
+    modules = {
+        path.relative_to(ROOT / "src").as_posix(): path
+        for path in ROOT.glob("src/**/*.py")
+        if path.name != "__init__.py" or defines_something(path)
+    }
+    faults: list[str] = []
+    for module in sorted(modules.keys() | listed.keys()):
+        own = own_test(module)
+        if module not in modules:
+            faults.append(f"src/{module} does not exist, or is an __init__.py without definitions: remove its entry")
+        elif (ROOT / own).is_file():
+            faults += [f"src/{module} has {own}: remove its entry"] if module in listed else []
+        elif not listed.get(module):
+            faults.append(f"src/{module}: add {own}, or an entry with the tests that fail if the module is wrong")
+    for module, tests in listed.items():
+        faults += [f"src/{module}: {test} does not exist: correct its path" for test in tests if not (ROOT / test).is_file()]
+    if [*listed] != sorted(listed):
+        faults.append("the entries are not in order: sort them by module")
+    assert not faults, f"{TABLE} disagrees with src/ and tests/:\n" + "\n".join(faults)

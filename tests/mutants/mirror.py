@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
-ELSEWHERE = tomllib.loads((TESTS / "unit" / "tested_elsewhere.toml").read_text(encoding="utf-8"))["elsewhere"]
+ELSEWHERE = tomllib.loads((TESTS / "tested_elsewhere.toml").read_text(encoding="utf-8"))
 PROPERTIES = ("core/", "rules/", "strategies/", "engine/decode.py")  # files whose faults the laws detect
 
 
@@ -20,9 +20,8 @@ def unit_tests(file: str) -> list[str]:
     *folders, name = Path(file).with_suffix("").parts
     folder, stem = TESTS.joinpath("unit", *folders), f"test_{name.strip('_')}"
     found = [*folder.glob(f"{stem}.py"), *sorted(folder.glob(f"{stem}_*.py"))]
-    if (listed := ELSEWHERE.get(".".join([*folders, name]))) is not None:
-        found.append(TESTS / listed)
-    return [str(path.relative_to(ROOT)) for path in found]
+    listed = ELSEWHERE.get(file if file.startswith("dlstep_kernels/") else f"dlstep/{file}", [])
+    return [*(str(path.relative_to(ROOT)) for path in found), *listed]
 
 
 def stages(file: str, first: Sequence[str] = ()) -> list[list[str]]:
