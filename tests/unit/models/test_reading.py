@@ -1,0 +1,46 @@
+"""Files written by others: every value that is read is the only one that could be meant."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dlstep.models.reading import read_json, read_object
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+)
+
+
+@given(value=VALUES)
+def test_values_are_read_as_written(value: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("json") / "file.json"
+    path.write_text(json.dumps(value), encoding="utf-8")
+    assert read_json(path) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a": 1, "b": 2, "a": 1}', "it states 'a' twice in one object: keep one of them"),
+        ('[{"inner": {"size": 1, "size": 2}}]', "it states 'size' twice"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a": }', "is no JSON"),
+        ("\ufeff{}", "is no JSON"),
+    ],
+)
+def test_errors_name_the_file_and_the_fault(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=message) as refusal:
+        read_json(path)
+    assert str(path) in str(refusal.value)
+
+
+def test_other_values_than_objects_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_text("[1]", encoding="utf-8")
+    with pytest.raises(ValueError, match="must hold a JSON object, got list"):
+        read_object(path)
