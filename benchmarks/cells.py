@@ -24,6 +24,7 @@ from dlstep.bench.roofline import least_us, network_of
 from dlstep.bench.script import unmasked
 from dlstep.bench.shapes import SHAPES, random_checkpoint
 from dlstep.core import Config, Plan, Request, SamplingParams, State, Strategy, add, commit, init, schedule
+from dlstep.core.driver import run_prepared
 from dlstep.core.lifecycle import least_pages
 from dlstep.driver import TorchDriver
 from dlstep.models import Checkpoint
@@ -154,7 +155,7 @@ class Cells:
             nonlocal state
             before, started = self.driver.graph_count, perf_counter()
             plan = schedule(state)
-            state = commit(state, self.driver.run(plan))
+            state = commit(state, *run_prepared(self.driver.run_overlapped, state, plan))
             steps.append((perf_counter() - started, plan, self.driver.graph_count - before))
 
         while state.waiting or not all(sequence.steps for sequence in state.running):

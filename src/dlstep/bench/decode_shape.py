@@ -18,11 +18,13 @@ import torch
 from dlstep_kernels.choice import has_kernels
 
 from ..core import Config, Plan, Request, Samples, SamplingParams, State, Strategy, add, commit, init, probe, schedule
+from ..core.driver import run_prepared
 from ..core.lifecycle import farthest
 from ..distributed.control_channel import connect
 from ..distributed.rank_zero import Forward
 from ..distributed.ranks import ALONE, Ranks
 from ..driver import TorchDriver
+from ..driver.lowering import unpack
 from ..models import Checkpoint
 from ..models.compiled import compile_layers
 from .busy import DeviceBusyTime, busy
@@ -59,10 +61,11 @@ class Decoded:
     """A row of the table; times are mean microseconds per step.
 
     `rows` are fed per step, `captures` are graphs captured in the measured steps, `kinds` and
-    `launches` describe the device's kernels. `host_us` is schedule, gathering, unpacking and
-    commit. `device_us` is the time in which the device works, `host_share` the share in which it
-    waits; `queued_us` is a forward pass with others queued after it. These are None without a CUDA
-    device. `roofline_us` is the minimum time at the measured ceilings, `ratio` = step / roofline.
+    `launches` describe the device's kernels. `host_us` is schedule, gathering, unpacking and commit,
+    without what is prepared while the device works. `device_us` is the time in which the device
+    works, `host_share` the share in which it waits; `queued_us` is a forward pass with others queued
+    after it. These are None without a CUDA device. `roofline_us` is the minimum time at the measured
+    ceilings, `ratio` = step / roofline.
     """
 
     shape: str
@@ -99,16 +102,24 @@ class PacedDriver:
         ranks = driver.network.ranks
         self._channel = connect(ranks) if ranks.several else None
 
-    def run(self, plan: Plan) -> Samples:
-        """Return the network's samples, or scripted ones instead."""
+    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+        """Return the network's samples, or scripted ones instead. Call `meanwhile` as a `TorchDriver` does."""
         check = self._announce(plan)
+
+        def check_then_work() -> None:
+            if check is not None:
+                check()
+            meanwhile()
+
         start = perf_counter()
         self.driver.apply_ownership(plan)
         forwards = self.driver.gather(plan)
         gathered = perf_counter()
-        packed = self.driver.submit(forwards, check).wait()
+        pending = self.driver.submit(forwards, check_then_work)
+        marks = [span.mark() for span in plan.spans]
+        packed = pending.wait()
         answered = perf_counter()
-        samples = self.driver.unpack(plan, packed)
+        samples = unpack(plan, packed, marks)
         unpacked = perf_counter()
         self.host_s += gathered - start + unpacked - answered
         if self._scripted:
@@ -153,9 +164,9 @@ class DecodeRow:
         planned = perf_counter()
         plan = self.driver.pace.fed(plan, self.state.config.spec.mask_id)
         begin = perf_counter()
-        samples = self.driver.run(plan)
+        samples, prepared = run_prepared(self.driver.run_overlapped, self.state, plan)
         ran = perf_counter()
-        self.state = commit(self.state, samples)
+        self.state = commit(self.state, samples, prepared)
         done = perf_counter()
         own = planned - start + done - ran
         return plan, own + ran - begin - (self.driver.script_s - before), own

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..core import Admission, Plan, Samples, State
-from ..driver.lowering import LoweringTarget, gather, lower, unpack
+from ..driver.lowering import LoweringTarget, Placed, gather, lower, unpack
 from ..driver.masks import MaskTable
 from ..driver.tables import CarrySlots, page_tables
 
@@ -29,6 +29,7 @@ class TorchLowering:
         device = torch.device("cpu")
         masks = MaskTable(config.spec.vocab_size, device)
         self._target = LoweringTarget(config.page_size, config.spec.head_shift, (), device, torch.float32, masks)
+        self._placed: Placed | None = None
 
     def prepare(self, plan: Plan, samples: Samples) -> Tensor | None:
         """Apply ownership changes. Return the packed answer of a device, or None if nothing was sampled."""
@@ -47,8 +48,10 @@ class TorchLowering:
         return torch.tensor(filled, dtype=torch.float32) if filled else None
 
     def lower(self, plan: Plan) -> object:
-        """Return the tensors of the plan."""
-        return lower(gather(plan, self._tables, self._target, self._slots.slots), self._target)
+        """Return the tensors of the plan. No page may have changed its owner since the first plan."""
+        gathered = gather(plan, self._tables, self._target, self._slots.slots, self._placed)
+        self._placed = gathered.placed
+        return lower(gathered, self._target)
 
     def unpack(self, plan: Plan, packed: object) -> Samples:
         """Return the samples in `packed`, created by `prepare`."""

@@ -10,7 +10,7 @@ from .cache import Cache as Cache
 from .checks import check_ranges as check_ranges
 from .commit import commit as commit
 from .contract import check_block as check_block, check_chosen as check_chosen, check_sampled as check_sampled
-from .driver import CachingDriver as CachingDriver, Driver as Driver
+from .driver import CachingDriver as CachingDriver, Driver as Driver, OverlappingDriver as OverlappingDriver
 from .errors import (
     CacheMismatch as CacheMismatch,
     DlstepError as DlstepError,

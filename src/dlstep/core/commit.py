@@ -1,5 +1,6 @@
 """The state after a forward pass. Linear in the windows of spans and in ownership changes."""
 
+from dataclasses import dataclass
 from itertools import islice
 
 from rpds import List
@@ -138,57 +139,93 @@ def advanced(state: State, sequence: SequenceState, span: Span, rows: SpanSample
     return judge(after, sequence.settled, spec)
 
 
-def commit(state: State, samples: Samples) -> State:
-    """Return the state after `samples.plan` ran and returned `samples`. Drops spans of ended requests.
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """What the pass of `plan` changes in `state`, whatever its samples are: made by `prepare`."""
+
+    state: State
+    plan: Plan
+    cache: Cache
+    """Owners and prefix keys of pages after the pass."""
+    waiting: WaitingQueue
+    """Requests that still wait."""
+    running: list[tuple[SequenceState, int]]
+    """Each running sequence, which counts the pass and what it stored, and the index of its span, or -1."""
+
+
+def prepare(state: State, plan: Plan) -> Prepared:
+    """Return the part of `commit` that follows from the plan alone. The device can run the plan meanwhile.
+
+    It calls user code only if `plan` has preemptions.
 
     Args:
         state: The state that made the plan, or a later one without another pass.
-        samples: Results of the plan.
+        plan: The plan.
 
     Raises:
         SamplesMismatch: If the plan is of another state.
-        RequestFault: If user code of a request fails: `fail` the request, then commit again.
+        RequestFault: If the strategy of a preempted request fails.
     """
-    plan, config = samples.plan, state.config
     if plan.step != state.step or plan.cache_digest != state.cache_digest:
         raise SamplesMismatch(
             f"the samples belong to step {plan.step} with cache digest {plan.cache_digest}, but the state is at step "
             f"{state.step} with cache digest {state.cache_digest}: commit the samples of the plan that schedule(state) returns"
         )
-    cache, running, waiting = _transfer(state, plan)
-    answers = {span.seq_id: (span, rows) for span, rows in zip(plan.spans, samples.rows, strict=True)}
+    cache, sequences, waiting = _transfer(state, plan)
+    indices = {span.seq_id: index for index, span in enumerate(plan.spans)}
+    running: list[tuple[SequenceState, int]] = []
+    for sequence in sequences:
+        index = indices.get(sequence.request_spec.request.seq_id, -1)
+        if index >= 0:
+            span = plan.spans[index]
+            # A span that samples also stores all final rows: `fit` put them before the window.
+            stored = sequence.final if span.sampled else span.stop
+            held = sequence.accounting.storage
+            if stored != held.stored:
+                cache, held = _stored(cache, sequence, stored, state.config)
+            sequence = sequence.after_forward(held, 1 if span.sampled else 0)
+        running.append((sequence, index))
+    return Prepared(state, plan, cache, waiting, running)
+
+
+def commit(state: State, samples: Samples, prepared: Prepared | None = None) -> State:
+    """Return the state after `samples.plan` ran and returned `samples`. Drops spans of ended requests.
+
+    Args:
+        state: The state that made the plan, or a later one without another pass.
+        samples: Results of the plan.
+        prepared: What `prepare` returned for this state and plan; None, or of others: it is computed.
+
+    Raises:
+        SamplesMismatch: If the plan is of another state.
+        RequestFault: If user code of a request fails: `fail` the request, then commit again.
+    """
+    plan = samples.plan
+    if prepared is None or prepared.state is not state or prepared.plan is not plan:
+        prepared = prepare(state, plan)
+    cache = prepared.cache
     still: list[SequenceState] = []
     done: list[SequenceState] = []
-    for before in running:
-        answer = answers.get(before.request_spec.request.seq_id)
-        if answer is None:
-            still.append(before)
-            continue
-        span, rows = answer
-        # A span that samples also stores all final rows: `fit` put them before the window.
-        stored = before.final if span.sampled else span.stop
-        held = before.accounting.storage
-        if stored != held.stored:
-            cache, held = _stored(cache, before, stored, config)
-        after = before.after_forward(held, 1 if span.sampled else 0)
-        if span.sampled:
-            after = advanced(state, after, span, rows, samples.any_zero)
+    for sequence, index in prepared.running:
+        after = sequence
+        if index >= 0 and (span := plan.spans[index]).sampled:
+            after = advanced(state, sequence, span, samples.rows[index], samples.any_zero)
             if span.keeps_window and after.accounting.finish_info is None:
-                cache, after = _kept(cache, before, after, span, config)
+                cache, after = _kept(cache, sequence, after, span, state.config)
         if after.accounting.finish_info is None:
             still.append(after)
             continue
         if after.accounting.finish_info.reason == "error":
             # Keys and values that led to the error may not be finite: stop sharing them.
-            cache = cache.unpublish(before.pages)
-        cache = cache.release(before.pages, before.accounting.storage.slot)
+            cache = cache.unpublish(sequence.pages)
+        cache = cache.release(sequence.pages, sequence.accounting.storage.slot)
         done.append(after)
     finished, ended, live = state.filed(done) if done else (state.finished, state.ended, state.live)
     return State(
-        config=config,
+        config=state.config,
         strategy=state.strategy,
         cache=cache,
-        waiting=waiting,
+        waiting=prepared.waiting,
         running=tuple(still),
         finished=finished,
         ended=ended,

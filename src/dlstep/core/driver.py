@@ -1,8 +1,11 @@
 """The only side effect of decoding: a driver runs a plan. All code around it is pure."""
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
+from .commit import Prepared, prepare
 from .plan import Plan, Samples
+from .state import State
 
 
 class Driver(Protocol):
@@ -18,6 +21,40 @@ class Driver(Protocol):
             CacheMismatch: If the device does not hold the KV cache that the plan needs.
         """
         ...
+
+
+@runtime_checkable
+class OverlappingDriver(Driver, Protocol):
+    """A driver that lets its caller work while the device does."""
+
+    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+        """Run `plan` as `run` does, and call `meanwhile` once, also if it raises CacheMismatch.
+
+        Args:
+            plan: The plan of a forward pass.
+            meanwhile: What to do while the device runs the plan, or before.
+        """
+        ...
+
+
+RunOverlapped = Callable[[Plan, Callable[[], None]], Samples]
+
+
+def run_prepared(run_overlapped: RunOverlapped, state: State, plan: Plan) -> tuple[Samples, Prepared | None]:
+    """Return the samples of a plan, and what `prepare` returned while the device ran it.
+
+    A plan with preemptions is not prepared: user code would run during the forward pass.
+
+    Args:
+        run_overlapped: The method of an `OverlappingDriver`.
+        state: The state that made the plan.
+        plan: The plan.
+    """
+    if plan.preemptions:
+        return run_overlapped(plan, lambda: None), None
+    prepared: list[Prepared] = []
+    samples = run_overlapped(plan, lambda: prepared.append(prepare(state, plan)))
+    return samples, prepared[0]
 
 
 @runtime_checkable

@@ -1,7 +1,7 @@
 """A plan describes one forward pass completely; samples are its results."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import InitVar, dataclass, field
 from functools import cache
 from math import inf
 from struct import Struct
@@ -244,6 +244,9 @@ class Plan:
 class Samples:
     """Results of a plan.
 
+    Args:
+        marks: `span.mark()` of each span, if they were computed while the device worked.
+
     Raises:
         SamplesMismatch: For a wrong number of rows or an invalid probability.
     """
@@ -252,12 +255,13 @@ class Samples:
     """The plan that ran."""
     rows: tuple[SpanSamples, ...] = field(default=())
     """Results of each span of the plan, in order."""
+    marks: InitVar[Sequence[int] | None] = None
     cache_digest: int = field(init=False, repr=False, compare=False)
     """Cache digest of the next state."""
     any_zero: bool = field(init=False, repr=False, compare=False)
     """Whether a probability is 0.0 (or at most 2e-305), as in a failed row."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, marks: Sequence[int] | None) -> None:
         any_zero = False
         if len(self.rows) != len(self.plan.spans):
             raise SamplesMismatch(
@@ -277,7 +281,7 @@ class Samples:
         if self.plan.sample_spec != PLAIN:
             self._check_extras()
         object.__setattr__(self, "any_zero", any_zero)
-        object.__setattr__(self, "cache_digest", next_cache_digest(self.plan, self.rows))
+        object.__setattr__(self, "cache_digest", next_cache_digest(self.plan, self.rows, marks))
 
     def _check_probabilities(self, span: Span, rows: SpanSamples) -> None:
         for position, number in zip(span.sampled, rows.probabilities, strict=True):
@@ -320,7 +324,7 @@ def _packer(count: int) -> Callable[..., bytes]:
 EMPTY_CACHE = 0
 
 
-def next_cache_digest(plan: Plan, rows: tuple[SpanSamples, ...]) -> int:
+def next_cache_digest(plan: Plan, rows: tuple[SpanSamples, ...], marks: Sequence[int] | None = None) -> int:
     """Return the cache digest after `plan` returned `rows`: equal only for equal caches.
 
     It hashes everything the plan put on the device, who owns it, and the sampled tokens. Only
@@ -329,9 +333,9 @@ def next_cache_digest(plan: Plan, rows: tuple[SpanSamples, ...]) -> int:
     Args:
         plan: The plan that ran.
         rows: Results of each span of the plan, in order.
+        marks: `span.mark()` of each span; None: compute them.
     """
-    parts = [span.mark() for span in plan.spans]
-    parts += [hash(answer.tokens) for answer in rows]
+    parts = [*(marks or [span.mark() for span in plan.spans]), *[hash(answer.tokens) for answer in rows]]
     if plan.releases or plan.preemptions or plan.admissions or plan.grants:
         opened = tuple([(a.seq_id, a.shared, -1 if a.slot is None else a.slot) for a in plan.admissions])
         granted = tuple([(grant.seq_id, grant.pages) for grant in plan.grants])

@@ -8,12 +8,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from threading import Lock
 from typing import Protocol, runtime_checkable
 from weakref import finalize
 
 from ..core import CacheMismatch, DlstepError, Event, Plan, RequestFault, Samples, State, commit, fail, schedule
+from ..core.commit import Prepared
+from ..core.driver import run_prepared
 from ..core.trace import apply
 from .control_channel import ControlChannel, RanksDisagree, connect
 from .interrupts import delayed_interrupt
@@ -59,7 +62,7 @@ class RankDriver(Protocol):
         """Return whether the KV cache that `plan` continues is here, or `plan` begins a new one."""
         ...
 
-    def run(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
         """Return a plan's samples. Call `meanwhile` before returning or raising CacheMismatch."""
         ...
 
@@ -115,12 +118,12 @@ class RankZeroDriver:
         """Release a KV cache before the next forward pass."""
         self._released.append(cache_digest)
 
-    def forward(self, number: int, changes: tuple[Event | State, ...], plan: Plan) -> Samples:
-        """Run a forward pass of decode `number` on all ranks."""
+    def forward(self, number: int, changes: tuple[Event | State, ...], plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+        """Run a forward pass of decode `number` on all ranks. Call `meanwhile` as `run_overlapped` does."""
         with self._lock, delayed_interrupt(), self._whole():
             gone = tuple([self._gone.popleft() for _ in range(len(self._gone))])
             self._channel.send(Forward(number, changes, self._forget(), gone))
-            return _run(self._driver, plan, self._channel)
+            return _run(self._driver, self._channel, plan, meanwhile)
 
     def dismiss(self) -> None:
         """Send End to the other ranks."""
@@ -174,8 +177,12 @@ class DecodeLeader:
 
     def run(self, plan: Plan) -> Samples:
         """Return the samples of a plan of this decode."""
+        return self.run_overlapped(plan, lambda: None)
+
+    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+        """Return the samples of a plan of this decode. Call `meanwhile` while the devices work."""
         changes, self._changes = tuple(self._changes), []
-        return self._driver.forward(self._number, changes, plan)
+        return self._driver.forward(self._number, changes, plan, meanwhile)
 
     def fork(self, cache_digest: int) -> bool:
         """Copy a KV cache on all ranks."""
@@ -186,14 +193,14 @@ class DecodeLeader:
         self._driver.release(cache_digest)
 
 
-def _committed(state: State, samples: Samples) -> State:
+def _committed(state: State, samples: Samples, prepared: Prepared | None) -> State:
     """Return the state after `samples`; requests whose strategy or rule raises are failed.
 
     Rank 0 fails the same requests, so its later messages about them change nothing here.
     """
     while True:
         try:
-            return commit(state, samples)
+            return commit(state, samples, prepared)
         except RequestFault as fault:
             state = fail(state, fault.request_id, str(fault))
 
@@ -218,22 +225,27 @@ def follow_rank_zero(driver: RankDriver, ranks: Ranks) -> None:
                     states[number] = change if isinstance(change, State) else apply(states[number], change)
                 plan = schedule(states[number])
                 try:
-                    samples = _run(driver, plan, channel)
+                    samples, prepared = run_prepared(partial(_run, driver, channel), states[number], plan)
                 except CacheMismatch:
                     continue  # rank 0 gets the same error
-                states[number] = _committed(states[number], samples)
+                states[number] = _committed(states[number], samples, prepared)
 
 
-def _run(driver: RankDriver, plan: Plan, channel: ControlChannel) -> Samples:
-    """Run this rank's share of a forward pass.
+def _run(driver: RankDriver, channel: ControlChannel, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+    """Run this rank's share of a forward pass. Call `meanwhile` after the comparison of cache digests.
 
     Raises CacheMismatch if no rank has the KV cache, and RanksDisagree if only some ranks have it.
     """
     held = driver.holds(plan)
     digest = plan.cache_digest if held else f"no KV cache with digest {plan.cache_digest}"
     check = channel.check(f"step {plan.step}", digest)
+
+    def check_then_work() -> None:
+        check()
+        meanwhile()
+
     try:
-        return driver.run(plan, check)
+        return driver.run_overlapped(plan, check_then_work)
     except CacheMismatch as error:
         if held:  # the other ranks hold the KV cache and continue
             raise RanksDisagree(f"step {plan.step}: rank {channel.ranks.rank} alone lost its KV cache: {error}") from error

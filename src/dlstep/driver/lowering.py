@@ -3,9 +3,9 @@
 The work is a few array operations per step, none per token.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain
 from operator import attrgetter
 
 import numpy as np
@@ -17,14 +17,17 @@ from dlstep_kernels import AttentionLayout, Drawn, SamplerConfig, Spans, lay_out
 from dlstep_kernels.choice import has_kernels
 from dlstep_kernels.tiles import Tiles, lay_tiles
 
-from ..core import DlstepError, Plan, Samples, SamplingParams, Span, SpanSamples
+from ..core import DlstepError, Plan, Samples, SamplingParams, Span, SpanSamples, maker
 from ..core.soft import Merge
 from ..models.networks.batch import Batch, View, batch_of
 from .arena import staged
 from .masks import MaskTable
+from .packing import joined, split_floats, split_integers
+from .profile import region
 from .tables import PageTables
 
 _SIGN = 1 << 63
+_span_samples = maker(SpanSamples)
 NO_SLOTS: Mapping[int, int] = {}  # for plans without canvases
 
 
@@ -111,9 +114,9 @@ def gather(
         dtype=np.int64,
     ).T
     placed = before if before is not None and np.array_equal(before.facts, facts) else placed_of(facts, tables, target)
-    tokens = np.fromiter(chain.from_iterable(span.tokens for span in spans), np.int64, len(placed.positions))
+    tokens = joined([span.tokens for span in spans])
     counts = np.array([len(span.sampled) for span in spans], dtype=np.int64)
-    sampled_positions = np.fromiter(chain.from_iterable(span.sampled for span in spans), np.int64, int(counts.sum()))
+    sampled_positions = joined([span.sampled for span in spans])
     shifts: int | np.ndarray = target.head_shift
     if any(span.shift is not None for span in spans):
         shifts = np.array([span.row_shift(target.head_shift) for span in spans])
@@ -150,8 +153,8 @@ def placed_of(facts: Int64[np.ndarray, "7 s"], tables: PageTables, target: Lower
     )
     offsets = np.arange(int(counts.sum())) - row_firsts
     positions = row_starts + offsets
-    page, offset = np.divmod(positions, target.page_size)
-    slots = tables.pages[row_tables, page] * target.page_size + offset
+    page = positions // target.page_size  # with `take`, half the time of `divmod` and of two indices
+    slots = positions + (tables.pages.take(row_tables * tables.pages.shape[1] + page) - page) * target.page_size
     if query_only.any():
         slots[offsets < np.repeat(query_only, counts)] = -1
     held = tables.pages[row_of]
@@ -230,7 +233,7 @@ def _settings(plan: Plan, positions: Int64[np.ndarray, " w"]) -> dict[str, np.nd
 
 def _noise(spans: list[Span], positions: Int64[np.ndarray, " w"]) -> dict[str, np.ndarray]:
     """Return the arguments of the counter-based random numbers of each sampled row."""
-    draws = np.fromiter(chain.from_iterable(span.draws for span in spans), np.int64, len(positions))
+    draws = joined([span.draws for span in spans])
     seeds = _per_row(spans, [_signed(span.seed) for span in spans], np.int64)
     return {"seeds": seeds, "sampled_positions": positions, "draws": draws}
 
@@ -271,40 +274,33 @@ def _signed(seed: int) -> int:
     return ((seed + _SIGN) & (2 * _SIGN - 1)) - _SIGN
 
 
-def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
-    """Return the samples of `plan` from the output of `pack`."""
+@region("unpack")
+def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None, marks: Sequence[int] | None = None) -> Samples:
+    """Return the samples of `plan` from the output of `pack`. `marks` are those of the spans, if known."""
     if packed is None:
-        return Samples(plan, tuple(SpanSamples((), ()) for _ in plan.spans))
+        return Samples(plan, tuple(SpanSamples((), ()) for _ in plan.spans), marks)
     statistics, best = plan.sample_spec.statistics, plan.sample_spec.best
+    counts = [len(span.sampled) for span in plan.spans]
+    none: list[tuple[()]] = [()] * len(counts)
     numbers = packed.numpy()
     lines = iter(numbers)
-    tokens = next(lines).astype(np.int64).tolist()
-    probabilities = next(lines).tolist()
-    entropies = next(lines).tolist() if "entropy" in statistics else []
-    margins = next(lines).tolist() if "margin" in statistics else []
-    noise = next(lines).astype(np.int64).tolist() if "noise" in statistics else []
-    rest = numbers[len(numbers) - 2 * best :]
-    # Converted to Python numbers span by span, while the data is in the CPU's inner caches.
-    best_ids = rest[:best].T.reshape(-1).astype(np.int64)
-    best_probabilities = rest[best:].T.reshape(-1)
-    scored = list(lines) if plan.sample_spec.scored else []  # the lines of best ids follow, unread
-    bounds = pairwise(accumulate((len(span.sampled) for span in plan.spans), initial=0))
-    return Samples(
-        plan,
-        tuple(
-            SpanSamples(
-                tuple(tokens[begin:end]),
-                tuple(probabilities[begin:end]),
-                tuple(entropies[begin:end]),
-                tuple(margins[begin:end]),
-                tuple(best_ids[begin * best : end * best].tolist()) if best else (),
-                tuple(best_probabilities[begin * best : end * best].tolist()) if best else (),
-                tuple(noise[begin:end]),
-                _scored_of(span, scored, begin, end) if scored else (),
-            )
-            for span, (begin, end) in zip(plan.spans, bounds, strict=True)
-        ),
-    )
+    tokens = split_integers(next(lines).astype(np.int64), counts)
+    probabilities = split_floats(next(lines), counts)
+    entropies = split_floats(next(lines), counts) if "entropy" in statistics else none
+    margins = split_floats(next(lines), counts) if "margin" in statistics else none
+    noise = split_integers(next(lines).astype(np.int64), counts) if "noise" in statistics else none
+    best_ids = best_probabilities = none
+    if best:
+        rest, widths = numbers[len(numbers) - 2 * best :], [count * best for count in counts]
+        best_ids = split_integers(rest[:best].T.reshape(-1).astype(np.int64), widths)
+        best_probabilities = split_floats(rest[best:].T.reshape(-1), widths)
+    scored = none
+    if plan.sample_spec.scored:
+        values = list(lines)  # the lines of best ids follow, unread
+        ends = accumulate(counts)
+        scored = [_scored_of(span, values, end - count, end) for span, count, end in zip(plan.spans, counts, ends, strict=True)]
+    columns = (tokens, probabilities, entropies, margins, best_ids, best_probabilities, noise, scored)
+    return Samples(plan, tuple(map(_span_samples, *columns)), marks)
 
 
 def _scored_of(span: Span, scored: list[Float32[np.ndarray, " w"]], begin: int, end: int) -> tuple[float, ...]:

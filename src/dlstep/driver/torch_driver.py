@@ -14,7 +14,7 @@ from ..core import CacheMismatch, Config, Plan, Samples, Strategy
 from ..models import Checkpoint
 from ..models.networks import PagedNetwork, paged
 from ..models.shapes import embedding_of
-from .executor import NOTHING, Executor, Packed, Pending
+from .executor import NOTHING, Executor, Pending
 from .graphs import PaddedExecutor
 from .kv_cache import KVCache, KVCaches
 from .lowering import Gathered, LoweringTarget, gather, unpack
@@ -29,7 +29,7 @@ class TorchDriver:
 
     States of `config.num_pages` pages share the main KV cache; other numbers of pages get up to
     `max_caches` more, allocated on demand. The steps of `run` (`apply_ownership`, `gather`,
-    `submit`, `unpack`, `mark_current`) are public so that they can be timed. `device` moves the
+    `submit`, `mark_current`) are public so that they can be timed. `device` moves the
     checkpoint's network; `network` replaces it. On cuda, forward passes that sample are
     padded to buckets and, unless `enforce_eager`, captured as graphs. Raises ValueError if the
     configuration does not fit the network, and torch.OutOfMemoryError if the pages do not fit the
@@ -100,11 +100,15 @@ class TorchDriver:
             self._caches.main.executor.capture(idle, bucket)
             show(done, len(todo))
 
+    def run(self, plan: Plan) -> Samples:
+        """Return the samples of `plan`, as `run_overlapped` does."""
+        return self.run_overlapped(plan, None)
+
     @region("run")
-    def run(self, plan: Plan, meanwhile: Callable[[], None] | None = None) -> Samples:
+    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None] | None) -> Samples:
         """Return the samples of `plan`. Running the same plan again returns the same samples.
 
-        `meanwhile` is called once, while the device works if the forward passes only replay graphs,
+        `meanwhile`, if given, is called once, while the device works if the forward passes only replay graphs,
         else before. Raises CacheMismatch without the KV cache, DlstepError if out of room.
         """
         with self._lock:
@@ -115,8 +119,9 @@ class TorchDriver:
                 if meanwhile is not None:
                     meanwhile()
                 raise
-            forwards = self.gather(plan)
-            samples = self.unpack(plan, self.submit(forwards, meanwhile).wait())
+            pending = self.submit(self.gather(plan), meanwhile)
+            marks = [span.mark() for span in plan.spans]  # while the device works
+            samples = unpack(plan, pending.wait(), marks)
             self.mark_current(samples)
             return samples
 
@@ -163,7 +168,7 @@ class TorchDriver:
         return gathered
 
     def submit(self, forwards: tuple[Gathered, ...], meanwhile: Callable[[], None] | None = None) -> Pending:
-        """Start the forward passes, and call `meanwhile` as in `run`. Only the last one samples."""
+        """Start the forward passes, and call `meanwhile` as `run_overlapped` does. Only the last one samples."""
         executor = self._current.executor
         later = meanwhile is not None and bool(forwards) and all(executor.replays(gathered) for gathered in forwards)
         if meanwhile is not None and not later:
@@ -174,11 +179,6 @@ class TorchDriver:
         if meanwhile is not None and later:
             meanwhile()
         return pending
-
-    @region("unpack")
-    def unpack(self, plan: Plan, packed: Packed | None) -> Samples:
-        """Return the samples in `packed`, by span."""
-        return unpack(plan, packed)
 
     def mark_current(self, samples: Samples) -> None:
         """Set the cache's digest to that of `samples`, so that the next plan can continue."""

@@ -15,6 +15,8 @@ from ..core import (
     Driver,
     Event,
     Fail,
+    OverlappingDriver,
+    Plan,
     Prune,
     Rebuild,
     Request,
@@ -23,9 +25,12 @@ from ..core import (
     SequenceState,
     State,
     Update,
+    commit,
     schedule,
     updates,
 )
+from ..core.commit import Prepared
+from ..core.driver import run_prepared
 from ..core.faults import UserCodeTimeout, measured
 from ..core.trace import apply
 from ..text.constraints import constrained
@@ -84,6 +89,7 @@ class Decode:
         self._leader = driver.lead(state) if isinstance(driver, RanksDriver) else None
         self._leader_state = state  # differs from `_state` after a rewind or a lost event
         self._driver, self._record, self._prunes, self._turn = self._leader or driver, record, prunes, turn
+        self._run_overlapped = self._driver.run_overlapped if isinstance(self._driver, OverlappingDriver) else None
         self._forward_failed = False
         self._held_digest = state.cache_digest  # of the device's cache after this decode's last run
         self._limit = user_code_timeout
@@ -162,8 +168,11 @@ class Decode:
         except RequestFault as fault:
             self._apply(replace(event, failure=str(fault)))
 
-    def _apply(self, event: Event) -> None:
-        state = self._without_faulty(lambda: apply(self._state, event))
+    def _apply(self, event: Event, prepared: Prepared | None = None) -> None:
+        def applied() -> State:
+            return commit(self._state, event, prepared) if isinstance(event, Samples) else apply(self._state, event)
+
+        state = self._without_faulty(applied)
         follows = self._leader_state is self._state
         self._state = state
         if self._leader is not None and follows:  # otherwise `_advance` sends it the whole state
@@ -207,13 +216,19 @@ class Decode:
             self.close()  # free the cache from before a rewind: no state refers to it
         self._forward_failed = True  # until `_apply`, the device may be ahead of the state
         try:
-            samples: Samples = self._driver.run(plan)
+            samples, prepared = self._run(plan)
         except CacheMismatch:
             self._forward_failed = False
             raise
         self._held_digest = samples.cache_digest
-        self._apply(samples)
+        self._apply(samples, prepared)
         self._forward_failed = False
+
+    def _run(self, plan: Plan) -> tuple[Samples, Prepared | None]:
+        """Return the samples of a plan, and the prepared part of their commit if the driver overlaps it."""
+        if self._run_overlapped is None:
+            return self._driver.run(plan), None
+        return run_prepared(self._run_overlapped, self._state, plan)
 
     def _catch_up(self) -> None:
         """Rebuild the cache and run until the running requests have advanced further than before.

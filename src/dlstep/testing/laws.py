@@ -26,6 +26,7 @@ from ..core import (
     with_options,
 )
 from ..core.codec import from_json, to_json
+from ..core.commit import prepare
 from ..core.finish import answer_limit
 from ..core.grid import Grid
 from ..core.refusals import refusal, sized
@@ -42,13 +43,16 @@ Law = Callable[[Kind, DataObject], None]
 
 
 def functions(kind: Kind, data: DataObject) -> None:
-    """`schedule` and `commit` are pure functions, also after pickling."""
+    """`schedule` and `commit` are pure functions, also after pickling, and preparing a commit changes nothing."""
     for step in run_case(data.draw(cases(kind))).steps:
         frozen = pickle.dumps((step.planned, step.before, step.samples))
         planned, before, samples = pickle.loads(frozen)
         assert (planned, before, samples) == (step.planned, step.before, step.samples)
         assert schedule(planned) == step.plan == schedule(step.planned)
         assert commit(before, samples) == step.after == commit(step.before, step.samples)
+        # A request may have been aborted since `planned`: then what was prepared for it must not count.
+        for state in (step.before, step.planned):
+            assert commit(step.before, step.samples, prepare(state, step.plan)) == step.after
         assert (planned, before, samples) == pickle.loads(frozen), "an argument changed"
         assert from_json(to_json(step.after)) == step.after
         assert hash(before) == hash(step.before)

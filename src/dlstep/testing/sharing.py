@@ -53,11 +53,16 @@ class FaultyDriver:
 
     def run(self, plan: Plan) -> Samples:
         """Return the samples of `plan`, or raise Fault."""
+        return self.run_overlapped(plan, lambda: None)
+
+    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+        """Return the samples of `plan`, or raise Fault. Call `meanwhile` while the device works."""
         self.forwards += 1
         self.answered = None
         if self.forwards in self.before:
             raise Fault
         self.answered = samples = self.driver.run(plan)
+        meanwhile()
         if self.forwards in self.after:
             raise Fault  # the device has moved on
         return samples
@@ -80,6 +85,10 @@ class Follower:
         self.changes = [state]
 
     def run(self, plan: Plan) -> Samples:
+        """Return the samples of a plan, as `run_overlapped` does."""
+        return self.run_overlapped(plan, lambda: None)
+
+    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
         """Return the samples of a plan, after checking that the other rank makes the same plan."""
         for change in self.changes:
             self._state = change if isinstance(change, State) else apply(self._state, change)
@@ -87,7 +96,7 @@ class Follower:
         assert schedule(self._state) == plan, "another rank would run something else"
         self._driver.answered = None
         try:
-            return self._driver.run(plan)
+            return self._driver.run_overlapped(plan, meanwhile)
         finally:
             if self._driver.answered is not None:
                 self._state = commit(self._state, self._driver.answered)

@@ -45,7 +45,7 @@ def test_digests_are_compared_while_a_device_replays_and_else_before(
 
     monkeypatch.setattr(executor, "submit", launched)
     monkeypatch.setattr(executor, "replays", lambda gathered: replays)
-    driver.run(plan, lambda: order.append("compared"))
+    driver.run_overlapped(plan, lambda: order.append("compared"))
     assert order == (["launched", "compared"] if replays else ["compared", "launched"])
 
 
@@ -53,5 +53,5 @@ def test_digests_are_compared_for_a_plan_that_no_cache_has(driver_and_plan: tupl
     driver, plan = driver_and_plan
     order: list[str] = []
     with pytest.raises(CacheMismatch):
-        driver.run(replace(plan, cache_digest=12345), lambda: order.append("compared"))
+        driver.run_overlapped(replace(plan, cache_digest=12345), lambda: order.append("compared"))
     assert order == ["compared"]

@@ -78,8 +78,8 @@ class Lying:
     def __init__(self, driver: Any, step: int) -> None:
         self.driver, self.step = driver, step
 
-    def run(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
-        samples = self.driver.run(plan, meanwhile)
+    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+        samples = self.driver.run_overlapped(plan, meanwhile)
         if plan.step != self.step:
             return samples
         first, *others = samples.rows
@@ -155,11 +155,11 @@ class Interrupted:
     def __init__(self, driver: Any, times: int) -> None:
         self.driver, self.times, self.forwards = driver, times, 0
 
-    def run(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
         self.forwards += 1
         for _ in range(self.times if self.forwards == 3 else 0):
             signal.raise_signal(signal.SIGINT)
-        return self.driver.run(plan, meanwhile)
+        return self.driver.run_overlapped(plan, meanwhile)
 
     def holds(self, plan: Plan) -> bool:
         return self.driver.holds(plan)

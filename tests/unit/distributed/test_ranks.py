@@ -58,7 +58,7 @@ class Graphs:
     def __init__(self, nccl: Nccl) -> None:
         self.nccl = nccl
 
-    def run(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
         raise NotImplementedError
 
     def holds(self, plan: Plan) -> bool:

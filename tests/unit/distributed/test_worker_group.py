@@ -140,10 +140,10 @@ class Broken:
     def __init__(self, driver: Any, error: BaseException, *, compared: bool) -> None:
         self.driver, self.error, self.compared, self.forwards = driver, error, compared, 0
 
-    def run(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
         self.forwards += 1
         if self.forwards < 2:
-            return self.driver.run(plan, meanwhile)
+            return self.driver.run_overlapped(plan, meanwhile)
         if self.compared:
             meanwhile()
         raise self.error
@@ -178,11 +178,11 @@ class Forgetful:
     def holds(self, plan: Plan) -> bool:
         return self.driver.holds(plan) and not (self.knows and plan.step == self.step)
 
-    def run(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
         if plan.step == self.step:
             meanwhile()
             raise CacheMismatch("nothing is held")
-        return self.driver.run(plan, meanwhile)
+        return self.driver.run_overlapped(plan, meanwhile)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.driver, name)
