@@ -1,5 +1,6 @@
 """Executors: start a forward pass, and return packed samples once the device is done."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -30,6 +31,11 @@ class Pending:
 
 
 NOTHING = Pending(None)
+Work = Callable[[], None]
+
+
+def no_work() -> None:
+    """Do nothing."""
 
 
 class Executor:
@@ -41,15 +47,15 @@ class Executor:
         self.graph_count = 0  # number of captured graphs
 
     @torch.inference_mode()
-    def submit(self, gathered: Gathered) -> Pending:
-        """Start a forward pass and the sampling of its rows."""
+    def submit(self, gathered: Gathered, meanwhile: Work = no_work) -> Pending:
+        """Start a forward pass and the sampling of its rows.
+
+        `meanwhile` is called after the launch of a graph, else before the first operation, which may
+        wait for the device or for other ranks.
+        """
+        meanwhile()
         packed = self._step(self._lowered(gathered))
         return NOTHING if packed is None else to_host(packed)
-
-    def replays(self, gathered: Gathered) -> bool:
-        """Return whether `submit` only launches a graph, and so never waits for the device."""
-        del gathered
-        return False
 
     def drop_graphs(self) -> None:
         """Free all graphs; this executor has none."""

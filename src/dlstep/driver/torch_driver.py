@@ -14,7 +14,7 @@ from ..core import CacheMismatch, Config, Plan, Samples, Strategy
 from ..models import Checkpoint
 from ..models.networks import PagedNetwork, paged
 from ..models.shapes import embedding_of
-from .executor import NOTHING, Executor, Pending
+from .executor import NOTHING, Executor, Pending, Work, no_work
 from .graphs import PaddedExecutor
 from .kv_cache import KVCache, KVCaches
 from .lowering import Gathered, LoweringTarget, gather, unpack
@@ -102,22 +102,21 @@ class TorchDriver:
 
     def run(self, plan: Plan) -> Samples:
         """Return the samples of `plan`, as `run_overlapped` does."""
-        return self.run_overlapped(plan, None)
+        return self.run_overlapped(plan, no_work)
 
     @region("run")
-    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None] | None) -> Samples:
+    def run_overlapped(self, plan: Plan, meanwhile: Work) -> Samples:
         """Return the samples of `plan`. Running the same plan again returns the same samples.
 
-        `meanwhile`, if given, is called once, while the device works if the forward passes only replay graphs,
-        else before. Raises CacheMismatch without the KV cache, DlstepError if out of room.
+        `meanwhile` is called once: after the launch of the first forward pass if it replays a graph,
+        else before that pass. Raises CacheMismatch without the KV cache, DlstepError if out of room.
         """
         with self._lock:
             self._forget_released()
             try:
                 self.apply_ownership(plan)
             except CacheMismatch:
-                if meanwhile is not None:
-                    meanwhile()
+                meanwhile()
                 raise
             pending = self.submit(self.gather(plan), meanwhile)
             marks = [span.mark() for span in plan.spans]  # while the device works
@@ -167,17 +166,14 @@ class TorchDriver:
         cache.placed = gathered[-1].placed if gathered else None
         return gathered
 
-    def submit(self, forwards: tuple[Gathered, ...], meanwhile: Callable[[], None] | None = None) -> Pending:
-        """Start the forward passes, and call `meanwhile` as `run_overlapped` does. Only the last one samples."""
-        executor = self._current.executor
-        later = meanwhile is not None and bool(forwards) and all(executor.replays(gathered) for gathered in forwards)
-        if meanwhile is not None and not later:
+    def submit(self, forwards: tuple[Gathered, ...], meanwhile: Work = no_work) -> Pending:
+        """Start the forward passes, of which only the last one samples; call `meanwhile` with the first."""
+        if not forwards:
             meanwhile()
         pending = NOTHING
         for gathered in forwards:
-            pending = executor.submit(gathered)
-        if meanwhile is not None and later:
-            meanwhile()
+            pending = self._current.executor.submit(gathered, meanwhile)
+            meanwhile = no_work
         return pending
 
     def mark_current(self, samples: Samples) -> None:

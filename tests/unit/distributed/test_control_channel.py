@@ -31,22 +31,21 @@ def driver_and_plan() -> tuple[TorchDriver, Plan]:
     return engine.driver, schedule(add(engine.first, Request(0, (5, 6, 7), SamplingParams(max_tokens=4))))
 
 
-@pytest.mark.parametrize("replays", [False, True])
-def test_digests_are_compared_while_a_device_replays_and_else_before(
-    replays: bool, driver_and_plan: tuple[TorchDriver, Plan], monkeypatch: pytest.MonkeyPatch
+def test_digests_are_compared_before_a_pass_without_a_graph(
+    driver_and_plan: tuple[TorchDriver, Plan], monkeypatch: pytest.MonkeyPatch
 ):
+    """With one, they are compared after its launch: see `tests/unit/driver/test_graphs.py`."""
     driver, plan = driver_and_plan
     executor, order = driver._caches.main.executor, list[str]()
-    submit = executor.submit
+    lowered = executor._lowered
 
-    def launched(gathered: Any) -> Any:
-        order.append("launched")
-        return submit(gathered)
+    def started(gathered: Any) -> Any:
+        order.append("started")
+        return lowered(gathered)
 
-    monkeypatch.setattr(executor, "submit", launched)
-    monkeypatch.setattr(executor, "replays", lambda gathered: replays)
+    monkeypatch.setattr(executor, "_lowered", started)
     driver.run_overlapped(plan, lambda: order.append("compared"))
-    assert order == (["launched", "compared"] if replays else ["compared", "launched"])
+    assert order == ["compared", "started"]
 
 
 def test_digests_are_compared_for_a_plan_that_no_cache_has(driver_and_plan: tuple[TorchDriver, Plan]):

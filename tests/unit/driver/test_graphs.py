@@ -1,5 +1,6 @@
 """Steps that graphs capture, run without one: padded to a bucket, with kernels, they answer as in the plan's own sizes."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
@@ -16,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from dlstep import LLM
 from dlstep.core import Config, Request, SamplingParams, Strategy, add, commit, init, schedule
 from dlstep.core.automaton import DEAD, Automaton
+from dlstep.core.driver import run_prepared
 from dlstep.driver import TorchDriver, graphs, masks
 from dlstep.driver.arena import Arena
 from dlstep.driver.buckets import Bucket, _equal, bucket_of, fill, room_for
@@ -331,6 +333,43 @@ def test_graphs_read_the_masks_of_each_forward_pass(
     assert kinds == {False, True}
     assert (dropped > 0) == (capacity == 2)
     assert executor.graph_count == len(executor._captured)
+
+
+@needs_interpreter
+def test_the_caller_works_once_in_each_pass_after_a_launch_or_before_all_else(
+    checkpoints: dict[str, Checkpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = checkpoints["plain"]
+    config = Config(checkpoint.spec, page_size=4, num_pages=40, max_model_len=40, max_num_batched_tokens=12, max_num_reqs=2)
+    driver = with_graphs(padded(checkpoint, config, counted=True), monkeypatch)
+    executor = driver._caches.main.executor
+    assert isinstance(executor, PaddedExecutor)
+    order: list[str] = []
+
+    def noted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def calls(*given: Any) -> Any:
+            order.append(name)
+            return call(*given)
+
+        return calls
+
+    for name in ("_answer", "_lowered"):
+        monkeypatch.setattr(executor, name, noted("computed", getattr(executor, name)))
+    monkeypatch.setattr(ReplayedOnHost, "replay", noted("launched", ReplayedOnHost.replay))
+    state = init(config, MultiBD(4, 2))
+    for number in range(3):  # the first prompt takes several passes that sample nothing
+        prompt = tuple(range(10, 40)) if number == 0 else (10, 11 + number)
+        state = add(state, Request(number, prompt, SamplingParams(max_tokens=8, ignore_eos=True)))
+    seen = set[tuple[str, ...]]()
+    while not state.done:
+        order.clear()
+        samples, prepared = run_prepared(
+            lambda plan, work: driver.run_overlapped(plan, noted("worked", work)), state, schedule(state)
+        )
+        seen.add(tuple(order))
+        state = commit(state, samples, prepared)
+    without_graph, captured = ("worked", "computed"), ("worked", "computed", "launched", "computed")
+    assert seen == {without_graph, captured, ("launched", "computed", "worked")}  # a replay on the host computes at once
 
 
 class Launched(TorchDispatchMode):
