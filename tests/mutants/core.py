@@ -65,7 +65,6 @@ MUTANTS = (
             "held.published, sequence.final",
         ),
         ("_releases", "never release requests that were aborted on admission", "gone + tuple", "tuple"),
-        ("_releases", "release ended requests again with every plan", "[known:] + gone", "[0:] + gone"),
         ("_transfer", "leak the pages of a preempted sequence", "release(victim.pages", "release(()"),
         ("_transfer", "lose a preempted sequence", "for victim in victims]", "for victim in victims[:0]]"),
         ("_transfer", "leak the carry slot of a preempted sequence", "pages, victim.accounting.storage.slot", "pages"),

@@ -181,10 +181,16 @@ def requests() -> tuple[Request, ...]:
 
 
 def decode(state: State, driver: TorchDriver) -> tuple[State, list[Plan]]:
+    """Decode all requests. In each plan, of up to two forward passes or of none, the driver lets its caller work once."""
     plans: list[Plan] = []
+    worked: list[int] = []
     while not state.done:
-        plans.append(schedule(state))
-        state = commit(state, driver.run(plans[-1]))
+        plans.append(plan := schedule(state))
+        samples = driver.run_overlapped(plan, lambda plan=plan: worked.append(plan.step))
+        assert samples.cache_digest == Samples(plan, samples.rows).cache_digest
+        state = commit(state, samples)
+    driver.run_overlapped(schedule(state), lambda: worked.append(state.step))  # it feeds nothing
+    assert worked == [*[plan.step for plan in plans], state.step]
     return state, plans
 
 
