@@ -252,7 +252,7 @@ MUTANTS = (
             "cache.placed",
         ),
         (
-            "TorchDriver.run",
+            "TorchDriver.run_overlapped",
             "skip the other ranks' comparison of an unknown digest",
             "meanwhile()\n            raise",
             "pass\n            raise",

@@ -8,7 +8,7 @@ from .accounting import Accounting as Accounting, FinishReason as FinishReason
 from .block import Block as Block, Extra as Extra, Sealed as Sealed, open_block as open_block, positions as positions
 from .cache import Cache as Cache
 from .checks import check_ranges as check_ranges
-from .commit import commit as commit
+from .commit import Prepared as Prepared, commit as commit, prepare as prepare
 from .contract import check_block as check_block, check_chosen as check_chosen, check_sampled as check_sampled
 from .driver import CachingDriver as CachingDriver, Driver as Driver, OverlappingDriver as OverlappingDriver
 from .errors import (

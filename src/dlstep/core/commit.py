@@ -144,7 +144,9 @@ class Prepared:
     """What the pass of `plan` changes in `state`, whatever its samples are: made by `prepare`."""
 
     state: State
+    """The state that made the plan."""
     plan: Plan
+    """The plan."""
     cache: Cache
     """Owners and prefix keys of pages after the pass."""
     waiting: WaitingQueue

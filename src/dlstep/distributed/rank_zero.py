@@ -14,8 +14,7 @@ from threading import Lock
 from typing import Protocol, runtime_checkable
 from weakref import finalize
 
-from ..core import CacheMismatch, DlstepError, Event, Plan, RequestFault, Samples, State, commit, fail, schedule
-from ..core.commit import Prepared
+from ..core import CacheMismatch, DlstepError, Event, Plan, Prepared, RequestFault, Samples, State, commit, fail, schedule
 from ..core.driver import run_prepared
 from ..core.trace import apply
 from .control_channel import ControlChannel, RanksDisagree, connect

@@ -17,6 +17,7 @@ from ..core import (
     Fail,
     OverlappingDriver,
     Plan,
+    Prepared,
     Prune,
     Rebuild,
     Request,
@@ -29,7 +30,6 @@ from ..core import (
     schedule,
     updates,
 )
-from ..core.commit import Prepared
 from ..core.driver import run_prepared
 from ..core.faults import UserCodeTimeout, measured
 from ..core.trace import apply

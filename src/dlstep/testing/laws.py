@@ -21,12 +21,12 @@ from ..core import (
     abort,
     add,
     commit,
+    prepare,
     rebuild,
     schedule,
     with_options,
 )
 from ..core.codec import from_json, to_json
-from ..core.commit import prepare
 from ..core.finish import answer_limit
 from ..core.grid import Grid
 from ..core.refusals import refusal, sized

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from dlstep.core import Config, Plan, Request, Samples, SamplingParams, Spec, State, add, commit, init, schedule
-from dlstep.core.commit import prepare
+from dlstep.core import Config, Plan, Request, Samples, SamplingParams, Spec, State, add, commit, init, prepare, schedule
 from dlstep.core.driver import OverlappingDriver, run_prepared
 from dlstep.engine import decode as decode_module
 from dlstep.engine.decode import Decode
