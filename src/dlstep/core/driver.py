@@ -54,7 +54,7 @@ def run_prepared(run_overlapped: RunOverlapped, state: State, plan: Plan) -> tup
         return run_overlapped(plan, lambda: None), None
     prepared: list[Prepared] = []
     samples = run_overlapped(plan, lambda: prepared.append(prepare(state, plan)))
-    return samples, prepared[0]
+    return samples, prepared[0] if prepared else None
 
 
 @runtime_checkable

@@ -83,3 +83,9 @@ def test_what_was_prepared_for_another_plan_or_state_is_not_used() -> None:
     assert commit(state, samples, ready) == wanted
     for stale in (replace(ready, plan=replace(plan), running=[]), replace(ready, state=replace(state), running=[])):
         assert commit(state, samples, stale) == wanted
+
+
+def test_a_driver_that_never_calls_its_caller_still_answers() -> None:
+    state = crowded()
+    device = shadow(state.config, state.strategy)
+    assert run_prepared(lambda plan, meanwhile: device.run(plan), state, schedule(state))[1] is None
