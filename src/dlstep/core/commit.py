@@ -141,36 +141,36 @@ def advanced(state: State, sequence: SequenceState, span: Span, rows: SpanSample
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """What the pass of `plan` changes in `state`, whatever its samples are: made by `prepare`."""
+    """What the forward pass of `plan` changes in `state` whatever its samples are, as returned by `prepare`."""
 
     state: State
     """The state that made the plan."""
     plan: Plan
     """The plan."""
     cache: Cache
-    """Owners and prefix keys of pages after the pass."""
+    """Owners and prefix keys of pages after the forward pass."""
     waiting: WaitingQueue
     """Requests that still wait."""
     running: list[tuple[SequenceState, int]]
-    """Each running sequence, which counts the pass and what it stored, and the index of its span, or -1."""
+    """Each running sequence after the pass, but without its samples, and the index of its span (-1: it has none)."""
 
 
 def prepare(state: State, plan: Plan) -> Prepared:
-    """Return the part of `commit` that follows from the plan alone. The device can run the plan meanwhile.
+    """Return the part of `commit` that follows from the plan alone: the device can run the plan at the same time.
 
     It calls user code only if `plan` has preemptions.
 
     Args:
-        state: The state that made the plan, or a later one without another pass.
+        state: The state that made the plan, or a later state before any other forward pass.
         plan: The plan.
 
     Raises:
-        SamplesMismatch: If the plan is of another state.
+        SamplesMismatch: If another state made the plan.
         RequestFault: If the strategy of a preempted request fails.
     """
     if plan.step != state.step or plan.cache_digest != state.cache_digest:
         raise SamplesMismatch(
-            f"the samples belong to step {plan.step} with cache digest {plan.cache_digest}, but the state is at step "
+            f"the plan belongs to step {plan.step} with cache digest {plan.cache_digest}, but the state is at step "
             f"{state.step} with cache digest {state.cache_digest}: commit the samples of the plan that schedule(state) returns"
         )
     cache, sequences, waiting = _transfer(state, plan)
@@ -194,12 +194,13 @@ def commit(state: State, samples: Samples, prepared: Prepared | None = None) -> 
     """Return the state after `samples.plan` ran and returned `samples`. Drops spans of ended requests.
 
     Args:
-        state: The state that made the plan, or a later one without another pass.
+        state: The state that made the plan, or a later state before any other forward pass.
         samples: Results of the plan.
-        prepared: What `prepare` returned for this state and plan; None, or of others: it is computed.
+        prepared: The result of `prepare` for this state and plan; if None or of another state or plan, it is
+            computed.
 
     Raises:
-        SamplesMismatch: If the plan is of another state.
+        SamplesMismatch: If another state made the plan.
         RequestFault: If user code of a request fails: `fail` the request, then commit again.
     """
     plan = samples.plan

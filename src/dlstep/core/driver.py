@@ -25,14 +25,14 @@ class Driver(Protocol):
 
 @runtime_checkable
 class OverlappingDriver(Driver, Protocol):
-    """A driver that lets its caller work while the device does."""
+    """A driver that calls a function of its caller while the device runs a plan."""
 
     def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
-        """Run `plan` as `run` does, and call `meanwhile` once, also if it raises CacheMismatch.
+        """Run `plan` as `run` does, and call `meanwhile` exactly once, even before raising CacheMismatch.
 
         Args:
             plan: The plan of a forward pass.
-            meanwhile: What to do while the device runs the plan, or before.
+            meanwhile: Work for the host, while the device runs the plan or before it starts.
         """
         ...
 
@@ -41,9 +41,10 @@ RunOverlapped = Callable[[Plan, Callable[[], None]], Samples]
 
 
 def run_prepared(run_overlapped: RunOverlapped, state: State, plan: Plan) -> tuple[Samples, Prepared | None]:
-    """Return the samples of a plan, and what `prepare` returned while the device ran it.
+    """Return the samples of a plan, and the prepared part of its commit; None if nothing was prepared.
 
-    A plan with preemptions is not prepared: user code would run during the forward pass.
+    Nothing is prepared for plans with preemptions, because `prepare` would run user code during the
+    forward pass.
 
     Args:
         run_overlapped: The method of an `OverlappingDriver`.

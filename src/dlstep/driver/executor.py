@@ -43,19 +43,29 @@ class Executor:
 
     def __init__(self, network: PagedNetwork, memory: Memory, target: LoweringTarget) -> None:
         self._network, self._memory, self._target = network, memory, target
+        self._several = network.ranks.several
         self.padding = 0  # total padding rows of all forward passes
         self.graph_count = 0  # number of captured graphs
 
     @torch.inference_mode()
     def submit(self, gathered: Gathered, meanwhile: Work = no_work) -> Pending:
-        """Start a forward pass and the sampling of its rows.
+        """Start a forward pass and the sampling of its rows, then call `meanwhile`.
 
-        `meanwhile` is called after the launch of a graph, else before the first operation, which may
-        wait for the device or for other ranks.
+        With several ranks, call `meanwhile` first, unless the forward pass replays a graph: it compares
+        cache digests, and operations of a rank wait for those of the other ranks.
         """
-        meanwhile()
+        meanwhile = self._called_first(meanwhile)
         packed = self._step(self._lowered(gathered))
-        return NOTHING if packed is None else to_host(packed)
+        pending = NOTHING if packed is None else to_host(packed)
+        meanwhile()
+        return pending
+
+    def _called_first(self, meanwhile: Work) -> Work:
+        """Call `meanwhile` if there are several ranks. Return what remains to be called."""
+        if not self._several:
+            return meanwhile
+        meanwhile()
+        return no_work
 
     def drop_graphs(self) -> None:
         """Free all graphs; this executor has none."""

@@ -91,10 +91,11 @@ class PaddedExecutor(Executor):
         self.padding += bucket.rows - len(gathered.arrays["tokens"])
         captured = self._graph_of(bucket)
         if captured is None:
-            meanwhile()
-            meanwhile = no_work
+            meanwhile = self._called_first(meanwhile)
             if not self._is_due(bucket):
-                return to_host(self._answer(self._filled(bucket, gathered)[1])[:, :sampled])
+                pending = to_host(self._answer(self._filled(bucket, gathered)[1])[:, :sampled])
+                meanwhile()
+                return pending
             captured = self._captured[bucket] = self._capture(bucket, gathered)
         fill(captured.arena, bucket, gathered, self._target, self._laid.pop(bucket, None))
         self._laid[bucket] = gathered.spans

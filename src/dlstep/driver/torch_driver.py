@@ -108,8 +108,9 @@ class TorchDriver:
     def run_overlapped(self, plan: Plan, meanwhile: Work) -> Samples:
         """Return the samples of `plan`. Running the same plan again returns the same samples.
 
-        `meanwhile` is called once: after the launch of the first forward pass if it replays a graph,
-        else before that pass. Raises CacheMismatch without the KV cache, DlstepError if out of room.
+        Calls `meanwhile` once, after starting the first forward pass; with several ranks, before it,
+        unless it replays a graph. Raises CacheMismatch if the driver does not hold the plan's KV cache,
+        and DlstepError if there is no room.
         """
         with self._lock:
             self._forget_released()
@@ -167,7 +168,7 @@ class TorchDriver:
         return gathered
 
     def submit(self, forwards: tuple[Gathered, ...], meanwhile: Work = no_work) -> Pending:
-        """Start the forward passes, of which only the last one samples; call `meanwhile` with the first."""
+        """Start the forward passes, of which only the last one samples. Call `meanwhile` once, with the first."""
         if not forwards:
             meanwhile()
         pending = NOTHING

@@ -16,7 +16,7 @@ SPEC = Spec(eos_ids=(1,), mask_id=2, vocab_size=16)
 
 
 class Overlapping:
-    """A shadow device that notes when its caller works."""
+    """A shadow device that records when its caller works."""
 
     def __init__(self, state: State) -> None:
         self.device, self.order = shadow(state.config, state.strategy), list[str]()
@@ -28,12 +28,13 @@ class Overlapping:
     def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
         self.order.append("submit")
         meanwhile()
+        self.order.append("worked")
         self.order.append("wait")
         return self.device.run(plan)
 
 
 def crowded() -> State:
-    """Two requests that need more pages than there are: the younger one is preempted."""
+    """Return a state of two requests that need more pages than it has: the younger one is preempted."""
     config = Config(SPEC, page_size=4, num_pages=7, max_model_len=24, max_num_batched_tokens=64, max_num_reqs=2)
     state = init(config, MultiBD(4, 2))
     for number in range(2):
@@ -53,7 +54,7 @@ def test_every_commit_is_prepared_during_the_pass_unless_it_calls_user_code() ->
         prepared, preempting = prepared + (ready is not None), preempting + bool(plan.preemptions)
         state = commit(state, samples, ready)
     assert prepared and preempting
-    assert driver.order == ["submit", "wait"] * (prepared + preempting)
+    assert driver.order == ["submit", "worked", "wait"] * (prepared + preempting)
 
 
 @pytest.mark.parametrize("overlaps", [False, True])
@@ -85,7 +86,7 @@ def test_what_was_prepared_for_another_plan_or_state_is_not_used() -> None:
         assert commit(state, samples, stale) == wanted
 
 
-def test_a_driver_that_never_calls_its_caller_still_answers() -> None:
+def test_nothing_is_prepared_by_a_driver_that_never_calls_its_caller() -> None:
     state = crowded()
     device = shadow(state.config, state.strategy)
     assert run_prepared(lambda plan, meanwhile: device.run(plan), state, schedule(state))[1] is None

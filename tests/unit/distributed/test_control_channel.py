@@ -34,10 +34,11 @@ def driver_and_plan() -> tuple[TorchDriver, Plan]:
 def test_digests_are_compared_before_a_pass_without_a_graph(
     driver_and_plan: tuple[TorchDriver, Plan], monkeypatch: pytest.MonkeyPatch
 ):
-    """With one, they are compared after its launch: see `tests/unit/driver/test_graphs.py`."""
+    """For passes with a graph, see `tests/unit/driver/test_graphs.py`."""
     driver, plan = driver_and_plan
     executor, order = driver._caches.main.executor, list[str]()
     lowered = executor._lowered
+    monkeypatch.setattr(executor, "_several", True)
 
     def started(gathered: Any) -> Any:
         order.append("started")

@@ -1,4 +1,4 @@
-"""Tuples that become one array, and an array that becomes tuples, are the same numbers as numpy makes of them."""
+"""Joining tuples and splitting arrays gives the same numbers as the conversions of numpy."""
 
 import struct
 from itertools import accumulate
