@@ -89,7 +89,7 @@ class Decode:
         self._leader = driver.lead(state) if isinstance(driver, RanksDriver) else None
         self._leader_state = state  # differs from `_state` after a rewind or a lost event
         self._driver, self._record, self._prunes, self._turn = self._leader or driver, record, prunes, turn
-        self._run_overlapped = self._driver.run_overlapped if isinstance(self._driver, OverlappingDriver) else None
+        self._overlapping = self._driver if isinstance(self._driver, OverlappingDriver) else None
         self._forward_failed = False
         self._held_digest = state.cache_digest  # of the device's cache after this decode's last run
         self._limit = user_code_timeout
@@ -226,9 +226,9 @@ class Decode:
 
     def _run(self, plan: Plan) -> tuple[Samples, Prepared | None]:
         """Return the samples of a plan, and the prepared part of their commit if the driver overlaps it."""
-        if self._run_overlapped is None:
+        if self._overlapping is None:
             return self._driver.run(plan), None
-        return run_prepared(self._run_overlapped, self._state, plan)
+        return run_prepared(self._overlapping.run_overlapped, self._state, plan)
 
     def _catch_up(self) -> None:
         """Rebuild the cache and run until the running requests have advanced further than before.
