@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(ROOT.glob("src/**/*.py"))
-MOST_LINES, MOST_LINES_OF_A_FUNCTION = 400, 60
+MOST_LINES, MOST_LINES_OF_A_FUNCTION = 700, 60
 
 
 def large(path: Path) -> Iterator[str]:
