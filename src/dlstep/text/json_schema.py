@@ -24,7 +24,7 @@ from .json_leaves import (
     number,
     union,
 )
-from .json_merge import DEFINITIONS, DESCRIBING, Schema, apart, check_values, merged, types_of
+from .json_merge import DEFINITIONS, DESCRIBING, OBJECTS, Schema, apart, check_values, merged, types_of
 from .json_pattern import translated
 
 DEPTH = 2  # nested objects and arrays in a value of any type
@@ -55,6 +55,7 @@ KEYWORDS: dict[str, frozenset[str]] = {
     "null": frozenset(),
 }
 OTHERS = frozenset(["type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "discriminator"])
+DATA = frozenset(["enum", "const", "default", "examples"])  # their values are not schemas
 KNOWN = frozenset.union(*KEYWORDS.values()) | OTHERS | DESCRIBING | DEFINITIONS
 
 
@@ -80,6 +81,28 @@ def schema_regex(schema: Any) -> str:
 def is_any_object(schema: Schema) -> bool:
     """Return whether a schema allows every JSON object."""
     return schema.get("type") == "object" and not schema.keys() - DESCRIBING - {"type"}
+
+
+def nested(schema: Schema, place: str) -> Schema:
+    """Return a schema for use inside another one, where a JSON pointer such as `#/properties/a` leads to it.
+
+    Its references then lead to the same parts as before.
+    """
+    return {name: _rebased(name, value, place) for name, value in schema.items() if name != "$id"}
+
+
+def _rebased(keyword: str, value: Any, place: str) -> Any:
+    """Return the value of a keyword with its references below `place`. Values that are data contain none."""
+    if keyword in DATA:
+        return value
+    if keyword == "$ref" and isinstance(value, str) and value.startswith("#"):
+        return place + value[1:]
+    if isinstance(value, list):
+        return [_rebased("", part, place) for part in cast("list[Any]", value)]
+    if isinstance(value, dict):  # keywords, or names of any kind
+        names = keyword in OBJECTS | DEFINITIONS
+        return {name: _rebased("" if names else name, part, place) for name, part in cast("Schema", value).items()}
+    return value
 
 
 class _Translation:
@@ -154,6 +177,8 @@ class _Translation:
         where = "json_schema"
         for step in steps[1:]:
             name = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(target, list):
+                target = {str(index): part for index, part in enumerate(cast("list[Any]", target))}
             if not isinstance(target, dict) or name not in target:
                 raise ValueError(f"{path}.$ref={short(ref)} does not exist in this schema")
             target, where = cast("Schema", target)[name], f"{where}.{name}"

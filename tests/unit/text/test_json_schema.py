@@ -17,14 +17,17 @@ from jsonschema.validators import validator_for
 
 from dlstep.core import Spec
 from dlstep.core.automaton import Automaton, members
+from dlstep.serve.http.tool_calls import Function, Tool, call_schema
 from dlstep.text.constraints import compiled
 from dlstep.text.json_leaves import FORMATS
 from dlstep.text.json_schema import KNOWN, schema_regex
 
+FORMAT_CHECKER = Draft202012Validator.FORMAT_CHECKER
 BYTES = Spec(256, (257,), 258, pieces=(*[bytes([byte]) for byte in range(256)], b"", b""))
 ORDINARY: list[dict[str, Any]] = json.loads(Path(__file__).with_name("ordinary_schemas.json").read_text(encoding="utf-8"))
-NAMES = st.sampled_from(["a", "b", "é", "long name", "$ref", "type", 'quoted "\\'])
+NAMES = st.sampled_from(["a", "b", "é", "long name", "$ref", "enum", 'quoted "\\'])
 VALUES = st.none() | st.booleans() | st.integers(-9, 99) | st.text(max_size=4) | st.lists(st.integers(0, 9), max_size=2)
+VALUES |= st.just({"$ref": "#"})  # data, and no reference
 SIZES = st.integers(0, 3)
 LIMITS = st.integers(-120, 120) | st.sampled_from([-1.5, -0.01, 0.5, 12.25])
 
@@ -115,8 +118,10 @@ FORMS: dict[str, Callable[[st.SearchStrategy[Any]], st.SearchStrategy[Any]]] = {
     "propertyNames": lambda inner: inner.map(
         lambda part: {"additionalProperties": part, "propertyNames": {"enum": ["a", "b"]}, "maxProperties": 2}
     ),
-    "recursion": lambda inner: inner.map(
-        lambda part: {"type": "object", "properties": {"value": part, "next": {"$ref": "#/$defs/tree"}}}
+    "recursion": lambda inner: st.builds(
+        lambda part, ref: {"type": "object", "properties": {"value": part, "next": {"$ref": ref}}},
+        inner,
+        st.sampled_from(["#", "#/$defs/tree"]),
     ),
 }
 ANY_OBJECT = {"type": "object"}
@@ -199,6 +204,24 @@ def test_every_text_conforms(schema: dict[str, Any], shared: dict[str, Any], see
 @given(data=st.data())
 def test_every_text_of_each_form_conforms(form: str, data: st.DataObject) -> None:
     check_with(data.draw(FORMS[form](LEAVES)), data.draw(SHARED), data.draw(st.integers(0, 99)))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=max(4, (settings.default.max_examples if settings.default else 20) // 6))
+@given(data=st.data())
+def test_every_text_of_a_call_conforms_to_the_schema_of_its_function(form: str, data: st.DataObject) -> None:
+    schemas = data.draw(st.lists(FORMS[form](LEAVES | st.just({"$ref": "#/$defs/shared"})), min_size=1, max_size=2))
+    whole = {f"f{index}": with_definitions(schema, data.draw(SHARED)) for index, schema in enumerate(schemas)}
+    tools = [Tool(type="function", function=Function(name=name, parameters=each)) for name, each in whole.items()]
+    calls, random = call_schema(tools, ""), Random(data.draw(st.integers(0, 99)))
+    try:
+        regexes = [schema_regex(each) for each in whole.values()]
+    except ValueError:
+        return
+    assert all(regex in schema_regex(calls) for regex in regexes)
+    for _ in range(10):
+        call = json.loads(text_of(compiled("json_schema", json.dumps(calls), BYTES), random))
+        assert Draft202012Validator(whole[call["name"]], format_checker=FORMAT_CHECKER).is_valid(call["arguments"]), call
 
 
 DRAFT_2019 = "https://json-schema.org/draft/2019-09/schema"

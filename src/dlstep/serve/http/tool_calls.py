@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from ...text.json_schema import nested
 from .strict import Strict
 
 Name = Annotated[str, Field(pattern="^[a-zA-Z0-9_.-]{1,64}$")]
@@ -100,15 +101,21 @@ def call_schema(tools: Sequence[Tool], name: str) -> Mapping[str, Any]:
     functions = [tool.function for tool in tools if name in ("", tool.function.name)]
     if name:
         return functions[0].arguments
-    calls = [
+    places = ["#"] if len(functions) == 1 else [f"#/anyOf/{index}" for index in range(len(functions))]
+    calls: list[dict[str, Any]] = [
         {
             "type": "object",
-            "properties": {"name": {"const": function.name}, "arguments": function.arguments},
+            "properties": {
+                "name": {"const": function.name},
+                "arguments": nested(function.arguments, f"{place}/properties/arguments"),
+            },
             "required": ["name", "arguments"],
         }
-        for function in functions
+        for function, place in zip(functions, places, strict=True)
     ]
-    return calls[0] if len(calls) == 1 else {"anyOf": calls}
+    drafts = [function.arguments.get("$schema") for function in functions]
+    draft = {"$schema": drafts[0]} if drafts[0] and drafts.count(drafts[0]) == len(drafts) else {}
+    return draft | (calls[0] if len(calls) == 1 else {"anyOf": calls})
 
 
 class Called(NamedTuple):

@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 
 from dlstep.serve.http.tool_calls import (
     CallReader,
+    Function,
     ObjectScanner,
     Tool,
     ToolChoice,
@@ -118,3 +119,9 @@ def test_the_schema_is_that_of_the_arguments_or_of_any_call() -> None:
     calls = call_schema(TOOLS, "")["anyOf"]
     assert [call["properties"]["name"] for call in calls] == [{"const": "add"}, {"const": "stop"}]
     assert call_schema(TOOLS[:1], "")["properties"]["arguments"] == TOOLS[0].function.parameters
+
+
+def test_calls_have_the_draft_that_all_functions_state() -> None:
+    draft = {"$schema": "http://json-schema.org/draft-07/schema#"}
+    tools = [Tool(type="function", function=Function(name=name, parameters=draft)) for name in "ab"]
+    assert call_schema(tools, "")["$schema"] == draft["$schema"] and "$schema" not in call_schema([*tools, *TOOLS], "")
