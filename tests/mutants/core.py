@@ -82,7 +82,7 @@ MUTANTS = (
             "span.stop",
         ),
         ("commit", "leak the pages of a finished sequence", "release(sequence.pages", "release(()"),
-        ("commit", "give rows of samples to the wrong requests", "rows[index]", "rows[-1 - index]"),
+        ("advanced", "give rows of samples to the wrong requests", "rows[index]", "rows[-1 - index]"),
         ("commit", "keep pages that led to an error in the prefix index", "cache = cache.unpublish(sequence.pages)", "pass"),
         ("commit", "commit what was prepared for another state", "prepared.state is not state or ", ""),
         ("forgotten", "count a preempted sequence as stored", "sequence.with_storage(NOTHING_STORED)", "sequence"),

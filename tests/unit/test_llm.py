@@ -2,6 +2,7 @@
 
 from dataclasses import fields, replace
 from inspect import signature
+from math import exp
 from typing import get_type_hints
 
 import pytest
@@ -39,6 +40,25 @@ def test_a_batch_equals_its_members_whatever_the_pages() -> None:
     for num_pages in (17, 25, 64):
         together = make_llm(num_pages=num_pages).generate(prompts, SAMPLED)
         assert [output.token_ids for output in together] == [output.token_ids for output in alone]
+
+
+@pytest.mark.parametrize("name", ["tiny-bd", "tiny-canvas", "tiny-edit"])
+def test_top_logprobs_of_a_batch_equal_those_alone_and_contain_the_tokens(name: str) -> None:
+    llm, prompts = LLM(name), [PROMPT, PROMPT[:20], "Tom"]
+    asking = [SamplingParams(max_tokens=6, ignore_eos=True, top_logprobs=count, pinned={2: 7}) for count in (20, 0, 3)]
+    outputs = llm.generate(prompts, asking)
+    for output, params in zip(outputs, asking, strict=True):
+        alone = llm.generate(output.prompt, params)[0]
+        assert [[token for token, _ in top] for top in output.top_logprobs] == [
+            [token for token, _ in top] for top in alone.top_logprobs
+        ]
+        assert output.token_ids == llm.generate(output.prompt, replace(params, top_logprobs=0))[0].token_ids
+        assert len(output.top_logprobs) == (len(output.token_ids) if params.top_logprobs else 0)
+        for place, top in enumerate(output.top_logprobs):
+            chances = [exp(logprob) for _, logprob in top]
+            assert chances == sorted(chances, reverse=True) and sum(chances) < 1 + 1e-6
+            assert len(top) == (1 if place == 2 else params.top_logprobs)
+            assert exp(dict(top)[output.token_ids[place]]) == pytest.approx(output.probabilities[place], rel=1e-6)
 
 
 def test_a_prefix_is_found_again_by_a_later_call(llm: LLM) -> None:

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from rpds import List
+from rpds import HashTrieMap, List
 
 from .values import value
 
 FinishReason = Literal["stop", "length", "nfe_limit", "repetition", "abort", "rejected", "error"]
 NO_PAGES: "List[int]" = List([])
+Best = tuple[tuple[int, float], ...]  # the most probable ids of a position and their probabilities
 
 
 @value
@@ -77,6 +78,8 @@ class Accounting:
     """What finish rules remember."""
     finish_info: FinishInfo | None = None
     """How the answer ended; None while it is unfinished."""
+    best: "HashTrieMap[int, Best]" = HashTrieMap()
+    """By position, the most probable ids of the pass that set its token; only with `SamplingParams.top_logprobs`."""
 
 
 NOTHING_STORED = Storage()

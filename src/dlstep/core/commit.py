@@ -1,6 +1,6 @@
 """The state after a forward pass. Linear in the windows of spans and in ownership changes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from rpds import List
@@ -13,7 +13,7 @@ from .faults import fault_of
 from .finish import ended, judge
 from .plan import Admission, Grant, Plan, Samples, Span
 from .queue import WaitingQueue
-from .samples import SpanSamples
+from .samples import FEW_BEST, SpanSamples
 from .sequence import SequenceState
 from .spec import Config
 from .state import State
@@ -120,23 +120,39 @@ def _kept(cache: Cache, before: SequenceState, after: SequenceState, span: Span,
     return cache, after.with_storage(held)
 
 
-def advanced(state: State, sequence: SequenceState, span: Span, rows: SpanSamples, any_zero: bool) -> SequenceState:
-    """Return `sequence` after its sampling span; `any_zero` is `Samples.any_zero`."""
-    spec = state.config.spec
-    if any_zero and -1 in rows.tokens:
+def advanced(state: State, sequence: SequenceState, samples: Samples, index: int) -> SequenceState:
+    """Return `sequence` after its sampling span, which has this index in the plan."""
+    spec, given, span, rows = state.config.spec, samples.plan.sample_spec, samples.plan.spans[index], samples.rows[index]
+    if samples.any_zero and -1 in rows.tokens:
         position = span.sampled[rows.tokens.index(-1)]
         end = max(sequence.settled, len(sequence.request_spec.request.prompt))
         return ended(sequence, "error", end, f"the logits of position {position} were not finite in step {state.step}")
     strategy = sequence.request_spec.strategy
-    if strategy is not state.strategy and strategy.sample_spec != state.strategy.sample_spec:
-        rows = rows.trimmed(state.strategy.sample_spec, strategy.sample_spec)
+    needed = rows
+    if strategy is not state.strategy or given.best >= FEW_BEST:
+        needed = rows.trimmed(given, strategy.sample_spec)
     try:
-        after = strategy.commit(sequence, span, rows, spec)
+        after = strategy.commit(sequence, span, needed, spec)
         if not sequence.request_spec.shipped:
             check_sequence(strategy, "commit", sequence, after)
+        if span.params.top_logprobs:
+            after = _with_best(sequence, after, span, rows, given.best)
     except BaseException as error:
         raise fault_of(sequence, state.step, error) from error
     return judge(after, sequence.settled, spec)
+
+
+def _with_best(before: SequenceState, after: SequenceState, span: Span, rows: SpanSamples, width: int) -> SequenceState:
+    """Return `after` with the most probable ids, of `width` in each row, of the positions whose token this pass set."""
+    start, end, best = span.sampled[0], span.sampled[-1] + 1, after.accounting.best
+    old, new = before.cells(start, end), after.cells(start, end)
+    pairs = list(zip(rows.best_ids, rows.best_probabilities, strict=True))
+    for row, position in enumerate(span.sampled):
+        cell = slice(position - start, position - start + 1)  # may be empty: a strategy drops wrong drafts
+        if old[cell] != new[cell]:
+            own = pairs[row * width : row * width + span.params.top_logprobs]
+            best = best.insert(position, tuple([pair for pair in own if pair[1]]))  # others are forbidden
+    return after.with_accounting(replace(after.accounting, best=best))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -212,7 +228,7 @@ def commit(state: State, samples: Samples, prepared: Prepared | None = None) -> 
     for sequence, index in prepared.running:
         after = sequence
         if index >= 0 and (span := plan.spans[index]).sampled:
-            after = advanced(state, sequence, span, samples.rows[index], samples.any_zero)
+            after = advanced(state, sequence, samples, index)
             if span.keeps_window and after.accounting.finish_info is None:
                 cache, after = _kept(cache, sequence, after, span, state.config)
         if after.accounting.finish_info is None:

@@ -98,6 +98,8 @@ class SamplingParams:
     """Texts, one of which is the answer."""
     json_schema: str | None = None
     """A JSON schema that the answer conforms to; also a dictionary or a pydantic class."""
+    top_logprobs: Annotated[int, Interval(ge=0, le=20)] = 0
+    """How many of the most probable tokens to report for each token of the answer."""
 
     def __post_init__(self) -> None:
         if self.json_schema is not None:

@@ -7,6 +7,7 @@ from .values import value
 
 Statistic = Literal["entropy", "margin", "noise"]
 Ties = Literal["highest", "lowest"]
+FEW_BEST = 8  # the least `best` of a plan with `top_logprobs`: with one value for most requests, a device captures fewer graphs
 
 
 @value
@@ -90,6 +91,8 @@ class SpanSamples:
             given: The statistics with which the rows were made.
             needed: The statistics of the strategy, which `given` covers.
         """
+        if given == needed:
+            return self
         ids, probabilities = self.best_ids, self.best_probabilities
         if needed.best != given.best:
             width = given.best

@@ -4,6 +4,7 @@ Sequences are served in the order of their sequence numbers; the first that does
 one overtakes it. Only younger sequences are preempted, and a plan that preempts admits nothing.
 """
 
+from dataclasses import replace
 from itertools import islice
 
 from .accounting import Storage
@@ -11,6 +12,7 @@ from .cache import Cache, prefix_keys
 from .contract import check_span
 from .faults import RequestFault, WrongAnswer, fault_of
 from .plan import Admission, Grant, Plan, Span, storing_span
+from .samples import FEW_BEST
 from .sequence import SequenceState
 from .state import State
 
@@ -119,12 +121,12 @@ def schedule(state: State) -> Plan:
         _admit_waiting(state, draft)
     if not draft.spans and not state.done:
         raise _stuck(state)
-    strategy = state.strategy
+    spec, asked = state.strategy.sample_spec, max([span.params.top_logprobs for span in draft.spans], default=0)
     return Plan(
         step=state.step,
         cache_digest=state.cache_digest,
         spans=tuple(draft.spans),
-        sample_spec=strategy.sample_spec,
+        sample_spec=replace(spec, best=max(spec.best, asked, FEW_BEST)) if asked else spec,
         releases=state.releases,
         preemptions=tuple(draft.preemptions),
         admissions=tuple(draft.admissions),

@@ -7,7 +7,7 @@ from itertools import chain
 
 from rpds import List
 
-from .accounting import NEW_ACCOUNTING, Accounting, FinishInfo, FinishReason, StopState, Storage
+from .accounting import NEW_ACCOUNTING, Accounting, Best, FinishInfo, FinishReason, StopState, Storage
 from .block import Block, Extra, Sealed
 from .constraint import RequestConstraint
 from .grid import Grid
@@ -144,6 +144,29 @@ class SequenceState:
         blocks = self._blocks(start, end)
         return tuple(p for block in blocks for p in block.probabilities)[start - blocks[0].start : end - blocks[0].start]
 
+    def best_of(self, start: int, end: int) -> tuple[Best, ...]:
+        """Return the most probable ids of each of the positions `[start, end)`; () if they were not requested.
+
+        For a given token, which no forward pass predicted, only the token itself.
+
+        Args:
+            start: First position.
+            end: First position after the last one.
+        """
+        if not self.request_spec.request.params.top_logprobs:
+            return ()
+        cells = enumerate(self.cells(start, end), start)
+        return tuple([self.accounting.best.get(position) or (cell,) for position, cell in cells])
+
+    def cells(self, start: int, end: int) -> Best:
+        """Return token and probability of each of the positions `[start, end)`.
+
+        Args:
+            start: First position.
+            end: First position after the last one.
+        """
+        return tuple(zip(self.tokens(start, end), self.probabilities_of(start, end), strict=True))
+
     def _blocks(self, start: int, end: int) -> list[Sealed | Block]:
         """Return the blocks that overlap `[start, end)`, oldest first. Linear in later blocks."""
         of_window: list[Sealed | Block] = [block for block in self.window if block.end > start and block.start < end]
@@ -220,7 +243,7 @@ class SequenceState:
             steps: 1 if the pass sampled a position of the sequence, else 0.
         """
         old = self.accounting
-        accounting = _accounting(storage, old.steps + steps, old.nfe + 1, old.stop_state, old.finish_info)
+        accounting = _accounting(storage, old.steps + steps, old.nfe + 1, old.stop_state, old.finish_info, old.best)
         return _sequence(self.request_spec, self.window, self.final, self.settled, self.past, self.extra, accounting)
 
     def with_storage(self, storage: Storage) -> "SequenceState":

@@ -66,9 +66,9 @@ def renoised(tokens: tuple[int, ...], noise: tuple[int, ...], kept: list[int]) -
 
 
 @lru_cache(maxsize=1024)  # validating again would take half the time of `schedule`
-def _at(temperature: float) -> SamplingParams:
+def _at(temperature: float, top_logprobs: int) -> SamplingParams:
     """Return the parameters that a pass reads. Excludes a request's long texts from the cache."""
-    return SamplingParams(temperature=temperature)
+    return SamplingParams(temperature=temperature, top_logprobs=top_logprobs)
 
 
 def _fp32(number: float) -> float:
@@ -145,7 +145,7 @@ class DiffusionGemma(Strategy):
             grid=Grid(block.start, count),
             sampled=sampled,
             draws=(number,) * count,
-            params=_at(self.temperature(self.max_denoising_steps - number)),
+            params=_at(self.temperature(self.max_denoising_steps - number), request.params.top_logprobs),
             seed=request.seed,
             joins=False,
             mode="denoise",

@@ -238,7 +238,7 @@ def transparency(kind: Kind, data: DataObject) -> None:
             continue
         theirs = alone(ample(case.config.spec), case.strategy, request).state.finished[request.id]
         assert (ours.answer, ours.finish, ours.probabilities) == (theirs.answer, theirs.finish, theirs.probabilities)
-        assert ours.steps == theirs.steps
+        assert (ours.steps, ours.accounting.best) == (theirs.steps, theirs.accounting.best)
 
 
 def second_turns(kind: Kind, data: DataObject) -> None:
@@ -336,6 +336,7 @@ def batch_is_its_members(kind: Kind, data: DataObject) -> None:
         single = alone(config, value, request)
         ours, theirs = together.state.finished[request.id], single.state.finished[request.id]
         assert (ours.answer, ours.finish, ours.nfe) == (theirs.answer, theirs.finish, theirs.nfe)
+        assert ours.accounting.best == theirs.accounting.best
 
 
 def overrides(kind: Kind, data: DataObject) -> None:

@@ -1,0 +1,41 @@
+"""The most probable ids that `top_logprobs` reports are those of the pass that set the token."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dlstep import strategies
+from dlstep.core.accounting import Best
+from dlstep.rules.credit import Credit
+from dlstep.testing.generators import cases
+from dlstep.testing.harness import run_case
+
+MOST = 3
+
+
+@pytest.mark.parametrize("name", strategies.available())
+@given(data=st.data())
+def test_best_ids_come_from_the_pass_that_set_the_token(name: str, data: st.DataObject) -> None:
+    case = data.draw(cases(strategies.load(name)))
+    greedy = data.draw(st.booleans())
+    changes = {"top_logprobs": MOST, **({"temperature": 0.0} if greedy else {})}
+    asking = tuple(replace(request, params=replace(request.params, **changes)) for request in case.requests)
+    run = run_case(replace(case, requests=asking))
+    reported: dict[tuple[int, int], list[Best]] = {}
+    for step in run.steps:
+        for span, rows in zip(step.plan.spans, step.samples.rows, strict=True):
+            width = step.plan.sample_spec.best
+            for row, position in enumerate(span.sampled):
+                own = slice(row * width, row * width + MOST)
+                pairs = zip(rows.best_ids[own], rows.best_probabilities[own], strict=True)
+                reported.setdefault((span.id, position), []).append(tuple(pair for pair in pairs if pair[1]))
+    for request in asking:
+        sequence = run.state.finished[request.id]
+        length = len(request.prompt)
+        cells = sequence.cells(length, length + len(sequence.answer))
+        for position, (cell, best) in enumerate(zip(cells, sequence.best_of(length, length + len(cells)), strict=True), length):
+            given_ = dict(request.params.pinned).get(position - length)
+            assert best in reported.get((request.id, position), []) or (best == (cell,) and given_ == cell[0])
+            if greedy and cell[0] in dict(best) and type(getattr(sequence.request_spec.strategy, "rule", None)) is not Credit:
+                assert cell in best, "the token has another probability among the best ids than in the answer"
