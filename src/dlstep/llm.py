@@ -18,6 +18,7 @@ from .engine.shared_decode import SharedDecode, Subscription
 from .session import Session, resumed
 from .stream import Draft, Drafts, Stream
 from .text.chat import Conversation, as_conversations, chat_prompt
+from .text.detokenize import Tokenizer
 from .text.output import Output, Prompt, ReadOutput, output_of
 from .text.prompts import as_list, encode, encode_pins, numbered, params_of
 from .text.read_templates import TemplatePart, encode_template
@@ -201,7 +202,7 @@ class LLM:
             DlstepError: If the model fails.
         """
         listed = as_list(prompts)
-        params = params_for(len(listed), sampling_params)
+        params = params_for(len(listed), sampling_params, self._engine.tokenizer)
         if type(plain(progress)) is not bool:
             raise ValueError(f"progress must be True or False, got {short(progress)}")
         from .views.progress_bars import progress_bar
@@ -332,7 +333,7 @@ class LLM:
 
     def _stream(self, prompt: Prompt, params: SamplingParams, items: Callable[[Drafts, Update], list[Item]]) -> Stream[Item]:
         tokenizer = self._engine.tokenizer
-        params = params_of(params)
+        params = params_of(params, tokenizer)
         subscription = self._shared.submit(encode(self._engine, prompt), params, keeps=True)
         drafts = Drafts(tokenizer, self._engine.first.config.spec, params.stop)
         return Stream(self._shared, subscription, partial(items, drafts), prompt, tokenizer)
@@ -354,12 +355,14 @@ class LLM:
         return resumed(self._engine, source)
 
 
-def params_for(count: int, given: SamplingParams | Sequence[SamplingParams]) -> list[SamplingParams]:
+def params_for(
+    count: int, given: SamplingParams | Sequence[SamplingParams], tokenizer: Tokenizer | None
+) -> list[SamplingParams]:
     """Return parameters for each of `count` prompts, from a shared value or one per prompt."""
     many = items_of(given)
     if many is None:
-        return [params_of(given)] * count
-    listed = [params_of(params) for params in many]
+        return [params_of(given, tokenizer)] * count
+    listed = [params_of(params, tokenizer) for params in many]
     if len(listed) != count:
         raise ValueError(f"{len(listed)} sampling_params were given for {count} prompts: give one, or one each")
     return listed

@@ -120,7 +120,7 @@ class Session:
             prompt: Text or token ids.
             sampling_params: How to sample the answer, and where it ends.
         """
-        params, request_id = params_of(sampling_params), self.state.next_seq_id
+        params, request_id = params_of(sampling_params, self._engine.tokenizer), self.state.next_seq_id
         self._decode.add(Request(request_id, encode(self._engine, prompt), params))
         self._prompts.pop(request_id, None)
         if isinstance(prompt, str):

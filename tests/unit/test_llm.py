@@ -10,6 +10,7 @@ import pytest
 from dlstep import LLM, EngineConfig, SamplingParams, Thresholds, init
 from dlstep.core import with_options
 from dlstep.rules.quota import Quota
+from dlstep.tiny.tokenizer import EOS_ID
 
 from ..helpers.shadow_llm import Faulty, make_llm
 
@@ -82,6 +83,17 @@ def test_the_text_is_cut_at_the_first_stop_string(llm: LLM) -> None:
     assert output.text == whole[: whole.index(stop)]
     streamed = "".join(llm.stream(PROMPT, SamplingParams(max_tokens=40, ignore_eos=True, stop=(stop,))))
     assert streamed == output.text
+
+
+def test_a_stop_string_that_is_a_special_token_ends_the_answer(llm: LLM) -> None:
+    params = SamplingParams(max_tokens=40, ignore_eos=True, stop=("<eos>",), pinned={3: EOS_ID})
+    output, stream = llm.generate(PROMPT, params)[0], llm.stream(PROMPT, params)
+    assert (output.finish_reason, len(output.token_ids)) == ("stop", 3)
+    assert "".join(stream) == output.text and stream.output == output
+    session = llm.session()
+    session.submit(PROMPT, params)
+    session.run()
+    assert session.output(0).token_ids == output.token_ids
 
 
 @pytest.mark.parametrize("fault", [RuntimeError("out of memory"), KeyboardInterrupt()])

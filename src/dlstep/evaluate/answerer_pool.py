@@ -18,6 +18,7 @@ from ..engine.devices import device_of
 from ..engine.loader import LoadedEngine, load_engine
 from ..processes import Clock, Heart, Pulse, Worker, WorkerDied
 from ..text.detokenize import cut, decode
+from ..text.prompts import with_stop_ids
 from .items import Item
 from .metrics import ROUND, ForwardSums
 from .options import EvalOptions
@@ -88,7 +89,8 @@ class Answering:
 
     def add(self, place: int, item: Item) -> None:
         """Queue an item. Raises ValueError for a prompt that cannot be encoded."""
-        self._decode.add(Request(place, item.ids(self._engine), item.params, index=item.index))
+        params = with_stop_ids(item.params, self._engine.tokenizer)
+        self._decode.add(Request(place, item.ids(self._engine), params, index=item.index))
         self._live[place] = Live(place, item)
         if (seq_id := self._decode.state.live.get(place)) is not None:
             self._usage.open(seq_id, 0)

@@ -104,8 +104,8 @@ def _begun(text: str, stop: str) -> int:
 class TextStream:
     """An incremental detokenizer.
 
-    The joined pieces are the text of all tokens, cut at the first stop string. No piece ends inside a
-    character, or contains text that later tokens could change or turn into a stop string. The cost
+    The joined pieces are the text of all tokens, cut at the first stop string, however the tokens are
+    divided into updates. No piece contains text that later tokens could change or turn into a stop string. The cost
     of a push depends only on its number of tokens. Special tokens have no text, except those in
     `spelled`.
     """
@@ -131,7 +131,7 @@ class TextStream:
             self._waiting += certain[self._consumed :]
             self._consumed = max(self._consumed, len(certain))
             self._shorten(text, end)
-        sure = len(self._waiting) - held_back(self._waiting, self._stops)
+        sure = min(len(self._waiting) - held_back(self._waiting, self._stops), len(cut(self._waiting, self._stops)))
         piece, self._waiting = self._waiting[:sure], self._waiting[sure:]
         self._sent += len(piece)
         return piece

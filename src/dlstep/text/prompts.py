@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from .. import rules
 from ..core import Request, SamplingParams
 from ..core.checks import listed, pairs_of, plain, short, text_of
-from .detokenize import Tokenizer, encode as encode_text
+from .detokenize import Tokenizer, encode as encode_text, special_ids
 from .output import Prompt
 
 
@@ -100,13 +100,21 @@ def as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     return many
 
 
-def params_of(params: object) -> SamplingParams:
-    """Return `params` with rule names replaced by rules. Raises ValueError if it is invalid."""
+def with_stop_ids(params: SamplingParams, tokenizer: Tokenizer | None) -> SamplingParams:
+    """Return `params` with the ids of stop strings that are special tokens, which have no text to find the string in."""
+    if not params.stop or tokenizer is None:
+        return params
+    ids = special_ids(tokenizer, params.stop).difference(params.stop_token_ids)
+    return replace(params, stop_token_ids=(*params.stop_token_ids, *sorted(ids)))
+
+
+def params_of(params: object, tokenizer: Tokenizer | None) -> SamplingParams:
+    """Return `params` with rules for their names and ids for stop strings. Raises ValueError if it is invalid."""
     if type(params) is not SamplingParams:
         raise ValueError(f"sampling_params must be SamplingParams, got {short(params)}")
     options = dict(params.strategy_options)
     named = any(isinstance(options.get(name), str) for name in rules.HOLDERS)
-    return replace(params, strategy_options=rules.with_values(options)) if named else params
+    return with_stop_ids(replace(params, strategy_options=rules.with_values(options)) if named else params, tokenizer)
 
 
 def numbered(prompts: list[tuple[int, ...]], params: Sequence[SamplingParams]) -> list[Request]:

@@ -57,6 +57,15 @@ class Pieces:
             self._flush(texts)
         return texts
 
+    def certain(self, tokens: Sequence[int]) -> list[str | None]:
+        """Return the text of each id, without the last one if its character is incomplete: the next call begins with it."""
+        texts, state = self.texts(tokens[:-1], end=False), self._decoder.getstate()
+        texts += self.texts(tokens[-1:], end=False)
+        if self._decoder.getstate()[0]:
+            self._decoder.setstate(state)
+            del texts[-1:]
+        return texts
+
     def _flush(self, texts: list[str | None]) -> None:
         """Append undecoded bytes of a run to the text of its last id."""
         rest = self._decoder.decode(b"", final=True)

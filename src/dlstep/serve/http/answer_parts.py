@@ -1,4 +1,4 @@
-"""Split an unconstrained answer into reasoning, text and function calls, as chat templates define them.
+"""Split an answer into reasoning, text and function calls, as chat templates define them.
 
 Only the beginning of an answer can be reasoning. A call that is malformed or names an unknown
 function remains text.
@@ -9,6 +9,9 @@ from typing import Literal
 
 from ...text.detokenize import held_back
 from .call_formats import CallFormat, Part
+from .tool_calls import CallReader
+
+Mode = Literal["start", "reasoning", "text", "call", "forced"]
 
 
 class AnswerReader:
@@ -18,29 +21,46 @@ class AnswerReader:
     calls is dropped.
 
     Args:
-        form: The format of calls.
-        functions: Names of the functions that may be called.
-        thinking: Whether the prompt ends with `form.think`, so that the answer begins with reasoning.
+        form: The format of reasoning and calls.
+        functions: Names of the functions that may be called. Without any, calls remain text.
+        mode: How the answer begins: "reasoning" if the prompt ends with `form.think`, "start" if the
+            answer may begin with it, "text" if reasoning remains text.
+        forced: The function that the answer calls after its reasoning; "" if the answer names it,
+            None if it need not call any.
         most: The maximum number of calls; further calls are dropped.
     """
 
     def __init__(
-        self, form: CallFormat, functions: Collection[str], *, thinking: bool = False, most: int | None = None
+        self,
+        form: CallFormat,
+        functions: Collection[str] = (),
+        *,
+        mode: Mode = "start",
+        forced: str | None = None,
+        most: int | None = None,
     ) -> None:
         self._form, self._functions, self._most = form, functions, most
-        self._mode: Literal["start", "reasoning", "text", "call"] = "reasoning" if thinking else "start"
+        self._forced = None if forced is None else CallReader(forced)
+        self._mode: Mode = "forced" if forced is not None and mode == "text" else mode
         self._waiting = ""  # text that is in no part yet; in a call, all text after the tag
-        self._blank, self._skips = "", thinking  # whitespace that is kept only if text follows; whether to drop it
+        self._skips = mode == "reasoning"  # whether to drop whitespace
+        self._blank = ""  # whitespace that is kept only if text follows
         self._scanner, self._scanned = form.scanner(), 0
         self._parts: list[Part] = []
         self._text = False  # whether there was text
         self.calls = 0
-        """Number of calls so far."""
+        """Number of complete calls so far."""
 
     def push(self, text: str, *, end: bool = False) -> list[Part]:
         """Return the parts that become certain with `text`, which is the last piece if `end`."""
         self._waiting += text
-        steps = {"start": self._start, "reasoning": self._reasoning, "text": self._plain, "call": self._call}
+        steps = {
+            "start": self._start,
+            "reasoning": self._reasoning,
+            "text": self._plain,
+            "call": self._call,
+            "forced": self._forced_call,
+        }
         while steps[self._mode](end):
             pass
         if end and self._blank and not self._skips:
@@ -54,16 +74,36 @@ class AnswerReader:
         if begun.startswith(think):
             self._mode, self._waiting, self._skips = "reasoning", begun.removeprefix(think), True
         elif end or not think.startswith(begun):
-            self._mode = "text"
+            self._mode = self._after
         return self._mode != "start"
 
     def _reasoning(self, end: bool) -> bool:
         if not self._until(self._form.thought, "reasoning", end):
             return False
-        self._mode, self._blank, self._skips = "text", "", True
+        self._mode, self._blank, self._skips = self._after, "", True
         return True
 
+    @property
+    def _after(self) -> Mode:
+        """The mode after reasoning."""
+        return "text" if self._forced is None else "forced"
+
+    def _forced_call(self, end: bool) -> bool:
+        del end
+        assert self._forced is not None, "the answer calls a function"
+        text, self._waiting = self._waiting.lstrip() if self._skips else self._waiting, ""
+        self._skips = self._skips and not text
+        called = self._forced.push(text)
+        if called.name or called.arguments:
+            self._parts.append(Part("call", called.arguments, called.name or ""))
+        self.calls = int(self._forced.complete)
+        return False
+
     def _plain(self, end: bool) -> bool:
+        if not self._functions:
+            self._emit("text", self._waiting)
+            self._waiting = ""
+            return False
         if not self._until(self._form.call, "text", end):
             return False
         self._mode, self._scanner, self._scanned = "call", self._form.scanner(), 0
@@ -85,7 +125,7 @@ class AnswerReader:
             text = text.lstrip()
             self._skips = not text
         whole = self._blank + text if text else ""
-        if kept := whole.rstrip():
+        if kept := whole if kind == "text" and not self._functions else whole.rstrip():  # only before a call it is dropped
             self._parts.append(Part(kind, kept))
             self._text = self._text or kind == "text"
         self._blank = whole[len(kept) :] if text else self._blank
@@ -107,8 +147,8 @@ class AnswerReader:
         if call is None:
             return self._malformed()
         if self._most is None or self.calls < self._most:
+            self._parts.append(call._replace(number=self.calls))
             self.calls += 1
-            self._parts.append(call)
         self._mode, self._waiting = "text", rest.removeprefix(called)
         self._blank, self._skips = self._blank if self._text else "", True
         return True

@@ -4,8 +4,10 @@ import json
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
+from ...text.detokenize import Tokenizer
 from .tool_calls import ObjectScanner
 
 QUOTE = '<|"|>'  # around strings in Gemma's calls, which contain no escapes
@@ -14,11 +16,15 @@ BEGINNING = re.compile(r"call:([a-zA-Z0-9_.-]{1,64})\{")
 
 
 class Part(NamedTuple):
-    """A part of an answer: reasoning, text, or a function call, whose `text` is its arguments as JSON."""
+    """A part of an answer: reasoning, text, or a function call, whose `text` is its arguments as JSON.
+
+    `number` counts the calls of the answer. A call without a name continues the call of the previous part.
+    """
 
     kind: Literal["reasoning", "text", "call"]
     text: str
     name: str = ""
+    number: int = 0
 
 
 class Scanner(Protocol):
@@ -42,9 +48,9 @@ class CallFormat:
     `think` and `thought` are the marks around reasoning, at the beginning of an answer; `call` and
     `called` are the marks around each call. `template` lists texts that every template of this format
     contains, and `others` texts that only templates of similar formats contain. `tokens` lists the
-    special tokens of the format, which belong to the text of an answer; other special tokens do not.
-    `read` returns the name and the arguments of a call; it raises ValueError, KeyError or TypeError
-    for malformed calls.
+    tokens of the format in some tokenizers, first the two around reasoning. They belong to the text of
+    an answer even if they are special tokens; other special tokens do not. `read` returns the name and
+    the arguments of a call; it raises ValueError, KeyError or TypeError for malformed calls.
     """
 
     think: str
@@ -55,7 +61,7 @@ class CallFormat:
     others: tuple[str, ...]
     scanner: Callable[[], Scanner]
     read: Callable[[str], tuple[object, object]]
-    tokens: tuple[str, ...] = ()
+    tokens: tuple[str, ...]
 
     def part(self, body: str, functions: Collection[str]) -> Part | None:
         """Return the call in the text between the marks; None if it is malformed or calls none of `functions`."""
@@ -68,6 +74,7 @@ class CallFormat:
         return None
 
 
+@lru_cache(maxsize=8)
 def format_of(template: str | None) -> CallFormat | None:
     """Return the format in which a chat template instructs the model to write calls; None for other formats."""
     bare = (template or "").replace("\\", "")
@@ -75,6 +82,12 @@ def format_of(template: str | None) -> CallFormat | None:
         if all(mark in bare for mark in form.template) and not any(mark in bare for mark in form.others):
             return form
     return None
+
+
+def reasoning_format_of(tokenizer: Tokenizer, template: str) -> CallFormat | None:
+    """Return the format whose tokens around reasoning the tokenizer or the chat template has; None without one."""
+    known = {str(token) for token in tokenizer.added_tokens_decoder.values()}
+    return next((form for form in FORMATS if all(mark in known or mark in template for mark in form.tokens[:2])), None)
 
 
 class GemmaScanner:
@@ -147,6 +160,7 @@ def _not_json(constant: str) -> NoReturn:
 HERMES = CallFormat(
     "<think>", "</think>", "<tool_call>", "</tool_call>",
     ("<tool_call>", "</tool_call>", '"name"', '"arguments"'), ("<function=", "<arg_key>"), ObjectScanner, _read_json,
+    ("<think>", "</think>", "<tool_call>", "</tool_call>"),
 )  # fmt: skip
 GEMMA = CallFormat(
     "<|channel>thought", "<channel|>", "<|tool_call>", "<tool_call|>",

@@ -9,13 +9,13 @@ from ...core import Spec
 from ...stream import window_texts
 from ...text.chat import template_of
 from ...text.detokenize import TextStream, cut, decode, special_ids
+from ...text.words import Pieces
 from ...views.frames import FrameEncoder, head_of
 from ..facts import Facts, ModelTexts
 from ..router.heads import Head
 from ..router.pending_requests import PendingRequest
-from .answer_parts import AnswerReader
-from .call_formats import CallFormat, Part, format_of
-from .tool_calls import CallReader
+from .answer_parts import AnswerReader, Mode
+from .call_formats import HERMES, CallFormat, Part, format_of, reasoning_format_of
 
 # The engine's finish reasons -> OpenAI's. The original one is in `dlstep.finish_reason`.
 FINISH = {"stop": "stop", "repetition": "stop", "length": "length", "nfe_limit": "length", "abort": "length"}
@@ -33,9 +33,9 @@ class TokenLog:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The new part of a choice: text, token probabilities, `dlstep` object, whether it ended."""
+    """What is new in a choice: parts of its text, token probabilities, `dlstep` object, whether it ended."""
 
-    text: str
+    parts: tuple[Part, ...]
     logs: tuple[TokenLog, ...]
     dlstep: dict[str, object]
     ended: bool
@@ -44,7 +44,8 @@ class Piece:
 class ChoiceReader:
     """A reader of one pending request.
 
-    A slow reader gets only the newest draft, but every recorded step.
+    The pieces of an answer, joined, do not depend on how its tokens arrive: a whole response is the
+    only piece. A slow reader gets only the newest draft, but every recorded step.
     """
 
     def __init__(self, index: int, pending: PendingRequest, head: Head, texts: ModelTexts, spec: Spec) -> None:
@@ -52,52 +53,52 @@ class ChoiceReader:
         self._head, self._texts, self._spec = head, texts, spec
         self._frames = 0  # sent frames
         self._encoder = FrameEncoder(index, len(pending.submit.prompt), spec.pieces)
-        self._stream: TextStream | None = None
         self._read = 0  # tokens passed to the text stream
+        self._pieces = Pieces(spec.pieces)
         self._logged = 0  # tokens whose probabilities were sent
         self._offset = 0  # characters of these tokens
         self._seq = 0
         self._reported_nfe = 0
         self.ended = False  # whether the end was sent
-        self.call = CallReader(head.call or "")  # of a streamed answer that calls a function
-        self._parts: AnswerReader | None = None
-        self._form: CallFormat | None = None
-        self._spelled: frozenset[int] = frozenset()  # special tokens that are part of the text
-        if head.functions:
-            self._form = format_of(template_of(texts.tokenizer, texts.chat_template))
-            assert self._form is not None and texts.tokenizer is not None, "translating the body has checked it"
-            self._spelled = special_ids(texts.tokenizer, self._form.tokens)
+        form = self._format() if head.kind == "chat" else None
+        # Marks that are special tokens are part of the text.
+        self._spelled = frozenset[int]()
+        if form is not None and texts.tokenizer is not None:
+            self._spelled = special_ids(texts.tokenizer, form.tokens)
+        self._stream = TextStream(texts.tokenizer, pending.submit.params.stop, self._spelled)
+        self._parts = AnswerReader(
+            form or HERMES,
+            head.functions,
+            mode="text" if form is None else self._begins(form),
+            forced=head.call,
+            most=None if head.parallel else 1,
+        )
+
+    def _format(self) -> CallFormat | None:
+        """Return the format of reasoning and calls in the answer; None if it has neither."""
+        tokenizer, template = self._texts.tokenizer, template_of(self._texts.tokenizer, self._texts.chat_template)
+        if tokenizer is None or template is None:
+            return None
+        return format_of(template) or reasoning_format_of(tokenizer, template)
 
     @property
     def text(self) -> str:
-        """The text of the whole answer, once it has ended."""
-        text = decode(self._texts.tokenizer, self.pending.tokens, self._spelled)
-        return cut(text, self.pending.submit.params.stop)
+        """The text of the answer so far, with reasoning and calls as the model wrote them."""
+        return cut(decode(self._texts.tokenizer, self.pending.tokens, self._spelled), self.pending.submit.params.stop)
 
     def call_id(self, number: int = 0) -> str:
         """Return the id of the function call with this number in the answer."""
         return f"call_{self._head.id.partition('-')[2]}_{self.index}" + (f"_{number}" if number else "")
 
-    def parts(self, text: str, *, end: bool) -> list[Part]:
-        """Return the parts that `text` adds to an answer that may call functions; `end` if it is the last text."""
-        if self._parts is None:
-            most = None if self._head.parallel else 1
-            assert self._form is not None, "the answer may call functions"
-            self._parts = AnswerReader(self._form, self._head.functions, thinking=self._thinks(self._form), most=most)
-        return self._parts.push(text, end=end)
-
-    @property
-    def calls(self) -> int:
-        """The number of calls that `parts` has returned."""
-        return 0 if self._parts is None else self._parts.calls
-
-    def _thinks(self, form: CallFormat) -> bool:
-        """Return whether the prompt ends with the mark `form.think`, so that the answer begins with reasoning."""
+    def _begins(self, form: CallFormat) -> Mode:
+        """Return how the answer begins: with reasoning if the prompt ends with the mark `form.think`."""
+        if self.pending.submit.constraint is not None:
+            return "text"
         end = list(self.pending.submit.prompt[-2 * len(form.think) :])  # whitespace may follow
         tokenizer = self._texts.tokenizer
         assert tokenizer is not None, "conversations need a tokenizer"
         shown = tokenizer.decode(end, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        return isinstance(shown, str) and shown.rstrip().endswith(form.think)
+        return "reasoning" if isinstance(shown, str) and shown.rstrip().endswith(form.think) else "start"
 
     @property
     def finish(self) -> str:
@@ -107,7 +108,7 @@ class ChoiceReader:
         if self.pending.finish_info.reason == "length" and self.pending.submit.constraint is not None:
             reason = "stop"  # an answer of the whole length is complete, too; clients take "length" for a cut one
         # Like OpenAI: an answer that had to call the named function just stops.
-        return "tool_calls" if reason == "stop" and (self._head.call == "" or self.calls) else reason
+        return "tool_calls" if reason == "stop" and self._parts.calls and not self._head.call else reason
 
     def piece(self) -> Piece | None:
         """Return what is new since the last call, or None if there is nothing to send."""
@@ -117,20 +118,25 @@ class ChoiceReader:
         if self.ended or (pending.nfe == self._reported_nfe and pending.finish_info is None):
             return None
         self.ended = pending.finish_info is not None
-        text = self._text(len(pending.tokens))
+        parts = self._new_parts(len(pending.tokens))
         self._reported_nfe = pending.nfe
-        if not (text or self.ended or drafts):
+        if not (parts or self.ended or drafts):
             return None
-        piece = Piece(text, self.logs(), self._event(), self.ended)
+        piece = Piece(parts, self._logs(len(pending.tokens)), self._event(), self.ended)
         self._seq += 1
         return piece
 
-    def _text(self, settled: int) -> str:
-        """Return the new text that the first `settled` tokens determine."""
-        if self._stream is None:
-            self._stream = TextStream(self._texts.tokenizer, self.pending.submit.params.stop, self._spelled)
+    def whole(self) -> Piece:
+        """Return the whole answer, once it has ended."""
+        self.ended = True
+        settled = len(self.pending.tokens)
+        return Piece(self._new_parts(settled), self._logs(settled), self.summary(), ended=True)
+
+    def _new_parts(self, settled: int) -> tuple[Part, ...]:
+        """Return the new parts that the first `settled` tokens determine."""
         new, self._read = self.pending.tokens[self._read : settled], settled
-        return self._stream.close(self.pending.tokens) if self.ended else self._stream.push(new)
+        text = self._stream.close(self.pending.tokens) if self.ended else self._stream.push(new)
+        return tuple(self._parts.push(text, end=self.ended))
 
     def _step(self) -> Piece | None:
         """Return the next frame of an answer with recorded steps; None if there is none yet."""
@@ -140,16 +146,18 @@ class ChoiceReader:
         frame, self._frames = pending.frames[number], number + 1
         self.ended = frame.finish_info is not None
         encoded = encoded_frame(self._encoder, pending, number, self._head, self._spec)
-        return Piece(self._text(frame.settled), self.logs(frame.settled), encoded, self.ended)
+        return Piece(self._new_parts(frame.settled), self._logs(frame.settled), encoded, self.ended)
 
-    def logs(self, settled: int | None = None) -> tuple[TokenLog, ...]:
+    def _logs(self, settled: int) -> tuple[TokenLog, ...]:
         """Return the unsent token probabilities, up to `settled` tokens; empty if not requested."""
         if not self.pending.submit.probabilities:
             return ()
-        tokens, probabilities = self.pending.tokens[self._logged : settled], self.pending.probabilities[self._logged : settled]
-        self._logged += len(tokens)
+        tokens = self.pending.tokens[self._logged : settled]
+        texts = self._pieces.texts(tokens) if self.ended else self._pieces.certain(tokens)
+        probabilities = self.pending.probabilities[self._logged : self._logged + len(texts)]
+        self._logged += len(texts)
         logs: list[TokenLog] = []
-        for text, token_probability in zip(window_texts(tokens, self._spec.pieces), probabilities, strict=True):
+        for text, token_probability in zip(texts, probabilities, strict=True):
             logs.append(TokenLog(text or "", log(max(token_probability, LEAST)), self._offset))
             self._offset += len(text or "")
         return tuple(logs)

@@ -13,7 +13,6 @@ from openai.types.chat import (
     ChatCompletionTokenLogprob,
 )
 from openai.types.chat.chat_completion import Choice as ChatChoice, ChoiceLogprobs
-from openai.types.chat.chat_completion_message_function_tool_call import Function as CalledFunction
 from openai.types.chat.chat_completion_token_logprob import TopLogprob
 from openai.types.completion_choice import Logprobs
 from openai.types.completion_usage import PromptTokensDetails
@@ -23,7 +22,6 @@ from ..router.pending_requests import PendingRequest
 from ..shapes import ReadOfPrompt, ReadSlot, ReadsReply, ReadUsage
 from .call_formats import Part
 from .choices import ChoiceReader, Piece, TokenLog
-from .tool_calls import read_call
 
 COMPACT = (",", ":")
 
@@ -78,36 +76,30 @@ def _reads_body(head: Head, choices: Sequence[ChoiceReader], usage: CompletionUs
 
 def _whole(head: Head, choice: ChoiceReader, echo: str) -> CompletionChoice | ChatChoice:
     """Return a choice of a whole response."""
-    message = _message(head, choice) if head.kind == "chat" else None  # first: its calls determine the finish reason
-    common = {"index": choice.index, "logprobs": _logs(head, choice.logs()), "finish_reason": choice.finish}
-    common["dlstep"] = choice.summary()
-    if message is None:
-        return CompletionChoice.model_construct(text=echo + choice.text, **common)
-    return ChatChoice.model_construct(message=message, **common)
+    piece = choice.whole()
+    common = {
+        "index": choice.index,
+        "logprobs": _logs(head, piece.logs),
+        "finish_reason": choice.finish,
+        "dlstep": piece.dlstep,
+    }
+    if head.kind == "completion":
+        return CompletionChoice.model_construct(text=echo + text_of(piece), **common)
+    return ChatChoice.model_construct(message=_message(_delta(choice, piece.parts)), **common)
 
 
-def _message(head: Head, choice: ChoiceReader) -> ChatCompletionMessage:
-    """Return the whole answer as a message."""
-    if head.call is not None:
-        called = read_call(head.call, choice.text)
-        call = _tool_call(choice.call_id(), called.name or "", called.arguments)
-        return ChatCompletionMessage(role="assistant", content=None, tool_calls=[call])
-    if not head.functions:
-        return ChatCompletionMessage(role="assistant", content=choice.text)
-    parts = choice.parts(choice.text, end=True)
-    text, reasoning = ("".join([part.text for part in parts if part.kind == kind]) for kind in ("text", "reasoning"))
-    calls = [_tool_call(choice.call_id(number), part.name, part.text) for number, part in enumerate(_calls(parts))]
-    more: dict[str, Any] = ({"tool_calls": calls} if calls else {}) | ({"reasoning_content": reasoning} if reasoning else {})
-    return ChatCompletionMessage.model_construct(role="assistant", content=text or (None if calls else ""), **more)
+def text_of(piece: Piece) -> str:
+    """Return the text of a piece, without reasoning and calls."""
+    return "".join([part.text for part in piece.parts if part.kind == "text"])
 
 
-def _calls(parts: Iterable[Part]) -> list[Part]:
-    return [part for part in parts if part.kind == "call"]
-
-
-def _tool_call(call_id: str, name: str, arguments: str) -> ChatCompletionMessageFunctionToolCall:
-    function = CalledFunction(name=name, arguments=arguments)
-    return ChatCompletionMessageFunctionToolCall(id=call_id, type="function", function=function)
+def _message(delta: dict[str, Any]) -> ChatCompletionMessage:
+    """Return the message of the only delta of an answer."""
+    calls = delta.pop("tool_calls", [])
+    if calls:
+        whole = [{name: call[name] for name in ("id", "type", "function")} for call in calls]
+        delta["tool_calls"] = [ChatCompletionMessageFunctionToolCall.model_validate(call) for call in whole]
+    return ChatCompletionMessage.model_construct(**{"role": "assistant", "content": None if calls else "", **delta})
 
 
 def _logs(head: Head, logs: Iterable[TokenLog]) -> Logprobs | ChoiceLogprobs | None:
@@ -160,14 +152,11 @@ def piece_chunk(head: Head, choice: ChoiceReader, piece: Piece, **more: Any) -> 
     """Return a piece of an answer as a chunk. Without new text, `choices` is empty."""
     if piece.dlstep:
         more["dlstep"] = piece.dlstep
-    if not piece.text and not piece.ended and not piece.logs:
+    if not piece.parts and not piece.ended and not piece.logs:
         return chunk(head, [], **more)
-    delta = _delta(head, choice, piece) if head.kind == "chat" else None  # first: its calls determine the finish reason
-    finish = choice.finish if piece.ended else None
     logs = _logs(head, piece.logs)
-    text: dict[str, Any] = {"text": piece.text} if delta is None else {"delta": delta}
-    if delta == {} and not piece.ended and not piece.logs:  # the call is not complete
-        return chunk(head, [], **more) if more else b""
+    text = {"text": text_of(piece)} if head.kind == "completion" else {"delta": _delta(choice, piece.parts)}
+    finish = choice.finish if piece.ended else None
     return chunk(
         head,
         [{"index": choice.index, **text, "logprobs": logs and logs.model_dump(mode="json"), "finish_reason": finish}],
@@ -175,31 +164,24 @@ def piece_chunk(head: Head, choice: ChoiceReader, piece: Piece, **more: Any) -> 
     )
 
 
-def _delta(head: Head, choice: ChoiceReader, piece: Piece) -> dict[str, Any]:
-    """Return what a piece adds to a message."""
-    if head.call is not None:
-        return _call_delta(choice, piece.text)
-    if not head.functions:
-        return {"content": piece.text} if piece.text else {}
-    known, parts = choice.calls, choice.parts(piece.text, end=piece.ended)
+def _delta(choice: ChoiceReader, parts: Iterable[Part]) -> dict[str, Any]:
+    """Return what parts of an answer add to a message."""
     delta: dict[str, Any] = {}
     for part in parts:
-        if part.kind != "call":
+        if part.kind == "call":
+            delta.setdefault("tool_calls", []).append(_call_delta(choice, part))
+        else:
             name = "content" if part.kind == "text" else "reasoning_content"
             delta[name] = delta.get(name, "") + part.text
-    for number, part in enumerate(_calls(parts), known):
-        call = _tool_call(choice.call_id(number), part.name, part.text)
-        delta.setdefault("tool_calls", []).append({"index": number, **call.model_dump()})
     return delta
 
 
-def _call_delta(choice: ChoiceReader, text: str) -> dict[str, Any]:
-    """Return what a piece of text adds to the call of a choice; the first part has its id and name."""
-    called = choice.call.push(text)
-    if called.name is not None:
-        function = {"name": called.name, "arguments": called.arguments}
-        return {"tool_calls": [{"index": 0, "id": choice.call_id(), "type": "function", "function": function}]}
-    return {"tool_calls": [{"index": 0, "function": {"arguments": called.arguments}}]} if called.arguments else {}
+def _call_delta(choice: ChoiceReader, part: Part) -> dict[str, Any]:
+    """Return what a part adds to a call, whose first part has its id and name."""
+    if not part.name:
+        return {"index": part.number, "function": {"arguments": part.text}}
+    function = {"name": part.name, "arguments": part.text}
+    return {"index": part.number, "id": choice.call_id(part.number), "type": "function", "function": function}
 
 
 DONE = b"data: [DONE]\n\n"

@@ -168,6 +168,11 @@ class CallReader:
         self._waiting, self._name = "", name  # text that is not passed on yet
         self._scanner, self._passed = ObjectScanner(), 0
 
+    @property
+    def complete(self) -> bool:
+        """Whether the arguments have ended, or are no object, whose end is not looked for."""
+        return self._scanner.end is not None or self._scanner.broken
+
     def push(self, text: str) -> Called:
         """Return what `text` adds."""
         first: str | None = None
@@ -190,9 +195,3 @@ class CallReader:
         before, self._passed = self._passed, self._passed + len(text)
         self._scanner.push(text)
         return text if self._scanner.end is None else text[: self._scanner.end - before]
-
-
-def read_call(name: str, text: str) -> Called:
-    """Return the call of a whole answer."""
-    called = CallReader(name).push(text)
-    return Called(called.name or name, called.arguments)

@@ -15,7 +15,7 @@ from ...engine.watchdog import limited
 from ...text.chat import chat_prompt, template_of
 from ...text.constraints import compiled, constrained
 from ...text.detokenize import Tokenizer, decode
-from ...text.prompts import encode, encode_pins, numbered
+from ...text.prompts import encode, encode_pins, numbered, with_stop_ids
 from ...views.frames import Frame, first_frame
 from ..facts import Facts, ModelTexts
 from ..messages import ModelInfo, Submit
@@ -162,7 +162,7 @@ def params_of(facts: Facts, body: Sampling, max_tokens: int | None) -> SamplingP
     params |= {name: tuple(value) for name, value in params.items() if isinstance(value, list)}
     try:
         params["pinned"] = _pins(facts, own)
-        return SamplingParams(**params)
+        return with_stop_ids(SamplingParams(**params), facts.texts.tokenizer)
     except ValueError as error:
         message = str(error).replace("SamplingParams.", "")
         first_word = re.match(r"(\w+)", message)

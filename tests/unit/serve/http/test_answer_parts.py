@@ -20,7 +20,7 @@ def joined(parts: list[Part]) -> Answer:
 
 
 def read(*pieces: str, form: CallFormat = HERMES, thinking: bool = False, most: int | None = None) -> Answer:
-    reader = AnswerReader(form, FUNCTIONS, thinking=thinking, most=most)
+    reader = AnswerReader(form, FUNCTIONS, mode="reasoning" if thinking else "start", most=most)
     parts = [part for piece in pieces for part in reader.push(piece)] + reader.push("", end=True)
     assert reader.calls == len([part for part in parts if part.kind == "call"])
     return joined(parts)

@@ -8,6 +8,7 @@ from dlstep.core import Request, SamplingParams, add
 from dlstep.core.accounting import FinishInfo
 from dlstep.serve.facts import ModelTexts
 from dlstep.serve.http.choices import ChoiceReader
+from dlstep.serve.http.replies import text_of
 from dlstep.serve.messages import News, Origin, Submit
 from dlstep.serve.router.heads import Head
 from dlstep.serve.router.pending_requests import PendingRequest
@@ -45,7 +46,7 @@ def test_a_slow_reader_loses_no_frame(cuts: list[int], stops: tuple[str, ...], d
         pieces.append(piece)
     assert [piece.dlstep["seq"] for piece in pieces] == [*range(len(frames) + 1)], "the last frame has the finish reason"
     assert [piece.ended for piece in pieces] == [False] * len(frames) + [True]
-    assert "".join(piece.text for piece in pieces) == choice.text
+    assert "".join(map(text_of, pieces)) == choice.text
     assert "head" in pieces[0].dlstep and pieces[-1].dlstep["finish_reason"] == "length"
 
 
@@ -79,7 +80,7 @@ def test_however_a_reader_is_delayed_it_loses_drafts_and_never_text(
         if (piece := choice.piece()) is not None:
             pieces.append(piece)
     plain, every = TextStream(engine.tokenizer, stops), [token for group in groups for news in group for token in news.tokens]
-    assert "".join(piece.text for piece in pieces) == choice.text == plain.close(every)
+    assert "".join(map(text_of, pieces)) == choice.text == plain.close(every)
     assert [piece.ended for piece in pieces] == [False] * (len(pieces) - 1) + [True]
     if drafts:
         assert [piece.dlstep["seq"] for piece in pieces] == list(range(len(groups)))

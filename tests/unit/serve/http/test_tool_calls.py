@@ -15,7 +15,6 @@ from dlstep.serve.http.tool_calls import (
     call_schema,
     callable_freely,
     chosen,
-    read_call,
 )
 
 TOOLS = TypeAdapter(list[Tool]).validate_python(
@@ -55,13 +54,17 @@ def test_pieces_of_any_size_give_the_call_of_the_whole(
         parts.append(called.arguments)
         begin = max(begin, end)
     assert names == [name] and "".join(parts) == inner
-    assert read_call(name if named else "", text) == (name, inner)
+    assert reader.complete
 
 
 def test_a_cut_answer_gives_what_it_has() -> None:
-    assert read_call("", '{"name": "add", "arguments": {"a": [1, {') == ("add", '{"a": [1, {')
-    assert read_call("", '{"na') == ("", "")
-    assert read_call("add", '{"a": "}') == ("add", '{"a": "}')
+    for name, text, called in (
+        ("", '{"name": "add", "arguments": {"a": [1, {', ("add", '{"a": [1, {')),
+        ("", '{"na', (None, "")),
+        ("add", '{"a": "}', ("add", '{"a": "}')),
+    ):
+        reader = CallReader(name)
+        assert reader.push(text) == called and not reader.complete
 
 
 @pytest.mark.parametrize(
