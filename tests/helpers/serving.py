@@ -65,10 +65,11 @@ class Paced:
 def shadow_engine(seconds: float = 0.0, num_pages: int = 220, strategy: str = "multi_bd", **limits: int) -> LoadedEngine:
     """An engine without a network, on the tokenizer of the embedded models. Its answers end at their length."""
     tokenizer = build_tokenizer()
-    spec = Spec(mask_id=MASK_ID, eos_ids=(EOS_ID,), vocab_size=len(tokenizer), pieces=pieces(tokenizer))
+    mask_id, options = (None, {"canvas_length": 8}) if strategy == "diffusion_gemma" else (MASK_ID, {"block_size": 8})
+    spec = Spec(mask_id=mask_id, eos_ids=(EOS_ID,), vocab_size=len(tokenizer), pieces=pieces(tokenizer))
     budgets = {"max_model_len": 128, "max_num_batched_tokens": 512, "max_num_reqs": 16} | limits
     config = Config(spec, page_size=PAGE_SIZE, num_pages=num_pages, **budgets)
-    state = init(config, load(strategy)(block_size=8))
+    state = init(config, load(strategy)(**options))
     driver = Paced(ShadowDriver(PAGE_SIZE, num_pages, spec, 0.0, places=4), seconds)
     return LoadedEngine(state, driver, tokenizer, "shadow")
 

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import ClassVar
 
 from rpds import List
 
@@ -291,6 +292,10 @@ class Strategy(Options, ABC):
     feeds unstored final positions with the window if that changes no result, else alone, and cuts
     `max_tokens` to the room in the model's length: the answer ends at prompt length + `max_tokens`.
     """
+
+    OWN_PARAMS: ClassVar[tuple[str, ...]] = ()
+    """Names of sampling parameters that the strategy sets itself: `refusal` refuses them, and the server, whose
+    clients send them always, ignores them."""
 
     @abstractmethod
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:

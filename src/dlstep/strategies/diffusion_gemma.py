@@ -16,6 +16,7 @@ Sources: `DiffusionGemmaForBlockDiffusion.generate` of transformers; for the bou
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import fsum
+from operator import attrgetter
 from struct import Struct
 from typing import Annotated, TypeVar, final
 
@@ -88,6 +89,7 @@ class DiffusionGemma(Strategy):
     """
 
     SWEEP = ("entropy_bound", (0.03, 0.1, 0.3, 1.0, 3.0))
+    OWN_PARAMS = ("temperature", "top_k", "top_p", "min_p")
 
     canvas_length: Annotated[int, Gt(0)] = 256
     """Positions of a canvas, fixed by the model."""
@@ -227,13 +229,9 @@ class DiffusionGemma(Strategy):
                 f"canvas has {len(params.canvas)} ids: give canvas_length={self.canvas_length} of them for the first canvas, "
                 f"or max_tokens={params.max_tokens} for the answer"
             )
-        for name, option, default in (
-            ("temperature", params.temperature, _PLAIN.temperature),
-            ("top_k", params.top_k, _PLAIN.top_k),
-            ("top_p", params.top_p, _PLAIN.top_p),
-            ("min_p", params.min_p, _PLAIN.min_p),
-        ):
-            if option != default:
+        for name in self.OWN_PARAMS:
+            option = attrgetter(name)(params)
+            if option != attrgetter(name)(_PLAIN):
                 return f"{name}={option} has no effect in DiffusionGemma, which samples at t_max={self.t_max} falling to t_min"
         return None
 

@@ -26,7 +26,7 @@ class TextEncoder(Protocol):
         ...
 
 
-def encode(texts: TextEncoder, prompt: Prompt) -> tuple[int, ...]:
+def encode(texts: TextEncoder, prompt: Prompt, *, add_special_tokens: bool = True) -> tuple[int, ...]:
     """Return the token ids of a prompt, which is text or a list of ids. Raises ValueError for anything else."""
     ids = listed(prompt)
     if ids is not None:
@@ -45,7 +45,7 @@ def encode(texts: TextEncoder, prompt: Prompt) -> tuple[int, ...]:
     if texts.tokenizer is None:
         raise ValueError(f"the prompt {short(text)} is text and the engine has no tokenizer: give token ids")
     end = "" if not text or text.endswith(texts.prompt_end) else texts.prompt_end
-    return encode_text(texts.tokenizer, text + end)
+    return encode_text(texts.tokenizer, text + end, add_special_tokens=add_special_tokens)
 
 
 def encode_pins(texts: TextEncoder, pins: object) -> dict[int, int]:

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from dlstep.text.detokenize import KEPT, TextStream, cut, decode, held_back, special_ids
+from dlstep.text.detokenize import KEPT, TextStream, cut, decode, encode, held_back, special_ids
 
 
 class Bytes:
@@ -173,3 +173,23 @@ def test_special_tokens_have_no_text_unless_they_are_spelled() -> None:
     assert decode(tokenizer, tokens) == "a<tool>b" and decode(tokenizer, tokens, spelled) == "a<end><tool>b<end>"
     stream = TextStream(tokenizer, (), spelled)
     assert "".join([stream.push([token]) for token in tokens]) + stream.close(tokens) == "a<end><tool>b<end>"
+
+
+def beginning(adds: str) -> PreTrainedTokenizerFast:
+    """A tokenizer with a beginning-of-sequence token, which adds these special tokens around a text."""
+    backend = Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
+    backend.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in ("<bos>", "<eos>")])
+    backend.post_processor = processors.TemplateProcessing(single=adds, special_tokens=[("<bos>", 2), ("<eos>", 3)])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<bos>", eos_token="<eos>")
+
+
+BEGINNING = {adds: beginning(adds) for adds in ("$A", "<bos> $A", "<bos> $A <eos>")}
+
+
+@given(st.lists(st.sampled_from(["<bos>", "a", "b"]), min_size=1, max_size=4), st.sampled_from(sorted(BEGINNING)))
+def test_a_text_that_begins_with_the_beginning_token_gets_no_second_one(parts: list[str], adds: str) -> None:
+    tokenizer, plain = BEGINNING[adds], tuple(({"<bos>": 2, "a": 0, "b": 1})[part] for part in parts)
+    first = (2,) if adds.startswith("<bos>") and parts[0] != "<bos>" else ()
+    assert encode(tokenizer, "".join(parts)) == first + plain + ((3,) if adds.endswith("<eos>") else ())
+    assert encode(tokenizer, "".join(parts), add_special_tokens=False) == plain

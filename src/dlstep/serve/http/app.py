@@ -182,7 +182,7 @@ class Api:
 def _tokenized(facts: Facts, body: TokenizeText | TokenizeChat) -> Response:
     """Return the response of `/tokenize`. A megabyte of text takes a second."""
     if isinstance(body, TokenizeText):
-        ids = translate.text_prompt(facts, body.prompt)
+        ids = translate.text_prompt(facts, body)
     else:
         ids = translate.conversation(facts, body.messages)
     strings = translate.tokens_of(facts.texts.tokenizer, ids) if body.return_token_strs else None

@@ -166,7 +166,7 @@ class CompletionRequest(Sampling):
     logprobs: Annotated[int, Field(ge=0, le=1)] | None = None
     best_of: One = None
     suffix: Annotated[str, Field(max_length=0)] | None = None
-    add_special_tokens: Yes = None
+    add_special_tokens: bool | None = None
 
 
 class TextPart(Strict):
@@ -246,6 +246,7 @@ class ChatRequest(Sampling):
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     add_generation_prompt: Yes = None
+    add_special_tokens: No = None
     continue_final_message: No = None
 
 
@@ -303,7 +304,7 @@ class TokenizeText(Strict):
 
     prompt: Text
     model: str | None = None
-    add_special_tokens: Yes = None
+    add_special_tokens: bool | None = None
     return_token_strs: bool | None = None
 
 
@@ -313,6 +314,7 @@ class TokenizeChat(Strict):
     messages: Annotated[list[Message], FEW]
     model: str | None = None
     add_generation_prompt: Yes = None
+    add_special_tokens: No = None
     return_token_strs: bool | None = None
 
 

@@ -31,6 +31,7 @@ from .schema import (
     ReadRequest,
     Sampling,
     TextFormat,
+    TokenizeText,
 )
 from .tool_calls import Tool, call_schema, callable_freely, chosen
 
@@ -76,7 +77,8 @@ def completion(facts: Facts, body: CompletionRequest) -> TranslatedBody:
     prompts = prompts_of(body)
     check_count(facts, len(prompts), body.n or 1)
     texts, limit = facts.texts, facts.info.config.max_model_len
-    encoded = [encoded_prompt(texts, prompt, limit, "prompt") for prompt in prompts]
+    special = body.add_special_tokens is not False
+    encoded = [encoded_prompt(texts, prompt, limit, "prompt", special=special) for prompt in prompts]
     echoes = [_echoed(texts, prompt, tokens) for prompt, tokens in zip(prompts, encoded, strict=True)] if body.echo else []
     params = params_of(facts, body, body.max_tokens)
     return _translated(facts, body, encoded, params, echoes=echoes, probabilities=body.logprobs is not None)
@@ -144,9 +146,10 @@ def _turn(message: Message) -> dict[str, Any]:
     return turn
 
 
-def text_prompt(facts: Facts, prompt: str) -> tuple[int, ...]:
+def text_prompt(facts: Facts, body: TokenizeText) -> tuple[int, ...]:
     """Return the tokens of a text prompt, including the model's `prompt_end`."""
-    return encoded_prompt(facts.texts, prompt, facts.info.config.max_model_len, "prompt")
+    special = body.add_special_tokens is not False
+    return encoded_prompt(facts.texts, body.prompt, facts.info.config.max_model_len, "prompt", special=special)
 
 
 def params_of(facts: Facts, body: Sampling, max_tokens: int | None) -> SamplingParams:
@@ -157,7 +160,7 @@ def params_of(facts: Facts, body: Sampling, max_tokens: int | None) -> SamplingP
         known["top_k"] = 0
     if isinstance(body.stop, str):
         known["stop"] = [body.stop]
-    known |= constraint_of(body)
+    known |= constraint_of(body) | dict.fromkeys(facts.info.strategy.OWN_PARAMS)
     params: dict[str, Any] = {name: known[name] for name in PARAMS if known.get(name) is not None}
     params |= {name: tuple(value) for name, value in params.items() if isinstance(value, list)}
     try:
@@ -250,12 +253,14 @@ def check_length(characters: int, max_model_len: int, param: str) -> None:
         raise ApiError(400, message, param=param, code="context_length_exceeded")
 
 
-def encoded_prompt(texts: ModelTexts, prompt: str | list[int], max_model_len: int, param: str) -> tuple[int, ...]:
+def encoded_prompt(
+    texts: ModelTexts, prompt: str | list[int], max_model_len: int, param: str, *, special: bool = True
+) -> tuple[int, ...]:
     """Return the tokens of a prompt. Raises ApiError that names `param`."""
     if isinstance(prompt, str):
         check_length(len(prompt), max_model_len, param)
     try:
-        return encode(texts, prompt)
+        return encode(texts, prompt, add_special_tokens=special)
     except ValueError as error:
         raise ApiError(400, str(error), param=param) from error
 

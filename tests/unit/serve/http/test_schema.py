@@ -24,7 +24,7 @@ NEUTRAL: dict[str, Any] = {
 OF_COMPLETIONS: dict[str, Any] = {"best_of": 1, "suffix": "", "echo": False, "logprobs": None, "add_special_tokens": True}
 OF_CHAT: dict[str, Any] = {
     "tools": [], "tool_choice": "none", "parallel_tool_calls": True, "response_format": {"type": "text"}, "logprobs": False,
-    "top_logprobs": 0, "max_completion_tokens": 4, "add_generation_prompt": True,
+    "top_logprobs": 0, "max_completion_tokens": 4, "add_generation_prompt": True, "add_special_tokens": False,
 }  # fmt: skip
 
 

@@ -8,8 +8,13 @@ from threading import Event
 from typing import Any
 
 import pytest
+from tokenizers import processors
 
+from dlstep.serve.engine_loop import info_of
+from dlstep.serve.facts import known_facts
 from dlstep.serve.http import app, translate
+from dlstep.serve.http.schema import CompletionRequest, TokenizeText
+from dlstep.tiny.tokenizer import EOS_ID, build_tokenizer
 
 from ....helpers.serving import Served, served, shadow_engine
 
@@ -31,7 +36,7 @@ def statuses(server: Served, count: int, at_once: int, **body: Any) -> Counter[i
 def test_prompts_that_are_too_many_are_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[object] = []
     encode = translate.encode
-    monkeypatch.setattr(translate, "encode", lambda texts, prompt: encoded.append(prompt) or encode(texts, prompt))
+    monkeypatch.setattr(translate, "encode", lambda texts, prompt, **more: encoded.append(prompt) or encode(texts, prompt, **more))
     with served(shadow_engine(), max_queue=8) as server, server.http() as http:
         response = http.post("/v1/completions", json={"prompt": ["x"] * 9})
         assert response.status_code == 400 and response.json()["error"]["param"] == "prompt"
@@ -44,9 +49,9 @@ def test_texts_do_not_pile_up_before_they_are_encoded(monkeypatch: pytest.Monkey
     monkeypatch.setattr(app, "MOST_TEXTS", 4)
     gate, encode = Event(), translate.encode
 
-    def encodes(*given: Any) -> tuple[int, ...]:
+    def encodes(*given: Any, **more: Any) -> tuple[int, ...]:
         gate.wait(20)
-        return encode(*given)
+        return encode(*given, **more)
 
     monkeypatch.setattr(translate, "encode", encodes)
     with served(shadow_engine(), max_queue=4) as server, ThreadPoolExecutor(8) as threads:
@@ -55,6 +60,35 @@ def test_texts_do_not_pile_up_before_they_are_encoded(monkeypatch: pytest.Monkey
         gate.set()
         assert sum((each.result() for each in under_way), Counter[int]()) == {200: 4, 429: 4}
         assert "dlstep_requests_refused_total 4.0" in server.router.metrics.text().decode()
+
+
+def test_sampling_parameters_that_the_strategy_sets_itself_are_ignored() -> None:
+    """As in the sampler of the model's authors, whose temperature follows its schedule. Clients send these fields always."""
+    sent = {"temperature": 1, "top_p": 0.95, "top_k": 40, "min_p": 0.1}
+    good = {"prompt": "x", "max_tokens": 12, "seed": 3}
+    with served(shadow_engine(strategy="diffusion_gemma")) as server, server.http() as http:
+        plain, asked = (http.post("/v1/completions", json=good | more).json() for more in ({}, sent))
+        assert asked["choices"] == plain["choices"] and plain["choices"][0]["text"]
+        response = http.post("/v1/completions", json=good | {"temperature": -1})
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "temperature")
+    with served(shadow_engine()) as server, server.http() as http:  # every other strategy samples at the given temperature
+        texts = [http.post("/v1/completions", json=good | more).json()["choices"][0]["text"] for more in ({}, sent)]
+        assert texts[0] != texts[1]
+
+
+@pytest.mark.parametrize("given", [None, True, False])
+def test_special_tokens_are_added_to_texts_unless_the_body_declines(given: bool | None) -> None:
+    tokenizer, engine = build_tokenizer(), shadow_engine()
+    adding = processors.TemplateProcessing(single="<eos> $A", special_tokens=[("<eos>", EOS_ID)])
+    tokenizer.backend_tokenizer.post_processor = adding
+    facts = known_facts(info_of(engine), tokenizer, None, None, 4)
+    plain = tuple(tokenizer.encode("ab", add_special_tokens=False))
+    body = {"prompt": "ab", "add_special_tokens": given}
+    for found in (
+        translate.text_prompt(facts, TokenizeText(**body)),
+        translate.completion(facts, CompletionRequest(**body, max_tokens=4)).submits[0].prompt,
+    ):
+        assert found == (plain if given is False else (EOS_ID, *plain))
 
 
 @pytest.mark.parametrize("name", ["acept_threshold", "accept-threshold", "a.b", "é", "a b"])
