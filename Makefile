@@ -18,7 +18,7 @@ cd .venv-wheel && env -u PYTHONPATH bin/dlstep generate 'Max has 53 shells. Late
 cd .venv-wheel && env -u PYTHONPATH bin/python -c 'from dlstep.views.page import page_around; page_around()'
 endef
 
-.PHONY: demo test lint pytest night stress clients wheel wheel-alone oldest release-check mutants mutate table pictures moving-picture comparisons page-pictures docs docs-serve site-pictures notebooks kernels-aot recorded terminal-pictures clean
+.PHONY: demo test lint pytest night stress clients wheel wheel-alone oldest newest release-check mutants mutate table pictures moving-picture comparisons page-pictures docs docs-serve site-pictures notebooks kernels-aot recorded terminal-pictures clean
 .DELETE_ON_ERROR:
 
 # Stamp files: a target runs again only when what it depends on has changed.
@@ -111,8 +111,20 @@ oldest: $(VENV)/.test
 	rm -rf .venv-oldest
 	$(PYTHON) -m venv .venv-oldest
 	$(call beside,.venv-oldest)
-	.venv-oldest/bin/pip install --quiet --disable-pip-version-check "$$(sed -n 's/.*"transformers>=\(.*\)",/transformers==\1.0/p' pyproject.toml)"
-	PYTHONPATH=src .venv-oldest/bin/python -m pytest -n 2 tests/unit/models tests/unit/distributed
+	.venv-oldest/bin/pip install --quiet --disable-pip-version-check "$$(sed -n 's/.*"transformers>=\(.*\),<.*",/transformers==\1.0/p' pyproject.toml)"
+	PYTHONPATH=src .venv-oldest/bin/python -m pytest -n 2 tests/unit/models tests/unit/driver tests/unit/distributed tests/reference
+
+# The newest dependencies that pyproject.toml allows, as `pip install .` takes them, in an environment of its own.
+NEWEST_TESTS := tests/unit/models tests/unit/driver tests/reference tests/end_to_end/test_answers.py tests/unit/serve
+
+newest:
+	rm -rf .venv-newest
+	$(PYTHON) -m venv .venv-newest
+	.venv-newest/bin/pip install --quiet --disable-pip-version-check torch==2.13.0
+	.venv-newest/bin/pip install --quiet --disable-pip-version-check '.[test]'
+	.venv-newest/bin/pip list --disable-pip-version-check
+	.venv-newest/bin/dlstep demo
+	.venv-newest/bin/python -m pytest -n 2 --dist worksteal $(NEWEST_TESTS)
 
 # The wheel and the source archive in dist, as they would be released; TAG=v1.2.3 checks the tag and the changelog's date too.
 release-check: $(VENV)/.test
@@ -188,5 +200,5 @@ notebooks: $(VENV)/.test
 	$(BIN)/python docs/make_notebooks.py
 
 clean:
-	rm -rf $(VENV) .venv-wheel .venv-oldest .venv-clients dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-wheel .venv-oldest .venv-newest .venv-clients dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

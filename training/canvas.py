@@ -26,6 +26,7 @@ from transformers import (
 from transformers.integrations.moe import ExpertsInterface
 from transformers.models.diffusion_gemma.modeling_diffusion_gemma import DiffusionGemmaRMSNorm
 
+from dlstep.models.transformers_internals import cache_argument
 from dlstep.tiny.tokenizer import EMBEDDING_ROWS, EOS_ID, PAD_ID
 from training.layout import Sample
 from training.recipes import CANVAS_LENGTH, Recipe
@@ -149,11 +150,12 @@ def canvas_loss(model: PreTrainedModel, samples: Sequence[Sample], generator: to
 def canvas_logits(model: DiffusionGemmaForBlockDiffusion, canvases: "Canvases") -> Tensor:
     """Return the logits of the noisy canvases, [row, canvas, vocabulary]."""
     prompt_mask, canvas_mask = _masks(canvases.seen)
-    cache = model.model.encoder(input_ids=canvases.prompts, attention_mask=prompt_mask).past_key_values
+    name = cache_argument(model)
+    cache = getattr(model.model.encoder(input_ids=canvases.prompts, attention_mask=prompt_mask), name)
 
     def logits(tokens: Tensor, last: Tensor | None) -> Tensor:
         return model(
-            past_key_values=cache,
+            **{name: cache},
             decoder_input_ids=tokens,
             decoder_attention_mask=canvas_mask,
             self_conditioning_logits=last,

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from transformers import DiffusionGemmaForBlockDiffusion, DynamicCache
 
+from dlstep.models.transformers_internals import cache_argument
+
 from .gemma_recipe import FULL, SLIDING, WINDOW, Settings
 
 
@@ -37,7 +39,7 @@ class Transformers:
         self.model.model.encoder.language_model(
             input_ids=torch.tensor([tokens]),
             attention_mask={FULL: causal[None, None], SLIDING: near[None, None]},
-            past_key_values=cache,
+            **{cache_argument(self.model): cache},
             position_ids=positions[None],
         )
         return cache
@@ -56,7 +58,7 @@ class Transformers:
             self_conditioning_logits=None if before is None else before[None].to(dtype),
             decoder_attention_mask={FULL: seen, SLIDING: near},
             decoder_position_ids=torch.arange(length, length + count)[None],
-            past_key_values=self.encoded[1],
+            **{cache_argument(self.model): self.encoded[1]},
         ).logits[0]
 
 

@@ -15,6 +15,8 @@ from tokenizers import Tokenizer, models
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+from dlstep.models.transformers_internals import cache_argument
+
 WORDS, ROWS = 40, 48
 PAD, MASK, EOS = 0, 1, 2
 NEVER = -1e4  # the bias of an id that is not proposed
@@ -78,7 +80,7 @@ class Dense:
                 input_ids=torch.tensor([list(tokens)]),
                 position_ids=torch.arange(start, start + count)[None],
                 attention_mask=mask[None, None],
-                past_key_values=cache,
+                **{cache_argument(self.network): cache},
                 use_cache=True,
             ).logits[0]
         layers: Any = cache.layers

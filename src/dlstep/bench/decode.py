@@ -20,6 +20,7 @@ from ..engine.decode import Decode
 from ..models import Checkpoint
 from ..models.networks import Answer, Batch, Memory, PagedNetwork, paged
 from ..models.shapes import kv_shapes
+from ..models.transformers_internals import cache_argument
 from ..tiny import problems
 
 BATCHES = (1, 8, 32)
@@ -182,7 +183,7 @@ def _plain_forward(network: PreTrainedModel, plan: Plan) -> Callable[[], Callabl
                 input_ids=tokens,
                 position_ids=position.expand(batch, -1),
                 attention_mask=mask,
-                past_key_values=cache,
+                **{cache_argument(network): cache},
                 use_cache=True,
             )
 

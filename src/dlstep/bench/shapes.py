@@ -26,6 +26,7 @@ from ..models.experts import install_experts
 from ..models.families import FAMILIES, Family
 from ..models.quantization import quantize
 from ..models.sharding import cuts_of, install_ranks, regions
+from ..models.transformers_internals import new_model
 from .script import PACED_BY_OPTIONS
 
 SHARPNESS = 8.0  # with ordinary query and key norms, random attention would average over nearly all positions
@@ -169,9 +170,7 @@ def random_checkpoint(
     """
     family, made_config = shape.made_by, _config(shape)
     install()
-    made: Any = family.network
-    with torch.device(device):
-        network: PreTrainedModel = made._from_config(made_config, dtype=dtype, attn_implementation=ATTENTION)
+    network = new_model(family.network, made_config, dtype, ATTENTION, device)
     if family.masked:
         _sharpen(network)
     _keep_share(network, ranks)

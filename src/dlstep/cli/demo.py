@@ -2,8 +2,9 @@
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from inspect import getdoc
 from time import monotonic
 from typing import Any
@@ -15,11 +16,11 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import tiny
-from ..bench.frontier import DECODERS, MAX_TOKENS, FrontierRow, as_json, label, measure
+from ..bench.frontier import DECODERS, MAX_TOKENS, Decoder, FrontierRow, as_json, label, measure
 from ..core import SamplingParams
 from ..llm import LLM
 from ..session import Session
-from ..text.words import counted, harmless
+from ..text.words import counted, harmless, printable
 from ..views import frames_view, legend, sequence_view
 from ..views.display import display
 from ..views.terminal import MASK
@@ -37,6 +38,7 @@ EXAMPLES = """
 
 SHOWN = DECODERS[1:]  # the decoders whose blocks are shown
 Runs = list[dict[str, Any]]  # the runs of a recording
+Failures = dict[str, Exception]  # the error of each decoder whose model failed, by label
 SECONDS_PER_STEP = 0.2  # slow enough to watch on a terminal
 
 
@@ -54,26 +56,39 @@ def parser() -> ArgumentParser:
 
 
 def run(options: Namespace) -> int:
-    """Show decodes and then the table. With --json, print only the rows."""
+    """Show decodes and then the table. With --json, print only the rows. Return 1 if a model failed, else 0."""
     for name in ("problems", "shown"):
         if options[name] < 1:
             raise ValueError(f"--{name} must be at least 1, got {options[name]}")
-    console = Console()
+    console, failures = Console(), Failures()
     if not options.json:
         with display(enabled=not console.is_terminal):  # on a terminal, only the pictures are drawn
-            show_all(tiny.problems(options.shown, options.seed), options.device, console)
-    rows = measured(tiny.problems(options.problems, options.seed), options.device)
+            show_all(tiny.problems(options.shown, options.seed), options.device, console, failures)
+    rows = measured(tiny.problems(options.problems, options.seed), options.device, failures)
+    if not rows:
+        raise next(iter(failures.values()))
     if options.json:
         print(json_text([as_json(row) for row in rows]))
     else:
         print_table(rows, console)
-    return 0
+    for name, error in failures.items():
+        print(f"{name} failed: {type(error).__name__}: {printable(' '.join(str(error).split()))}", file=sys.stderr)
+    return int(bool(failures))
 
 
-def show_all(problems: Sequence[tiny.Problem], device: str | None, console: Console) -> None:
+@contextmanager
+def others_go_on(decoder: Decoder, failures: Failures) -> Generator[None]:
+    """Record an error of a decoder's model instead of raising it."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - whatever one model raises must not end the demo
+        failures[decoder.label] = error
+
+
+def show_all(problems: Sequence[tiny.Problem], device: str | None, console: Console, failures: Failures) -> None:
     """Show a recorded decode while the first model loads, then decode `problems` with several decoders.
 
-    On a terminal, show pictures with a legend; otherwise, print text.
+    On a terminal, show pictures with a legend; otherwise, print text. Errors are added to `failures`.
     """
     if console.is_terminal:
         print_legend(console)
@@ -86,13 +101,14 @@ def show_all(problems: Sequence[tiny.Problem], device: str | None, console: Cons
         console.print(f"problem {number}: {problem.prompt.strip()} ({problem.answer})", soft_wrap=True, highlight=False)
     described: set[str] = set()
     for decoder in SHOWN:
-        llm = first.result() if decoder is SHOWN[0] else decoder.model(decoder.values[0], device)
-        summary = getdoc(sys.modules[type(llm.state.strategy).__module__]) or ""
-        subtitle = (
-            "the same, with another option" if decoder.strategy in described else summary.splitlines()[0].partition(": ")[2]
-        )
-        described.add(decoder.strategy)
-        show(llm, problems, console, f"{decoder.label}: {subtitle}")
+        with others_go_on(decoder, failures):
+            llm = first.result() if decoder is SHOWN[0] else decoder.model(decoder.values[0], device)
+            summary = getdoc(sys.modules[type(llm.state.strategy).__module__]) or ""
+            subtitle = (
+                "the same, with another option" if decoder.strategy in described else summary.splitlines()[0].partition(": ")[2]
+            )
+            described.add(decoder.strategy)
+            show(llm, problems, console, f"{decoder.label}: {subtitle}")
 
 
 def print_legend(console: Console) -> None:
@@ -179,11 +195,17 @@ def picture(session: Session, title: str) -> Group:
     return Group(Text(title, style="bold"), *(sequence_view(sequence, state) for sequence in sequences if sequence is not None))
 
 
-def measured(problems: Sequence[tiny.Problem], device: str | None) -> list[FrontierRow]:
-    """Measure each decoder at each value of its option."""
+def measured(problems: Sequence[tiny.Problem], device: str | None, failures: Failures) -> list[FrontierRow]:
+    """Measure each decoder that has not failed at each value of its option."""
     points = [(decoder, value) for decoder in DECODERS for value in decoder.values]
-    rows = (measure(decoder, value, problems, device, progress=False) for decoder, value in points)
-    return followed(rows, len(points), lambda row: f"{label(row.strategy, row.options)}, {words(row.option)} {row.value}")
+
+    def rows() -> Iterator[FrontierRow]:
+        for decoder, value in points:
+            if decoder.label not in failures:
+                with others_go_on(decoder, failures):
+                    yield measure(decoder, value, problems, device, progress=False)
+
+    return followed(rows(), len(points), lambda row: f"{label(row.strategy, row.options)}, {words(row.option)} {row.value}")
 
 
 def words(knob: str) -> str:
@@ -196,6 +218,8 @@ def print_table(rows: list[FrontierRow], console: Console) -> None:
     lines: list[tuple[str, ...]] = []
     for decoder in DECODERS:
         own = [row for row in rows if (row.strategy, row.options) == (decoder.strategy, decoder.options)]
+        if not own:
+            continue
         figures = [row.figures for row in own]
         lines.append(
             (

@@ -14,10 +14,6 @@ from transformers import AttentionInterface
 from dlstep_kernels import AttentionLayout, Tiles, paged_attention, store_kv, tiled_attention
 
 ATTENTION = "dlstep_paged"  # the name that is registered with transformers
-# Passed as mask, each keeps transformers from building one: NO_MASKS if a class has a mask per
-# kind of layer, NO_MASK (4-d) for all other classes. Neither is read, so NO_MASK has no memory.
-NO_MASKS = {"full_attention": None, "sliding_attention": None}
-NO_MASK = torch.empty((1, 1, 1, 1), device="meta")
 
 
 @dataclass(slots=True)  # frozen, torch 2.11 would guard compiled layers by every tensor below

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import cache
+from inspect import unwrap
 from pathlib import Path
 from typing import Any
 from warnings import catch_warnings, simplefilter
@@ -18,6 +19,7 @@ from transformers import PreTrainedModel
 from dlstep_kernels import scaled_linear
 
 from .merged import merge_products
+from .transformers_internals import cache_argument
 
 Backend = str | Callable[..., Any]
 MOST_VERSIONS = 64  # compiled versions of one function, over all networks of a process
@@ -59,13 +61,15 @@ def _compiled(kind: type[nn.Module], backend: Backend) -> type[nn.Module]:
     The code must be dynamic from the start: bits must not depend on the first number of rows. It
     compiles the class's forward, since a bound method would hold the layer's weights.
     """
-    compiled: Callable[..., Any] = torch.compile(kind.forward, dynamic=True, backend=_merging(backend))
+    # Unwrapped, because decorators of transformers share one code object, and so one limit of compiled versions.
+    compiled: Callable[..., Any] = torch.compile(unwrap(kind.forward), dynamic=True, backend=_merging(backend))
+    cache_name = cache_argument(kind)
 
     def forward(layer: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if not _prepared.get():
             _prepare()
         # Keys and values are in pages. torch would specialise on a cache object for each layer.
-        kwargs["past_key_values"] = None
+        kwargs[cache_name] = None
         return compiled(layer, *args, **kwargs)
 
     return type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})

@@ -5,21 +5,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.activations import GELUTanh, SiLUActivation
-from transformers.integrations.moe import ExpertsInterface
 
 from dlstep_kernels import ExpertScales, has_kernels, mix_experts
 from dlstep_kernels.experts import Activation
 from dlstep_kernels.quantization import FP8
 
 from .routing import install_routers
+from .transformers_internals import ExpertsInterface, GELUTanh, SiLUActivation, plain_experts
 
 EXPERTS = "dlstep_experts"  # the name under which transformers finds `mix`
 SCALES = {"gate_up_proj": "gate_up_scales", "down_proj": "down_scales"}  # the buffer with the scales of each quantized weight
 GROUPED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 GROUPED_ALIGNMENT = 16  # bytes; grouped_mm needs row sizes that are multiples of this
 _ACTIVATIONS: dict[type[nn.Module], Activation] = {nn.SiLU: "silu", SiLUActivation: "silu", GELUTanh: "gelu_tanh"}
-_PLAIN = {"has_gate": True, "is_concatenated": True, "has_bias": False, "is_transposed": False, "has_post_expert_norm": False}
 
 
 @torch.library.custom_op("dlstep::mix_experts", mutates_args=())
@@ -59,13 +57,8 @@ def mix(module: nn.Module, hidden: Tensor, chosen: Tensor, weights: Tensor) -> T
 
 
 def fits(module: nn.Module) -> bool:
-    """Return whether `mix` supports these experts: standard gating, gate rows first, no bias."""
-    gated = getattr(type(module), "_apply_gate", None)
-    return (
-        all(getattr(module, name, value) is value for name, value in _PLAIN.items())
-        and getattr(gated, "__module__", None) == ExpertsInterface.__module__  # not overridden
-        and type(getattr(module, "act_fn", None)) in _ACTIVATIONS
-    )
+    """Return whether `mix` supports these experts."""
+    return plain_experts(module) and type(getattr(module, "act_fn", None)) in _ACTIVATIONS
 
 
 def install_experts(network: PreTrainedModel) -> None:

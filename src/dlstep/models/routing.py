@@ -2,9 +2,10 @@
 
 import torch
 from torch import Tensor, nn
-from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeTopkRouter
 
 from dlstep_kernels import choose_experts
+
+from .transformers_internals import Glm4MoeTopkRouter
 
 
 def install_routers(network: nn.Module) -> None:

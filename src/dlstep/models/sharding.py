@@ -17,6 +17,7 @@ from dlstep_kernels.vocabulary import VocabularyShard as IdCut, cut_of, gather_c
 
 from ..distributed.ranks import Ranks
 from .shapes import embedding_of, head_of, kv_shapes
+from .transformers_internals import tensor_parallel_plan
 
 HEADS = ("q_proj", "o_proj")
 KV_HEADS = ("k_proj", "v_proj")
@@ -59,15 +60,12 @@ def plan_of(network: PreTrainedModel) -> dict[str, str]:
 
     Raises ValueError if there is none, or if it has a kind that is not supported here.
     """
-    own: Any = type(network)._tp_plan
-    text: Any = network.config.get_text_config()
-    stated: Any = text.base_model_tp_plan
-    if not stated:
+    plan = tensor_parallel_plan(network)
+    if not plan:
         raise ValueError(
             f"tensor_parallel_size: transformers has no tp_plan for {type(network).__name__}, so it cannot be cut into ranks: "
             "leave tensor_parallel_size at 1"
         )
-    plan = dict(stated) | dict(own or {})
     unknown = sorted({kind for kind in plan.values() if kind not in KINDS})
     if unknown:
         raise ValueError(

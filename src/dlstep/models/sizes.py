@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from transformers import PretrainedConfig
-from transformers.activations import ACT2FN
 
 from .shapes import kv_shapes
+from .transformers_internals import ACT2FN
 
 MAX_POSITIONS = 2**31 - 1  # positions are 32-bit integers on a device
 MAX_LAYERS = 1000

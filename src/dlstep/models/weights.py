@@ -4,7 +4,6 @@ The network is built without memory. Its parameters are then filled tensor by te
 only a part is mapped at a time. Buffers that the files do not hold are computed as transformers computes them.
 """
 
-import copy
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from .shapes import in_gib
 from .sharding import ParameterShard, cuts_of, install_ranks, regions
 from .shards import Contents, Stored
 from .stored_quantization import CODES, SCALE, dtype_problems, is_scale, restored
+from .transformers_internals import mark_initialized, new_model
 
 # Called with the number of bytes to load; the context yields what is called with the size of each loaded piece.
 Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
@@ -43,9 +43,8 @@ def no_progress(total: int) -> Generator[Callable[[int], None]]:
 def empty_network(network: type[PreTrainedModel], config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     """Return a network of this class without weights or memory. Raises ValueError for an impossible configuration."""
     install()
-    with RefuseErrors(f"no {network.__name__} can be made as config.json describes it"), torch.device("meta"):
-        empty: Any = network._from_config(copy.deepcopy(config), dtype=dtype, attn_implementation=ATTENTION)
-        return empty
+    with RefuseErrors(f"no {network.__name__} can be made as config.json describes it"):
+        return new_model(network, config, dtype, ATTENTION, torch.device("meta"))
 
 
 def check_ranks(network: type[PreTrainedModel], config: PretrainedConfig, size: int) -> None:
@@ -222,8 +221,7 @@ def _put(network: PreTrainedModel, filled: Mapping[str, Tensor]) -> None:
         new = filled[first].detach()
         if isinstance(old, nn.Parameter):
             new = nn.Parameter(new, requires_grad=old.requires_grad)
-        # transformers does not initialise a tensor with this mark.
-        new._is_hf_initialized = True  # pyright: ignore[reportAttributeAccessIssue]
+        mark_initialized(new)
         for name in names:
             owner, _, attribute = name.rpartition(".")
             setattr(network.get_submodule(owner), attribute, new)

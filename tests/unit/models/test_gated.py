@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from transformers import PretrainedConfig, PreTrainedModel
 
 from dlstep import LLM, SamplingParams
 from dlstep.models.compiled import compile_layers
@@ -42,16 +43,23 @@ def test_compiled_layers_read_the_gates_of_each_pass() -> None:
         def forward(self, rows: torch.Tensor, **_: Any) -> torch.Tensor:
             return self.self_attn(rows)
 
-    network = nn.Sequential(Layer())
-    expected, gates = network[0], gates_of(network)  # pyright: ignore[reportArgumentType]
+    class Network(PreTrainedModel):
+        """One such layer."""
+
+        def __init__(self) -> None:
+            super().__init__(PretrainedConfig())
+            self.layer = Layer()
+
+    network = Network()
+    layer, gates = network.layer, gates_of(network)
     assert gates is not None
     rows, plain = torch.randn(1, 5, 8), []
     patterns = [torch.tensor(bits) for bits in ([0, 0, 0, 0, 0], [1, 1, 0, 0, 1], [1, 1, 1, 1, 1])]
     for gates.rows in patterns:
-        plain.append(expected(rows))
-    compile_layers(network, backend="eager")  # pyright: ignore[reportArgumentType]
+        plain.append(layer(rows))
+    compile_layers(network, backend="eager")
     for gates.rows, answer in zip(patterns, plain, strict=True):
-        torch.testing.assert_close(network(rows), answer)
+        torch.testing.assert_close(layer(rows), answer)
     assert not torch.allclose(plain[0], plain[2])
 
 

@@ -7,7 +7,7 @@ logits; here the signal is stored, which is smaller by the ratio of vocabulary t
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,34 +19,10 @@ from dlstep_kernels import mean_embeddings
 
 from ...core import DlstepError, Plan, Span, Spec
 from ...distributed.ranks import ALONE, Ranks
-from ..attention import NO_MASKS
-from ..shapes import KVShape
 from ..sharding import VocabRows
+from ..transformers_internals import NO_MASKS, EmptyCache, cache_argument
 from .batch import Batch, Memory
 from .network import PagedNetwork
-
-
-@dataclass(frozen=True, slots=True)
-class _NoLayer:
-    """A layer of a cache without content."""
-
-    keys: Float[Tensor, "1 kv_heads 0 head_dim"]
-    values: Float[Tensor, "1 kv_heads 0 head_dim"]
-
-
-class _NoCache:
-    """An empty cache for transformers: attention itself reads earlier keys from the pages."""
-
-    is_compileable = False
-
-    def __init__(self, shapes: tuple[KVShape, ...], dtype: torch.dtype, device: torch.device) -> None:
-        empty = [torch.empty((1, shape.kv_heads, 0, shape.head_dim), dtype=dtype, device=device) for shape in shapes]
-        self.layers = [_NoLayer(nothing, nothing) for nothing in empty]
-
-    def update(self, keys: Tensor, values: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
-        """Return keys and values unchanged; the encoder calls this to store them."""
-        del layer_idx
-        return keys, values
 
 
 class CanvasNetwork(PagedNetwork):
@@ -59,7 +35,7 @@ class CanvasNetwork(PagedNetwork):
             raise ValueError("use_bidirectional_attention='all' is not supported: final tokens are encoded causally")
         self._network: Any = model
         self._decoder: Any = self._network.model.decoder
-        self._cache = _NoCache(self.shapes, model.dtype, model.device)
+        self._cache = {cache_argument(model): EmptyCache(self.shapes, model.dtype, model.device)}
         self.canvas_length = self._network.config.canvas_length or 0
         self._hidden_size: int = text.hidden_size
 
@@ -92,7 +68,7 @@ class CanvasNetwork(PagedNetwork):
                 input_ids=batch.tokens,
                 position_ids=batch.positions,
                 attention_mask=NO_MASKS,
-                past_key_values=self._cache,
+                **self._cache,
                 paged=paged,
             )
             return None
@@ -102,7 +78,7 @@ class CanvasNetwork(PagedNetwork):
                 decoder_input_ids=batch.tokens,
                 decoder_position_ids=batch.positions,
                 decoder_attention_mask=NO_MASKS,
-                past_key_values=self._cache,
+                **self._cache,
                 paged=paged,
             ).logits[0]
         temperatures = batch.settings.temperatures

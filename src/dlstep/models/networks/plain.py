@@ -11,10 +11,10 @@ from dlstep_kernels.vocabulary import Share, sample_cut
 
 from ...core import DlstepError, Plan, Spec
 from ...distributed.ranks import ALONE, Ranks
-from ..attention import NO_MASK
 from ..gated import gates_of
 from ..shapes import embedding_of, head_of
 from ..sharding import VocabRows, ids_of
+from ..transformers_internals import NO_MASK
 from .batch import Batch, Memory
 from .network import Answer, PagedNetwork
 

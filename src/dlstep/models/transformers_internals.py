@@ -1,0 +1,80 @@
+"""Everything that dlstep uses of transformers beyond its public interface. Only this module names it.
+
+`OLDEST` and `NEWEST` are the versions that it was tested with, by `make oldest` and `make newest`, and the bounds in
+pyproject.toml. Before you raise `NEWEST`, compare every name below with the new version.
+"""
+
+import copy
+from inspect import signature
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.activations import ACT2FN as ACT2FN, GELUTanh as GELUTanh, SiLUActivation as SiLUActivation
+from transformers.integrations.moe import ExpertsInterface as ExpertsInterface
+from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeTopkRouter as Glm4MoeTopkRouter
+
+from .shapes import KVShape
+
+OLDEST, NEWEST = "5.17", "5.24"
+
+# Passed as mask, each keeps transformers from building one: NO_MASKS if a class has a mask per
+# kind of layer, NO_MASK (4-d) for all other classes. Neither is read, so NO_MASK has no memory.
+NO_MASKS = {"full_attention": None, "sliding_attention": None}
+NO_MASK = torch.empty((1, 1, 1, 1), device="meta")
+# Attributes of a module with the experts of a layer, with the values that `plain_experts` requires.
+_PLAIN = {"has_gate": True, "is_concatenated": True, "has_bias": False, "is_transposed": False, "has_post_expert_norm": False}
+
+
+def new_model(
+    kind: type[PreTrainedModel], config: PretrainedConfig, dtype: torch.dtype, attention: str, device: torch.device
+) -> PreTrainedModel:
+    """Return a network with new weights, all in `dtype`, and this implementation of attention."""
+    with device:
+        made: Any = kind._from_config(copy.deepcopy(config), dtype=dtype, attn_implementation=attention)
+    for module in made.modules():
+        if isinstance(module, Glm4MoeTopkRouter):  # created in float32 since 5.24
+            module.weight = nn.Parameter(module.weight.to(dtype))
+    return made
+
+
+def cache_argument(module: nn.Module | type[nn.Module]) -> str:
+    """Return the keyword for the cache of a network or layer: `cache`, or `past_key_values` before 5.24."""
+    return "cache" if "cache" in signature(module.forward).parameters else "past_key_values"
+
+
+class EmptyCache:
+    """A cache without content, for networks that require one: attention reads earlier keys from the pages."""
+
+    is_compileable = False
+
+    def __init__(self, shapes: tuple[KVShape, ...], dtype: torch.dtype, device: torch.device) -> None:
+        empty = [torch.empty((1, shape.kv_heads, 0, shape.head_dim), dtype=dtype, device=device) for shape in shapes]
+        self.layers = [SimpleNamespace(keys=nothing, values=nothing) for nothing in empty]
+
+    def update(self, keys: Tensor, values: Tensor, layer_idx: int, **others: object) -> tuple[Tensor, Tensor]:
+        """Return keys and values unchanged; layers call this to store them."""
+        del layer_idx, others
+        return keys, values
+
+
+def plain_experts(module: nn.Module) -> bool:
+    """Return whether experts have standard gating, gate rows first and no bias."""
+    gated = getattr(type(module), "_apply_gate", None)
+    return (
+        all(getattr(module, name, value) is value for name, value in _PLAIN.items())
+        and getattr(gated, "__module__", None) == ExpertsInterface.__module__  # not overridden
+    )
+
+
+def tensor_parallel_plan(network: PreTrainedModel) -> dict[str, str]:
+    """Return the patterns of module and parameter names, and their kinds of cuts; empty if there is no plan."""
+    text: Any = network.config.get_text_config()
+    return {**text.base_model_tp_plan, **(type(network)._tp_plan or {})} if text.base_model_tp_plan else {}
+
+
+def mark_initialized(tensor: Tensor) -> None:
+    """Mark a tensor that `initialize_weights` must leave as it is."""
+    tensor._is_hf_initialized = True  # pyright: ignore[reportAttributeAccessIssue]
