@@ -36,7 +36,12 @@ def statuses(server: Served, count: int, at_once: int, **body: Any) -> Counter[i
 def test_prompts_that_are_too_many_are_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[object] = []
     encode = translate.encode
-    monkeypatch.setattr(translate, "encode", lambda texts, prompt, **more: encoded.append(prompt) or encode(texts, prompt, **more))
+
+    def encodes(texts: Any, prompt: Any, **more: Any) -> tuple[int, ...]:
+        encoded.append(prompt)
+        return encode(texts, prompt, **more)
+
+    monkeypatch.setattr(translate, "encode", encodes)
     with served(shadow_engine(), max_queue=8) as server, server.http() as http:
         response = http.post("/v1/completions", json={"prompt": ["x"] * 9})
         assert response.status_code == 400 and response.json()["error"]["param"] == "prompt"
