@@ -233,6 +233,7 @@ class LLM:
         messages: Conversation | Sequence[Conversation],
         sampling_params: SamplingParams | Sequence[SamplingParams] = SamplingParams(),
         *,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         progress: bool = True,
     ) -> list[Output]:
         """Return the assistant's next turn of each conversation; otherwise like `generate`.
@@ -243,24 +244,27 @@ class LLM:
             messages: One conversation or several; each is a list of messages like `{"role": "user",
                 "content": "Hello"}`.
             sampling_params: One value for all conversations, or one per conversation.
+            chat_template_kwargs: Variables of the chat template, like `{"enable_thinking": False}`.
             progress: Show a bar on stderr if that is a terminal.
 
         Raises:
-            ValueError: If the model has no chat template, and as `generate` does.
+            ValueError: As `chat_prompt` and `generate` do.
         """
-        prompts = [self.chat_prompt(conversation) for conversation in as_conversations(messages)]
+        prompts = [self.chat_prompt(conversation, chat_template_kwargs) for conversation in as_conversations(messages)]
         return self.generate(prompts, sampling_params, progress=progress)
 
-    def chat_prompt(self, messages: Conversation) -> tuple[int, ...]:
+    def chat_prompt(self, messages: Conversation, chat_template_kwargs: Mapping[str, Any] | None = None) -> tuple[int, ...]:
         """Return the prompt (token ids) whose answer is the assistant's next turn.
 
         Args:
             messages: One conversation, as for `chat`.
+            chat_template_kwargs: Variables of the chat template, as for `chat`.
 
         Raises:
-            ValueError: If the model has no chat template, or the template rejects the messages.
+            ValueError: If the model has no chat template, or the template rejects the messages or does
+                not read one of the variables.
         """
-        return chat_prompt(self._engine.tokenizer, self._engine.chat_template, messages)
+        return chat_prompt(self._engine.tokenizer, self._engine.chat_template, messages, variables=chat_template_kwargs)
 
     def pins(self, texts: Mapping[int, str | int]) -> dict[int, int]:
         """Return token ids by offset, for `SamplingParams(pinned=...)`.

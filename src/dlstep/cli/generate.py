@@ -4,12 +4,12 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from textwrap import fill
+from typing import Any
 
 from .. import tiny
 from ..engine.config import engine_config
 from ..llm import LLM
-from ..text.chat import Conversation
-from ..text.output import Output
+from ..text.output import Output, Prompt
 from ..text.words import WIDTH, counted, harmless, printable
 from ..views.display import display
 from ..views.progress_bars import waiting_line
@@ -40,7 +40,8 @@ EXAMPLES = """
     dlstep generate 'a prompt' --json_schema schema.json
     dlstep generate 'a prompt' --pinned '{"5": 42, "9": " shells"}' --max_tokens 16
 """
-OWN = ("prompts", "pinned", "chat", "system", "config", "json", "progress", "profile")  # options of this command only
+# Options of this command only.
+OWN = ("prompts", "pinned", "chat", "system", "chat_template_kwargs", "config", "json", "progress", "profile")
 
 
 def parser() -> ArgumentParser:
@@ -57,6 +58,13 @@ def parser() -> ArgumentParser:
     )
     options.add_argument("--chat", action="store_true", help="Treat each prompt as a user's message, not as text to continue.")
     options.add_argument("--system", type=str | None, default=None, help="With --chat: a system message before each prompt.")
+    options.add_argument(
+        "--chat_template_kwargs",
+        type=dict[str, Any] | None,
+        default=None,
+        metavar="JSON",
+        help="With --chat: variables of the chat template, like '{\"enable_thinking\": false}'.",
+    )
     add_config_option(options)
     options.add_argument("--json", action="store_true", help="Print a JSON list of the outputs, and nothing else, on stdout.")
     options.add_argument("--progress", type=bool, default=True, help="Draw a progress bar where stderr is a terminal.")
@@ -71,8 +79,8 @@ def parser() -> ArgumentParser:
 def run(options: Namespace) -> int:
     """Print the answers. Return 1 if a request was rejected or failed, else 0."""
     params = sampling_params(options)
-    if options.system is not None and not options.chat:
-        raise ValueError("--system is a message of a conversation: give --chat, too")
+    if not options.chat and (options.system is not None or options.chat_template_kwargs is not None):
+        raise ValueError("--system and --chat_template_kwargs belong to a conversation: give --chat, too")
     pins = None if options.pinned is None else pins_of(options)
     profile = nullcontext() if options.profile is None else _profiled(options.profile)
     config = engine_config(engine_options(options, OWN))
@@ -82,7 +90,7 @@ def run(options: Namespace) -> int:
         if pins is not None:
             params = replace(params, pinned=llm.pins(pins))
         with profile:
-            outputs = llm.chat(conversations(options), params) if options.chat else llm.generate(options.prompts, params)
+            outputs = llm.generate(prompts_of(llm, options), params)
     if tiny.is_embedded(llm.engine.folder) and not all(map(tiny.is_story, options.prompts)):
         print(fill(f"dlstep: {tiny.PURPOSE}; {tiny.REMEDY}", WIDTH), file=sys.stderr)
     if options.json:
@@ -107,10 +115,13 @@ def _profiled(path: str) -> AbstractContextManager[object]:
     return profiled(path)
 
 
-def conversations(options: Namespace) -> list[Conversation]:
-    """Return a conversation for each prompt."""
+def prompts_of(llm: LLM, options: Namespace) -> list[Prompt]:
+    """Return the prompts, which are conversations with `--chat`."""
+    if not options.chat:
+        return options.prompts
     first = [] if options.system is None else [{"role": "system", "content": options.system}]
-    return [[*first, {"role": "user", "content": prompt}] for prompt in options.prompts]
+    conversations = [[*first, {"role": "user", "content": prompt}] for prompt in options.prompts]
+    return [llm.chat_prompt(conversation, options.chat_template_kwargs) for conversation in conversations]
 
 
 def as_row(output: Output) -> dict[str, object]:

@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 from jinja2 import Template, TemplateError, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
+from jinja2.meta import find_undeclared_variables
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
@@ -84,6 +85,13 @@ def render(template: str, variables: dict[str, Any]) -> dict[str, Any]:
     return {"text": compiled(template).render(variables)}
 
 
+@lru_cache(maxsize=8)
+def variables_of(template: str) -> dict[str, Any]:
+    """Return the names of the variables that a template reads."""
+    environment = compiled(template).environment
+    return {"names": sorted(find_undeclared_variables(environment.parse(template)))}
+
+
 def automaton(regex: str, first: str = "") -> dict[str, Any]:
     """Return the byte automaton of a regex: pairs of byte and next state for each state, accepting states, first state.
 
@@ -122,7 +130,7 @@ def automaton(regex: str, first: str = "") -> dict[str, Any]:
 
 END = 256  # the id after those of all bytes
 LAST = "\U0010ffff"  # a noncharacter
-JOBS: dict[str, Any] = {"nothing": dict, "template": render, "regex": automaton}
+JOBS: dict[str, Any] = {"nothing": dict, "template": render, "variables": variables_of, "regex": automaton}
 
 
 def answer(kind: str, arguments: tuple[Any, ...]) -> bytes:

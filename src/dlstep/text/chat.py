@@ -1,6 +1,6 @@
 """Conversations: rendering of messages to prompt tokens, with a chat template."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from ..core.checks import listed, short, text_of
@@ -17,16 +17,19 @@ def chat_prompt(
     *,
     continues: bool = False,
     tools: Sequence[Mapping[str, Any]] = (),
+    variables: Mapping[str, Any] | None = None,
+    optional: Container[str] = (),
 ) -> tuple[int, ...]:
     """Return the prompt for the next assistant turn, or with `continues` the rest of the last.
 
     `tools` are descriptions of functions in OpenAI's form, which most templates of models that call
-    functions write into the prompt.
+    functions write into the prompt. `variables` are further variables of the template; those in
+    `optional` are ignored if the template does not read them.
 
     `template` is used if the tokenizer has no chat template. Encoding adds no special tokens, because
     the template writes them. Raises ValueError if neither exists, or cannot render the messages.
     """
-    from .rendering import render
+    from .rendering import render, template_variables
 
     check_conversation(messages)
     if tokenizer is None:
@@ -38,7 +41,8 @@ def chat_prompt(
             "chat_template.jinja into the checkpoint folder"
         )
     plain = [_own(message) for message in messages]
-    text = render(own, plain, tokenizer.special_tokens_map, continues=continues, tools=tools)
+    known = {} if variables is None else template_variables(own, variables, optional)
+    text = render(own, plain, tokenizer.special_tokens_map, continues=continues, tools=tools, variables=known)
     return encode(tokenizer, text, add_special_tokens=False)
 
 

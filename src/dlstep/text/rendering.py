@@ -1,13 +1,19 @@
 """Rendering of untrusted chat templates."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Container, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+from ..core.checks import short
 from .limited_worker import LimitedWorker
 
 LONGEST_TEMPLATE = 1 << 18  # characters
 END_OF_LAST = "CONTINUE_FINAL_MESSAGE_TAG "  # marks where an answer continues the last message
 REASONING = ("reasoning_content", "thinking", "reasoning")
+OWN = frozenset(("messages", "tools", "documents", "add_generation_prompt"))  # variables that `render` sets
+LONGEST_VARIABLES = 1 << 16  # characters as JSON
+NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
 
 
 _worker = LimitedWorker()
@@ -40,12 +46,14 @@ def render(
     *,
     continues: bool = False,
     tools: Sequence[Mapping[str, Any]] = (),
+    variables: Mapping[str, Any] = NO_VARIABLES,
 ) -> str:
     """Render messages with a chat template, up to the start of the assistant's answer.
 
     With `continues`, the text ends with the content of the last message, which the answer continues
-    (like `continue_final_message` of transformers). Raises ValueError if the template is invalid,
-    rejects the messages, takes too long, makes too much text, or omits the last message.
+    (like `continue_final_message` of transformers). `variables` are those of `template_variables`.
+    Raises ValueError if the template is invalid, rejects the messages, takes too long, makes too much
+    text, or omits the last message.
     """
     if len(template) > LONGEST_TEMPLATE:
         raise ValueError(f"the chat template has {len(template)} characters, and at most {LONGEST_TEMPLATE} are read")
@@ -54,15 +62,43 @@ def render(
         if continues:
             plain_messages[-1]["content"] += END_OF_LAST
         facts = {
+            **plain(special_tokens),
+            **variables,
+            "messages": plain_messages,
             "tools": plain(tools) or None,
             "documents": None,
             "add_generation_prompt": not continues,
-            **plain(special_tokens),
         }
-        text = _worker.ask("template", template, {"messages": plain_messages, **facts})["text"]
+        text = _worker.ask("template", template, facts)["text"]
         return text_before_end(text, str(messages[-1]["content"])) if continues else text
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the chat template cannot render these messages: {error}") from error
+
+
+def template_variables(template: str, given: object, optional: Container[str] = ()) -> dict[str, Any]:
+    """Return the variables `given` for a chat template as JSON types, without `optional` ones that it does not read.
+
+    Raises ValueError if they are no JSON object, too large, or contain another variable that the
+    template does not read or that `render` sets.
+    """
+    try:
+        text = json.dumps(given, ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"chat_template_kwargs must contain JSON values only: {error}") from error
+    if len(text) > LONGEST_VARIABLES:
+        raise ValueError(f"chat_template_kwargs has {len(text)} characters as JSON, and at most {LONGEST_VARIABLES} are used")
+    variables = json.loads(text)
+    if not isinstance(variables, dict):
+        raise ValueError(f"chat_template_kwargs must be a mapping of variables to values, got {short(given)}")
+    if not variables:
+        return {}
+    known = [name for name in _worker.ask("variables", template)["names"] if name not in OWN]
+    for name in variables:
+        if name not in known and name not in optional:
+            read = ", ".join(known) or "none"
+            raise ValueError(f"chat_template_kwargs cannot set {short(name)}: the variables of this chat template are {read}")
+    return {name: value for name, value in variables.items() if name in known}
 
 
 def text_before_end(text: str, last: str) -> str:

@@ -93,6 +93,7 @@ WRONG: list[tuple[str, Any]] = [
     (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}),
     (CHAT, {"messages": [{"role": "user", "content": STORY}], "max_tokens": 3, "max_completion_tokens": 4}),
     (CHAT, {"messages": [{"role": "user", "content": STORY}], "tools": [{"type": "function"}]}),
+    (CHAT, {"messages": [{"role": "user", "content": STORY}], "chat_template_kwargs": {"x": 1}}),
     (URL, {"prompt": STORY, "structured_outputs": {"json": SCHEMA | {"not": {}}}}),
     (URL, {"prompt": STORY, "structured_outputs": {"regex": "("}}),
     (URL, {"prompt": STORY, "max_tokens": 2, "structured_outputs": {"json": SCHEMA}}),

@@ -150,10 +150,41 @@ def test_the_command_takes_prompts_as_messages(capsys: pytest.CaptureFixture[str
     assert texts == [f"system: Be kind.<eos>user: {prompt}<eos>bot:" for prompt in ("Hello", "you")]
 
 
+THINKS = "{{ messages[-1].content }}{% if enable_thinking %} yes{% endif %}"
+
+
+def test_variables_of_the_template_are_set(
+    llm: LLM, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = replace(llm.engine, chat_template=THINKS)
+    monkeypatch.setattr("dlstep.llm.load_engine", lambda config: engine)
+    params, thinking = SamplingParams(max_tokens=4), {"enable_thinking": True}
+    (output,) = LLM.of(engine).chat(HELLO, params, chat_template_kwargs=thinking)
+    assert engine.tokenizer.decode(output.prompt) == "Hello yes"
+    assert (
+        main(["generate", "Hello", "--chat", "--json", "--max_tokens", "4", "--chat_template_kwargs", json.dumps(thinking)])
+        == 0
+    )
+    assert json.loads(capsys.readouterr().out)[0]["prompt"] == list(output.prompt)
+    message = "chat_template_kwargs cannot set 'thinking': the variables of this chat template are enable_thinking"
+    with pytest.raises(ValueError, match=message):
+        LLM.of(engine).chat_prompt(HELLO, {"thinking": True})
+    assert main(["generate", "Hello", "--chat", "--chat_template_kwargs", '{"thinking": true}']) == 2
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--system", "Be kind."], "--system is a message of a conversation: give --chat, too"),
+        (
+            ["--chat_template_kwargs", "{a: 1}"],
+            "--system and --chat_template_kwargs belong to a conversation: give --chat, too",
+        ),
+        (
+            ["--chat", "--chat_template_kwargs", "[1]"],
+            "--chat_template_kwargs takes a mapping like {name: value} or null, got '[1]'",
+        ),
+        (["--system", "Be kind."], "--system and --chat_template_kwargs belong to a conversation: give --chat, too"),
         (["--use_lora", "true"], "--use_lora=True needs lora_path, the folder of an adapter"),
         (["--lora_path", "/nonsense"], "/nonsense holds no adapter_config.json"),
     ],

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from dlstep.models import templates
 from dlstep.text import limited_worker, rendering
 from dlstep.text.limited_worker import LimitedWorker
-from dlstep.text.rendering import render
+from dlstep.text.rendering import render, template_variables
 
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 TALK: list[dict[str, Any]] = [
@@ -85,6 +86,49 @@ def test_a_template_renders_as_transformers_renders_it(name: str) -> None:
     (theirs,), _ = render_jinja_template([without_none], chat_template=template, add_generation_prompt=True, **TOKENS)
     assert render(template, TALK, TOKENS) == theirs
     assert len(theirs) > 100
+
+
+READS = {
+    "enable_thinking": "{% if enable_thinking is defined and enable_thinking is false %}<think></think>{% endif %}",
+    "reasoning_effort": "{% set reasoning_effort = reasoning_effort | default('low') %}{{ reasoning_effort }}",
+    "documents": "{{ documents }}",
+    "deep": "{% macro one(a) %}{{ a }}{{ deep }}{% endmacro %}{{ one(eos_token) }}",
+}
+
+
+@given(read=st.sets(st.sampled_from(list(READS))), set_=st.sets(st.sampled_from([*READS, "messages", "range", "a", "x"])))
+def test_a_variable_can_be_set_if_the_template_reads_it(read: set[str], set_: set[str]) -> None:
+    template = "".join(READS[name] for name in sorted(read)) + "{{ messages[0].content }}"
+    given_values = {name: {"k": [1, None, "é"]} if name == "deep" else False for name in sorted(set_)}
+    wrong = set_ - read | (set_ & {"documents"})
+    if wrong:
+        with pytest.raises(ValueError, match="chat_template_kwargs cannot set '"):
+            template_variables(template, given_values)
+    variables = template_variables(template, given_values, optional=wrong)
+    assert variables == {name: value for name, value in given_values.items() if name not in wrong}
+    (theirs,), _ = render_jinja_template([TALK], chat_template=template, add_generation_prompt=True, **TOKENS, **variables)
+    assert render(template, TALK, TOKENS, variables=variables) == theirs
+
+
+DEEP: list[Any] = []
+for _ in range(9999):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize(
+    ("given_values", "message"),
+    [
+        ([1], r"must be a mapping of variables to values, got \[1\]"),
+        ({"deep": float("nan")}, "must contain JSON values only"),
+        ({"deep": object()}, "must contain JSON values only"),
+        ({"deep": "\ud800"}, "must contain JSON values only"),
+        ({"deep": DEEP}, "must contain JSON values only"),
+        ({"deep": "x" * 65536}, "has 65548 characters as JSON, and at most 65536 are used"),
+    ],
+)
+def test_variables_are_json_of_limited_size(given_values: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"chat_template_kwargs {message}"):
+        template_variables(READS["deep"], given_values)
 
 
 CONTINUED = {"qwen": QWEN, "llama": LLAMA, "chatml": templates.CHATML, "llada": templates.LLADA, "llada2": templates.LLADA2}

@@ -181,8 +181,10 @@ class Api:
 
 def _tokenized(facts: Facts, body: TokenizeText | TokenizeChat) -> Response:
     """Return the response of `/tokenize`. A megabyte of text takes a second."""
-    is_text = isinstance(body, TokenizeText)
-    ids = translate.text_prompt(facts, body) if is_text else translate.conversation(facts, body.messages)
+    if isinstance(body, TokenizeText):
+        ids = translate.text_prompt(facts, body)
+    else:
+        ids = translate.conversation(facts, body.messages, variables=body.chat_template_kwargs)
     strings = translate.tokens_of(facts.texts.tokenizer, ids) if body.return_token_strs else None
     limit = facts.info.config.max_model_len
     return json_response(shapes.Tokenized(count=len(ids), max_model_len=limit, tokens=list(ids), token_strs=strings))

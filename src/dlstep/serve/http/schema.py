@@ -245,6 +245,9 @@ class ChatRequest(Sampling):
     tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    enable_thinking: bool | None = None
+    reasoning_effort: Annotated[str, Field(max_length=32)] | None = None
     add_generation_prompt: Yes = None
     add_special_tokens: No = None
     continue_final_message: No = None
@@ -312,6 +315,7 @@ class TokenizeChat(Strict):
     """The body of `/tokenize` for a conversation."""
 
     messages: Annotated[list[Message], FEW]
+    chat_template_kwargs: dict[str, Any] | None = None
     model: str | None = None
     add_generation_prompt: Yes = None
     add_special_tokens: No = None

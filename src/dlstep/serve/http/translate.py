@@ -37,6 +37,7 @@ from .tool_calls import Tool, call_schema, callable_freely, chosen
 
 LONGEST_TOKEN = 64  # upper bound of the average number of characters per token in a prompt
 SEEDS = 1 << 64
+SWITCHES = ("enable_thinking", "thinking", "reasoning_effort")  # clients send these to all models
 PARAMS = tuple(field.name for field in fields(SamplingParams))
 OWN = tuple(DlstepOptions.model_fields)  # fields of `dlstep` that are not strategy options
 # The start of a refusal's message, and the field that it is about.
@@ -100,21 +101,34 @@ def chat(facts: Facts, body: ChatRequest) -> TranslatedBody:
     check_count(facts, 1, body.n or 1)
     if callable_freely(body.tools or (), body.tool_choice):
         _check_free_calls(facts.texts, body)
-    prompt = conversation(facts, body.messages, body.tools or ())
+    prompt = conversation(facts, body.messages, body.tools or (), _variables(body))
     params = params_of(facts, body, body.max_tokens if most is None else most)
     return _translated(facts, body, [prompt], params, echoes=[], probabilities=bool(body.logprobs))
 
 
-def conversation(facts: Facts, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
+def _variables(body: ChatRequest) -> dict[str, Any]:
+    """Return the variables of the chat template. Raises ApiError if a field and `chat_template_kwargs` differ."""
+    variables = dict(body.chat_template_kwargs or {})
+    for name in ("enable_thinking", "reasoning_effort"):
+        value = getattr(body, name)
+        if value is not None and variables.setdefault(name, value) != value:
+            raise ApiError(400, f"{name} and chat_template_kwargs differ: give one of them", param=name)
+    return variables
+
+
+def conversation(
+    facts: Facts, messages: Sequence[Message], tools: Sequence[Tool] = (), variables: Mapping[str, Any] | None = None
+) -> tuple[int, ...]:
     """Return the prompt of a conversation, whose answer is its next turn. Raises ApiError."""
     check_length(sum(len(message.text) for message in messages), facts.info.config.max_model_len, "messages")
     texts = facts.texts
     turns = [_turn(message) for message in messages]
     described = [tool.model_dump(exclude_unset=True) for tool in tools]
     try:
-        return chat_prompt(texts.tokenizer, texts.chat_template, turns, tools=described)
+        return chat_prompt(texts.tokenizer, texts.chat_template, turns, tools=described, variables=variables, optional=SWITCHES)
     except ValueError as error:
-        raise ApiError(400, str(error), param="messages") from error
+        param = "chat_template_kwargs" if str(error).startswith("chat_template_kwargs") else "messages"
+        raise ApiError(400, str(error), param=param) from error
 
 
 def _check_free_calls(texts: ModelTexts, body: ChatRequest) -> None:

@@ -23,7 +23,7 @@ TEMPLATE = """{%- for tool in tools or [] %}{{ tool.function.name }} {% endfor %
         {{- (call.function.arguments | tojson) + '}</tool_call>' }}
     {%- endfor %}
 {% endfor %}
-{%- if messages[-1].content == "Think." %}<think>
+{%- if messages[-1].content == "Think." or enable_thinking %}<think>
 {% endif %}"""
 TOOLS: Any = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in ("add", "stop")]
 CALLS = [("add", {"a": [53, 39], "b": "}</tool_call>"}), ("stop", {})]
@@ -97,6 +97,40 @@ def test_the_parts_of_an_answer_are_apart(client: OpenAI, text: str, body: dict[
     reads = whole(client, body)
     assert reads == streamed(client, body) and len(reads) == body.get("n", 1)
     assert reads == [expected] * len(reads)
+
+
+@pytest.mark.parametrize(
+    "more", [{"chat_template_kwargs": {"enable_thinking": True, "thinking": True}}, {"enable_thinking": True}]
+)
+def test_a_variable_of_the_template_turns_reasoning_on(client: OpenAI, more: dict[str, Any]) -> None:
+    body = asked("I add.</think> 92 shells.", tools=None)
+    body["extra_body"] |= more
+    assert whole(client, body) == streamed(client, body) == [("I add.", "92 shells.", [], "stop")]
+
+
+@pytest.mark.parametrize(
+    ("more", "param", "message"),
+    [
+        (
+            {"chat_template_kwargs": {"enable_thinkin": True}},
+            "chat_template_kwargs",
+            "chat_template_kwargs cannot set 'enable_thinkin': the variables of this chat template are enable_thinking",
+        ),
+        (
+            {"chat_template_kwargs": {"enable_thinking": True}, "enable_thinking": False},
+            "enable_thinking",
+            "enable_thinking and chat_template_kwargs differ: give one of them",
+        ),
+    ],
+)
+def test_a_variable_that_the_template_does_not_read_is_refused(
+    client: OpenAI, more: dict[str, Any], param: str, message: str
+) -> None:
+    body = asked("1")
+    body["extra_body"] |= more
+    with pytest.raises(BadRequestError, match=message) as caught:
+        client.chat.completions.create(**body)
+    assert caught.value.param == param
 
 
 def test_a_call_and_its_result_continue_the_conversation(client: OpenAI) -> None:
