@@ -6,14 +6,21 @@ fits into memory, and a bitmap of classes describes a set of allowed ids.
 """
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property
 from hashlib import blake2b
+from itertools import accumulate, chain, pairwise
 from weakref import WeakValueDictionary
 
 from .errors import DlstepError
 
 DEAD = -1
+MOST_STATES = 1 << 16  # a set of states is a bitmap, and decoding keeps thousands of sets
+MOST_ENTRIES = 1 << 22
+DIGEST_SIZE = 16
+PARTS = 6  # arrays in the tables of an automaton
 ByteMoves = Sequence[Mapping[int, int]]  # per state: the next state by byte; other bytes lead nowhere
 
 
@@ -21,35 +28,30 @@ class TooLarge(DlstepError):
     """Error for an automaton that exceeds the limits on its size."""
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True)  # without slots, because cached properties need a `__dict__`
 class Automaton:
     """A deterministic automaton over token ids. Its first state is 0.
 
     `source` describes the language in messages and traces. `digest` identifies the automaton: equal
     digests mean equal tables. Only these two fields are compared and written to traces.
 
-    `classes` has the class of each id of the vocabulary, packed as native 32-bit integers; ids of
-    class 0 occur in no string of the language. `moves[state][class]` is the next state, or DEAD. An
-    accepting state can be reached from every state. `accepting` is the bitmap of accepting states.
+    `tables` has the digest and, as native 32-bit integers, the lengths and the contents of `_arrays`:
+    bytes are passed between processes fast.
     """
 
     source: str
     digest: bytes = field(repr=False)
-    classes: bytes = field(default=b"", compare=False, repr=False)
-    moves: tuple[tuple[int, ...], ...] = field(default=(), compare=False, repr=False)
-    accepting: int = field(default=0, compare=False, repr=False)
+    tables: bytes = field(default=b"", compare=False, repr=False)
 
     @classmethod
-    def of(cls, source: str, classes: Sequence[int], moves: tuple[tuple[int, ...], ...], accepting: int) -> "Automaton":
+    def of(cls, source: str, tables: bytes) -> "Automaton":
         """Return the automaton with these tables: the same object while an equal one is in use."""
-        packed = array("i", classes).tobytes()
-        table = blake2b(packed, digest_size=16)
-        for row in moves:
-            table.update(array("i", row).tobytes())
-        table.update(repr((len(moves), accepting)).encode())
-        made = cls(source, table.digest(), packed, moves, accepting)
+        made = cls(source, tables[:DIGEST_SIZE], tables)
         # Equal tables may have another source, such as an equivalent regex: then both automata are kept.
         return _KNOWN.setdefault((source, made.digest), made)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Automaton, (self.source, self.digest, self.tables)
 
     @property
     def loaded(self) -> "Automaton":
@@ -57,27 +59,70 @@ class Automaton:
 
         Raises DlstepError if this process has not compiled the automaton.
         """
-        if self.moves:
+        if self.tables:
             return self
         if (known := _KNOWN.get((self.source, self.digest))) is None:
             raise DlstepError(f"the constraint {self.source} is recorded without its tables: compile it first")
         return known
 
+    @cached_property
+    def _arrays(self) -> list[memoryview]:
+        """The arrays of the tables.
+
+        They are the class of each id, the accepting states, where the moves of each state begin, the
+        moves (pairs of a class and the next state), where the previous states of each state begin,
+        and the previous states.
+        """
+        view = memoryview(self.tables)[DIGEST_SIZE:].cast("i")
+        return [view[begin:end] for begin, end in pairwise(accumulate(view[:PARTS], initial=PARTS))]
+
     @property
     def vocab_size(self) -> int:
         """The number of ids in the vocabulary."""
-        return len(self.classes) // 4
+        return len(self.class_of)
 
     @property
     def class_of(self) -> Sequence[int]:
-        """The class of each id."""
-        return memoryview(self.classes).cast("i")
+        """The class of each id; ids of class 0 occur in no string of the language."""
+        return self._arrays[0]
+
+    @cached_property
+    def class_count(self) -> int:
+        """The number of classes."""
+        return max(self.class_of, default=0) + 1
+
+    @cached_property
+    def accepting(self) -> int:
+        """The bitmap of the accepting states. One of them can be reached from every state."""
+        return bitmap_of(self._arrays[1])
+
+    @property
+    def state_count(self) -> int:
+        """The number of states."""
+        return len(self._arrays[2]) - 1
+
+    def row(self, state: int) -> dict[int, int]:
+        """Return the next state by class; other classes lead nowhere."""
+        _, _, starts, moves, _, _ = self._arrays
+        row = moves[starts[state] : starts[state + 1]]
+        return dict(zip(row[::2], row[1::2], strict=True))
+
+    def sources(self, state: int) -> Sequence[int]:
+        """Return the states with a move to `state`."""
+        starts, sources = self._arrays[4:]
+        return sources[starts[state] : starts[state + 1]]
+
+    @cached_property
+    def moves(self) -> tuple[tuple[int, ...], ...]:
+        """The next state by state and class, or DEAD: a large table, for tests."""
+        rows = map(self.row, range(self.state_count))
+        return tuple([tuple([row.get(letter, DEAD) for letter in range(self.class_count)]) for row in rows])
 
     def accepts(self, tokens: Sequence[int]) -> bool:
         """Return whether this string of ids is in the language."""
-        state, class_of = 0, self.class_of
+        state = 0
         for token in tokens:
-            state = self.moves[state][class_of[token]]
+            state = self.row(state).get(self.class_of[token], DEAD)
             if state == DEAD:
                 return False
         return bool(self.accepting >> state & 1)
@@ -96,6 +141,19 @@ def members(bitmap: int) -> list[int]:
     return [8 * place + bit for place, byte in enumerate(packed) if byte for bit in _BITS[byte]]
 
 
+def bitmap_of(numbers: Collection[int]) -> int:
+    """Return the bitmap whose set bits are `numbers`. In time linear in its size, unlike a sum of powers."""
+    packed = bytearray(max(numbers, default=0) // 8 + 1)
+    for number in numbers:
+        packed[number // 8] |= 1 << number % 8
+    return int.from_bytes(packed, "little")
+
+
+def digits(bitmap: int) -> str:
+    """Return the decimal digits of a number, however many: `str` refuses more than 4,300."""
+    return str(Decimal(bitmap))
+
+
 def token_automaton(
     source: str,
     moves: ByteMoves,
@@ -104,7 +162,7 @@ def token_automaton(
     forbidden: Sequence[int] = (),
     *,
     start: int = 0,
-    max_entries: int = 1 << 22,
+    max_entries: int = MOST_ENTRIES,
 ) -> Automaton:
     """Return the automaton over token ids that accepts the same texts as an automaton over bytes.
 
@@ -115,48 +173,82 @@ def token_automaton(
         pieces: The bytes of each token id. Ids without bytes occur in no string of the language.
         forbidden: Other ids that occur in no string of the language, such as the mask id.
         start: The first state of the byte automaton.
-        max_entries: Limit on the entries of the table of moves (states times classes).
+        max_entries: Limit on the number of moves, by whole ids and by beginnings of ids.
 
     Raises:
         ValueError: No string of ids is in the language.
-        TooLarge: The table of moves would have more than `max_entries` entries.
+        TooLarge: The automaton would have more than `max_entries` moves or MOST_STATES states.
     """
     functions, function_of = _functions(moves, pieces, frozenset(forbidden), max_entries)
-    table: dict[int, list[int]] = {}
-    reached = {start}  # by whole ids: other states of the byte automaton would only enlarge the table
-    while waiting := sorted(reached - table.keys()):
-        for state in waiting:
-            table[state] = [function.get(state, DEAD) for function in functions]
-            reached.update(table[state])
-        reached.discard(DEAD)
-        if len(reached) * len(functions) > max_entries:
-            raise TooLarge(f"{source} needs an automaton of more than {max_entries} moves: give a simpler pattern")
-    live = _co_reachable(table, [state for state in accepting if state in table])
+    after: dict[int, set[int]] = {}
+    before: dict[int, set[int]] = {}
+    for state, to in chain.from_iterable(map(_pairs, functions)):
+        after.setdefault(state, set()).add(to)
+        before.setdefault(to, set()).add(state)
+    reached = _reachable([start], after)  # by whole ids: other states of the byte automaton would only enlarge the table
+    live = reached & _reachable([state for state in accepting if state in reached], before)
     if start not in live:
         raise ValueError(f"{source} matches no text that the tokenizer can spell: give another pattern")
-    kept = [start, *sorted(live - {start})]
-    number = {state: index for index, state in enumerate(kept)} | {DEAD: DEAD}
+    if len(live) > MOST_STATES:
+        raise TooLarge(f"an automaton of more than {MOST_STATES} states: give a simpler pattern")
+    number = {state: index for index, state in enumerate([start, *sorted(live - {start})])}
     # Functions that differ only in states from which no accepting state can be reached are one class.
-    classes: dict[tuple[int, ...], int] = {(DEAD,) * len(kept): 0}
-    rows = zip(*[table[state] for state in kept], strict=True)
-    class_of_function = [classes.setdefault(tuple([number.get(state, DEAD) for state in row]), len(classes)) for row in rows]
+    classes: dict[bytes, int] = {b"": 0}
+    class_of_function: list[int] = []
+    for function in functions:
+        kept = [(number[state], number[to]) for state, to in _pairs(function) if state in number and to in number]
+        class_of_function.append(classes.setdefault(_packed(kept), len(classes)))
     class_of_function.append(0)  # ids without bytes
-    class_of = [class_of_function[function] for function in function_of]
-    marks = sum(1 << number[state] for state in live.intersection(accepting))
-    return Automaton.of(source, class_of, tuple(zip(*classes, strict=True)), marks)
+    class_of = array("i", [class_of_function[function] for function in function_of])
+    ends = array("i", sorted([number[state] for state in live.intersection(accepting)]))
+    return Automaton.of(source, tables_of(class_of, ends, len(number), [_pairs(array("i", packed)) for packed in classes]))
+
+
+def tables_of(
+    class_of: "array[int]", accepting: "array[int]", states: int, classes: Sequence[Iterable[tuple[int, int]]]
+) -> bytes:
+    """Return the tables of an automaton; `classes` has pairs of a state and its next state."""
+    rows = [array("i") for _ in range(states)]
+    for letter, pairs in enumerate(classes):
+        for state, to in pairs:
+            rows[state].extend((letter, to))
+    sources = [array("i") for _ in range(states)]
+    digest = blake2b(class_of.tobytes(), digest_size=DIGEST_SIZE)
+    for state, row in enumerate(rows):
+        dense = array("i", [DEAD]) * len(classes)
+        for letter, to in _pairs(row):
+            dense[letter] = to
+        digest.update(dense.tobytes())
+        for to in {*row[1::2]}:
+            sources[to].append(state)
+    digest.update(f"({states}, {digits(bitmap_of(accepting))})".encode())
+    arrays = [class_of, accepting]
+    for lists in (rows, sources):
+        arrays += [array("i", accumulate(map(len, lists), initial=0)), array("i", chain.from_iterable(lists))]
+    lengths = array("i", map(len, arrays))
+    return b"".join([digest.digest(), *[each.tobytes() for each in (lengths, *arrays)]])
+
+
+def _pairs(flat: "array[int]") -> Iterator[tuple[int, int]]:
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+def _packed(pairs: Sequence[tuple[int, int]]) -> bytes:
+    return array("i", chain.from_iterable(pairs)).tobytes()
 
 
 def _functions(
     moves: ByteMoves, pieces: Sequence[bytes], forbidden: frozenset[int], max_entries: int
-) -> tuple[list[dict[int, int]], list[int]]:
+) -> "tuple[list[array[int]], list[int]]":
     """Return the distinct functions of ids, and for each id the index of its function; -1 if it has none.
 
-    The function of an id maps the state before its bytes to the state after them; states from which
-    the bytes lead nowhere are left out. Many ids, and many prefixes of ids, share a function, so each
-    function is extended by each class of bytes only once.
+    The function of an id maps the state before its bytes to the state after them, as a flat list of
+    pairs; states from which the bytes lead nowhere are left out. Many ids, and many prefixes of ids,
+    share a function, so each function is extended by each class of bytes only once.
     """
-    to_class, identity = _byte_classes(moves), {state: state for state in range(len(moves))}
-    functions, numbers = [identity], {tuple(identity.items()): 0}
+    to_class, columns = _byte_classes(moves)
+    packed = _packed([(state, state) for state in range(len(moves))])
+    functions, numbers = [array("i", packed)], {packed: 0}
     extended: dict[tuple[int, int], int] = {}
     entries, function_of = 0, list[int]()
     for token, piece in enumerate(pieces):
@@ -164,11 +256,12 @@ def _functions(
         for byte in piece.translate(to_class) if number == 0 else b"":
             after = extended.get((number, byte))
             if after is None:
-                pairs = [(state, moves[to][byte]) for state, to in functions[number].items() if byte in moves[to]]
-                after = extended[number, byte] = numbers.setdefault(tuple(pairs), len(numbers))
+                column = columns[byte]
+                packed = _packed([(state, column[to]) for state, to in _pairs(functions[number]) if to in column])
+                after = extended[number, byte] = numbers.setdefault(packed, len(numbers))
                 if after == len(functions):
-                    functions.append(dict(pairs))
-                    entries += len(pairs) + 1
+                    functions.append(array("i", packed))
+                    entries += len(functions[-1]) // 2 + 1
                     if entries > max_entries:
                         raise TooLarge(f"an automaton of more than {max_entries} moves: give a simpler pattern")
             number = after
@@ -178,22 +271,22 @@ def _functions(
     return [functions[number] for number in used if number >= 0], [used[number] for number in function_of]
 
 
-def _byte_classes(moves: ByteMoves) -> bytes:
-    """Return, for each byte, the lowest byte that has the same move in every state."""
-    columns = zip(*[[row.get(byte, DEAD) for byte in range(256)] for row in moves], strict=True)
-    first: dict[tuple[int, ...], int] = {}
-    return bytes([first.setdefault(column, byte) for byte, column in enumerate(columns)])
+def _byte_classes(moves: ByteMoves) -> tuple[bytes, dict[int, dict[int, int]]]:
+    """Return, for each byte, the lowest byte with the same moves; and for each of these, the next state by state."""
+    columns = [array("i") for _ in range(256)]
+    for state, row in enumerate(moves):
+        for byte, to in row.items():
+            columns[byte].extend((state, to))
+    first: dict[bytes, int] = {}
+    to_class = bytes([first.setdefault(column.tobytes(), byte) for byte, column in enumerate(columns)])
+    return to_class, {byte: dict(_pairs(columns[byte])) for byte in first.values()}
 
 
-def _co_reachable(table: Mapping[int, Sequence[int]], accepting: Sequence[int]) -> set[int]:
-    """Return the states from which an accepting state can be reached."""
-    before: dict[int, set[int]] = {state: set() for state in table}
-    for state, row in table.items():
-        for after in {*row} - {DEAD}:
-            before[after].add(state)
-    live, stack = set(accepting), list(accepting)
+def _reachable(starts: Sequence[int], arrows: Mapping[int, set[int]]) -> set[int]:
+    """Return the states that can be reached from `starts`, including them."""
+    found, stack = set(starts), list(starts)
     while stack:
-        fresh = before[stack.pop()] - live
-        live |= fresh
+        fresh = arrows.get(stack.pop(), set[int]()) - found
+        found |= fresh
         stack += fresh
-    return live
+    return found

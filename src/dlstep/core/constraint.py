@@ -16,13 +16,13 @@ A *letter* is what the automaton reads: a class of ids, or `ANY` for a gap.
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from hashlib import blake2b
 from weakref import WeakValueDictionary
 
-from .automaton import DEAD, Automaton, members
+from .automaton import Automaton, digits, members
 from .block import Block
 from .errors import DlstepError
 from .state_sets import Moves, StateSet, remember, sets_after, sets_before
@@ -74,8 +74,8 @@ class Constraint:
     """The bitmap of the states in which an answer may end."""
     class_of: Sequence[int] = field(repr=False)
     """The class of each id; `stop_class` for stop ids."""
-    arrows: tuple[dict[int, int], ...] = field(repr=False)
-    """For each state and each of its next states, the bitmap of the classes that lead from the one to the other."""
+    arrows: Callable[[int], Mapping[int, int]] = field(repr=False)
+    """For a state and each of its next states, the bitmap of the classes that lead from the one to the other."""
     _next: Moves = field(repr=False)
     _previous: Moves = field(repr=False)
     _masks: dict[tuple[StateSet, StateSet], TokenMask] = field(
@@ -128,7 +128,7 @@ class Constraint:
         states, following = pair
         classes = 0
         for state in members(states.bitmap):
-            for target, of_arrow in self.arrows[state].items():
+            for target, of_arrow in self.arrows(state).items():
                 if following.bitmap >> target & 1:
                     classes |= of_arrow
         mask = self._named(classes)
@@ -144,7 +144,7 @@ class Constraint:
         """Return the mask that allows these classes."""
         known = self._by_classes.get(classes)
         if known is None:
-            named = repr((self.automaton.digest, self.stop_ids, classes)).encode()
+            named = f"({self.automaton.digest!r}, {self.stop_ids}, {digits(classes)})".encode()
             known = TokenMask(int.from_bytes(blake2b(named, digest_size=8).digest()) >> 2, self, classes)
             remember(self._by_classes, classes, known)
         return known
@@ -164,39 +164,40 @@ def bound(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
 
 
 def _bind(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
-    """Build the constraint."""
-    classes, stop_class = array("i", automaton.classes), len(automaton.moves[0])
+    """Build the constraint. What a state needs is computed when it is first used, as most answers use few states."""
+    classes, stop_class, done = array("i", automaton.class_of), automaton.class_count, automaton.state_count
     # Stop ids move to a separate class. A class that has no other ids must lead nowhere: otherwise a
     # gap could be filled with a letter that no id has. Class 0 has only ids that lead nowhere.
     lost = [classes[token] for token in stop_ids]
     empty = {letter for letter in lost if classes.count(letter) == lost.count(letter)} | {0}
-    done, arrows = len(automaton.moves), list[dict[int, int]]()
-    for state, row in enumerate(automaton.moves):
-        of_state: dict[int, int] = {}
-        for letter, target in enumerate(row):
-            if target != DEAD and letter not in empty:
-                of_state[target] = of_state.get(target, 0) | 1 << letter
-        if automaton.accepting >> state & 1 and stop_ids:
-            of_state[done] = 1 << stop_class
-        arrows.append(of_state)
-    arrows.append({done: 1 << stop_class} if stop_ids else {})
     for token in stop_ids:
         classes[token] = stop_class
+    ends = [*members(automaton.accepting), done] if stop_ids else []
+    last = automaton.accepting | 1 << done
 
     @cache
-    def moves_by(letter: int) -> tuple[dict[int, int], dict[int, int]]:
-        """Return the next states and the previous states of each state, as bitmaps."""
-        after, before = dict[int, int](), dict[int, int]()
-        for state, of_state in enumerate(arrows):
-            for target, of_arrow in of_state.items():
-                if letter == ANY or of_arrow >> letter & 1:
-                    after[state] = after.get(state, 0) | 1 << target
-                    before[target] = before.get(target, 0) | 1 << state
-        return after, before
+    def arrows(state: int) -> dict[int, int]:
+        """Return, for each next state, the bitmap of the classes that lead to it."""
+        of_state: dict[int, int] = {}
+        for letter, target in automaton.row(state).items() if state != done else ():
+            if letter not in empty:
+                of_state[target] = of_state.get(target, 0) | 1 << letter
+        if last >> state & 1 and stop_ids:
+            of_state[done] = 1 << stop_class
+        return of_state
 
-    forward, backward = Moves(lambda letter: moves_by(letter)[0]), Moves(lambda letter: moves_by(letter)[1])
-    last = automaton.accepting | 1 << done
-    return Constraint(automaton, stop_ids, stop_class, done, last, classes, tuple(arrows), forward, backward)
+    def after(letter: int, state: int) -> Collection[int]:
+        """Return the next states of a state."""
+        return [target for target, of_arrow in arrows(state).items() if letter == ANY or of_arrow >> letter & 1]
+
+    def before(letter: int, state: int) -> Collection[int]:
+        """Return the previous states of a state."""
+        sources = automaton.sources(state) if state != done else ends
+        if letter == ANY and len(empty) == 1:
+            return sources
+        return [source for source in sources if (by := arrows(source).get(state, 0)) and (letter == ANY or by >> letter & 1)]
+
+    return Constraint(automaton, stop_ids, stop_class, done, last, classes, arrows, Moves(after), Moves(before))
 
 
 @dataclass(frozen=True)  # without slots, because cached properties need a `__dict__`

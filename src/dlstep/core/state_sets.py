@@ -5,13 +5,13 @@ The same few sets of states occur repeatedly, so each set is one object that cac
 lead from it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import reduce
 from itertools import accumulate
 from operator import getitem
 from typing import TypeVar
 
-from .automaton import members
+from .automaton import bitmap_of, members
 
 Key = TypeVar("Key")
 Result = TypeVar("Result")
@@ -41,11 +41,10 @@ class StateSet(dict[int, "StateSet"]):
 class Moves:
     """The moves between sets of states in one direction: to next states or to previous states.
 
-    `by_letter` returns, for a letter, a mapping from each state to the bitmap of the states that the
-    letter leads to.
+    `by_letter` returns, for a letter and a state, the states that the letter leads to.
     """
 
-    def __init__(self, by_letter: Callable[[int], Mapping[int, int]]) -> None:
+    def __init__(self, by_letter: Callable[[int, int], Collection[int]]) -> None:
         self._by_letter, self._count = by_letter, 0
         self._sets: dict[int, StateSet] = {}
         self._filled: list[StateSet] = []  # sets with entries, including sets in use that `_sets` no longer holds
@@ -81,9 +80,7 @@ class Moves:
             if byte:
                 known = self._eight.get((letter, place, byte))
                 if known is None:
-                    reached, known = self._by_letter(letter), 0
-                    for bit in members(byte):
-                        known |= reached.get(8 * place + bit, 0)
+                    known = bitmap_of({state for bit in members(byte) for state in self._by_letter(letter, 8 * place + bit)})
                     remember(self._eight, (letter, place, byte), known)
                 union |= known
         return union

@@ -3,7 +3,8 @@
 It exits if a job exceeds its time or memory limit. Chat templates are programs from untrusted
 checkpoints, so they run in Jinja's sandbox. Their language is that of transformers 5.17:
 `ImmutableSandboxedEnvironment` with `raise_exception`, `strftime_now`, `tojson`, `break`, `continue`
-and `generation`. Regexes and JSON schemas come from clients, and even a short one may take minutes.
+and `generation`. Regexes, choices and JSON schemas come from clients, and even a short one may take
+minutes.
 """
 
 import faulthandler
@@ -92,61 +93,25 @@ def variables_of(template: str) -> dict[str, Any]:
     return {"names": sorted(find_undeclared_variables(environment.parse(template)))}
 
 
-def automaton(regex: str, first: str = "") -> dict[str, Any]:
-    """Return the byte automaton of a regex: pairs of byte and next state for each state, accepting states, first state.
-
-    outlines-core 0.2 drops moves after a match that could be continued, such as the second `a` of
-    `(ab)*`. With the character LAST after the pattern, no match ends earlier. A state is accepting if
-    LAST leads from it to the end.
-
-    outlines-core also builds, and discards, an automaton that searches for the pattern anywhere in a
-    text. It may be exponentially larger, since each character that can begin a match may begin
-    another one inside it. With `first`, a character that no match contains, before the pattern, no
-    match can begin inside another.
-    """
-    from outlines_core import Index, Vocabulary
-
-    index = Index(f"{first}(?:{regex}){LAST}", Vocabulary(END, {bytes([byte]): [byte] for byte in range(END)}))
-    moves, ended = index.get_transitions(), index.get_final_states()
-    number = {state: place for place, state in enumerate({**moves, **dict.fromkeys(ended)})}
-
-    def ends(state: int) -> bool:
-        for byte in LAST.encode():
-            if (after := moves.get(state, {}).get(byte)) is None:
-                return False
-            state = after
-        return state in ended
-
-    rows = [
-        [(byte, number[after]) for byte, after in moves.get(state, {}).items() if byte != END and after in number]
-        for state in number
-    ]
-    accepting = [place for state, place in number.items() if ends(state)]
-    start = index.get_initial_state()
-    for byte in first.encode():
-        start = moves[start][byte]
-    return {"moves": rows, "accepting": accepting, "start": number[start]}
-
-
-END = 256  # the id after those of all bytes
-LAST = "\U0010ffff"  # a noncharacter
-JOBS: dict[str, Any] = {"nothing": dict, "template": render, "variables": variables_of, "regex": automaton}
+JOBS: dict[str, Any] = {"nothing": dict, "template": render, "variables": variables_of}
 
 
 def answer(kind: str, arguments: tuple[Any, ...]) -> bytes:
-    """Return the result of a job, or the reason why it failed, as a line of JSON."""
+    """Return the result of a job, or the reason why it failed, as a line of JSON. Bytes follow a line with their number."""
     try:
         job = JOBS.get(kind) or resolve_name(kind)
-        line = json.dumps(job(*arguments)).encode()
+        result = job(*arguments)
+        binary = result if isinstance(result, bytes) else b""
+        line = json.dumps({"bytes": len(binary)} if binary else result).encode() + b"\n" + binary
         if len(line) < LONGEST:
             return line
-        error = f"it makes more than {LONGEST} bytes of JSON"
+        error = f"it makes more than {LONGEST} bytes"
     except MemoryError:  # ends this process, so that the parent reports the limit
         raise
     except Exception as raised:  # noqa: BLE001 - a template may raise any exception
         named = isinstance(raised, TemplateError | ValueError)
         error = f"{'' if named else f'{type(raised).__name__}: '}{raised}"[:LONGEST_ERROR]
-    return json.dumps({"error": error}).encode()
+    return json.dumps({"error": error}).encode() + b"\n"
 
 
 def limit_memory(more: int) -> None:
@@ -171,7 +136,7 @@ def main() -> None:
             faulthandler.cancel_dump_traceback_later()
             if number == 0:  # the first job only loads what the others need
                 limit_memory(int(sys.argv[1]))
-            answers.write(line + b"\n")
+            answers.write(line)
             answers.flush()
 
 

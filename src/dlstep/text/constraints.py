@@ -1,23 +1,39 @@
 """Compile the regexes, choices and JSON schemas of sampling parameters to automata over token ids."""
 
 import json
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
-from typing import cast
+from hashlib import blake2b
+from threading import Event, Lock
 
 from ..core import Add, Request, Spec, Trace
-from ..core.automaton import Automaton, token_automaton
+from ..core.automaton import MOST_STATES, Automaton, TooLarge, token_automaton
 from ..core.checks import short
 from ..extras import require
 from .json_automaton import json_object_moves
 from .json_leaves import FIRST
 from .json_schema import is_any_object, schema_regex
-from .limited_worker import LimitedWorker
+from .limited_worker import LimitedWorker, LimitError, NotStartedError
 
 LONGEST_REGEX = 1 << 16  # characters
 LONGEST_CHOICES = 1 << 20  # bytes of all choices
+MOST_KEPT = 256  # results that are kept
+MOST_BYTES = 1 << 25  # of the automata among them
+END = 256  # the id after those of all bytes
+LAST = "\U0010ffff"  # a noncharacter
+# What a finite automaton, or a match of the whole answer, cannot have. The rest of the pattern is skipped: escapes and classes.
+CONSTRUCTS = re.compile(
+    r"(?P<look_around>\(\?<?[=!])|(?P<back_reference>\\[1-9k]|\(\?P=)|(?P<boundary>\\[bB<>])|(?P<atomic_group>\(\?>)"
+    r"|(?P<inner_anchor>[\^$]|\\[AzZG])|\\.|\[\^?\]?(?:\\.|\[[^\]]*\]|[^\]\\])*\]",
+    re.DOTALL,
+)
+ByteAutomaton = tuple[list[dict[int, int]], list[int], int]  # moves, accepting states, first state
 
 _worker = LimitedWorker()
+_results: OrderedDict[tuple[str, bytes, Spec], Automaton | str] = OrderedDict()  # or the reason of a refusal
+_lock = Lock()
 
 
 def constrained(request: Request, spec: Spec) -> Request:
@@ -45,27 +61,70 @@ def recompiled(trace: Trace) -> Trace:
     return trace
 
 
-@lru_cache(maxsize=64)
-def compiled(kind: str, text: str, spec: Spec) -> Automaton:
-    """Return the automaton of a regex, of choices or of a JSON schema.
+def compiled(kind: str, text: str, spec: Spec, stopped: Event | None = None) -> Automaton:
+    """Return the automaton of a regex, of choices or of a JSON schema. It is compiled with limited time and memory.
 
     Args:
         kind: The parameter of `SamplingParams`: "regex", "choice" or "json_schema".
         text: The value of the parameter; choices as a JSON list.
         spec: Facts of the model, with the bytes of each token id.
+        stopped: Identifies the compilation for `stop`.
 
     Raises:
         ValueError: `text` is invalid, too large, or matches nothing that the tokenizer can spell.
     """
     if not spec.pieces:
         raise ValueError(f"{kind} needs a tokenizer, which this model does not have")
-    forbidden = (*spec.eos_ids, *(() if spec.mask_id is None else (spec.mask_id,)))
+    key = kind, blake2b(text.encode(errors="surrogatepass")).digest(), spec
+    with _lock:
+        if (result := _results.get(key)) is not None:
+            _results.move_to_end(key)
+    if result is None:
+        result = _compiled(kind, text, spec, stopped)
+        with _lock:
+            _results[key] = result
+            sizes = [len(kept.tables) for kept in _results.values() if isinstance(kept, Automaton)]
+            while len(_results) > MOST_KEPT or sum(sizes) > MOST_BYTES:
+                _, dropped = _results.popitem(last=False)
+                sizes = sizes[isinstance(dropped, Automaton) :]
+    if isinstance(result, str):
+        raise ValueError(result)
+    return result
+
+
+def stop(compilation: Event) -> None:
+    """Stop a compilation: `compiled` raises NotStartedError."""
+    _worker.stop(compilation)
+
+
+def _compiled(kind: str, text: str, spec: Spec, stopped: Event | None) -> Automaton | str:
+    """Return the automaton of a constraint, or the reason why there is none."""
     source = f"{kind}={short(text)}"
-    moves, accepting, start = _choice_moves(json.loads(text)) if kind == "choice" else _regex_moves(kind, text)
-    return token_automaton(source, moves, accepting, spec.pieces[: spec.vocab_size], forbidden, start=start)
+    if kind == "regex" or (kind == "json_schema" and not is_any_object(json.loads(text))):
+        require(kind, "structured")
+    forbidden = (*spec.eos_ids, *(() if spec.mask_id is None else (spec.mask_id,)))
+    try:
+        job = (f"{__name__}:tables", kind, text, spec.pieces[: spec.vocab_size], forbidden)
+        return Automaton.of(source, _worker.ask(*job, stopped=stopped)["bytes"])
+    except NotStartedError:
+        raise
+    except LimitError as error:
+        return f"{source} cannot be compiled: {error}"
+    except ValueError as error:
+        return str(error)
 
 
-def _choice_moves(choices: list[str]) -> tuple[list[dict[int, int]], list[int], int]:
+def tables(kind: str, text: str, pieces: Sequence[bytes], forbidden: Sequence[int]) -> bytes:
+    """Return the tables of the automaton of a constraint: a job of the process with limited time and memory."""
+    source = f"{kind}={short(text)}"
+    try:
+        moves, accepting, start = _choice_moves(json.loads(text)) if kind == "choice" else _regex_moves(kind, text, source)
+        return token_automaton(source, moves, accepting, pieces, forbidden, start=start).tables
+    except TooLarge as error:
+        raise ValueError(f"{source} cannot be compiled: {error}") from error
+
+
+def _choice_moves(choices: list[str]) -> ByteAutomaton:
     """Return the byte automaton of a list of texts, which is their trie."""
     encoded = [choice.encode() for choice in choices]
     if sum(map(len, encoded)) > LONGEST_CHOICES:
@@ -79,24 +138,81 @@ def _choice_moves(choices: list[str]) -> tuple[list[dict[int, int]], list[int], 
                 moves[state][byte] = len(moves)
                 moves.append({})
             state = moves[state][byte]
+        if len(moves) > MOST_STATES:
+            raise TooLarge(f"more than {MOST_STATES} bytes, without equal beginnings: give fewer or shorter choices")
         accepting.append(state)
     return moves, accepting, 0
 
 
-def _regex_moves(kind: str, text: str) -> tuple[list[dict[int, int]], list[int], int]:
-    """Return the byte automaton of a regex or a JSON schema, compiled in a process with limited time and memory."""
+def _regex_moves(kind: str, text: str, source: str) -> ByteAutomaton:
+    """Return the byte automaton of a regex or a JSON schema."""
     if len(text) > LONGEST_REGEX:
         raise ValueError(f"{kind} has {len(text)} characters, and at most {LONGEST_REGEX} are compiled")
-    regex, first = text, ""
     if kind == "json_schema":
         schema = json.loads(text)
-        regex, first = schema_regex(schema), FIRST  # also checks a schema that needs no regex
+        regex = schema_regex(schema)  # also checks a schema that needs no regex
         if is_any_object(schema):
             return json_object_moves()
-    require(kind, "structured")
+        return byte_automaton(regex, source, FIRST)
+    # An answer matches the whole pattern, so that anchors around it change nothing.
+    regex = re.sub(r"^(\(\?[a-zA-Z]+\))?(?:\^|\\A)", r"\1", text)
+    regex = re.sub(r"(?<!\\)((?:\\\\)*)(?:\$|\\[zZ])\Z", r"\1", regex)
+    for found in CONSTRUCTS.finditer(regex):
+        if (name := found.lastgroup) == "inner_anchor":
+            raise ValueError(f"{source} has {found[0]} inside the pattern, which always matches a whole answer: leave it out")
+        if name is not None:
+            construct = name.replace("_", "-")
+            raise ValueError(f"{source} has the {construct} {found[0]}, which is not supported: write the pattern without it")
+    return byte_automaton(regex, source)
+
+
+def byte_automaton(regex: str, source: str, first: str = "") -> ByteAutomaton:
+    """Return the byte automaton of a regex.
+
+    outlines-core 0.2 drops moves after a match that could be continued, such as the second `a` of
+    `(ab)*`. With the character LAST after the pattern, no match ends earlier. A state is accepting if
+    LAST leads from it to the end.
+
+    outlines-core also builds, and discards, an automaton that searches for the pattern anywhere in a
+    text. It may be exponentially larger, since each character that can begin a match may begin
+    another one inside it. With `first`, a character that no match contains, before the pattern, no
+    match can begin inside another.
+    """
+    from outlines_core import Index, Vocabulary
+
     try:
-        answer = _worker.ask("regex", regex, first)
+        index = Index(f"{first}(?:{regex}){LAST}", Vocabulary(END, {bytes([byte]): [byte] for byte in range(END)}))
     except ValueError as error:
-        raise ValueError(f"{kind}={short(text)} cannot be compiled: {error}") from error
-    moves = [dict(cast("list[tuple[int, int]]", row)) for row in answer["moves"]]
-    return moves, answer["accepting"], answer["start"]
+        raise ValueError(f"{source} cannot be compiled: {_reason(regex, str(error))}") from error
+    moves, ended = index.get_transitions(), index.get_final_states()
+    number = {state: place for place, state in enumerate({**moves, **dict.fromkeys(ended)})}
+
+    def ends(state: int) -> bool:
+        for byte in LAST.encode():
+            if (after := moves.get(state, {}).get(byte)) is None:
+                return False
+            state = after
+        return state in ended
+
+    rows = [
+        {byte: number[after] for byte, after in moves.get(state, {}).items() if byte != END and after in number}
+        for state in number
+    ]
+    accepting = [place for state, place in number.items() if ends(state)]
+    start = index.get_initial_state()
+    for byte in first.encode():
+        start = moves[start][byte]
+    return rows, accepting, number[start]
+
+
+def _reason(pattern: str, message: str) -> str:
+    """Return why outlines-core rejects a pattern, in terms of the pattern."""
+    import regex
+
+    if "incompatible" in message:
+        return "it matches no text"
+    try:
+        regex.compile(pattern)
+    except regex.error as error:
+        return f"it is not a valid regular expression: {error}"
+    return "it is too large, or its syntax is not that of Rust's regex crate"

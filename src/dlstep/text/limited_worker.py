@@ -11,7 +11,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock, Timer
+from threading import Event, Lock, Timer
 from time import monotonic
 from typing import Any
 from weakref import WeakSet
@@ -25,7 +25,11 @@ WORKER = Path(__file__).with_name("_limited_worker.py")
 
 
 class NotStartedError(ValueError):
-    """Error if no process could be started; the job is not its cause."""
+    """Error if no process could be started, or the job was stopped; the job is not its cause."""
+
+
+class LimitError(ValueError):
+    """Error for a job that exceeds the limit of time or memory."""
 
 
 class LimitedWorker:
@@ -46,22 +50,25 @@ class LimitedWorker:
         """Forget the process, which belongs to another process after a fork."""
         self._lock = Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._stopped: Event | None = None
 
-    def ask(self, kind: str, *arguments: Any) -> dict[str, Any]:
-        """Return the result of a job. Raises ValueError with the reason if it fails.
+    def ask(self, kind: str, *arguments: Any, stopped: Event | None = None) -> dict[str, Any]:
+        """Return the result of a job; if it is bytes, under the key `bytes`. Raises ValueError with the reason if it fails.
 
         Args:
             kind: A job of `_limited_worker.py`, or a function of another module as `module:name`.
             arguments: Arguments of the job, of built-in types.
+            stopped: Identifies the job for `stop`.
         """
         job = pickle.dumps((self.seconds, kind, arguments))
         with self._lock:
+            self._stopped = stopped
             if self._process is not None and self._process.poll() is not None:
                 self._end()
             try:
                 process = self._process or self._started()
                 begun = monotonic()
-                answer = _answer(process, job, self.seconds)
+                answer = None if stopped is not None and stopped.is_set() else _answer(process, job, self.seconds)
             except BaseException:  # even KeyboardInterrupt: the next call must not read this answer
                 self._end()
                 raise
@@ -69,10 +76,19 @@ class LimitedWorker:
                 self._end()
         if answer is None:
             late = monotonic() - begun >= self.seconds
-            raise ValueError(f"it takes more than {self.seconds:g} seconds" if late else "it takes too much memory")
+            if stopped is not None and stopped.is_set():
+                raise NotStartedError("it was stopped")
+            raise LimitError(f"it takes more than {self.seconds:g} seconds" if late else "it takes too much memory")
         if "error" in answer:
             raise ValueError(answer["error"])
         return answer
+
+    def stop(self, job: Event) -> None:
+        """Stop the job that was asked for with this event, now or before it begins: `ask` raises NotStartedError."""
+        job.set()
+        process = self._process
+        if self._stopped is job and process is not None:
+            process.kill()
 
     def close(self) -> None:
         """End the process."""
@@ -122,12 +138,17 @@ def _answer(process: subprocess.Popen[bytes], job: bytes, seconds: float) -> dic
         process.stdin.write(job)
         process.stdin.flush()
         line = process.stdout.readline()
+        answer: dict[str, Any] | None = json.loads(line) if line.endswith(b"\n") else None
+        if answer is not None and "bytes" in answer:
+            size = answer["bytes"]
+            answer["bytes"] = process.stdout.read(size)
+            answer = answer if len(answer["bytes"]) == size else None
     except OSError:
         return None
     finally:
         deadline.cancel()
         deadline.join()
-    return json.loads(line) if line.endswith(b"\n") else None
+    return answer
 
 
 _workers: "WeakSet[LimitedWorker]" = WeakSet()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.core import DlstepError, Request, SamplingParams
-from dlstep.core.automaton import DEAD, Automaton, TooLarge, members, token_automaton
+from dlstep.core.automaton import DEAD, MOST_STATES, Automaton, TooLarge, bitmap_of, digits, members, token_automaton
 from dlstep.core.codec import from_json, to_json
 
 LETTERS = b"ab"
@@ -102,6 +102,18 @@ def test_a_table_over_the_limit_is_refused() -> None:
 @given(bitmap=st.integers(0, 1 << 300))
 def test_members_are_the_set_bits(bitmap: int) -> None:
     assert members(bitmap) == [place for place in range(bitmap.bit_length()) if bitmap >> place & 1]
+    assert bitmap_of(members(bitmap)) == bitmap and digits(bitmap) == str(bitmap)
+
+
+@pytest.mark.parametrize("length", [15_000, MOST_STATES])
+def test_automata_have_any_number_of_states_up_to_the_limit(length: int) -> None:
+    moves = [{97: state + 1} for state in range(length)] + [dict[int, int]()]
+    if length == MOST_STATES:
+        with pytest.raises(TooLarge, match="an automaton of more than 65536 states: give a simpler pattern"):
+            token_automaton("a" * length, moves, [length], PIECES)
+        return
+    made = token_automaton("a" * length, moves, [length], PIECES)
+    assert made.accepts((0,) * length) and not made.accepts((0,) * (length - 1)) and len(made.tables) < 40 * length
 
 
 MADE = token_automaton("(ab)*", [{97: 1}, {98: 0}], [0], PIECES)

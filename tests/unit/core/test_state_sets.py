@@ -23,7 +23,7 @@ def test_moves_are_the_union_of_the_moves_of_each_state(
     """The number of cached moves is limited, including moves of sets in use that `Moves` no longer holds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(state_sets, "MOST_KEPT", most)
-        moves, used = Moves(lambda letter: tables[letter % len(tables)]), list[StateSet]()
+        moves, used = Moves(lambda letter, state: members(tables[letter % len(tables)].get(state, 0))), list[StateSet]()
         for bitmap, letters in walks:
             assert moves.set_of(bitmap) is moves.set_of(bitmap)
             expected = [bitmap]
@@ -41,6 +41,6 @@ def test_moves_are_the_union_of_the_moves_of_each_state(
 
 
 def test_sets_are_compared_by_identity() -> None:
-    moves = Moves(lambda letter: {0: 1})
+    moves = Moves(lambda letter, state: [0])
     one, other = moves.set_of(1), moves.set_of(2)
     assert one != other and len({one, other}) == 2 and one[0] is one

@@ -1,5 +1,6 @@
 """The table of token masks: its bits are the masks' ids, and no forward pass loses a mask that it needs."""
 
+from array import array
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from hypothesis import example, given, strategies as st
 
 from dlstep.core import SamplingParams, Span
-from dlstep.core.automaton import DEAD, Automaton
+from dlstep.core.automaton import Automaton, tables_of
 from dlstep.core.constraint import TokenMask, bound
 from dlstep.core.grid import Grid
 from dlstep.driver import masks
@@ -21,7 +22,7 @@ CPU = torch.device("cpu")
 def mask_of(number: int, classes: Sequence[int], stop_ids: tuple[int, ...], chosen: int) -> TokenMask:
     """A mask of the ids whose class is in the bitmap `chosen`."""
     count = 1 + max(classes)
-    automaton = Automaton.of("drawn", classes, ((DEAD, *[0] * (count - 1)),), 1)
+    automaton = Automaton.of("drawn", tables_of(array("i", classes), array("i", [0]), 1, [[], *[[(0, 0)]] * (count - 1)]))
     return TokenMask(number, bound(automaton, stop_ids), chosen)
 
 

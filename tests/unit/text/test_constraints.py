@@ -4,16 +4,20 @@ import json
 import re
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
+from threading import Event, Timer
+from time import monotonic
 
 import pytest
 from hypothesis import given, strategies as st
 from pydantic import BaseModel
 
 from dlstep.core import Request, SamplingParams, Spec, Trace
+from dlstep.core.automaton import Automaton
 from dlstep.text import constraints
 from dlstep.text.constraints import compiled, constrained
-from dlstep.text.limited_worker import LimitedWorker
+from dlstep.text.limited_worker import LimitedWorker, NotStartedError
 
 from ...helpers.serving import tiny_llm
 
@@ -107,11 +111,115 @@ def test_what_cannot_be_compiled_is_refused_by_name(params: dict[str, object], m
         constrained(Request(0, (1,), SamplingParams(**params)), SPEC)  # type: ignore[arg-type]
 
 
-def test_a_pattern_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constraints, "_worker", LimitedWorker(seconds=1.0))
-    with pytest.raises(ValueError, match=r"cannot be compiled: it takes (more than 1 seconds|too much memory)"):
-        compiled("regex", "((a|b)*a(a|b){19}x)+y", SPEC)
+LONG_URL = {"type": "string", "maxLength": 2083}
+ROWS = {"type": "array", "maxItems": 100, "items": {"properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}}
+CHOICES = json.dumps([f"choice {number**3}" for number in range(1600)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "text"),
+    [
+        ("json_schema", json.dumps(LONG_URL), f'"{"é" * 2083}"'),
+        ("json_schema", json.dumps(ROWS), json.dumps([{"id": 1, "name": "a"}] * 100)),
+        ("choice", CHOICES, "choice 1331"),
+        ("choice", json.dumps(["x" * 20_000]), "x" * 20_000),
+    ],
+)
+def test_what_users_need_compiles(kind: str, source: str, text: str) -> None:
+    assert accepts(kind, source, text) and not accepts(kind, source, text[:-1] + "!")
+
+
+LIMITED = [
+    ("regex", "((a|b)*a(a|b){19}x)+y"),
+    ("regex", r"\p{L}{500}"),
+    ("json_schema", json.dumps({"type": "string", "minLength": 5000})),
+    ("json_schema", json.dumps({"type": "array", "maxItems": 10_000})),
+]
+
+
+@pytest.mark.parametrize(("kind", "source"), LIMITED)
+def test_one_limit_of_time_and_memory_holds_for_all_of_a_compilation(
+    kind: str, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constraints, "_worker", worker := LimitedWorker(seconds=1.0))
+    message = r" cannot be compiled: it takes (more than 1 seconds|too much memory)"
+    for _ in range(2):
+        with pytest.raises(ValueError, match=message):
+            compiled(kind, source, SPEC)
+        monkeypatch.setattr(worker, "ask", None)  # the second time, the refusal is cached
+    worker.close()
+    constraints._results.clear()  # what is refused within a second may compile within ten
+
+
+@pytest.mark.parametrize("texts", [["x" * 500_000, "y" * 500_000], [f"{number:030}"[::-1] for number in range(30_000)]])
+def test_choices_of_a_megabyte_are_refused_without_using_memory_here(texts: list[str]) -> None:
+    source = json.dumps(texts)
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="more than 65536 bytes, without equal beginnings: give fewer or shorter choices"):
+        compiled("choice", source, SPEC)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10 * len(source)
+
+
+def test_automata_are_kept_within_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = [len(compiled("regex", f"a{{{count}}}", SPEC).tables) for count in (1, 2, 3)]
+    monkeypatch.setattr(constraints, "MOST_BYTES", sizes[1] + sizes[2])
+    compiled("regex", "b", SPEC)
+    assert sum(len(kept.tables) for kept in constraints._results.values() if isinstance(kept, Automaton)) <= sum(sizes[1:])
+    assert compiled("regex", "b", SPEC) is compiled("regex", "b", SPEC)
+
+
+def test_a_compilation_is_stopped_and_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constraints, "_worker", LimitedWorker())
+    for delay in (0.0, 1.0):  # before the process has started, and while it works
+        compilation = Event()
+        timer = Timer(delay, constraints.stop, [compilation])
+        timer.start()
+        begun = monotonic()
+        with pytest.raises(NotStartedError, match="it was stopped"):
+            compiled(*LIMITED[1], SPEC, compilation)
+        assert monotonic() - begun < 8
+        timer.join()
+    assert accepts("regex", "[a-c]+", "abc")
     constraints._worker.close()
+
+
+@pytest.mark.parametrize(
+    ("regex", "text"),
+    [
+        ("^ab$", "ab"),
+        (r"\Aab\z", "ab"),
+        ("(?i)^ab$", "AB"),
+        (r"^ab\\$", "ab\\"),
+        (r"a\$", "a$"),
+        ("^a|b$", "b"),
+        ("[^a$]", "b"),
+    ],
+)
+def test_anchors_around_the_pattern_are_dropped(regex: str, text: str) -> None:
+    assert accepts("regex", regex, text) and not accepts("regex", regex, f"{text}a") and not accepts("regex", regex, "")
+
+
+@pytest.mark.parametrize(
+    ("regex", "reason"),
+    [
+        ("a^b", r"has \^ inside the pattern, which always matches a whole answer: leave it out"),
+        ("(ab$)", r"has \$ inside the pattern"),
+        (r"a\b", r"has the boundary \\b, which is not supported: write the pattern without it"),
+        ("(?=a)b", r"has the look-around \(\?="),
+        ("a(?<!b)", r"has the look-around \(\?<!"),
+        (r"(a)\1", r"has the back-reference \\1"),
+        ("(?P<x>a)(?P=x)", r"has the back-reference \(\?P="),
+        ("(?>a)", r"has the atomic-group \(\?>"),
+        ("a{3,2}", "cannot be compiled: it is not a valid regular expression: min repeat greater than max repeat"),
+        ("[a&&b]", "cannot be compiled: it matches no text"),
+        (r"\R", "cannot be compiled: it is too large, or its syntax is not that of Rust's regex crate"),
+    ],
+)
+def test_what_no_automaton_has_is_refused_by_name(regex: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=f"regex=.* {reason}"):
+        compiled("regex", regex, SPEC)
 
 
 def test_a_model_without_tokenizer_is_refused() -> None:
