@@ -1,11 +1,13 @@
 """An engine that answers the requests of a batch like the server would."""
 
+import json
 from dataclasses import dataclass, replace
 from itertools import count
 from time import perf_counter
+from traceback import print_exception
 from typing import Any, Literal, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from ..core import DlstepError
 from ..engine.loader import LoadedEngine
@@ -13,8 +15,9 @@ from ..evaluate.versions import about as facts_of
 from ..serve.engine_loop import MOST_FAILURES, EngineLoop, info_of
 from ..serve.facts import known_facts
 from ..serve.http import translate
+from ..serve.http.bodies import fields_of
 from ..serve.http.choices import read_choices
-from ..serve.http.errors import ApiError, first_fault, invalid
+from ..serve.http.errors import FAULT, ApiError, first_fault, invalid
 from ..serve.http.replies import reply_body, usage_of
 from ..serve.http.schema import ChatRequest, CompletionRequest, Strict
 from ..serve.http.translate import TranslatedBody, head_for
@@ -24,7 +27,10 @@ from ..serve.router.pending_requests import PendingRequest
 from ..serve.settings import ServeOptions
 from .lines import Json, created_of
 
-MODELS = {"/v1/completions": CompletionRequest, "/v1/chat/completions": ChatRequest}
+MODELS: dict[str, TypeAdapter[Any]] = {
+    "/v1/completions": TypeAdapter(CompletionRequest),
+    "/v1/chat/completions": TypeAdapter(ChatRequest),
+}
 MEASURED = ("nfe", "tokens_per_forward")  # fields of a choice that depend on the batch
 ROUND = 6  # decimals of measured seconds
 
@@ -88,10 +94,10 @@ class BatchEngine:
         begin = perf_counter()
         self.live += 1
         try:
-            body = _body(content)
-            running = self._translated(place, key, body, begin)
-        except ApiError as error:
-            self._refused.append(AnsweredRequest(place, error.status, error.body, {"seconds": 0.0}))
+            running = self._translated(place, key, _body(content), begin)
+        except Exception as error:  # noqa: BLE001 - the boundary of a line: its error must not end the other lines
+            refused = _error_of(error)
+            self._refused.append(AnsweredRequest(place, refused.status, refused.body, {"seconds": 0.0}))
             return
         for pending in running.pending_requests:
             self._pending[pending.id] = pending
@@ -145,17 +151,23 @@ class BatchEngine:
         return AnsweredRequest(running.place, 200, body, beside)
 
 
+def _error_of(error: Exception) -> ApiError:
+    """Return the error of a line; for an unexpected exception, that of the server, after printing the traceback."""
+    if isinstance(error, ApiError):
+        return error
+    print_exception(error)
+    return ApiError(500, FAULT, code="internal_error")
+
+
 def _body(content: Json) -> CompletionRequest | ChatRequest:
-    """Validate the body of a request. Raises ApiError that names the invalid field."""
+    """Validate the body of a request, like the server the bytes of one. Raises ApiError that names the invalid field."""
+    if not isinstance(content.get("body"), dict):
+        raise ApiError(400, "body must be an object, as for the server", param="body")
     try:
-        if not isinstance(content.get("body"), dict):
-            raise ApiError(400, "body must be an object, as for the server", param="body")
-        known = BatchRequest.model_fields
-        request = BatchRequest.model_validate(content)
-        known = MODELS[request.url].model_fields
-        body = MODELS[request.url].model_validate(request.body)
+        request = BatchRequest.model_validate({**content, "body": {}})
     except ValidationError as error:
-        raise invalid(error.errors(include_url=False), known) from error
+        raise invalid(error.errors(include_url=False), BatchRequest.model_fields) from error
+    body = fields_of(json.dumps(content["body"]).encode(), MODELS[request.url])
     if body.stream:
         raise ApiError(400, "stream must be false or left out: a batch does not stream", param="stream")
     if body.dlstep.stream != "settled":

@@ -59,8 +59,14 @@ def _parsed(name: str, number: int, text: bytes, *, last: bool) -> dict[str, Any
 
 
 def content_key(facts: Json, content: Json) -> str:
-    """Hash the engine's facts and a request's content, independently of the order of fields."""
-    text = json.dumps([facts, content], sort_keys=True)
+    """Hash the engine's facts and a request's content, independently of the order of fields.
+
+    Raises ValueError for a content that nests so deeply that it can be read but not written.
+    """
+    try:
+        text = json.dumps([facts, content], sort_keys=True)
+    except RecursionError as error:
+        raise ValueError("a request nests lists or objects too deeply") from error
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 

@@ -105,7 +105,7 @@ class SamplingParams:
         if self.json_schema is not None:
             object.__setattr__(self, "json_schema", schema_text(self.json_schema))
         check_ranges(self)
-        if len(given := [name for name in CONSTRAINTS if attrgetter(name)(self)]) > 1:
+        if len(given := [name for name in CONSTRAINTS if attrgetter(name)(self) not in (None, ())]) > 1:
             raise ValueError(f"SamplingParams takes one constraint, got {' and '.join(given)}: give one of them")
         if type(self.pinned) is not tuple or self.pinned:
             object.__setattr__(self, "pinned", sorted_pins(self.pinned, self.max_tokens))
@@ -128,7 +128,7 @@ class SamplingParams:
     def constraint_source(self) -> tuple[str, str] | None:
         """Name and text of the constraint; None without one."""
         for name in CONSTRAINTS:
-            if given := attrgetter(name)(self):
+            if (given := attrgetter(name)(self)) not in (None, ()):
                 return name, json.dumps(given) if name == "choice" else given
         return None
 
@@ -173,8 +173,8 @@ def schema_text(given: object) -> str:
     schema: Any = given.model_json_schema() if isinstance(given, SchemaClass) else given
     try:
         read = json.loads(schema) if isinstance(schema, str) else schema
-        if not isinstance(read, dict) or not read:
-            raise ValueError("it is no object, or an empty one, which allows any value")
+        if not isinstance(read, dict):
+            raise ValueError("it is no object")
         return json.dumps(read)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(

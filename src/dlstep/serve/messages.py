@@ -63,6 +63,7 @@ class Submit(NamedTuple):
         constraint: The automaton that accepts valid answers.
         template: The template, if the request is a read. The probabilities of all labels, slot by slot,
             are reported as `probabilities`.
+        may_be_cut: Whether the answer may end without satisfying its constraint, if too few tokens are left.
     """
 
     id: int
@@ -77,6 +78,7 @@ class Submit(NamedTuple):
     salt: bytes = b""
     constraint: Automaton | None = None
     template: ReadTemplate | None = None
+    may_be_cut: bool = False
 
 
 class Cancel(NamedTuple):

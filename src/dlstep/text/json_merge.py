@@ -7,7 +7,19 @@ from ..core.checks import short
 from .json_leaves import json_text
 
 DESCRIBING = frozenset(
-    ["title", "description", "default", "examples", "$schema", "$id", "$comment", "deprecated", "readOnly", "writeOnly"]
+    [
+        "title",
+        "description",
+        "default",
+        "examples",
+        "$schema",
+        "$id",
+        "$comment",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "strict",
+    ]
 )
 DEFINITIONS = frozenset(["$defs", "definitions"])
 LARGER = frozenset(["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"])

@@ -8,8 +8,10 @@ import pytest
 
 from dlstep import LLM, SamplingParams
 from dlstep.batch.engine import BatchEngine
+from dlstep.serve.http import translate
+from dlstep.serve.http.schema import Sampling
 
-from ...helpers.serving import TEMPLATE, Served, served
+from ...helpers.serving import TEMPLATE, Served, served, shadow_engine
 from .batches import SEATS, URL, engine, lines_of, request, run, stories
 
 CHAT = "/v1/chat/completions"
@@ -145,3 +147,30 @@ def test_equal_contents_have_one_answer_and_each_a_line(tmp_path: Path) -> None:
     a, b, c = answered(rows, tmp_path)
     assert a["id"] == b["id"] != c["id"] and a["response"] == b["response"]
     assert [a["custom_id"], b["custom_id"], c["custom_id"]] == ["a", "b", "c"]
+
+
+GOOD: dict[str, Any] = {"prompt": "x", "max_tokens": 4}
+
+
+def test_values_of_a_line_are_checked_like_those_of_a_body() -> None:
+    batch = BatchEngine(shadow_engine())
+    for wrong in ("\ud800", [[[[]]]] * 3, float("nan")):
+        for body in (GOOD | {"prompt": wrong}, GOOD | {"metadata": {"a": wrong}}, GOOD | {"temperature": wrong}):
+            batch.add(0, "0" * 32, {"method": "POST", "url": URL, "body": body})
+            ((_, status, error, _),) = batch.step()
+            assert status == 400 and error["error"]["message"], (body, error)
+
+
+def test_an_unexpected_error_is_that_of_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    params_of = translate.params_of
+
+    def fails(facts: Any, body: Sampling) -> Any:
+        if body.seed == 7:
+            raise RecursionError("unexpected")
+        return params_of(facts, body)
+
+    monkeypatch.setattr(translate, "params_of", fails)
+    rows = [request("wrong", GOOD | {"seed": 7}), request("right", GOOD)]
+    found = run(lines_of(rows), tmp_path / "out.jsonl", BatchEngine(shadow_engine()))
+    assert [row["response"]["status_code"] for row in found] == [500, 200]
+    assert found[0]["response"]["body"]["error"]["code"] == "internal_error"

@@ -9,7 +9,7 @@ from typing import Literal
 
 from ...text.detokenize import held_back
 from .call_formats import CallFormat, Part
-from .tool_calls import CallReader
+from .tool_calls import Called, CallReader
 
 Mode = Literal["start", "reasoning", "text", "call", "forced"]
 
@@ -93,7 +93,7 @@ class AnswerReader:
         assert self._forced is not None, "the answer calls a function"
         text, self._waiting = self._waiting.lstrip() if self._skips else self._waiting, ""
         self._skips = self._skips and not text
-        called = self._forced.push(text)
+        called = self._forced.push(text) if text else Called(None, "")
         if called.name or called.arguments:
             self._parts.append(Part("call", called.arguments, called.name or ""))
         self.calls = int(self._forced.complete)

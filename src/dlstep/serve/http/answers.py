@@ -116,7 +116,7 @@ class AnswerJob:
 
     async def _events(self) -> AsyncIterator[bytes]:
         """Yield the events of the stream. Everything new since the last yield is sent at once."""
-        heads = [first_chunk(self.head, index, echo) for index, echo in enumerate(self._echoes)]
+        heads = [first_chunk(self.head, index, echo, **self._running_usage()) for index, echo in enumerate(self._echoes)]
         if begin := b"".join(filter(None, heads)):
             yield begin
         open_ = True
@@ -150,21 +150,24 @@ class AnswerJob:
 
     def _news(self) -> Iterator[bytes]:
         """Yield the new chunks, or the error that ends the stream."""
-        options = self.body.stream_options
-        each_has_usage = options is not None and options.include_usage and options.continuous_usage_stats
         for choice in self.choices:
             if not choice.ended and (fault := fault_of(choice.pending)) is not None:
                 self._failed = True
                 yield event(fault.body)
                 return
             while (piece := choice.piece()) is not None:
-                more = {"usage": self._usage()} if each_has_usage else {}
-                yield piece_chunk(self.head, choice, piece, **more)
+                yield piece_chunk(self.head, choice, piece, **self._running_usage())
 
     def _end(self) -> bytes:
         options = self.body.stream_options
         has_usage = options is not None and options.include_usage and not self._failed
         return (chunk(self.head, [], usage=self._usage()) if has_usage else b"") + DONE
+
+    def _running_usage(self) -> dict[str, object]:
+        """Return the field of a chunk with the usage so far; {} if the client did not ask for it."""
+        options = self.body.stream_options
+        wanted = options is not None and options.include_usage and options.continuous_usage_stats
+        return {"usage": self._usage()} if wanted else {}
 
     def _usage(self) -> dict[str, object]:
         return usage_of(self.pending_requests, self.copies).model_dump(mode="json", exclude_unset=True)

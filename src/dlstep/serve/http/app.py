@@ -28,7 +28,16 @@ from .forking import forked
 from .guards import OPEN, BodyGuard, HostGuard, KeyGuard, hosts_of
 from .reading import read
 from .request_log import RequestLog
-from .schema import ChatRequest, CompletionRequest, DetokenizeRequest, ForkRequest, ReadRequest, TokenizeChat, TokenizeText
+from .schema import (
+    AnyRequest,
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    ForkRequest,
+    ReadRequest,
+    TokenizeRequest,
+    TokenizeText,
+)
 from .translate import TranslatedBody, head_for
 from .worker import WorkerThread
 
@@ -62,6 +71,12 @@ class Api:
         await self._compile(body)
         translated = await self.worker.run(translate.chat, self.router.facts, body)
         return await self._answer(request, body, translated, head_for(body, self.router.facts.model))
+
+    async def invocations(self, request: Request, body: AnyRequest) -> Response:
+        """Answer a body of `/v1/chat/completions` or, without `messages`, one of `/v1/completions`."""
+        if isinstance(body, ChatRequest):
+            return await self.chat_completions(request, body)
+        return await self.completions(request, body)
 
     async def _compile(self, body: CompletionRequest | ChatRequest) -> None:
         """Compile the constraint of a body in a separate thread, so that other bodies need not wait."""
@@ -137,7 +152,7 @@ class Api:
         """Return the list of models, which contains the one served model."""
         return json_response(shapes.ModelList(object="list", data=[self._model()]))
 
-    async def tokenize(self, body: TokenizeText | TokenizeChat) -> Response:
+    async def tokenize(self, body: TokenizeRequest) -> Response:
         """Return the token ids of a prompt or a conversation."""
         translate.check_model(self.router.facts, body.model)
         return await self.worker.run(_tokenized, self.router.facts, body)
@@ -179,7 +194,7 @@ class Api:
         return Response(self.router.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-def _tokenized(facts: Facts, body: TokenizeText | TokenizeChat) -> Response:
+def _tokenized(facts: Facts, body: TokenizeRequest) -> Response:
     """Return the response of `/tokenize`. A megabyte of text takes a second."""
     if isinstance(body, TokenizeText):
         ids = translate.text_prompt(facts, body)
@@ -234,6 +249,8 @@ def create_app(router: Router, keys: tuple[str, ...] = ()) -> FastAPI:
     app.add_api_route("/metrics", api.metrics, responses=METRICS, response_class=PlainTextResponse)
     app.add_api_route("/metrics", api.metrics, methods=["HEAD"], include_in_schema=False)
     app.add_api_route("/openapi.json", api.schema, methods=["GET", "HEAD"], include_in_schema=False)
+    app.add_api_route("/ping", api.health, methods=["GET", "HEAD", "POST"], include_in_schema=False)
+    app.add_api_route("/invocations", api.invocations, methods=["POST"], include_in_schema=False)
     page_files.add_routes(app)
     app.add_exception_handler(ApiError, errors.of_api)
     app.add_exception_handler(NotReady, of_not_ready)

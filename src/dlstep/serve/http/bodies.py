@@ -10,19 +10,11 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.responses import Response
 
 from .errors import ApiError, invalid
+from .strict import why_not_json
 from .worker import WorkerThread
 
 LARGE = 1 << 14  # bytes; for smaller bodies, a thread costs more than it saves
-
-LONGEST = 120  # characters of a type or of a parser's message
-HALF = "it contains half of a surrogate pair: send the whole character"
-# Messages of pydantic's parser, and their meaning.
-REASONS = {
-    "recursion limit exceeded": "it nests lists or objects too deeply",
-    "number out of range": "it contains an integer with more than 4300 digits",
-    "unexpected end of hex escape": HALF,
-    "lone leading surrogate in hex escape": HALF,
-}
+LONGEST_TYPE = 120  # characters of a Content-Type in a message
 
 
 class CheckedRequest(Request):
@@ -43,10 +35,10 @@ class CheckedRoute(APIRoute):
         handler = super().get_route_handler()
         if self.body_field is None:
             return handler
-        adapter: TypeAdapter[Any] = TypeAdapter(get_type_hints(self.endpoint)["body"])
+        adapter: TypeAdapter[Any] = TypeAdapter(get_type_hints(self.endpoint, include_extras=True)["body"])
 
         async def checked(request: Request) -> Response:
-            _check_type(request)
+            _check_headers(request)
             worker: WorkerThread = request.app.state.worker
             parsed = CheckedRequest(request.scope, request.receive)
             content = await parsed.body()
@@ -68,32 +60,27 @@ def fields_of(content: bytes, adapter: TypeAdapter[Any]) -> Any:
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False, include_input=len(content) <= LARGE)
     if errors[0]["type"] == "json_invalid":
-        raise ApiError(400, _unreadable(content, errors[0]["msg"]), code="invalid_json")
+        reason = f"the body is not valid JSON: {why_not_json(errors[0]['msg'])}"
+        raise ApiError(400, reason if content else "the body is empty: send a JSON object", code="invalid_json")
     fields = getattr(adapter.core_schema.get("cls"), "model_fields", {})
     raise invalid(errors, fields)
 
 
-def _unreadable(content: bytes, message: str) -> str:
-    """Return why a body could not be parsed as JSON, from pydantic's message."""
-    if not content:
-        return "the body is empty: send a JSON object"
-    reason = message.removeprefix("Invalid JSON: ")
-    for text, plain in REASONS.items():
-        reason = reason.replace(text, plain)
-    return f"the body is not valid JSON: {reason[:LONGEST]}"
-
-
-def _check_type(request: Request) -> None:
-    """Raise ApiError if the Content-Type is not JSON.
+def _check_headers(request: Request) -> None:
+    """Raise ApiError if the Content-Type is not JSON, or if the body is compressed.
 
     A body without a Content-Type is parsed as JSON, unless a browser sent it (the request then has an
     `Origin`). Browsers let pages of other origins send such bodies, and form bodies, to any server
     without a preflight request (CORS).
     """
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding != "identity":
+        message = f"the Content-Encoding is {coding[:LONGEST_TYPE]}: send the body without one"
+        raise ApiError(400, message, code="invalid_content_encoding")
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):
         return
     if not kind and "origin" not in request.headers:
         return
-    problem = f"the Content-Type is {kind[:LONGEST]}" if kind else "there is no Content-Type"
+    problem = f"the Content-Type is {kind[:LONGEST_TYPE]}" if kind else "there is no Content-Type"
     raise ApiError(400, f"{problem}: send the body with Content-Type: application/json", code="invalid_content_type")

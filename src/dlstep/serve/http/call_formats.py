@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, NoReturn, Protocol
+from typing import Literal, NamedTuple, NoReturn, Protocol
 
 from ...text.detokenize import Tokenizer
 from .tool_calls import ObjectScanner
@@ -13,6 +13,7 @@ from .tool_calls import ObjectScanner
 QUOTE = '<|"|>'  # around strings in Gemma's calls, which contain no escapes
 BRACKETS = re.compile(r'<\|"\|>(.*?)<\|"\|>|([{}\[\],:])|([^{}\[\],:<]+)', re.DOTALL)
 BEGINNING = re.compile(r"call:([a-zA-Z0-9_.-]{1,64})\{")
+BRACE, KEY, NEXT = map(re.compile, (r"\s*\{\s*", r'("(?:[^"\\]|\\.)*")\s*:\s*', r"\s*[,}]\s*"))  # parts of an object
 
 
 class Part(NamedTuple):
@@ -49,8 +50,8 @@ class CallFormat:
     `called` are the marks around each call. `template` lists texts that every template of this format
     contains, and `others` texts that only templates of similar formats contain. `tokens` lists the
     tokens of the format in some tokenizers, first the two around reasoning. They belong to the text of
-    an answer even if they are special tokens; other special tokens do not. `read` returns the name and
-    the arguments of a call; it raises ValueError, KeyError or TypeError for malformed calls.
+    an answer even if they are special tokens; other special tokens do not. `read` returns the name of a
+    call and the JSON text of its arguments; it raises ValueError or KeyError for malformed calls.
     """
 
     think: str
@@ -60,18 +61,16 @@ class CallFormat:
     template: tuple[str, ...]
     others: tuple[str, ...]
     scanner: Callable[[], Scanner]
-    read: Callable[[str], tuple[object, object]]
+    read: Callable[[str], tuple[str, str]]
     tokens: tuple[str, ...]
 
     def part(self, body: str, functions: Collection[str]) -> Part | None:
         """Return the call in the text between the marks; None if it is malformed or calls none of `functions`."""
         try:
             name, arguments = self.read(body)
-            if isinstance(name, str) and name in functions and isinstance(arguments, dict):
-                return Part("call", json.dumps(arguments, ensure_ascii=False), name)
-        except (ValueError, KeyError, TypeError, RecursionError):
-            pass
-        return None
+        except (ValueError, KeyError, RecursionError):
+            return None
+        return Part("call", arguments, name) if name in functions and arguments.startswith("{") else None
 
 
 @lru_cache(maxsize=8)
@@ -127,12 +126,19 @@ def _begins_call(text: str) -> bool:
     return text.startswith("call:") or "call:".startswith(text)
 
 
-def _read_json(body: str) -> tuple[object, object]:
-    call: Any = json.loads(body, parse_constant=_not_json)
-    return call["name"], call["arguments"]
+def _read_json(body: str) -> tuple[str, str]:
+    members, at = dict[str, str](), BRACE.match(body)
+    while at is not None and "}" not in at[0]:
+        if (key := KEY.match(body, at.end())) is None:
+            raise ValueError("a member of an object begins with its name")
+        _, end = DECODER.raw_decode(body, key.end())
+        members[json.loads(key[1])], at = body[key.end() : end], NEXT.match(body, end)
+    if at is None:
+        raise ValueError("a call is an object")
+    return json.loads(members["name"]), members["arguments"]
 
 
-def _read_gemma(body: str) -> tuple[object, object]:
+def _read_gemma(body: str) -> tuple[str, str]:
     begun = BEGINNING.match(body)
     if begun is None:
         raise ValueError("a call begins with call: and a name")
@@ -145,16 +151,20 @@ def _read_gemma(body: str) -> tuple[object, object]:
         if bracket is not None:
             parts.append(bracket)
         elif quoted is not None or rest[end : end + 1] == ":":  # a string, or the name of an argument
-            parts.append(json.dumps(bare.strip() if quoted is None else quoted))
+            parts.append(json.dumps(bare.strip() if quoted is None else quoted, ensure_ascii=False))
         else:
             parts.append(bare)
     if end != len(rest):
         raise ValueError("a quote is not closed")
-    return begun[1], json.loads("".join(parts), parse_constant=_not_json)
+    DECODER.decode("".join(parts))  # raises ValueError for what is no JSON
+    return begun[1], "".join(parts)
 
 
 def _not_json(constant: str) -> NoReturn:
     raise ValueError(f"JSON has no {constant}")
+
+
+DECODER = json.JSONDecoder(parse_constant=_not_json)  # only its errors and ends count: the text of a value is passed on
 
 
 HERMES = CallFormat(

@@ -18,7 +18,14 @@ from .answer_parts import AnswerReader, Mode
 from .call_formats import HERMES, CallFormat, Part, format_of, reasoning_format_of
 
 # The engine's finish reasons -> OpenAI's. The original one is in `dlstep.finish_reason`.
-FINISH = {"stop": "stop", "repetition": "stop", "length": "length", "nfe_limit": "length", "abort": "length"}
+FINISH = {
+    "stop": "stop",
+    "repetition": "stop",
+    "length": "length",
+    "nfe_limit": "length",
+    "abort": "length",
+    "rejected": "length",
+}
 LEAST = 1e-30  # smaller probabilities are raised to this, because JSON has no -inf
 
 
@@ -184,7 +191,7 @@ class ChoiceReader:
         """Return the finish reason and the cost of the answer."""
         pending = self.pending
         assert pending.finish_info is not None, "it has ended"
-        error = {"error": pending.error} if pending.error else {}
+        error = {"error": pending.error.removeprefix(f"request {pending.id}: ")} if pending.error else {}
         ratio = round(pending.tokens_per_forward, 4)
         reason = pending.finish_info.reason
         return {"finish_reason": reason, "step": pending.steps, "nfe": pending.nfe, "tokens_per_forward": ratio, **error}

@@ -97,6 +97,9 @@ class Connection(H11Protocol):
         """Whether a request has arrived whose answer is not complete."""
         return self.cycle is not None and not self.cycle.response_complete
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Answer over HTTP/1.1 without a warning: uvicorn's would tell the operator to install a WebSocket library."""
+
     def check(self) -> None:
         """Close the connection if it sent no header, or read nothing, for too long."""
         now, unread = self.loop.time(), self.transport.get_write_buffer_size()

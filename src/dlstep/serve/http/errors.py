@@ -17,6 +17,7 @@ from ..shapes import ErrorBody, ErrorDetail
 
 LONGEST_NAME = 40  # characters of an option's name: messages shorten longer ones
 RETRY_SECONDS = 1
+FAULT = "the server failed on this request"
 LONGEST = 500  # characters of a message, which may quote the request
 TYPES = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
@@ -25,6 +26,7 @@ EXPECTED = {
     "prompt": "must be a text, a list of token ids, a list of texts, or a list of lists of token ids; none may be empty",
     "stop": "must be a text or a list of at most 64 texts, of 1 to 1024 characters each",
     "content": "must be a text or a list of parts of type text",
+    "tool_choice": 'must be "none", "auto", "required", {"type": "function", "function": {"name": ...}} or allowed_tools',
 }
 # Messages for fields of other servers, whatever their value is.
 UNSUPPORTED = {
@@ -99,8 +101,8 @@ def invalid(errors: Sequence[Mapping[str, Any]], known: Iterable[str] = ()) -> A
     if fields and fields[0] in UNSUPPORTED:
         message = UNSUPPORTED[fields[0]]
     elif first["type"] == "extra_forbidden":
-        names = tuple(known)
-        near = get_close_matches(str(place[-1])[:LONGEST_NAME], names, 1) if len(place) == 1 else []
+        names = tuple(known) if len(place) == 1 else ()  # of the fields next to it
+        near = get_close_matches(str(place[-1])[:LONGEST_NAME], names, 1)
         meant = f"did you mean {near[0]}?" if near else ""
         if "dlstep" in names:
             options = f"{meant} Options" if meant else "options"
@@ -131,7 +133,7 @@ def of_http(request: Request, error: Exception) -> Response:
 def of_fault(request: Request, error: Exception) -> Response:
     """Return a 500 for an unexpected exception; its stack trace goes to stderr only."""
     del request, error
-    return ApiError(500, "the server failed on this request", code="internal_error").response
+    return ApiError(500, FAULT, code="internal_error").response
 
 
 def of_api(request: Request, error: Exception) -> Response:

@@ -23,7 +23,7 @@ def forked(facts: Facts, kept: KeptRequest, body: ForkRequest) -> TranslatedBody
         raise ApiError(400, f"index must be below {len(kept.pending_requests)}, the answers of the request", param="index")
     pending = kept.pending_requests[body.index]
     _check_step(kept, pending, body.seq)
-    changes = strategy_options(body.dlstep.model_extra or {})
+    changes = strategy_options(facts.first.strategy, body.dlstep.model_extra or {})
     opening = _changed(facts, pending, body, changes)
     frame = joined(pending.frames[: body.seq - pending.frames[0].seq + 1])
     origin = Origin(pending.id, body.seq, sorted_options("dlstep", changes), body.seed, body.temperature)

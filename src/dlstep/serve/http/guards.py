@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..settings import ServeOptions
 from .errors import ApiError
 
-OPEN = ("/health", "/ready", "/version", "/metrics")  # for load balancers and Prometheus
+OPEN = ("/health", "/ping", "/ready", "/version", "/metrics")  # for load balancers and Prometheus
 LOCAL_NAMES = ("localhost", "*.localhost")
 LONGEST_HOST = 100  # characters of a host name in a message
 PAGE = "/page/"  # public files, like `/` itself; the page asks the user for the key

@@ -30,8 +30,9 @@ HEADERS = {
 
 
 def files() -> dict[str, Path]:
-    """Return the files of the page by name."""
-    return {path.name: path for path in FOLDER.glob("*.*") if path.suffix in TYPES and path.is_file()}
+    """Return the files of the page by name, without the templates of reports."""
+    names = {path.name: path for path in FOLDER.glob("*.*") if path.suffix in TYPES and path.is_file()}
+    return {name: path for name, path in names.items() if path.suffix != ".html" or name == INDEX}
 
 
 async def index() -> Response:

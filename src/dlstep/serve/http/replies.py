@@ -85,7 +85,7 @@ def _whole(head: Head, choice: ChoiceReader, echo: str) -> CompletionChoice | Ch
     }
     if head.kind == "completion":
         return CompletionChoice.model_construct(text=echo + text_of(piece), **common)
-    return ChatChoice.model_construct(message=_message(_delta(choice, piece.parts)), **common)
+    return ChatChoice.model_construct(message=_message(head, _delta(choice, piece.parts)), **common)
 
 
 def text_of(piece: Piece) -> str:
@@ -93,13 +93,15 @@ def text_of(piece: Piece) -> str:
     return "".join([part.text for part in piece.parts if part.kind == "text"])
 
 
-def _message(delta: dict[str, Any]) -> ChatCompletionMessage:
+def _message(head: Head, delta: dict[str, Any]) -> ChatCompletionMessage:
     """Return the message of the only delta of an answer."""
     calls = delta.pop("tool_calls", [])
     if calls:
         whole = [{name: call[name] for name in ("id", "type", "function")} for call in calls]
         delta["tool_calls"] = [ChatCompletionMessageFunctionToolCall.model_validate(call) for call in whole]
-    return ChatCompletionMessage.model_construct(**{"role": "assistant", "content": None if calls else "", **delta})
+    return ChatCompletionMessage.model_construct(
+        **{"role": "assistant", "content": None if calls and not head.call else "", **delta}
+    )
 
 
 def _logs(head: Head, logs: Iterable[TokenLog]) -> Logprobs | ChoiceLogprobs | None:
@@ -140,12 +142,12 @@ def event(body: Mapping[str, object]) -> bytes:
     return b"data: " + json.dumps(body, separators=COMPACT).encode() + b"\n\n"
 
 
-def first_chunk(head: Head, index: int, echo: str) -> bytes | None:
+def first_chunk(head: Head, index: int, echo: str, **more: Any) -> bytes | None:
     """Return the chunk before any answer text: the role in a chat, or the echoed prompt."""
     if head.kind == "chat":
         delta = {"role": "assistant", "content": ""}
-        return chunk(head, [{"index": index, "delta": delta, "logprobs": None, "finish_reason": None}])
-    return chunk(head, [{"index": index, "text": echo, "logprobs": None, "finish_reason": None}]) if echo else None
+        return chunk(head, [{"index": index, "delta": delta, "logprobs": None, "finish_reason": None}], **more)
+    return chunk(head, [{"index": index, "text": echo, "logprobs": None, "finish_reason": None}], **more) if echo else None
 
 
 def piece_chunk(head: Head, choice: ChoiceReader, piece: Piece, **more: Any) -> bytes:

@@ -13,18 +13,21 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
+    Discriminator,
     Field,
+    Tag,
+    ValidationInfo,
     ValidatorFunctionWrapHandler,
     WrapValidator,
     model_validator,
 )
 
 from ...core import SamplingParams
-from ...core.checks import limits_of
+from ...core.checks import limits_of, short
 from ...core.request import LAST_ID
 from ...engine.option_help import field_help
 from ...text.read_templates import MOST_LABELS
-from .strict import Strict
+from .strict import JsonObject, Lenient, Strict
 from .tool_calls import Tool, ToolCall, ToolChoice
 
 Text = Annotated[str, Field(max_length=1 << 20)]
@@ -35,6 +38,8 @@ Ids = Annotated[list[Id], FEW]
 # `encode_template` checks these, with errors that name the part.
 LABELS = Field(json_schema_extra={"minItems": 2, "maxItems": MOST_LABELS, "uniqueItems": True})
 TEMPLATE = Field(json_schema_extra={"contains": {"type": "array"}})
+LAST_SEED = (1 << 63) - 1  # as in vLLM
+FORMS = ("text", "json_object", "json_schema")
 PART = 64  # entries of a dictionary that are validated together
 HINTS, HELP = get_type_hints(SamplingParams, include_extras=True), field_help(SamplingParams)
 BOUNDS = {"at least": "ge", "more than": "gt", "at most": "le", "less than": "lt"}
@@ -75,7 +80,7 @@ Zero = Annotated[float, *_neutral(0)] | None
 One = Annotated[float, *_neutral(1)] | None
 No = Annotated[bool, *_neutral(False)] | None
 Yes = Annotated[bool, *_neutral(True)] | None
-Nothing = Annotated[list[Any], Field(max_length=0)] | None
+Nothing = Annotated[list[Any], *_neutral([])] | None
 
 
 class StreamOptions(Strict):
@@ -83,6 +88,15 @@ class StreamOptions(Strict):
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
+
+
+def _of_a_stream(options: StreamOptions | None, info: ValidationInfo) -> StreamOptions | None:
+    if options not in (None, StreamOptions()) and not info.data.get("stream"):
+        raise ValueError('set "stream": true, or leave them out')
+    return options
+
+
+OptionsOfStream = Annotated[StreamOptions | None, AfterValidator(_of_a_stream)]
 
 
 class DlstepOptions(BaseModel):
@@ -93,7 +107,9 @@ class DlstepOptions(BaseModel):
     stream: Literal["settled", "drafts", "steps"] = "settled"
     max_nfe: int | None = sampled("max_nfe")
     max_repetition_run: int | None = sampled("max_repetition_run")
-    pinned: Annotated[dict[Annotated[str, Field(pattern="^[0-9]{1,9}$")], Id | str], FailFast] = Field(default_factory=dict)
+    pinned: Annotated[dict[Annotated[str, Field(pattern="^(0|[1-9][0-9]{0,8})$")], Id | str], FailFast] = Field(
+        default_factory=dict
+    )
     canvas: Annotated[list[Id], Field(fail_fast=True)] = sampled("canvas", default_factory=list)
 
 
@@ -102,12 +118,12 @@ class StructuredOutputs(Strict):
 
     regex: str | None = sampled("regex")
     choice: Annotated[list[Text], FEW] | None = sampled("choice")
-    json_: Annotated[dict[str, Any] | str | None, Field(alias="json", description=HELP["json_schema"])] = None
+    json_: Annotated[JsonObject | None, Field(alias="json", description=HELP["json_schema"])] = None
     json_object: bool | None = None
 
     @model_validator(mode="after")
     def _one(self) -> "StructuredOutputs":
-        given = [name for name in ("regex", "choice", "json_", "json_object") if getattr(self, name)]
+        given = [name for name in ("regex", "choice", "json_", "json_object") if getattr(self, name) not in (None, False)]
         if len(given) != 1:
             raise ValueError("give exactly one of regex, choice, json and json_object")
         return self
@@ -123,13 +139,15 @@ class Sampling(Strict):
     top_p: float | None = sampled("top_p")
     top_k: int | None = sampled("top_k", ge=-1)  # -1: no limit, as in vLLM
     min_p: float | None = sampled("min_p")
-    seed: int | None = sampled("seed")
+    seed: int | None = sampled("seed", le=LAST_SEED)
     stop: Stop | Annotated[list[Stop], Field(max_length=64, fail_fast=True)] | None = sampled("stop")
     stop_token_ids: Annotated[list[Id], Field(max_length=1024, fail_fast=True)] | None = sampled("stop_token_ids")
     ignore_eos: bool | None = sampled("ignore_eos")
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: OptionsOfStream = None
     structured_outputs: StructuredOutputs | None = None
+    cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    truncate_prompt_tokens: Annotated[int, Field(ge=1)] | None = None
     dlstep: DlstepOptions = Field(default_factory=DlstepOptions)
 
     # Fields that describe the client and have no effect.
@@ -146,7 +164,7 @@ class Sampling(Strict):
     repetition_penalty: One = None
     length_penalty: One = None
     min_tokens: Annotated[int, *_neutral(0)] | None = None
-    logit_bias: Annotated[dict[str, Any], Field(max_length=0)] | None = None
+    logit_bias: Annotated[dict[str, Any], *_neutral({})] | None = None
     use_beam_search: No = None
     skip_special_tokens: Yes = None
     spaces_between_special_tokens: Yes = None
@@ -154,8 +172,12 @@ class Sampling(Strict):
     bad_words: Nothing = None
     allowed_token_ids: None = None
     prompt_logprobs: None = None
-    truncate_prompt_tokens: None = None
     guided_json: None = None
+
+    @property
+    def most(self) -> int | None:
+        """The maximum number of tokens of an answer, if it is given."""
+        return self.max_tokens
 
 
 class CompletionRequest(Sampling):
@@ -165,23 +187,25 @@ class CompletionRequest(Sampling):
     echo: bool | None = None
     logprobs: Annotated[int, Field(ge=0, le=1)] | None = None
     best_of: One = None
-    suffix: Annotated[str, Field(max_length=0)] | None = None
+    suffix: Annotated[str, *_neutral("")] | None = None
     add_special_tokens: bool | None = None
 
 
-class TextPart(Strict):
+class TextPart(Lenient):
     """A part of a message's content."""
 
     type: Literal["text"]
     text: Text
 
 
-class Message(Strict):
-    """A message of a conversation. Its content is a text or a list of text parts.
+class Message(BaseModel):
+    """A message of a conversation. Its content is a text or a list of text parts; null is an empty text.
 
-    It may be missing in a message of the assistant with `tool_calls`. A message of the role `tool`
-    has the result of the call `tool_call_id`.
+    It may be missing in a message of the assistant. A message of the role `tool` has the result of
+    the call `tool_call_id`. Like all fields, unknown ones are passed to the chat template.
     """
+
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
     role: str
     content: Text | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
@@ -189,30 +213,17 @@ class Message(Strict):
     tool_calls: Annotated[list[ToolCall], Field(max_length=128, fail_fast=True)] | None = None
     tool_call_id: str | None = None
     reasoning_content: Text | None = None
-    refusal: None = None
 
     @model_validator(mode="after")
     def _has_content(self) -> "Message":
-        if self.content is None and not self.tool_calls:
-            raise ValueError("content is missing: only a message with tool_calls may leave it out")
+        if "content" not in self.model_fields_set and self.role != "assistant":
+            raise ValueError("content is missing: only a message of the assistant may leave it out")
         return self
 
     @property
     def text(self) -> str:
         """The content as a single text."""
         return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content or ())
-
-
-class TextFormat(Strict):
-    """Answers of any form."""
-
-    type: Literal["text"]
-
-
-class JsonObjectFormat(Strict):
-    """Answers that are JSON objects."""
-
-    type: Literal["json_object"]
 
 
 class NamedSchema(Strict):
@@ -224,14 +235,29 @@ class NamedSchema(Strict):
     strict: bool | None = None
 
 
-class JsonSchemaFormat(Strict):
-    """Answers that conform to a JSON schema."""
+class ResponseFormat(Strict):
+    """The form of answers: any text, JSON objects (that conform to `schema`, if it is given), or those of a JSON schema."""
 
-    type: Literal["json_schema"]
-    json_schema: NamedSchema
+    type: Annotated[str, Field(json_schema_extra={"enum": [*FORMS]})]
+    json_schema: NamedSchema | None = None
+    object_schema: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
 
+    @model_validator(mode="after")
+    def _has_its_schema(self) -> "ResponseFormat":
+        if self.type not in FORMS:
+            raise ValueError(f"type must be {', '.join(FORMS[:-1])} or {FORMS[-1]}, got {short(self.type)}")
+        if (self.json_schema is not None) != (self.type == "json_schema"):
+            raise ValueError('give json_schema with "type": "json_schema", and with no other type')
+        if self.object_schema is not None and self.type != "json_object":
+            raise ValueError('schema belongs to "type": "json_object": give json_schema={"name": ..., "schema": ...} instead')
+        return self
 
-ResponseFormat = Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")]
+    @property
+    def constraint(self) -> dict[str, Any] | None:
+        """The JSON schema of the answers; None for any text."""
+        if self.json_schema is not None:
+            return self.json_schema.json_schema
+        return None if self.type == "text" else self.object_schema or {"type": "object"}
 
 
 class ChatRequest(Sampling):
@@ -251,6 +277,26 @@ class ChatRequest(Sampling):
     add_generation_prompt: Yes = None
     add_special_tokens: No = None
     continue_final_message: No = None
+
+    @property
+    def most(self) -> int | None:
+        """The maximum number of tokens of an answer, if it is given."""
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    @property
+    def form(self) -> dict[str, Any] | None:
+        """The JSON schema of `response_format`; None if the answer may be any text."""
+        return None if self.response_format is None else self.response_format.constraint
+
+
+def _kind(body: Any) -> str:
+    """Return the tag of a body or of its model. Tags begin with a capital letter, so that errors leave them out."""
+    chats = "messages" in body if isinstance(body, dict) else hasattr(body, "messages")
+    return "Chat" if chats else "Text"
+
+
+ByKind = Discriminator(_kind)
+AnyRequest = Annotated[Annotated[ChatRequest, Tag("Chat")] | Annotated[CompletionRequest, Tag("Text")], ByKind]
 
 
 class ReadRequest(Strict):
@@ -291,9 +337,9 @@ class ForkRequest(Strict):
     index: Annotated[int, Field(ge=0)] = 0
     seq: Annotated[int, Field(ge=0)]
     temperature: float | None = sampled("temperature")
-    seed: int | None = sampled("seed")
+    seed: int | None = sampled("seed", le=LAST_SEED)
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: OptionsOfStream = None
     dlstep: ForkOptions = Field(default_factory=ForkOptions)
 
     @property
@@ -320,6 +366,9 @@ class TokenizeChat(Strict):
     add_generation_prompt: Yes = None
     add_special_tokens: No = None
     return_token_strs: bool | None = None
+
+
+TokenizeRequest = Annotated[Annotated[TokenizeChat, Tag("Chat")] | Annotated[TokenizeText, Tag("Text")], ByKind]
 
 
 class DetokenizeRequest(Strict):

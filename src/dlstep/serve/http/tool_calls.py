@@ -9,10 +9,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from ...text.json_schema import nested
-from .strict import Strict
+from .strict import JsonObject, Lenient, Strict
 
 Name = Annotated[str, Field(pattern="^[a-zA-Z0-9_.-]{1,64}$")]
 NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
@@ -31,7 +31,7 @@ class Function(Strict):
     @property
     def arguments(self) -> Mapping[str, Any]:
         """The schema of the arguments."""
-        return self.parameters or NOTHING
+        return NOTHING if self.parameters is None else self.parameters or {"type": "object"}
 
 
 class Tool(Strict):
@@ -54,21 +54,35 @@ class NamedTool(Strict):
     function: FunctionName
 
 
-ToolChoice = Literal["none", "auto", "required"] | NamedTool
+class AllowedNames(Strict):
+    """Functions of which the answer may, or must, call some."""
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedTool], Field(min_length=1, fail_fast=True)]
 
 
-class CalledFunction(Strict):
-    """A function that was called, with its arguments as JSON text."""
+class AllowedTools(Strict):
+    """A choice among some of the tools; the prompt describes all of them."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedNames
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedTool | AllowedTools
+
+
+class CalledFunction(Lenient):
+    """A function that was called, with its arguments as JSON text; an empty text stands for no arguments."""
 
     name: Name
-    arguments: str
+    arguments: Annotated[JsonObject, BeforeValidator(lambda text: "{}" if text == "" else text)]
 
 
-class ToolCall(Strict):
+class ToolCall(Lenient):
     """A call of an earlier turn."""
 
     id: str
-    type: Literal["function"]
+    type: Literal["function"] = "function"
     function: CalledFunction
 
 
@@ -81,24 +95,37 @@ def chosen(tools: Sequence[Tool], choice: ToolChoice | None) -> str | None:
         if tools or choice in (None, "none", "auto"):
             return None
         raise ValueError("tool_choice needs tools: give the functions that may be called")
-    if choice in (None, "auto"):
-        return None
-    if not isinstance(choice, NamedTool):
-        return ""
-    name = choice.function.name
-    if name not in (known := [tool.function.name for tool in tools]):
-        raise ValueError(f"tool_choice names the function {name!r}: the tools are {', '.join(known)}")
-    return name
+    known = [tool.function.name for tool in tools]
+    named = (
+        choice.allowed_tools.tools if isinstance(choice, AllowedTools) else [choice] if isinstance(choice, NamedTool) else []
+    )
+    for tool in named:
+        if tool.function.name not in known:
+            raise ValueError(f"tool_choice names the function {tool.function.name!r}: the tools are {', '.join(known)}")
+    if isinstance(choice, NamedTool):
+        return choice.function.name
+    return None if _mode(choice) in (None, "auto") else ""
+
+
+def _mode(choice: ToolChoice | None) -> ToolChoice | None:
+    """Return what is chosen among the tools that may be called."""
+    return choice.allowed_tools.mode if isinstance(choice, AllowedTools) else choice
+
+
+def _allowed(tools: Sequence[Tool], choice: ToolChoice | None) -> list[Function]:
+    """Return the functions that may be called."""
+    names = {tool.function.name for tool in choice.allowed_tools.tools} if isinstance(choice, AllowedTools) else None
+    return [tool.function for tool in tools if names is None or tool.function.name in names]
 
 
 def callable_freely(tools: Sequence[Tool], choice: ToolChoice | None) -> tuple[str, ...]:
     """Return the names of the functions that the model may decide to call."""
-    return tuple([tool.function.name for tool in tools]) if choice in (None, "auto") else ()
+    return tuple([function.name for function in _allowed(tools, choice)]) if _mode(choice) in (None, "auto") else ()
 
 
-def call_schema(tools: Sequence[Tool], name: str) -> Mapping[str, Any]:
-    """Return the schema of answers that call the function `name`, or any function if it is empty."""
-    functions = [tool.function for tool in tools if name in ("", tool.function.name)]
+def call_schema(tools: Sequence[Tool], name: str, choice: ToolChoice | None = None) -> Mapping[str, Any]:
+    """Return the schema of answers that call the function `name`, or any that `choice` allows if it is empty."""
+    functions = [function for function in _allowed(tools, choice) if name in ("", function.name)]
     if name:
         return functions[0].arguments
     places = ["#"] if len(functions) == 1 else [f"#/anyOf/{index}" for index in range(len(functions))]

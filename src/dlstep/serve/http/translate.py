@@ -1,16 +1,15 @@
 """Translation of request bodies to submissions. It finds every error before the response begins."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any
 
 from ... import rules
-from ...core import Request, RequestFault, SamplingParams, SequenceState, add, refusal
+from ...core import Request, RequestFault, Rule, SamplingParams, SequenceState, Strategy, add, options_of, refusal
 from ...core.checks import short
+from ...core.options import unknown_option
 from ...engine.watchdog import limited
 from ...text.chat import chat_prompt, template_of
 from ...text.constraints import compiled, constrained
@@ -26,11 +25,9 @@ from .schema import (
     ChatRequest,
     CompletionRequest,
     DlstepOptions,
-    JsonObjectFormat,
     Message,
     ReadRequest,
     Sampling,
-    TextFormat,
     TokenizeText,
 )
 from .tool_calls import Tool, call_schema, callable_freely, chosen
@@ -81,7 +78,7 @@ def completion(facts: Facts, body: CompletionRequest) -> TranslatedBody:
     special = body.add_special_tokens is not False
     encoded = [encoded_prompt(texts, prompt, limit, "prompt", special=special) for prompt in prompts]
     echoes = [_echoed(texts, prompt, tokens) for prompt, tokens in zip(prompts, encoded, strict=True)] if body.echo else []
-    params = params_of(facts, body, body.max_tokens)
+    params = params_of(facts, body)
     return _translated(facts, body, encoded, params, echoes=echoes, probabilities=body.logprobs is not None)
 
 
@@ -95,14 +92,13 @@ def chat(facts: Facts, body: ChatRequest) -> TranslatedBody:
     """Translate the body of `/v1/chat/completions`."""
     if body.top_logprobs and not body.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs to be true", param="top_logprobs")
-    most = body.max_completion_tokens
-    if most is not None and body.max_tokens is not None and most != body.max_tokens:
+    if body.max_tokens not in (None, body.most):
         raise ApiError(400, "max_tokens and max_completion_tokens differ: give one of them", param="max_tokens")
     check_count(facts, 1, body.n or 1)
     if callable_freely(body.tools or (), body.tool_choice):
         _check_free_calls(facts.texts, body)
     prompt = conversation(facts, body.messages, body.tools or (), _variables(body))
-    params = params_of(facts, body, body.max_tokens if most is None else most)
+    params = params_of(facts, body)
     return _translated(facts, body, [prompt], params, echoes=[], probabilities=bool(body.logprobs))
 
 
@@ -140,24 +136,15 @@ def _check_free_calls(texts: ModelTexts, body: ChatRequest) -> None:
             '"required", "none", or the name of a function'
         )
         raise ApiError(400, message, param="tool_choice")
-    if body.structured_outputs is not None or not isinstance(body.response_format, TextFormat | None):
+    if body.structured_outputs is not None or body.form is not None:
         message = 'tool_choice "auto" cannot be used with response_format or structured_outputs: leave them out, or give "none"'
         raise ApiError(400, message, param="tool_choice")
 
 
 def _turn(message: Message) -> dict[str, Any]:
-    """Return a message as chat templates take it: arguments of calls as objects."""
-    turn: dict[str, Any] = {"role": message.role, "content": message.text}
-    if message.tool_calls:
-        turn["tool_calls"] = [call.model_dump() for call in message.tool_calls]
-        for call in turn["tool_calls"]:
-            with suppress(ValueError):  # templates print other arguments as they are
-                call["function"]["arguments"] = json.loads(call["function"]["arguments"])
-    if message.reasoning_content is not None:
-        turn["reasoning_content"] = message.reasoning_content
-    if message.tool_call_id is not None:
-        turn["tool_call_id"] = message.tool_call_id
-    return turn
+    """Return a message as chat templates take it: its content as one text, arguments of calls as objects."""
+    given = {name: value for name, value in message.model_dump().items() if value not in (None, [])}
+    return given | {"content": message.text}
 
 
 def text_prompt(facts: Facts, body: TokenizeText) -> tuple[int, ...]:
@@ -166,10 +153,11 @@ def text_prompt(facts: Facts, body: TokenizeText) -> tuple[int, ...]:
     return encoded_prompt(facts.texts, body.prompt, facts.info.config.max_model_len, "prompt", special=special)
 
 
-def params_of(facts: Facts, body: Sampling, max_tokens: int | None) -> SamplingParams:
+def params_of(facts: Facts, body: Sampling) -> SamplingParams:
     """Return the sampling parameters. Raises ApiError with the message of `SamplingParams`."""
     own = body.dlstep
-    known = vars(body) | vars(own) | {"max_tokens": max_tokens, "strategy_options": strategy_options(own.model_extra or {})}
+    options = strategy_options(facts.first.strategy, own.model_extra or {})
+    known = vars(body) | vars(own) | {"max_tokens": body.most, "strategy_options": options}
     if body.top_k == -1:
         known["top_k"] = 0
     if isinstance(body.stop, str):
@@ -188,24 +176,20 @@ def params_of(facts: Facts, body: Sampling, max_tokens: int | None) -> SamplingP
         raise ApiError(400, message, param=param) from error
 
 
-ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
-
-
 def constraint_of(body: Sampling) -> dict[str, Any]:
     """Return the constraint of a body as a field of `SamplingParams`; {} without one. Raises ApiError."""
-    asked, form = body.structured_outputs, body.response_format if isinstance(body, ChatRequest) else None
+    asked, form = body.structured_outputs, body.form if isinstance(body, ChatRequest) else None
     if isinstance(body, ChatRequest) and (name := called_function(body)) is not None:
-        if asked is not None or not (form is None or isinstance(form, TextFormat)):
+        if asked is not None or form is not None:
             raise ApiError(400, "tools constrain the answer: leave out response_format and structured_outputs", param="tools")
-        return {"json_schema": call_schema(body.tools or (), name)}
-    if form is None or isinstance(form, TextFormat):
-        if asked is None:
-            return {}
-        given = {"regex": asked.regex, "choice": asked.choice, "json_schema": ANY_OBJECT if asked.json_object else asked.json_}
-        return {name: value for name, value in given.items() if value}
-    if asked is not None:
+        return {"json_schema": call_schema(body.tools or (), name, body.tool_choice)}
+    if asked is None:
+        return {} if form is None else {"json_schema": form}
+    if form is not None:
         raise ApiError(400, "response_format and structured_outputs differ: give one of them", param="structured_outputs")
-    return {"json_schema": ANY_OBJECT if isinstance(form, JsonObjectFormat) else form.json_schema.json_schema}
+    schema = {"type": "object"} if asked.json_object else asked.json_
+    given = {"regex": asked.regex, "choice": asked.choice, "json_schema": schema}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def called_function(body: ChatRequest) -> str | None:
@@ -240,8 +224,8 @@ def _pins(facts: Facts, own: DlstepOptions) -> dict[int, int]:
     return encode_pins(facts.texts, {int(offset): token for offset, token in own.pinned.items()})
 
 
-def strategy_options(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the strategy options of a request. Rules must be known names, not files."""
+def strategy_options(strategy: Strategy, extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the strategy options of a request, without those that are null. Rules must be known names, not files."""
     options = {name: value for name, value in extra.items() if value is not None}
     for name in rules.HOLDERS:
         rule = options.get(name)
@@ -250,7 +234,13 @@ def strategy_options(extra: Mapping[str, Any]) -> dict[str, Any]:
             meant = f": did you mean {near[0]}?" if near else f", one of {', '.join(rules.available())}"
             message = f"dlstep.{name} must be the name of a rule, got {short(rule)}{meant}"
             raise ApiError(400, message, param=f"dlstep.{name}")
-    return rules.with_values(options)
+    options = rules.with_values(options)
+    known = options_of(strategy).keys() | {
+        name for value in options.values() if isinstance(value, Rule) for name in options_of(value)
+    }
+    if unknown := next((name for name, value in extra.items() if value is None and name not in known), None):
+        raise ApiError(400, unknown_option("dlstep", unknown, None, known), param=f"dlstep.{unknown}")
+    return options
 
 
 def check_count(facts: Facts, prompts: int, copies: int) -> None:
@@ -296,13 +286,26 @@ def _translated(
     probabilities: bool,
 ) -> TranslatedBody:
     """Return one submission per answer, checked as the engine would. Their seeds differ."""
-    requests = _requests(facts, body, prompts, params)
+    if body.truncate_prompt_tokens is not None:
+        prompts = [prompt[-body.truncate_prompt_tokens :] for prompt in prompts]
+    forced = isinstance(body, ChatRequest) and called_function(body) is not None
+    requests = _requests(facts, body, prompts, params, forced=forced)
     stream = body.dlstep.stream
     drafts, steps = bool(body.stream) and stream == "drafts", stream == "steps"
     keeps = steps and len(requests) <= facts.most_kept
     submits = [
         Submit(
-            0, request.prompt, request.params, request.index, drafts, probabilities, steps, keeps, constraint=request.constraint
+            0,
+            request.prompt,
+            request.params,
+            request.index,
+            drafts,
+            probabilities,
+            steps,
+            keeps,
+            salt=(body.cache_salt or "").encode(),
+            constraint=request.constraint,
+            may_be_cut=forced,
         )
         for request in requests
     ]
@@ -312,8 +315,10 @@ def _translated(
     )
 
 
-def _requests(facts: Facts, body: Sampling, prompts: list[tuple[int, ...]], params: SamplingParams) -> list[Request]:
-    """Return one request per answer. Raises ApiError if the engine would reject one."""
+def _requests(
+    facts: Facts, body: Sampling, prompts: list[tuple[int, ...]], params: SamplingParams, *, forced: bool
+) -> list[Request]:
+    """Return one request per answer. Raises ApiError if the engine would reject one, except for a `forced` call."""
     copies = body.n or 1
     if not all(prompts):
         param = "messages" if isinstance(body, ChatRequest) else "prompt"
@@ -323,7 +328,7 @@ def _requests(facts: Facts, body: Sampling, prompts: list[tuple[int, ...]], para
     if params.constraint_source is not None:
         requests = [constrained(request, facts.info.config.spec) for request in requests]
     for request in requests[:: 1 if params.seed is not None else copies]:
-        _check(facts.info, request, body)
+        _check(facts.info, request, body, forced=forced)
     return requests
 
 
@@ -346,13 +351,17 @@ def _seeded(params: SamplingParams, number: int) -> SamplingParams:
     return replace(params, seed=seed if seed < SEEDS else seed - SEEDS)
 
 
-def _check(info: ModelInfo, request: Request, body: Sampling) -> None:
+def _check(info: ModelInfo, request: Request, body: Sampling, *, forced: bool) -> None:
     """Raise ApiError for a request that the engine would reject."""
     try:
         reason = limited(info.user_code_timeout, lambda: refusal(info.config, info.strategy, request))
     except RequestFault as fault:  # a user hook timed out; it would block the thread that checks all requests
         reason = str(fault)
-    if not reason:
+    room = info.config.max_model_len - len(request.prompt)
+    if not reason and body.most is not None and body.most > room:
+        message = f"max_tokens={body.most} exceeds the {room} tokens that max_model_len leaves after the prompt: lower it"
+        raise ApiError(400, message, param="max_tokens", code="context_length_exceeded")
+    if not reason or (forced and reason.startswith("no text that matches")):
         return
     options = [name for name in body.dlstep.model_extra or {} if mentions(reason, name)]
     if options:

@@ -7,7 +7,7 @@ import { ForkDialog, Tree, hindrance, ownerOf } from "./forks.js";
 import { contentsOf, download, embedded, fragment, opened, recording, runsOf } from "./keep.js";
 import { written } from "./json.js";
 import { Keys } from "./keys.js";
-import { Live, notice } from "./live.js";
+import { dismiss, Live, notice } from "./live.js";
 import { legend, palette } from "./scale.js";
 import { shown } from "./shown.js";
 import { Stage } from "./stage.js";
@@ -222,6 +222,7 @@ class App {
 
   async follow(entry, ask) {
     entry.live = new AbortController();
+    dismiss();
     try {
       await ask((frame, text) => this.store.take(entry.key, frame, text), entry.live.signal);
       if (!entry.run.finish) this.store.fail(entry.key, "the stream ended before the answer was complete");

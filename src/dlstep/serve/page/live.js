@@ -42,8 +42,11 @@ export function notice(text, fault = false) {
   element.hidden = false;
   say(element, shown(text));
   clearTimeout(hiding);
-  hiding = setTimeout(() => {
-    element.hidden = true;
-    say(element, "");
-  }, fault ? 12_000 : 5_000);
+  hiding = setTimeout(dismiss, fault ? 12_000 : 5_000);
+}
+
+/** Hide the message, such as the error of an earlier run. */
+export function dismiss() {
+  the("notice").hidden = true;
+  say(the("notice"), "");
 }

@@ -80,7 +80,9 @@ class PendingRequest:
         if news.tokens and self.first is None:
             self.first = now
         if news.finish_info is not None:
-            self.end(news.finish_info, now, "engine_error" if news.finish_info.reason in ("error", "rejected") else "")
+            reason = news.finish_info.reason
+            failed = reason == "error" or (reason == "rejected" and not self.submit.may_be_cut)
+            self.end(news.finish_info, now, "engine_error" if failed else "")
             return
         self.changed()
 

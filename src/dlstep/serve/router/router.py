@@ -165,8 +165,9 @@ class Router:
             raise QueueFull(f"{len(self._queue)} requests are waiting, the limit is {self.options.max_queue}: try again later")
         loop = asyncio.get_running_loop()
         pending_requests: list[PendingRequest] = []
-        salt = b"" if self.options.share_prefix_cache else owner.encode()
+        own = b"" if self.options.share_prefix_cache else owner.encode()
         for submit in submits:
+            salt = own + b"/" + submit.salt if submit.salt else own
             pending = PendingRequest(submit._replace(id=next(self._ids), salt=salt), owner, loop.time(), changed, whole=whole)
             pending_requests.append(pending)
             if submit.origin is not None:

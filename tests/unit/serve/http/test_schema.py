@@ -47,7 +47,9 @@ def test_neutral_values_pass_alone_and_together(http: httpx2.Client) -> None:
         ("stop", ["a"] * 65), ("stop_token_ids", [-1]), ("stop_token_ids", [1 << 40]), ("stop_token_ids", [100_000]),
         ("prompt", ""), ("prompt", []), ("prompt", [[]]), ("prompt", [1, "a"]), ("prompt", None), ("prompt", [100_000]),
         ("prompt", [1]), ("prompt", "x " * 5000), ("prompt", "x" * 128), ("stream", 1), ("stream_options", {"x": 1}),
-        ("echo", "yes"), ("unknown", 1), ("top_k", 1e400), ("user", 5),
+        ("echo", "yes"), ("unknown", 1), ("top_k", 1e400), ("user", 5), ("seed", 1 << 63), ("max_tokens", 128),
+        ("stream_options", {"include_usage": True}), ("stream_options", {"continuous_usage_stats": True}),
+        ("stream_options", {"include_usage": None}), ("cache_salt", ""), ("truncate_prompt_tokens", 0),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_refused_by_the_name_of_its_field(http: httpx2.Client, field: str, value: Any) -> None:
@@ -68,6 +70,12 @@ def test_what_cannot_be_done_is_refused_by_the_name_of_its_field(http: httpx2.Cl
         (CHAT, GOOD_CHAT | {"tools": [{"type": "function"}]}, "tools.0.function: Field required"),
         (CHAT, GOOD_CHAT | {"prompt": "x"}, "prompt: this field is unknown"),
         (COMPLETIONS, GOOD | {"prompt_logprobs": 1}, "prompt_logprobs: dlstep does not support this: leave it out"),
+        (COMPLETIONS, GOOD | {"logit_bias": {"5": 1}}, "logit_bias: dlstep does not support this: leave it out or set it to {"),
+        (COMPLETIONS, GOOD | {"bad_words": ["a"]}, "bad_words: dlstep does not support this: leave it out or set it to ["),
+        (CHAT, GOOD_CHAT | {"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format.json_schema.name"),
+        (CHAT, GOOD_CHAT | {"tools": [{"type": "function", "more": 1}]}, "tools.0.function: Field required"),
+        (CHAT, GOOD_CHAT | {"tool_choice": {}}, 'tool_choice: must be "none", "auto", "required", {"type"'),
+        ("/tokenize", {"messages": [{"role": "user", "content": 5}]}, "messages.0.content: must be a text"),
         *((COMPLETIONS, body, "the body must be a JSON object") for body in ([], "x", 5, None)),
     ],
 )  # fmt: skip
@@ -81,6 +89,7 @@ def test_errors_are_sentences(http: httpx2.Client, path: str, body: Any, message
     [
         ("accept_threshold", 1.5), ("accept_threshold", "high"), ("no_such_option", 1), ("block_size", 16), ("max_nfe", 0),
         ("stream", "all"), ("pinned", {"500": 5}), ("pinned", {"0": 1}), ("pinned", {"a": 5}), ("canvas", [5]),
+        ("pinned", {"1": 5, "01": 6}), ("nonsense", None), ("steps_per_block", None),
         ("rule", "./evil.py"), ("rule", "os.path"), ("rule", {"a": 1}), ("inner", "evil.module"), ("max_repetition_run", 1),
     ],
 )  # fmt: skip
@@ -117,6 +126,43 @@ def test_what_a_chat_cannot_do_is_refused(http: httpx2.Client, field: str, value
     body = GOOD_CHAT | {field: value}
     param = refused(http, body, CHAT)["param"]
     assert param.split(".")[0] in (field, "max_tokens"), param
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": "x", "extra_field": "0"},
+        {"content": "x", "refusal": None, "annotations": [], "audio": None, "function_call": None, "parsed": {"a": [1]}},
+        {"content": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}]},
+        {"content": None, "role": "assistant"},
+        {"role": "assistant"},
+    ],
+)
+def test_fields_that_clients_add_to_a_message_are_accepted(http: httpx2.Client, message: dict[str, Any]) -> None:
+    turns = [{"role": "user", "content": "x"}, {"role": "user", **message}]
+    found = http.post("/tokenize", json={"messages": turns}).json()
+    assert found["count"] == http.post("/tokenize", json={"prompt": "xx" if message.get("content") else "x"}).json()["count"]
+    assert http.post(CHAT, json=GOOD_CHAT | {"messages": turns}).status_code == 200
+
+
+def test_a_salt_separates_prefixes_and_a_prompt_is_cut_to_its_last_tokens(http: httpx2.Client) -> None:
+    prompt = [*range(5, 45)]
+
+    def used(**more: Any) -> tuple[int, int]:
+        usage = http.post(COMPLETIONS, json={"prompt": prompt, "max_tokens": 4, **more}).json()["usage"]
+        return usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
+
+    assert [used(cache_salt=salt)[1] > 0 for salt in ("a", "a", "b", "b")] == [False, True, False, True]
+    assert used(truncate_prompt_tokens=8)[0] == 8 and used(truncate_prompt_tokens=99)[0] == len(prompt)
+
+
+def test_vllms_other_routes_answer(http: httpx2.Client) -> None:
+    assert http.get("/ping").status_code == http.post("/ping").status_code == 200
+    for path, body in ((COMPLETIONS, GOOD), (CHAT, GOOD_CHAT)):
+        both = [http.post(route, json=body).json() for route in (path, "/invocations")]
+        assert both[0].keys() == both[1].keys() and both[0]["choices"] == both[1]["choices"]
+    refused = http.post("/invocations", json=GOOD | {"temperature": "hot"}).json()["error"]
+    assert refused["param"] == "temperature"
 
 
 def test_a_message_may_come_in_parts(http: httpx2.Client) -> None:
@@ -165,6 +211,14 @@ def check_mutants(shadow: Served, http: httpx2.Client, path: str, text: str) -> 
     if response.status_code != 200:
         error = response.json()["error"]
         assert error["message"] and "Traceback" not in response.text and ".py" not in response.text.replace(text, "")
+        check_place(error["param"], json.loads(text) if error["param"] is not None else None)
+
+
+def check_place(param: str | None, body: Any) -> None:
+    """The field that an error names is a path in the body, whose last part may be missing."""
+    for part in param.split(".") if param is not None else ():
+        assert isinstance(body, dict | list), (param, body)
+        body = body[int(part)] if isinstance(body, list) else body.get(part)
 
 
 @given(case=mutated())

@@ -10,6 +10,7 @@ from openai import BadRequestError, OpenAI
 from openai.types.chat import ChatCompletion
 from pydantic import BaseModel
 
+from ....clients.histories import answers
 from ....helpers.servers import nothing_goes_wrong_unseen  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from ....helpers.serving import served, tiny_llm
 
@@ -80,7 +81,8 @@ def test_a_function_is_called_and_its_result_continues_the_conversation(client: 
         model="tiny-bd", messages=MESSAGES, max_tokens=90, tools=TOOLS, tool_choice=choice
     ).choices[0]
     (call,) = answer.message.tool_calls or ()
-    assert call.type == "function" and answer.message.content is None and answer.finish_reason == finish
+    assert call.type == "function" and answer.finish_reason == finish
+    assert answer.message.content == (None if choice == "required" else "")
     if call.function.name == "add":
         validate(json.loads(call.function.arguments), PARAMETERS)
     assert streamed_call(client, choice) == (call.function.name, call.function.arguments, finish)
@@ -102,7 +104,74 @@ def test_a_fork_of_a_call_is_a_call(client: OpenAI, choice: Any, finish: str) ->
     fork = client.post(f"/requests/{answer.id}/fork", body={"seq": 1}, cast_to=ChatCompletion)
     (again,) = fork.choices[0].message.tool_calls or ()
     assert again.type == "function" and again.function == call.function and again.id != call.id
-    assert fork.choices[0].message.content is None and fork.choices[0].finish_reason == finish
+    assert fork.choices[0].message.content == answer.choices[0].message.content
+    assert fork.choices[0].finish_reason == finish
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # the client's own, for each parsed message that it sends
+def test_the_clients_own_messages_are_history_in_any_form(client: OpenAI) -> None:
+    found = answers(client, "tiny-bd")
+    assert len(found) == 16 and all(len({*texts.values()}) == 1 for texts in found.values()), found
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "add"}}])
+@pytest.mark.parametrize("tokens", [1, 9])
+def test_too_few_tokens_for_a_call_end_the_answer_by_length(client: OpenAI, choice: Any, tokens: int) -> None:
+    facts: Any = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": tokens, "tools": TOOLS[:1], "tool_choice": choice}
+    answer = client.chat.completions.create(**facts)
+    (found,) = answer.choices
+    assert (found.finish_reason, found.message.content, found.message.tool_calls) == ("length", "", None)
+    assert answer.usage is not None and answer.usage.completion_tokens == 0
+    error = (found.model_extra or {})["dlstep"]["error"]
+    assert error.startswith("no text that matches") and error.endswith("raise max_tokens")
+    for more in ({}, {"extra_body": {"dlstep": {"stream": "steps"}}}):
+        chunks = list(client.chat.completions.create(**facts, **more, stream=True))
+        deltas = [choice.delta for chunk in chunks for choice in chunk.choices]
+        assert all(delta.tool_calls is None and not delta.content for delta in deltas)
+        assert chunks[-1].choices[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_only_allowed_tools_are_called(client: OpenAI, mode: str) -> None:
+    allowed = [{"type": "function", "function": {"name": "stop"}}]
+    choice: Any = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": allowed}}
+    facts: Any = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": 60, "tools": TOOLS}
+    if mode == "auto":
+        with pytest.raises(BadRequestError, match="needs a chat template that defines calls"):
+            client.chat.completions.create(**facts, tool_choice=choice)
+        return
+    (call,) = client.chat.completions.create(**facts, tool_choice=choice).choices[0].message.tool_calls or ()
+    assert call.type == "function" and (call.function.name, call.function.arguments) == ("stop", "{}")
+    allowed[0]["function"] = {"name": "go"}
+    with pytest.raises(BadRequestError, match="names the function 'go': the tools are add, stop"):
+        client.chat.completions.create(**facts, tool_choice=choice)
+
+
+@pytest.mark.parametrize(
+    ("body", "schema"),
+    [
+        ({"response_format": {"type": "json_object", "schema": PARAMETERS}}, PARAMETERS),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "any", "schema": {}}}}, {}),
+        ({"response_format": {"type": "json_object", "schema": {}}}, {"type": "object"}),
+        ({"structured_outputs": {"json": {}}}, {}),
+        ({"structured_outputs": {"json": "{}"}}, {}),
+        ({"structured_outputs": {"regex": ""}}, None),
+    ],
+)
+def test_an_empty_schema_allows_any_value(client: OpenAI, body: dict[str, Any], schema: dict[str, Any] | None) -> None:
+    answer = client.chat.completions.create(model="tiny-bd", messages=MESSAGES, max_tokens=60, extra_body=body)
+    text = answer.choices[0].message.content
+    assert text == "" if schema is None else validate(json.loads(text or ""), schema) is None
+
+
+@pytest.mark.parametrize("parameters", [{}, {**PARAMETERS, "strict": True}])
+def test_parameters_may_be_empty_or_strict(client: OpenAI, parameters: dict[str, Any]) -> None:
+    tools: Any = [{"type": "function", "function": {"name": "add", "parameters": parameters}}]
+    for choice in ("required", {"type": "function", "function": {"name": "add"}}):
+        facts: Any = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": 90, "tools": tools, "tool_choice": choice}
+        (call,) = client.chat.completions.create(**facts).choices[0].message.tool_calls or ()
+        assert call.type == "function"
+        validate(json.loads(call.function.arguments), {"type": "object", **parameters})
 
 
 def test_many_clients_get_valid_answers_at_once(client: OpenAI) -> None:

@@ -1,0 +1,74 @@
+"""JSON inside of a client's text has the limits of a body: whatever it contains is a 400, or the error of a line of a batch."""
+
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import example, given, settings, strategies as st
+
+from dlstep.batch.engine import BatchEngine
+
+from ....helpers.serving import TEMPLATE, shadow_engine
+from .conftest import CHAT, COMPLETIONS, GOOD, GOOD_CHAT
+
+TOKENIZE = "/tokenize"
+DEEP = st.tuples(st.sampled_from(["[", '{"a":', '[{"a":[']), st.integers(50, 3000)).map(lambda nest: nest[0] * nest[1])
+HALVES = st.sampled_from(["\\ud800", "\\udc00", "\\ud800\\u0041", "\\uD83D"]).map(lambda half: f'{{"a":"{half}","{half}":1}}')
+NUMBERS = st.sampled_from(["NaN", "-Infinity", "Infinity", "1e999", "9" * 5000, "0." + "1" * 5000, "01", "-"])
+OTHERS = st.sampled_from(
+    ["", " ", "[1]", "5", '"{}"', "null", "{", "{'a':1}", '{"a":1} x', '{"a":1,"a":2}', "\x00", "{}\ufeff"]
+)
+TEXTS = DEEP | HALVES | NUMBERS | NUMBERS.map(lambda number: f'{{"a":{number}}}') | OTHERS | st.text(max_size=9)
+
+
+def calls(text: str) -> list[dict[str, Any]]:
+    """A history with a call whose arguments are this text."""
+    call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": text}}
+    return [{"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
+
+
+def bodies(text: str) -> list[tuple[str, dict[str, Any], str]]:
+    """Bodies with this text in each place that is decoded again: path, body, and the field that is named."""
+    arguments = "messages.1.tool_calls.0.function.arguments"
+    return [
+        (CHAT, GOOD_CHAT | {"messages": calls(text)}, arguments),
+        (TOKENIZE, {"messages": calls(text)}, arguments),
+        (COMPLETIONS, GOOD | {"structured_outputs": {"json": text}}, "structured_outputs"),
+        (CHAT, GOOD_CHAT | {"structured_outputs": {"json": text}}, "structured_outputs"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def batch() -> BatchEngine:
+    """The engine of a batch without a network."""
+    return BatchEngine(shadow_engine(), template=TEMPLATE)
+
+
+@settings(max_examples=25)
+@given(text=TEXTS)
+@example("[" * 1500)
+@example('{"a": "\\ud800"}')
+@example("")
+@example('{"a": ' + "[" * 150 + "]" * 150 + "}")
+def test_no_text_that_is_decoded_twice_is_a_fault(http: httpx2.Client, batch: BatchEngine, text: str) -> None:
+    for path, body, param in bodies(text):
+        response = http.post(path, json=body)
+        assert response.status_code in (200, 400), (path, text[:80], response.text)
+        theirs = response.json()
+        if response.status_code == 400:
+            named, message = theirs["error"]["param"], theirs["error"]["message"]
+            assert (named.startswith(param) or named == "max_tokens") and "Traceback" not in message, theirs
+        if path != TOKENIZE:
+            batch.add(0, "0" * 32, {"method": "POST", "url": path, "body": body})
+            answered = batch.step()
+            while batch.live:
+                answered += batch.step()
+            assert answered[0].status == response.status_code, (path, text[:80], answered)
+            assert response.status_code == 200 or answered[0].body == theirs
+
+
+def test_a_history_is_rendered_with_its_arguments_as_objects(http: httpx2.Client) -> None:
+    counts = [http.post(TOKENIZE, json={"messages": calls(text)}).json()["count"] for text in ("", "{}", '{"a": 1}')]
+    assert counts[0] == counts[1]
+    refused = http.post(TOKENIZE, json={"messages": calls("[1]")}).json()["error"]
+    assert refused["message"].startswith("messages.1.tool_calls.0.function.arguments: Input should be an object")
