@@ -1,6 +1,7 @@
 """Hypothesis profiles, figures that tests report, and one thread for each worker."""
 
 import os
+import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Before anything loads triton: where there is no NVIDIA device, its interpreter runs the kernels.
 if not any(map(Path.exists, (Path("/dev/nvidiactl"), Path("/dev/dxg")))):
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# A shell without job control, such as the one of a script, starts commands in the background with SIGINT ignored, and child
+# processes inherit that: then no test of Ctrl-C could pass. Workers of pytest-xdist import this file, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings

@@ -1,8 +1,6 @@
 """`Session`: a decode to step through by hand, rewind, fork, save and resume."""
 
-from collections.abc import Callable
 from dataclasses import fields, replace
-from itertools import islice
 from operator import attrgetter
 from typing import Any, NoReturn
 from weakref import finalize
@@ -15,11 +13,9 @@ from .core import (
     Request,
     Samples,
     SamplingParams,
-    SequenceState,
     State,
     Strategy,
     Trace,
-    WaitingQueue,
     init,
     rebuild,
     schedule,
@@ -30,7 +26,7 @@ from .core.options import explains, options_of, sorted_options
 from .core.request import place_of
 from .engine.loader import LoadedEngine
 from .engine.option_errors import unknown
-from .engine.overrides import with_changes, with_params
+from .engine.overrides import forked
 from .text.constraints import recompiled
 from .text.output import Output, Prompt, output_of
 from .text.prompts import encode, params_of
@@ -217,11 +213,9 @@ class Session:
         Raises:
             ValueError: For an unknown name, and for a change that unfinished blocks do not allow.
         """
-        state = changed(self.state, changes)
-        if seed is not None:
-            state = reseeded(state, seed)
-        # Both may read the same pages, unless new options change what an inexact cache may hold.
-        if state.cache_digest != EMPTY_CACHE and not ((state.strategy.exact or not changes) and self._decode.fork()):
+        changes = rules.with_values(dict(sorted_options("fork", changes)))
+        state = forked(self.state, changed_strategy(self.state.strategy, changes), changes, seed)
+        if state.cache_digest != EMPTY_CACHE and not self._decode.fork():
             state = rebuild(state)
         branch = Session(self._engine, Trace(state))
         branch._prompts = dict(self._prompts)
@@ -250,40 +244,6 @@ def resumed(engine: LoadedEngine, source: Trace | State) -> Session:
 def first_state(engine: LoadedEngine) -> State:
     """Return the state in which a session of `engine` begins, with `session_pages` pages."""
     return init(replace(engine.first.config, num_pages=engine.session_pages), engine.first.strategy)
-
-
-def reseeded(state: State, seed: int) -> State:
-    """Return `state` with another seed for all unfinished requests. Raises ValueError."""
-    SamplingParams(seed=seed)  # raises ValueError for an invalid seed
-    spec = state.config.spec
-    running = tuple([with_params(sequence, seed=seed) for sequence in state.running])
-    # Waiting requests have no pages, but may have a canvas drawn with the old seed.
-    waiting = _mapped(state.waiting, lambda one: one.request_spec.strategy.forget(with_params(one, seed=seed), spec))
-    state = replace(state, running=running, waiting=waiting)
-    return rebuild(state) if state.strategy.carries else state
-
-
-def _mapped(queue: WaitingQueue, change: Callable[[SequenceState], SequenceState]) -> WaitingQueue:
-    """Return the queue with `change` applied to each sequence; preempted ones stay in front."""
-    mapped = WaitingQueue().push_front([change(sequence) for sequence in queue.front])
-    for sequence in islice(queue, len(queue.front), None):
-        mapped = mapped.push(change(sequence))
-    return mapped
-
-
-def changed(state: State, changes: dict[str, Any]) -> State:
-    """Return `state` with changed strategy options, also for unfinished requests.
-
-    Raises ValueError for an unknown name, and if an unfinished request could not continue.
-    """
-    changes = rules.with_values(dict(sorted_options("fork", changes)))
-    after = replace(state, strategy=changed_strategy(state.strategy, changes))
-
-    def moved(sequence: SequenceState) -> SequenceState:
-        return with_changes(sequence, changes, state.config, after.strategy)
-
-    init(state.config, after.strategy)  # raises ValueError if strategy, model, pages and rows do not fit
-    return replace(after, running=tuple(map(moved, state.running)), waiting=_mapped(state.waiting, moved))
 
 
 def changed_strategy(strategy: Strategy, changes: dict[str, Any]) -> Strategy:

@@ -411,10 +411,6 @@ MUTANTS = (
         ),
     ),
     *in_file(
-        "session.py",
-        ("Session.fork", "compute the prefix of a fork again", "self._decode.fork()", "(not self._decode)"),
-    ),
-    *in_file(
         "stream.py",
         ("Stream.send", "continue a stream with half converted text", "self._converting:", "not self._shared:"),
         noticed_by=("unit/engine/test_call_lock.py",),

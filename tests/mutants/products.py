@@ -59,13 +59,18 @@ MUTANTS = (
         ("program_of", "score the last code block whatever it defines", "fitting or blocks[:1]", "blocks"),
     ),
     *in_file(
+        "engine/overrides.py",
+        ("with_changes", "ignore that max_model_len cuts max_tokens", "sized(request, config.max_model_len)", "request"),
+        ("_handed_over", "let the new rule remask settled tokens", "block.with_given(settled)", "block"),
+        noticed_by=("property/test_forks.py", "unit/engine/test_overrides.py"),
+    ),
+    *in_file(
         "evaluate/tuning.py",
         ("points_of", "decode again what a resumed search has", "key not in store.answers", "key"),
     ),
     *in_file(
         "serve/engine_steps.py",
         ("Steps.at", "fork one step too early", "origin.seq - first", "max(0, origin.seq - first - 1)"),
-        ("Steps.at", "fork without the options that were changed", "(origin.changes)", "()"),
         ("Steps.drop", "keep recordings that were dropped", "self._kept.pop(request_id, None)", "pass"),
     ),
     *in_file("serve/http/forking.py", ("_check_step", "fork an answer at its end", "seq >= last.seq", "seq > last.seq")),

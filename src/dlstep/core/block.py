@@ -75,7 +75,7 @@ class Block:
     probabilities: tuple[float, ...]
     """Probability of each token when it was unmasked; 1.0 if given, 0.0 if masked."""
     given: int = 0
-    """Bitmap of the offsets that the prompt or a pinned token fixed."""
+    """Bitmap of the offsets that the prompt, a pinned token or a fork fixed."""
     opened: int = 0
     """Number of sampling passes of the sequence before the block opened."""
     extra: Extra | None = None
@@ -151,6 +151,14 @@ class Block:
             tokens[position - start], probabilities[position - start] = mask_id, 0.0
         masked = tuple(sorted((*self.masked, *chosen)))
         return Block(start, tuple(tokens), masked, tuple(probabilities), self.given, self.opened, self.extra)
+
+    def with_given(self, end: int) -> "Block":
+        """Return the block with all positions before `end` given.
+
+        Args:
+            end: First position after them. None of them is masked.
+        """
+        return replace(self, given=self.given | (1 << max(0, min(end, self.end) - self.start)) - 1)
 
     def with_extra(self, extra: Extra | None) -> "Block":
         """Return the block with `extra` replaced.

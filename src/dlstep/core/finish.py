@@ -40,11 +40,6 @@ def judge(sequence: SequenceState, since: int, spec: Spec) -> SequenceState:
     request_spec = sequence.request_spec
     params = request_spec.request.params
     settled, repeated = sequence.settled, None
-    # A fork may set a rule that remasks settled tokens: then the automaton's state must be computed again.
-    if settled < since and request_spec.constraint is not None:
-        constraint = request_spec.constraint
-        state = constraint.run(0, sequence.tokens(constraint.start, settled))
-        sequence = sequence.with_stop_state(replace(sequence.accounting.stop_state, state=state))
     if settled > since:
         new = sequence.tokens(since, settled)
         if request_spec.constraint is not None:

@@ -1,38 +1,104 @@
-"""Change options of a request while it is decoded, in a session's fork or on a server."""
+"""Forks: requests that continue with changed options, in a second session or as a new request on a server."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
-from ..core import Config, SamplingParams, SequenceState, Strategy, with_options
+from ..core import (
+    Config,
+    Rule,
+    SamplingParams,
+    SequenceState,
+    State,
+    Strategy,
+    WaitingQueue,
+    init,
+    options_of,
+    rebuild,
+    with_options,
+)
 from ..core.checks import short
-from ..core.refusals import incompatibility
+from ..core.refusals import incompatibility, sized
 
 
-def with_changes(sequence: SequenceState, changes: Mapping[str, Any], config: Config, base: Strategy) -> SequenceState:
-    """Return `sequence` with some strategy options changed (rules given as instances).
+def with_changes(
+    sequence: SequenceState,
+    config: Config,
+    base: Strategy,
+    changes: Mapping[str, Any],
+    *,
+    seed: int | None = None,
+    temperature: float | None = None,
+) -> SequenceState:
+    """Return `sequence` with some strategy options (rules given as instances), its seed or its temperature changed.
 
-    A changed strategy equal to `base`, the engine's, is stored as `base`. Raises ValueError for a
-    name that the strategy does not have, or if the current blocks could not continue.
+    Settled tokens stay settled: a rule that remasks finds them given, and changes later ones only.
+    None keeps the seed or the temperature. A changed strategy equal to `base`, the engine's, is
+    stored as `base`. Raises ValueError for an invalid value, for a name that the strategy does not
+    have, or if the current blocks could not continue.
     """
+    values = {name: value for name, value in (("seed", seed), ("temperature", temperature)) if value is not None}
     request, changed = sequence.request, short(dict(changes))
+    params: SamplingParams = replace(request.params, **values)
+    request = replace(request, seed=request.seed if seed is None else seed, params=params)
     try:
         strategy = with_options(sequence.request_spec.strategy, changes)
     except ValueError as error:
         raise ValueError(f"{changed} does not go with request {request.id}, which is under way: {error}") from error
-    if strategy.grid(request) != sequence.request_spec.grid:
+    if strategy.grid(sized(request, config.max_model_len)) != sequence.request_spec.grid:
         raise ValueError(f"{changed} would move the blocks of request {request.id}, which is under way")
     if reason := incompatibility(config, base, strategy, request):
         raise ValueError(f"{changed} does not go with request {request.id}, which is under way: {reason}")
+    sequence = sequence.with_request(request)
+    if strategy != sequence.request_spec.strategy:
+        sequence = _handed_over(sequence, strategy, config)
     return sequence.with_strategy(base if strategy == base else strategy)
 
 
-def with_params(sequence: SequenceState, *, seed: int | None = None, temperature: float | None = None) -> SequenceState:
-    """Return `sequence` with a new seed for further noise, or a new temperature; None keeps it.
+def _handed_over(sequence: SequenceState, strategy: Strategy, config: Config) -> SequenceState:
+    """Return `sequence` with blocks that `strategy`, which is another one than before, and its rule can continue."""
+    past, window, settled = sequence.past, sequence.window, sequence.settled
+    while window and window[0].end <= sequence.final:  # `fold_commits` may be on from now on
+        past, window = past.push_front(window[0].sealed()), window[1:]
+    held = [option for option in options_of(strategy).values() if isinstance(option, Rule)]
+    if any(rule.remasks for rule in held):
+        # Users have seen the settled tokens, and stop strings, repetition limits and the constraint have read them.
+        window = tuple([block.with_given(settled) for block in window])
+    if held and window and not window[0].masked:
+        # Only a rule that remasks leaves a block full but unfinished. The new one may have nothing to sample there.
+        last, mask_id = window[0].sampled(sequence.limit)[-1:], config.spec.mask_id
+        assert mask_id is not None, "rules unmask positions"
+        window = (window[0].remask(last, mask_id), *window[1:])
+    return sequence.with_window(past, window, sequence.final, settled)
 
-    Raises ValueError for an invalid seed or temperature.
+
+def forked(state: State, base: Strategy, changes: Mapping[str, Any], seed: int | None = None) -> State:
+    """Return `state` with strategy `base`, and with `changes` and `seed` (None: the same) for all unfinished requests.
+
+    The new state reads the same pages on the device, or none if the changes alter what pages may
+    hold. Raises ValueError if an unfinished request could not continue.
     """
-    changes = {name: value for name, value in (("seed", seed), ("temperature", temperature)) if value is not None}
-    request = sequence.request
-    params: SamplingParams = replace(request.params, **changes)
-    return sequence.with_request(replace(request, seed=request.seed if seed is None else seed, params=params))
+    SamplingParams(seed=seed)  # raises ValueError for an invalid seed
+    init(state.config, base)  # raises ValueError if strategy, model, pages and rows do not fit
+
+    def moved(sequence: SequenceState) -> SequenceState:
+        return with_changes(sequence, state.config, base, changes, seed=seed)
+
+    def moved_waiting(sequence: SequenceState) -> SequenceState:
+        # Waiting requests have no pages, but may have a canvas drawn with the old seed.
+        after = moved(sequence)
+        return after if seed is None else after.request_spec.strategy.forget(after, state.config.spec)
+
+    running = tuple(map(moved, state.running))
+    after = replace(state, strategy=base, running=running, waiting=_mapped(state.waiting, moved_waiting))
+    inexact = not all(sequence.request_spec.strategy.exact for sequence in (*state.running, *running))
+    return rebuild(after) if (changes and inexact) or (seed is not None and base.carries) else after
+
+
+def _mapped(queue: WaitingQueue, change: Callable[[SequenceState], SequenceState]) -> WaitingQueue:
+    """Return the queue with `change` applied to each sequence; preempted ones stay in front."""
+    mapped = WaitingQueue().push_front([change(sequence) for sequence in queue.front])
+    for sequence in islice(queue, len(queue.front), None):
+        mapped = mapped.push(change(sequence))
+    return mapped

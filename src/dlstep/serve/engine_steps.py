@@ -1,7 +1,7 @@
 """Recorded steps: frames for requests with `stream: steps`, and sequences for forks."""
 
 from ..core import Event, SequenceState, State
-from ..engine.overrides import with_changes, with_params
+from ..engine.overrides import with_changes
 from ..views.frames import Frame, FrameRecorder
 from .messages import Origin
 
@@ -51,5 +51,5 @@ class Steps:
     def at(self, origin: Origin, state: State) -> SequenceState:
         """Return the sequence that a fork starts from. Raises ValueError for invalid changes."""
         first, sequences = self._kept[origin.id]
-        sequence = with_params(sequences[origin.seq - first], seed=origin.seed, temperature=origin.temperature)
-        return with_changes(sequence, dict(origin.changes), state.config, state.strategy)
+        sequence, changes = sequences[origin.seq - first], dict(origin.changes)
+        return with_changes(sequence, state.config, state.strategy, changes, seed=origin.seed, temperature=origin.temperature)

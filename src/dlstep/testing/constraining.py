@@ -18,7 +18,7 @@ def constrained(kind: Kind, data: DataObject) -> None:
 
     Strategies that do not support constraints reject them.
     """
-    case = _with_constraints(data.draw(cases(kind)), data)
+    case = _with_constraints(data.draw(cases(kind, forks=True)), data)
     run = run_case(case)
     for step in run.steps:
         for span in step.plan.spans:
@@ -28,7 +28,7 @@ def constrained(kind: Kind, data: DataObject) -> None:
                 _check_masks(span, sequence)
     for request in case.requests:
         done = run.state.finished[request.id]
-        if not case.strategy.takes_constraints:
+        if not done.request_spec.strategy.takes_constraints:
             assert done.finish in ("rejected", "abort"), "a constraint is ignored"
         elif done.finish in ("stop", "length") and not _cut(done):
             assert request.constraint is not None and request.constraint.accepts(done.answer), (

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from hypothesis import reject, strategies as st
 
+from .. import rules
 from ..core import Config, Options, Request, SamplingParams, Spec, Strategy, Thresholds, options_of
 from ..core.automaton import Automaton, token_automaton
 from ..core.checks import limits_of
@@ -323,7 +324,8 @@ class Case:
 
     `requests[i]` arrives before step `arrive[i]`. For each pair (s, id), `aborts` ends a request
     before step s, and `late_aborts` ends it between `schedule` and `commit` of step s. `rebuilds`
-    are the steps before which the device loses its contents.
+    are the steps before which the device loses its contents, and each pair (s, options) of
+    `forks` changes options of all requests before step s, if their blocks allow it.
     """
 
     config: Config
@@ -333,11 +335,14 @@ class Case:
     aborts: tuple[tuple[int, int], ...] = ()
     late_aborts: tuple[tuple[int, int], ...] = ()
     rebuilds: tuple[int, ...] = ()
+    forks: tuple[tuple[int, dict[str, Any]], ...] = ()
 
 
 @st.composite
-def cases(draw: st.DrawFn, kind: Kind, *, aborts: bool = True, rebuilds: bool = True, pinned: bool = False) -> Case:
-    """Generate cases of a strategy with random arrivals, aborts, limits and device losses."""
+def cases(
+    draw: st.DrawFn, kind: Kind, *, aborts: bool = True, rebuilds: bool = True, pinned: bool = False, forks: bool = False
+) -> Case:
+    """Generate cases of a strategy with random arrivals, aborts, limits and device losses, and with forks if wanted."""
     strategy = draw(hyperparameters(kind))
     spec = draw(specs(strategy))
     requests = draw(batches(strategy, pinned=pinned))
@@ -352,7 +357,17 @@ def cases(draw: st.DrawFn, kind: Kind, *, aborts: bool = True, rebuilds: bool = 
         draw(some) if aborts else (),
         draw(some) if aborts else (),
         tuple(draw(st.lists(STEPS, max_size=2))) if rebuilds else (),
+        tuple(draw(st.lists(st.tuples(STEPS, st.just({}) | changes(strategy)), max_size=2))) if forks else (),
     )
+
+
+@st.composite
+def changes(draw: st.DrawFn, strategy: Strategy) -> dict[str, Any]:
+    """Generate options for requests of a strategy: any rule, or all options but those that move blocks."""
+    options = options_of(draw(hyperparameters(strategy)))
+    if "rule" in options and draw(st.booleans()):
+        return {"rule": draw(hyperparameters(rules.load(draw(st.sampled_from(rules.own())))))}
+    return {name: option for name, option in options.items() if name not in ("block_size", "canvas_length")}
 
 
 @st.composite

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..core import (
     Abort,
@@ -18,8 +19,10 @@ from ..core import (
     commit,
     init,
     schedule,
+    with_options,
 )
 from ..core.trace import apply
+from ..engine.overrides import forked
 from .generators import Case
 from .shadow import ShadowDriver
 
@@ -55,12 +58,26 @@ class CaseRun:
         self.trace = self.trace.extended(event)
         self.state = apply(self.state, event)
 
+    def _fork(self, changes: dict[str, Any]) -> None:
+        """Continue with changed options, as the fork of a session does, unless blocks do not allow it."""
+        try:
+            self.state = forked(self.state, with_options(self.state.strategy, changes), changes)
+        except ValueError:
+            assert changes, "a fork without changes is refused"
+        else:
+            self.trace = Trace(self.state)
+            if isinstance(self.driver, ShadowDriver):
+                self.driver.exact = self.state.strategy.exact
+
     def enter(self, number: int) -> None:
-        """Apply the arrivals, aborts and rebuilds before step `number`."""
+        """Apply the arrivals, aborts, forks and rebuilds before step `number`."""
         for request, arrival in zip(self.case.requests, self.case.arrive, strict=True):
             if arrival == number:
                 self._event(Add(request))
         self._abort(self.case.aborts, number)
+        for step, changes in self.case.forks:
+            if step == number:
+                self._fork(changes)
         if number in self.case.rebuilds:
             self._event(Rebuild())
 

@@ -159,21 +159,21 @@ def _check_sampled(span: Span, sequence: SequenceState, shift: int) -> None:
 
 def spans_are_sound(kind: Kind, data: DataObject) -> None:
     """Rows hold the right tokens, end at groups, serve sampled positions, number draws."""
-    case = data.draw(cases(kind))
+    case = data.draw(cases(kind, forks=True))
     drawn: Counter[tuple[int, int]] = Counter()
     for step in run_case(case).steps:
         shift = step.planned.config.spec.head_shift
         for span in step.plan.spans:
             sequence = step.planned.find(span.id)
             assert sequence is not None
-            _check_rows(span, sequence, case.strategy.exact)
+            _check_rows(span, sequence, sequence.request_spec.strategy.exact)
             _check_sampled(span, sequence, span.row_shift(shift))
             _check_draws(span, sequence, drawn)
 
 
 def progress(kind: Kind, data: DataObject) -> None:
     """Every pass stores or samples; sampling passes lower the measure; both are bounded."""
-    case = data.draw(cases(kind))
+    case = data.draw(cases(kind, forks=True))
     storing: Counter[int] = Counter()
     losses: Counter[int] = Counter()
 
@@ -192,18 +192,19 @@ def progress(kind: Kind, data: DataObject) -> None:
                 storing[span.id] += 1
                 assert after.stored == span.stop
             elif after.finish_info is None:
-                assert 0 <= case.strategy.measure(after) < case.strategy.measure(before), "the measure did not fall"
+                strategy = after.request_spec.strategy
+                assert 0 <= strategy.measure(after) < strategy.measure(before), "the measure did not fall"
 
     run_case(case, watch=watch)
     for request in case.requests:
         limit = answer_limit(request, case.config)
         groups = case.strategy.grid(sized(request, MAX_MODEL_LEN)).group(limit - 1) + 2
-        assert storing[request.id] <= (losses[request.id] + len(case.rebuilds) + 1) * groups
+        assert storing[request.id] <= (losses[request.id] + len(case.rebuilds + case.forks) + 1) * groups
 
 
 def outputs(kind: Kind, data: DataObject) -> None:
     """Answers are unmasked tokens, end where the reason says, and final tokens never change."""
-    case = data.draw(cases(kind))
+    case = data.draw(cases(kind, forks=True))
     run = run_case(case)
     for step in run.steps:
         for span in step.plan.spans:

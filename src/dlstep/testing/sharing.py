@@ -8,7 +8,6 @@ from typing import Any
 
 from hypothesis.strategies import DataObject, booleans, integers, lists, sampled_from
 
-from .. import rules
 from ..core import (
     Config,
     Event,
@@ -20,7 +19,6 @@ from ..core import (
     Update,
     commit,
     init,
-    options_of,
     refusal,
     schedule,
     updates,
@@ -30,7 +28,7 @@ from ..core.plan import Plan, Samples
 from ..core.trace import Rebuild, apply
 from ..engine.decode import Decode
 from .checks import check_ownership
-from .generators import EOS, MAX_MODEL_LEN, Case, Kind, ample, batches, cases, hyperparameters, specs, tight
+from .generators import EOS, MAX_MODEL_LEN, Case, Kind, ample, batches, cases, changes, hyperparameters, specs, tight
 from .harness import Outcome, alone, outcomes, run_case, shadow
 from .shadow import ShadowDriver
 
@@ -169,24 +167,19 @@ def check_forwards(before: State, events: list[Event]) -> None:
 def _requests(config: Config, strategy: Strategy, data: DataObject) -> tuple[Request, ...]:
     """Return requests of short answers; half of them set a rule or other options."""
 
-    def bringing(request: Request, options: dict[str, Any]) -> list[Request]:
-        """Return the request with these options; nothing if they misfit or change exactness."""
+    def bringing(request: Request, options: dict[str, Any]) -> Request:
+        """Return the request with these options; without them if they misfit or change exactness."""
         try:
             own = replace(request, params=replace(request.params, strategy_options=options))
-            if with_options(strategy, options).exact != strategy.exact or refusal(config, strategy, own):
-                return []
+            fits = with_options(strategy, options).exact == strategy.exact and not refusal(config, strategy, own)
         except ValueError:
-            return []
-        return [own]
+            fits = False
+        return own if fits else request
 
     requests = list(short(data.draw(batches(strategy, most=2))))
     for number, request in enumerate(requests):
         if data.draw(booleans()):
-            drawn = options_of(data.draw(hyperparameters(strategy)))
-            options = {name: option for name, option in drawn.items() if name not in ("block_size", "canvas_length")}
-            offered = [options, *({"rule": rules.load(name)()} for name in rules.own())]
-            changed = [own for options in offered for own in bringing(request, options)]
-            requests[number] = data.draw(sampled_from(changed or [request]))
+            requests[number] = bringing(request, data.draw(changes(strategy)))
     return tuple(requests)
 
 
@@ -349,13 +342,13 @@ def _check_window(update: Update) -> None:
 
 
 def told(kind: Kind, data: DataObject) -> None:
-    """Folding the updates of a run or its trace gives its outputs; settled text is final."""
-    case = data.draw(cases(kind))
+    """Folding the updates of a run gives its outputs, also after forks; settled text is final."""
+    case = data.draw(cases(kind, forks=True))
     run = run_case(case)
-    of_trace = Fold()
-    for before, after in pairwise(run.trace.states()):
-        of_trace.hear(updates(before, after))
-    of_trace.check(run.state)
+    of_run = Fold()
+    for before, after in pairwise((run.first, *[step.after for step in run.steps], run.state)):
+        of_run.hear(updates(before, after))
+    of_run.check(run.state)
 
     faults = frozenset(data.draw(lists(integers(0, 12), max_size=2)))
     live = Fold()

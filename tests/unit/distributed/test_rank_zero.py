@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Timer
@@ -174,14 +174,6 @@ class Interrupted:
         self.driver.drop_graphs()
 
 
-@pytest.fixture
-def interrupts() -> Iterator[None]:
-    """SIGINT raises KeyboardInterrupt, as in a terminal: a job in the background is started with it ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def interrupted(llm: LLM, prompts: list[str], params: SamplingParams, expected: list[Any]) -> None:
     """An interrupt waits for the end of a forward pass, and the LLM is as good as before."""
     rank_zero: Any = llm.engine.driver
@@ -202,7 +194,6 @@ def interrupted(llm: LLM, prompts: list[str], params: SamplingParams, expected: 
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-@pytest.mark.usefixtures("interrupts")
 def test_a_forward_pass_that_is_interrupted_twice_ends_the_group():
     llm = LLM(tensor_parallel_size=2, num_threads=1)
     rank_zero: Any = llm.engine.driver
@@ -213,7 +204,6 @@ def test_a_forward_pass_that_is_interrupted_twice_ends_the_group():
         llm.generate(QUESTION, progress=False)
 
 
-@pytest.mark.usefixtures("interrupts")
 def test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it(whole: LLM):
     prompts = [problem.prompt for problem in tiny.problems(16, seed=1)]
     params = SamplingParams(max_tokens=40)

@@ -124,6 +124,23 @@ def test_a_fork_that_could_not_go_on_is_refused(name: str, changes: dict[str, An
     session.close()
 
 
+@pytest.mark.parametrize("name", strategies.available())
+@pytest.mark.parametrize("prompt", [[5, 6, 7], [5] * 50])
+def test_a_fork_without_changes_goes_on_as_before(name: str, prompt: list[int]) -> None:
+    """The second prompt leaves less room in `max_model_len` than `max_tokens`."""
+    session = llm_of(name).session()
+    session.submit(prompt, replace(PARAMS, max_tokens=20, max_nfe=None))
+    for _ in range(2):
+        session.step()
+    branches = [session.fork(), session.fork(seed=session.state.running[0].request.seed), session]
+    for branch in branches:
+        branch.run()
+    first, *others = [(out.token_ids, out.finish_reason, out.steps) for out in (branch.output(0) for branch in branches)]
+    assert first[0] and others == [first, first]
+    for branch in branches:
+        branch.close()
+
+
 def test_a_fork_takes_a_rule_by_name_class_and_value() -> None:
     """The rule and its options hold for what is under way, and the answers are those that the rule gives in one step each."""
     session = under_way("multi_bd")

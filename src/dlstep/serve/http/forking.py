@@ -5,7 +5,7 @@ import re
 from ...core import RequestFault, SequenceState, adopt
 from ...core.faults import UserCodeTimeout, described
 from ...core.options import sorted_options
-from ...engine.overrides import with_changes, with_params
+from ...engine.overrides import with_changes
 from ...engine.watchdog import limited
 from ...views.frames import joined
 from ..facts import Facts
@@ -63,8 +63,8 @@ def _changed(facts: Facts, pending: PendingRequest, body: ForkRequest, changes: 
     first, opening = facts.first, pending.opening
 
     def changed() -> SequenceState:
-        sequence = with_params(opening, seed=body.seed, temperature=body.temperature)
-        sequence = with_changes(sequence, dict(sorted_options("dlstep", changes)), first.config, first.strategy)
+        options = dict(sorted_options("dlstep", changes))
+        sequence = with_changes(opening, first.config, first.strategy, options, seed=body.seed, temperature=body.temperature)
         adopt(first, sequence, 0)
         return sequence
 

@@ -1,0 +1,84 @@
+"""Forks from any rule to any other, in the middle of blocks: what users have seen stays, and the tokens end the answer."""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dlstep import rules
+from dlstep.core import Config, Request, Rule, SamplingParams, Spec, Strategy, updates
+from dlstep.core.accounting import StopState
+from dlstep.core.finish import judge
+from dlstep.strategies.causal_blocks import CausalBlocks
+from dlstep.strategies.d2f import D2F
+from dlstep.strategies.dual_cache import DualCache
+from dlstep.strategies.multi_bd import MultiBD
+from dlstep.testing.checks import check_answer
+from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY, Case, hyperparameters, random_automata
+from dlstep.testing.harness import run_case
+from dlstep.testing.sharing import Fold
+
+from .test_taking_back import Wavering
+
+CARRIERS: list[Strategy] = [MultiBD(), D2F(), CausalBlocks(), DualCache(cache="none"), DualCache()]
+CLASSES = [*map(rules.load, rules.own())]
+REMASKING = [*map(rules.load, ("hierarchy", "remdm", "running_confidence", "saber"))]
+WAVERING = st.builds(Wavering, st.integers(1, 5), st.sampled_from([0.0, 0.5, 1.0]), st.booleans(), st.just(False))
+OTHERS = {
+    "fold_commits": st.booleans(),
+    "buffer_size": st.sampled_from([1, 2, 4]),
+    "cache": st.sampled_from(["none", "prefix", "dual"]),
+}
+SPEC = Spec(MASK, (EOS,), VOCABULARY, 0, "A", PIECES)
+
+
+@st.composite
+def forked_cases(draw: st.DrawFn, carrier: Strategy) -> Case:
+    """Generate two requests with stops, limits of repetition or a constraint, and up to three forks in their first steps."""
+    drawn_rules = (
+        WAVERING | st.sampled_from(CLASSES).flatmap(hyperparameters) | st.sampled_from(REMASKING).flatmap(hyperparameters)
+    )
+    others = st.fixed_dictionaries({}, optional={name: values for name, values in OTHERS.items() if hasattr(carrier, name)})
+    carrier = replace(carrier, block_size=draw(st.sampled_from([2, 4, 8])), **draw(others))
+    first = draw(drawn_rules.filter(lambda rule: _fits(carrier, rule)))
+    params = SamplingParams(
+        max_tokens=draw(st.sampled_from([8, 13, 20])),
+        ignore_eos=True,
+        seed=draw(st.integers(0, 9)),
+        stop=draw(st.sampled_from([(), ("abab",), ("ab", "cdc"), ("bb", "dad")])),
+        max_repetition_run=draw(st.sampled_from([None, 2])),
+    )
+    requests = [Request(number, (number, 1), params) for number in range(2)]
+    if (automaton := draw(st.none() | st.sampled_from(random_automata()))) is not None:
+        free = replace(params, ignore_eos=False, max_repetition_run=None)
+        requests = [replace(request, params=free, constraint=automaton) for request in requests]
+    changes: st.SearchStrategy[dict[str, Any]] = st.builds(lambda rule, other: {"rule": rule, **other}, drawn_rules, others)
+    forks = draw(st.lists(st.tuples(st.integers(1, 7), changes | others), min_size=1, max_size=3))
+    config = Config(SPEC, 4, 64, 32, 400, 4, enable_prefix_caching=draw(st.booleans()))
+    return Case(config, replace(carrier, rule=first), tuple(requests), (0, draw(st.integers(0, 2))), forks=tuple(forks))  # pyright: ignore[reportCallIssue]
+
+
+def _fits(carrier: Strategy, rule: Rule) -> bool:
+    try:
+        return not replace(carrier, rule=rule).incompatibility(SPEC)  # pyright: ignore[reportCallIssue]
+    except ValueError:
+        return False
+
+
+@pytest.mark.parametrize("carrier", CARRIERS, ids=lambda value: f"{type(value).__name__}")
+@given(data=st.data())
+def test_forks_keep_what_was_told_and_answers_end_where_their_tokens_say(carrier: Strategy, data: st.DataObject) -> None:
+    case = data.draw(forked_cases(carrier))
+    run, told = run_case(case), Fold()
+    for before, after in pairwise((run.first, *[step.after for step in run.steps], run.state)):
+        told.hear(updates(before, after))
+    told.check(run.state)
+    for request in case.requests:
+        check_answer(run.state, request)
+        done = run.state.finished[request.id]
+        unread = done.with_accounting(replace(done.accounting, stop_state=StopState(), finish_info=None))
+        assert judge(unread, len(request.prompt), SPEC).finish_info == done.finish_info, "all tokens at once end elsewhere"
+        if request.constraint is not None and done.finish == "length":
+            assert request.constraint.accepts(done.answer), "an answer is not in the language"
