@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
 from dlstep.tiny.tokenizer import EMBEDDING_ROWS, EOS_ID, MASK_ID, PAD_ID, build_tokenizer
+from training.masks import LONGEST_CANVAS
 from training.recipes import BLOCK_SIZE, BUFFER_SIZE, Recipe
 
 
@@ -99,7 +100,9 @@ def save_checkpoint(model: Qwen3ForCausalLM, recipe: Recipe, folder: Path) -> No
     head tied."""
     exported = Qwen3ForCausalLM._from_config(configuration(recipe), dtype=torch.bfloat16)
     exported.load_state_dict({name: value.to(torch.bfloat16) for name, value in model.state_dict().items()})
-    exported.generation_config = GenerationConfig(eos_token_id=EOS_ID, pad_token_id=PAD_ID, use_cache=False)
+    # Longer canvases than those of the training often get an empty answer.
+    settings = {"max_new_tokens": LONGEST_CANVAS} if recipe.lesson == "masked canvas" else {}
+    exported.generation_config = GenerationConfig(eos_token_id=EOS_ID, pad_token_id=PAD_ID, use_cache=False, **settings)
     exported.save_pretrained(folder)
     save_tokenizer(folder)
 

@@ -18,9 +18,8 @@ from .engine.shared_decode import SharedDecode, Subscription
 from .session import Session, resumed
 from .stream import Draft, Drafts, Stream
 from .text.chat import Conversation, as_conversations, chat_prompt
-from .text.detokenize import Tokenizer
 from .text.output import Output, Prompt, ReadOutput, output_of
-from .text.prompts import as_list, encode, encode_pins, numbered, params_of
+from .text.prompts import as_list, encode, encode_pins, numbered
 from .text.read_templates import TemplatePart, encode_template
 
 if TYPE_CHECKING:
@@ -182,7 +181,7 @@ class LLM:
     def generate(
         self,
         prompts: Prompt | Sequence[Prompt],
-        sampling_params: SamplingParams | Sequence[SamplingParams] = SamplingParams(),
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         progress: bool = True,
     ) -> list[Output]:
@@ -193,7 +192,7 @@ class LLM:
 
         Args:
             prompts: One prompt or several; each is text or token ids.
-            sampling_params: One value for all prompts, or one per prompt.
+            sampling_params: One value for all prompts, or one per prompt; None: the model's defaults.
             progress: Show a bar on stderr if that is a terminal.
 
         Raises:
@@ -202,7 +201,7 @@ class LLM:
             DlstepError: If the model fails.
         """
         listed = as_list(prompts)
-        params = params_for(len(listed), sampling_params, self._engine.tokenizer)
+        params = params_for(len(listed), sampling_params, self._engine)
         if type(plain(progress)) is not bool:
             raise ValueError(f"progress must be True or False, got {short(progress)}")
         from .views.progress_bars import progress_bar
@@ -231,7 +230,7 @@ class LLM:
     def chat(
         self,
         messages: Conversation | Sequence[Conversation],
-        sampling_params: SamplingParams | Sequence[SamplingParams] = SamplingParams(),
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         progress: bool = True,
@@ -243,7 +242,8 @@ class LLM:
         Args:
             messages: One conversation or several; each is a list of messages like `{"role": "user",
                 "content": "Hello"}`.
-            sampling_params: One value for all conversations, or one per conversation.
+            sampling_params: One value for all conversations, or one per conversation; None: the model's
+                defaults.
             chat_template_kwargs: Variables of the chat template, like `{"enable_thinking": False}`.
             progress: Show a bar on stderr if that is a terminal.
 
@@ -313,7 +313,7 @@ class LLM:
         return outputs
 
     @explains(place_of, "LLM.stream")
-    def stream(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> Stream[str]:
+    def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Stream[str]:
         """Return an iterator of pieces of the answer; joined, they are the text of `generate`.
 
         The request starts waiting at once. Leaving the loop early aborts it. Iteration raises
@@ -321,23 +321,25 @@ class LLM:
 
         Args:
             prompt: Text or token ids.
-            sampling_params: How to sample the answer, and where it ends.
+            sampling_params: How to sample the answer, and where it ends; None: the model's defaults.
         """
         return self._stream(prompt, sampling_params, Drafts.piece)
 
     @explains(place_of, "LLM.stream_drafts")
-    def stream_drafts(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> Stream[Draft]:
+    def stream_drafts(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Stream[Draft]:
         """Return an iterator of drafts, one per pass: new final text, and the current window.
 
         Args:
             prompt: Text or token ids.
-            sampling_params: How to sample the answer, and where it ends.
+            sampling_params: How to sample the answer, and where it ends; None: the model's defaults.
         """
         return self._stream(prompt, sampling_params, Drafts.draft)
 
-    def _stream(self, prompt: Prompt, params: SamplingParams, items: Callable[[Drafts, Update], list[Item]]) -> Stream[Item]:
+    def _stream(
+        self, prompt: Prompt, params: SamplingParams | None, items: Callable[[Drafts, Update], list[Item]]
+    ) -> Stream[Item]:
         tokenizer = self._engine.tokenizer
-        params = params_of(params, tokenizer)
+        params = self._engine.params(params)
         subscription = self._shared.submit(encode(self._engine, prompt), params, keeps=True)
         drafts = Drafts(tokenizer, self._engine.first.config.spec, params.stop)
         return Stream(self._shared, subscription, partial(items, drafts), prompt, tokenizer)
@@ -360,13 +362,13 @@ class LLM:
 
 
 def params_for(
-    count: int, given: SamplingParams | Sequence[SamplingParams], tokenizer: Tokenizer | None
+    count: int, given: SamplingParams | Sequence[SamplingParams] | None, engine: LoadedEngine
 ) -> list[SamplingParams]:
     """Return parameters for each of `count` prompts, from a shared value or one per prompt."""
     many = items_of(given)
     if many is None:
-        return [params_of(given, tokenizer)] * count
-    listed = [params_of(params, tokenizer) for params in many]
+        return [engine.params(given)] * count
+    listed = [engine.params(params) for params in many]
     if len(listed) != count:
         raise ValueError(f"{len(listed)} sampling_params were given for {count} prompts: give one, or one each")
     return listed

@@ -29,7 +29,7 @@ from .engine.option_errors import unknown
 from .engine.overrides import forked
 from .text.constraints import recompiled
 from .text.output import Output, Prompt, output_of
-from .text.prompts import encode, params_of
+from .text.prompts import encode
 from .views import steps_html
 
 
@@ -109,14 +109,14 @@ class Session:
         return steps_html(self.trace)
 
     @explains(place_of, "Session.submit")
-    def submit(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> int:
+    def submit(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> int:
         """Add a prompt. Return the id of its request.
 
         Args:
             prompt: Text or token ids.
-            sampling_params: How to sample the answer, and where it ends.
+            sampling_params: How to sample the answer, and where it ends; None: the model's defaults.
         """
-        params, request_id = params_of(sampling_params, self._engine.tokenizer), self.state.next_seq_id
+        params, request_id = self._engine.params(sampling_params), self.state.next_seq_id
         self._decode.add(Request(request_id, encode(self._engine, prompt), params))
         self._prompts.pop(request_id, None)
         if isinstance(prompt, str):

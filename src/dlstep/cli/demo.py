@@ -2,9 +2,8 @@
 
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from inspect import getdoc
 from time import monotonic
 from typing import Any
@@ -16,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import tiny
-from ..bench.frontier import DECODERS, MAX_TOKENS, Decoder, FrontierRow, as_json, label, measure
+from ..bench.frontier import DECODERS, MAX_TOKENS, FrontierRow, as_json, label, measure
 from ..core import SamplingParams
 from ..llm import LLM
 from ..session import Session
@@ -76,15 +75,6 @@ def run(options: Namespace) -> int:
     return int(bool(failures))
 
 
-@contextmanager
-def others_go_on(decoder: Decoder, failures: Failures) -> Generator[None]:
-    """Record an error of a decoder's model instead of raising it."""
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001 - whatever one model raises must not end the demo
-        failures[decoder.label] = error
-
-
 def show_all(problems: Sequence[tiny.Problem], device: str | None, console: Console, failures: Failures) -> None:
     """Show a recorded decode while the first model loads, then decode `problems` with several decoders.
 
@@ -101,7 +91,7 @@ def show_all(problems: Sequence[tiny.Problem], device: str | None, console: Cons
         console.print(f"problem {number}: {problem.prompt.strip()} ({problem.answer})", soft_wrap=True, highlight=False)
     described: set[str] = set()
     for decoder in SHOWN:
-        with others_go_on(decoder, failures):
+        try:
             llm = first.result() if decoder is SHOWN[0] else decoder.model(decoder.values[0], device)
             summary = getdoc(sys.modules[type(llm.state.strategy).__module__]) or ""
             subtitle = (
@@ -109,6 +99,8 @@ def show_all(problems: Sequence[tiny.Problem], device: str | None, console: Cons
             )
             described.add(decoder.strategy)
             show(llm, problems, console, f"{decoder.label}: {subtitle}")
+        except Exception as error:  # noqa: BLE001 - whatever one model raises must not end the demo
+            failures[decoder.label] = error
 
 
 def print_legend(console: Console) -> None:
@@ -201,9 +193,12 @@ def measured(problems: Sequence[tiny.Problem], device: str | None, failures: Fai
 
     def rows() -> Iterator[FrontierRow]:
         for decoder, value in points:
-            if decoder.label not in failures:
-                with others_go_on(decoder, failures):
-                    yield measure(decoder, value, problems, device, progress=False)
+            if decoder.label in failures:
+                continue
+            try:
+                yield measure(decoder, value, problems, device, progress=False)
+            except Exception as error:  # noqa: BLE001 - whatever one model raises must not end the demo
+                failures[decoder.label] = error
 
     return followed(rows(), len(points), lambda row: f"{label(row.strategy, row.options)}, {words(row.option)} {row.value}")
 

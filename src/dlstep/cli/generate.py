@@ -87,6 +87,8 @@ def run(options: Namespace) -> int:
     with display(enabled=options.progress):  # show something at once: the imports take seconds
         with waiting_line(f"loading {config.model or 'an embedded model'}"):
             llm = LLM.from_config(config)
+        if options.max_tokens is None:
+            params = replace(params, max_tokens=llm.engine.max_tokens)
         if pins is not None:
             params = replace(params, pinned=llm.pins(pins))
         with profile:
@@ -138,9 +140,4 @@ def statistics(output: Output) -> str:
         f"{counted(len(output.token_ids), 'token')} in {counted(output.nfe, 'forward pass')}, "
         f"{output.tokens_per_forward:.2f} tokens per forward pass, ended by {output.finish_reason}"
     )
-    if output.token_ids or output.finish_reason != "stop":
-        return line
-    return (
-        f"{line}: the answer begins with its end token; models that see the whole answer as masks do this if --max_tokens is "
-        "too large"
-    )
+    return f"{line}: {output.why_empty}" if output.why_empty else line

@@ -46,6 +46,8 @@ def add_options(parser: ArgumentParser, title: str, owner: type, chosen: tuple[F
             default = [] if default is MISSING else list(default)
         if field.name == "decoding_strategy":
             hint = str | None
+        if field.name == "max_tokens":
+            hint, default = int | None, None  # the model's
         if field.name == "json_schema":
             hint = str | dict[str, Any] | None
         assert default is not MISSING, f"{owner.__name__}.{field.name} has no default"
@@ -104,6 +106,8 @@ def pins_of(options: Namespace) -> dict[int, Any]:
 def sampling_params(options: Namespace) -> SamplingParams:
     """Return the request options. Raises ValueError for values out of range."""
     values: dict[str, Any] = {field.name: options[field.name] for field in SAMPLING_FIELDS}
+    if values["max_tokens"] is None:
+        del values["max_tokens"]
     for name in ("stop", "stop_token_ids", "canvas", "choice"):
         values[name] = tuple(values[name]) if isinstance(values[name], list) else (values[name],)
     if isinstance(values["json_schema"], str):

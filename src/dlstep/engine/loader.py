@@ -16,10 +16,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .. import tiny
-from ..core import Config, Driver, Event, Spec, State, Strategy, init
+from ..core import Config, Driver, Event, SamplingParams, Spec, State, Strategy, init
 from ..core.lifecycle import least_pages
 from ..core.trainings import TRAININGS
 from ..text.detokenize import Tokenizer
+from ..text.prompts import params_of
 from .buffer_policy import BufferPolicy
 from .config import EngineConfig
 from .decode import USER_CODE_TIMEOUT, Decode
@@ -49,6 +50,7 @@ class LoadedEngine:
     the tokenizer has no template. `turn` is held during each step of an `LLM` or a session, so no
     other thread can take their pages in the middle of a step. `folder` is the checkpoint's, or None
     for an engine built by hand. `ranks` share the network. Sessions ignore `buffer_policy`.
+    `max_tokens` is the length of answers in calls without sampling parameters.
     """
 
     first: State
@@ -62,6 +64,7 @@ class LoadedEngine:
     buffer_policy: BufferPolicy | None = None
     ranks: "Ranks | None" = None
     user_code_timeout: float = USER_CODE_TIMEOUT
+    max_tokens: int = SamplingParams().max_tokens
     turn: AbstractContextManager[object] = field(default_factory=Lock, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -74,6 +77,10 @@ class LoadedEngine:
         object.__setattr__(self, "session_pages", pages)
         if self.buffer_policy is not None:
             self.buffer_policy.check(config, self.first.strategy)
+
+    def params(self, given: object) -> SamplingParams:
+        """Return the parameters of a request, complete for the core; None: the defaults. Raises ValueError if invalid."""
+        return params_of(SamplingParams(max_tokens=self.max_tokens) if given is None else given, self.tokenizer)
 
     def decode(
         self,
@@ -160,6 +167,7 @@ def _load(config: EngineConfig, gather: Callable[[], "WorkerGroup"], undone: Exi
         buffer_policy=config.buffer_policy,
         user_code_timeout=config.user_code_timeout,
         ranks=group.ranks,
+        max_tokens=model.description.max_tokens or SamplingParams().max_tokens,
     )
 
 

@@ -8,13 +8,13 @@ from typing import Any
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from ..core import Spec
-from ..core.trainings import TRAININGS
+from ..core.trainings import BIDIRECTIONAL, RANDOM_CANVAS, TRAININGS
 from ..text.tokenizers import load_tokenizer
 from .families import Family
 from .pieces import pieces
 from .reading import RefuseErrors, briefly, read_object
 from .recognise import name_of, read_facts, recognise
-from .sizes import check_config, check_eos, check_facts
+from .sizes import check_config, check_eos, check_facts, is_count
 from .special_tokens import find_token
 from .stated import Stated, unknown_fields
 from .tokenizer_limits import check_tokenizer
@@ -53,6 +53,8 @@ class Description:
     """One of `TRAININGS`; None if nothing states it."""
     max_model_len: int
     """Longest context of the network, in tokens."""
+    max_tokens: int | None = None
+    """Default length of answers, if the network denoises canvases and generation_config.json states it."""
     unknown: tuple[str, ...] = ()
     """Fields of config.json that no code reads and that are not known to be harmless."""
 
@@ -121,6 +123,7 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
         decoding_strategy=declared,
         training=_training(sources),
         max_model_len=sources.text.max_position_embeddings,
+        max_tokens=_max_tokens(sources),
         unknown=unknown,
     )
 
@@ -145,6 +148,16 @@ def _training(sources: _Sources) -> str | None:
         where = sources.folder / "config.json"
         raise ValueError(f"{where}: training of its section dlstep must be one of {', '.join(TRAININGS)}, got {training!r}")
     return training
+
+
+def _max_tokens(sources: _Sources) -> int | None:
+    """Return `max_new_tokens` of generation_config.json for networks whose answers depend on the length of the canvas."""
+    stated = sources.generation.get("max_new_tokens")
+    if stated is None or _training(sources) not in (BIDIRECTIONAL, RANDOM_CANVAS):
+        return None
+    if not is_count(stated):
+        raise ValueError(f"{sources.folder / 'generation_config.json'}: max_new_tokens must be at least 1, got {stated!r}")
+    return stated
 
 
 def _generation_facts(folder: Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ OLDEST, NEWEST = "5.17", "5.24"
 # kind of layer, NO_MASK (4-d) for all other classes. Neither is read, so NO_MASK has no memory.
 NO_MASKS = {"full_attention": None, "sliding_attention": None}
 NO_MASK = torch.empty((1, 1, 1, 1), device="meta")
+INITIALIZED = "_is_hf_initialized"  # the attribute of a tensor that `initialize_weights` leaves as it is
 # Attributes of a module with the experts of a layer, with the values that `plain_experts` requires.
 _PLAIN = {"has_gate": True, "is_concatenated": True, "has_bias": False, "is_transposed": False, "has_post_expert_norm": False}
 
@@ -73,8 +74,3 @@ def tensor_parallel_plan(network: PreTrainedModel) -> dict[str, str]:
     """Return the patterns of module and parameter names, and their kinds of cuts; empty if there is no plan."""
     text: Any = network.config.get_text_config()
     return {**text.base_model_tp_plan, **(type(network)._tp_plan or {})} if text.base_model_tp_plan else {}
-
-
-def mark_initialized(tensor: Tensor) -> None:
-    """Mark a tensor that `initialize_weights` must leave as it is."""
-    tensor._is_hf_initialized = True  # pyright: ignore[reportAttributeAccessIssue]

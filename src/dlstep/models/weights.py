@@ -27,7 +27,7 @@ from .shapes import in_gib
 from .sharding import ParameterShard, cuts_of, install_ranks, regions
 from .shards import Contents, Stored
 from .stored_quantization import CODES, SCALE, dtype_problems, is_scale, restored
-from .transformers_internals import mark_initialized, new_model
+from .transformers_internals import INITIALIZED, new_model
 
 # Called with the number of bytes to load; the context yields what is called with the size of each loaded piece.
 Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
@@ -221,7 +221,7 @@ def _put(network: PreTrainedModel, filled: Mapping[str, Tensor]) -> None:
         new = filled[first].detach()
         if isinstance(old, nn.Parameter):
             new = nn.Parameter(new, requires_grad=old.requires_grad)
-        mark_initialized(new)
+        setattr(new, INITIALIZED, True)
         for name in names:
             owner, _, attribute = name.rpartition(".")
             setattr(network.get_submodule(owner), attribute, new)

@@ -27,6 +27,7 @@ class ModelInfo:
     prompt_end: str
     chat_template: str | None
     user_code_timeout: float
+    max_tokens: int
 
 
 class EngineFailed(NamedTuple):

@@ -43,7 +43,14 @@ class Output:
         ended = f"ended by {self.finish_reason}" if self.finish_reason else "not ended"
         lines = [printable(self.text.strip())] if self.text.strip() else []
         lines.append(f"{counts}, {self.tokens_per_forward:.2f} tokens per forward pass, {ended}")
-        return "\n".join(map(clipped, [*lines, *([f"error: {printable(self.error)}"] if self.error else [])]))
+        errors = [f"error: {printable(self.error)}"] if self.error else []
+        return "\n".join(map(clipped, [*lines, *filter(None, [self.why_empty]), *errors]))
+
+    @property
+    def why_empty(self) -> str:
+        """Return the reason for an answer without tokens that ended by itself; else an empty text."""
+        empty = not self.token_ids and self.finish_reason == "stop"
+        return "empty, because its first token is an end token: try a smaller max_tokens" if empty else ""
 
     @property
     def tokens_per_forward(self) -> float:

@@ -31,7 +31,9 @@ def test_an_empty_answer_is_told_with_a_remedy(capsys: Captured) -> None:
     assert main(["generate", QUESTION, "--decoding_strategy", "dual_cache", "--max_tokens", "300"]) == 0
     out, err = capsys.readouterr()
     assert out == "\n"
-    assert "0 tokens" in err and "--max_tokens" in err
+    assert "0 tokens" in err and err.endswith("empty, because its first token is an end token: try a smaller max_tokens\n")
+    assert main(["generate", QUESTION, "--decoding_strategy", "dual_cache"]) == 0, "the model's folder states its length"
+    assert "92" in capsys.readouterr().out
 
 
 def test_generate_prints_json_alone_on_stdout(capsys: Captured) -> None:

@@ -72,6 +72,20 @@ def test_end_tokens_are_gathered_from_both_files(folder):
     assert read_description(folder).spec.eos_ids == (2, 7, 5)
 
 
+def test_a_folder_of_a_canvas_model_may_state_the_length_of_answers(folder):
+    edit(folder, "generation_config.json", max_new_tokens=24)
+    assert read_description(folder).max_tokens is None, "its answers do not depend on the length"
+    own = json.loads((folder / "config.json").read_text())["dlstep"]
+    edit(folder, "config.json", dlstep=own | {"training": "bidirectional", "decoding_strategy": "dual_cache"})
+    assert read_description(folder).max_tokens == 24
+    edit(folder, "generation_config.json", max_new_tokens=None)
+    assert read_description(folder).max_tokens is None
+    for wrong in (0, -1, 2.5, True, "24"):
+        edit(folder, "generation_config.json", max_new_tokens=wrong)
+        with pytest.raises(ValueError, match=r"generation_config\.json: max_new_tokens must be at least 1, got "):
+            read_description(folder)
+
+
 def test_the_tokenizer_is_the_last_source(folder):
     edit(folder, "config.json", eos_token_id=None, mask_token_id=None, dlstep=None)
     edit(folder, "generation_config.json", eos_token_id=None)

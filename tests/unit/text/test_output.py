@@ -1,5 +1,7 @@
 """Outputs: what was spent, and how they are shown."""
 
+from dataclasses import replace
+
 from dlstep import LLM, Output, SamplingParams
 
 PROMPT = "Max has 53 shells. Later Max buys 39 more."
@@ -25,5 +27,12 @@ def test_an_output_is_shown_in_two_lines() -> None:
     assert second == "3 tokens in 2 forward passes, 1.50 tokens per forward pass, ended by stop"
     rejected = Output("a", "", (), (), "rejected", 0, 0, "request 0: the prompt is too long")
     assert str(rejected).splitlines()[-1] == "error: request 0: the prompt is too long"
+    empty = Output("a", "", (), (), "stop", 1, 1)
+    assert (
+        str(empty).splitlines()[-1]
+        == empty.why_empty
+        == "empty, because its first token is an end token: try a smaller max_tokens"
+    )
+    assert not any(other.why_empty for other in (output, rejected, replace(empty, finish_reason="aborted")))
     running = Output("a", "", (), (), None, 1, 1)
     assert str(running) == "0 tokens in 1 forward pass, 0.00 tokens per forward pass, not ended"

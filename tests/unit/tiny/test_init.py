@@ -15,13 +15,15 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from dlstep.tiny import names, path, problems
+from dlstep import LLM
+from dlstep.tiny import names, path, problems, score
 from dlstep.tiny.task import draw_response
 from dlstep.tiny.tokenizer import MASK_ID, VOCABULARY
 from training.batches import grid_of
 from training.canvas import canvas_logits, draw_canvases
 from training.layout import AbsoluteGrid, Noise, Sample, add_noise, answer_places, attention, lay_out, single_block_noise
 from training.lessons import joint_blocks, masked_canvas, shifted_blocks
+from training.masks import LONGEST_CANVAS
 from training.model import logits_at
 from training.recipes import RECIPES, Stage
 
@@ -70,6 +72,7 @@ def test_the_configuration_tells_how_to_decode(name: str) -> None:
     generation = json.loads((path(name) / "generation_config.json").read_text(encoding="utf-8"))
     assert (generation["eos_token_id"], generation["pad_token_id"]) == (2, 0)
     assert generation.get("bos_token_id") is None
+    assert generation.get("max_new_tokens") == (LONGEST_CANVAS if name == "tiny-llada" else None)
 
 
 @shipped
@@ -91,6 +94,18 @@ def test_the_folder_is_small_and_complete(name: str) -> None:
         "tokenizer_config.json",
     }
     assert sum(files.values()) < FOUR_MEGABYTES
+
+
+@shipped
+def test_a_call_without_parameters_answers_a_story(name: str) -> None:
+    llm, (problem,) = LLM(name), problems(1, seed=0)
+    (output,) = llm.generate(problem.prompt)
+    assert score(problem, output.text).answer and output.finish_reason == "stop" and not output.why_empty
+    assert "".join(llm.stream(problem.prompt)) == output.text
+    session = llm.session()
+    number = session.submit(problem.prompt)
+    session.run()
+    assert session.output(number).token_ids == output.token_ids
 
 
 @pytest.mark.parametrize("name", BLOCKWISE)

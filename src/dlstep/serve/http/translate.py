@@ -157,7 +157,8 @@ def params_of(facts: Facts, body: Sampling) -> SamplingParams:
     """Return the sampling parameters. Raises ApiError with the message of `SamplingParams`."""
     own = body.dlstep
     options = strategy_options(facts.first.strategy, own.model_extra or {})
-    known = vars(body) | vars(own) | {"max_tokens": body.most, "strategy_options": options}
+    most = facts.info.max_tokens if body.most is None else body.most
+    known = vars(body) | vars(own) | {"max_tokens": most, "strategy_options": options}
     if body.top_k == -1:
         known["top_k"] = 0
     if isinstance(body.stop, str):

@@ -4,6 +4,7 @@ import gc
 import tracemalloc
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Event
 from typing import Any
 
@@ -79,6 +80,13 @@ def test_sampling_parameters_that_the_strategy_sets_itself_are_ignored() -> None
     with served(shadow_engine()) as server, server.http() as http:  # every other strategy samples at the given temperature
         texts = [http.post("/v1/completions", json=good | more).json()["choices"][0]["text"] for more in ({}, sent)]
         assert texts[0] != texts[1]
+
+
+def test_a_body_without_a_length_gets_the_length_of_the_model() -> None:
+    facts = known_facts(info_of(replace(shadow_engine(), max_tokens=7)), build_tokenizer(), None, None, 4)
+    for given, expected in ((None, 7), (5, 5), (512, 512)):
+        body = CompletionRequest(prompt="ab", max_tokens=given)
+        assert translate.completion(facts, body).submits[0].params.max_tokens == expected
 
 
 @pytest.mark.parametrize("given", [None, True, False])
