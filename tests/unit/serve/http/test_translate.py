@@ -84,7 +84,7 @@ def test_sampling_parameters_that_the_strategy_sets_itself_are_ignored() -> None
 
 def test_a_body_without_a_length_gets_the_length_of_the_model() -> None:
     facts = known_facts(info_of(replace(shadow_engine(), max_tokens=7)), build_tokenizer(), None, None, 4)
-    for given, expected in ((None, 7), (5, 5), (512, 512)):
+    for given, expected in ((None, 7), (5, 5), (64, 64)):
         body = CompletionRequest(prompt="ab", max_tokens=given)
         assert translate.completion(facts, body).submits[0].params.max_tokens == expected
 
