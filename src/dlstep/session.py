@@ -2,7 +2,7 @@
 
 from dataclasses import fields, replace
 from operator import attrgetter
-from typing import Any, NoReturn
+from typing import Any
 from weakref import finalize
 
 from . import rules
@@ -61,15 +61,6 @@ class Session:
         self._points: list[tuple[State, int, Samples | None]] = []
         self._close = finalize(self, self._decode.close)
         self._close.atexit = False
-
-    @classmethod
-    def resume(cls, *given: object) -> NoReturn:
-        """Raise AttributeError: the method has moved.
-
-        Args:
-            *given: Ignored.
-        """
-        raise AttributeError("Session.resume(llm, source) is now llm.resume(source)")
 
     @property
     def state(self) -> State:

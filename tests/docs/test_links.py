@@ -75,4 +75,4 @@ def test_a_link_that_leads_nowhere_is_found() -> None:
     page = ROOT / "docs" / "structure.md"
     assert len(links(page)) > 3
     assert fault(page, "no_such_page.md") and fault(page, "#no-such-heading") and fault(page, "../../")
-    assert fault(page, "glossary.md#former-names") is None and fault(page, "#the-laws") is None
+    assert fault(page, "glossary.md#decoding") is None and fault(page, "#the-laws") is None

@@ -242,10 +242,5 @@ def test_resume_refuses_what_is_neither_trace_nor_state(source: Any) -> None:
         make_llm().resume(source)
 
 
-def test_the_old_name_of_resume_says_the_new_one(session: Session) -> None:
-    with pytest.raises(AttributeError, match=r"is now llm\.resume\(source\)"):
-        Session.resume(make_llm(), session.trace)
-
-
 def test_a_session_shows_what_it_is(session: Session) -> None:
     assert repr(session).startswith("Session(step 0, 0 running, 1 waiting, 0 finished, MultiBD(")

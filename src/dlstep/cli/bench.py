@@ -1,6 +1,6 @@
 """`dlstep bench`: rows of measurements, as a table or as JSON."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -24,15 +24,6 @@ EXAMPLES = "\n".join((HOST_EXAMPLE, DECODE_EXAMPLE, KERNELS_EXAMPLE, bench_serve
 SHAPE_COLUMNS = ("context", "batch", "rows", "step_us", "roofline_us", "ratio", "host_share", "host_us", "tokens_per_s")
 KERNEL_COLUMNS = ("kernel", "case", "equal", "us", "least_us", "share")
 SHAPES = "sdar-1.7b, sdar-8b, llada2-mini, dream-7b, fast-dllm-v2-1.5b, diffusion-gemma-26b"
-# Developer measurements by their former kind or option, and their module in `benchmarks`.
-MOVED = {
-    "tune": "tuner",
-    "tune-kernels": "tune_kernels",
-    "fingerprint": "fingerprint",
-    "host --queue": "queues",
-    "host --rule": "rules",
-    "decode --sessions": "sessions",
-}
 
 
 def parser() -> ArgumentParser:
@@ -42,16 +33,6 @@ def parser() -> ArgumentParser:
         "Measure host cost (no model needed), decode steps, kernels (on CUDA), or a server.",
         EXAMPLES,
     )
-
-
-def refuse_moved(arguments: Sequence[str]) -> None:
-    """Raise ValueError with the new command if the arguments ask for a measurement in `benchmarks`."""
-    kind, *options = *arguments, ""
-    for command in (kind, *(f"{kind} {option.partition('=')[0]}" for option in options)):
-        if module := MOVED.get(command):
-            raise ValueError(
-                f"`dlstep bench {command}` is now `python -m benchmarks.{module}`, run in a checkout of the repository"
-            )
 
 
 def host_parser() -> ArgumentParser:

@@ -65,8 +65,6 @@ def print_first_steps(options: Namespace) -> int:
 
 def kind_of(module: Any, kinds: Kinds, command: str, arguments: Sequence[str]) -> tuple[Namespace, Run]:
     """Return the result of `command_of` for a command with several kinds, which `module` defines."""
-    if command == "bench":
-        module.refuse_moved(arguments)
     if kind := next((word for word in arguments if word in kinds), None):
         _, make, run = kinds[kind]
         place = arguments.index(kind)
