@@ -26,11 +26,12 @@ PAGES = {
     "configuration": "reference/configuration.html",
     "strategy": "strategies/threshold.html",
     "evaluation": "evaluation.html#columns",
+    "code": "add_a_strategy.html#write-it",
 }
 
 
 def take(browser: Browser, page: str, size: str, theme: str, path: Path) -> None:
-    """Take a picture of what a window of this size shows first, and fail if the page is wider than the window."""
+    """Take a picture of what a window of this size shows first, and fail if the page or its code is cut off."""
     width, height = SIZES[size]
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme, reduced_motion="reduce")  # pyright: ignore
     shown = context.new_page()
@@ -38,6 +39,8 @@ def take(browser: Browser, page: str, size: str, theme: str, path: Path) -> None
     settle(shown)
     wide = shown.evaluate("document.documentElement.scrollWidth")
     assert wide <= width, f"{page} is {wide} pixels wide in a window of {width}"
+    code = "[...document.querySelectorAll('.highlight-python pre, .highlight-sh pre')]"
+    assert not shown.evaluate(f"{code}.filter(block => block.scrollWidth > block.clientWidth).length"), f"{page} cuts code off"
     picture = Image.open(BytesIO(shown.screenshot())).convert("RGB")
     picture.quantize(COLOURS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(path, optimize=True)
     print(f"{path}: {path.stat().st_size / 1024:.0f} kB")

@@ -94,7 +94,7 @@ def report(result: Any, against: Any, *, as_json: bool) -> int:
     Raises ValueError, after the table without a comparison, for a reference run that cannot be
     compared.
     """
-    from ..evaluate.checkpoint import RUN
+    from ..evaluate.checkpoint import RUN, failure
     from ..evaluate.table import as_csv, lines_of, print_lines
 
     try:
@@ -110,7 +110,7 @@ def report(result: Any, against: Any, *, as_json: bool) -> int:
     else:
         print_lines(lines, Console())
         print(f"model, strategy, prompts and all other settings: {result.folder / RUN}")
-    failed = [row["error"] for row in result.rows.values() if row["error"]]
+    failed = [failure(row) for row in result.rows.values() if row["error"]]
     return report_failures((row["task"] for row in result.rows.values() if row["note"] == "not run"), len(failed), *failed[:1])
 
 
@@ -119,5 +119,5 @@ def report_failures(not_run: Iterable[str], failed: int, reason: str = "") -> in
     for task in dict.fromkeys(not_run):
         print(f"dlstep: no program of {task} was run, so none counts as right: --run_code true runs them", file=sys.stderr)
     if failed:
-        print(f"dlstep: {counted(failed, 'answer')} failed, the first because {printable(reason)}", file=sys.stderr)
+        print(f"dlstep: {counted(failed, 'answer')} failed, the first is {printable(reason)}", file=sys.stderr)
     return int(bool(failed))

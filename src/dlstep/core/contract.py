@@ -174,11 +174,12 @@ def _check_layout(strategy: Strategy, sequence: SequenceState, span: Span, shift
             raise wrong(f"{name}={short(numbers)}: it must be a tuple of whole numbers")
     request_spec, request = sequence.request_spec, sequence.request_spec.request
     known = (span.id, span.seq_id, span.params, span.seed) == (request.id, request.seq_id, request.params, request.seed)
-    if not known or (span.joins and span.grid != request_spec.grid) or span.query_only or span.final_rows:
-        raise wrong(
-            "a span of another request, of another grid although it joins final rows, or with query_only or final_rows, which "
-            "only the core may set"
-        )
+    if not known:
+        raise wrong("a span of another request: its id, seq_id, params and seed must be those of sequence.request")
+    if span.joins and span.grid != request_spec.grid:
+        raise wrong(f"grid={short(span.grid)}: a span with joins=True needs {request_spec.grid!r}, the grid of the request")
+    if span.query_only or span.final_rows:
+        raise wrong(f"query_only={short(span.query_only)} and final_rows={short(span.final_rows)}: only the core may set them")
     if span.keeps_window and (span.draft or not (span.joins and span.mode == "encode" and span.soft is None)):
         raise wrong(
             "keeps_window=True for rows that are not stored like final ones: it needs joins=True, draft=False, mode='encode' "

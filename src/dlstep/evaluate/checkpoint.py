@@ -259,6 +259,11 @@ def matched(run: EvalRun, other: EvalRun) -> Iterator[tuple[Group, str, PairedCo
         yield group, match[1], compared([mine[key] for key in both], [known[key] for key in both])
 
 
+def failure(row: Mapping[str, Any]) -> str:
+    """Return which problem an answer that failed belongs to, and why it failed."""
+    return f"{row['task']}/{row['document']}: {row['error']}"
+
+
 def by_problem(pairs: Sequence[Pair]) -> dict[tuple[str, int], Pair]:
     """Return the answers by the digest of their problem; equal problems are numbered in order."""
     counts = Counter[str]()

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..engine.run_lock import RunLock
 from .answerer_pool import Answering
-from .checkpoint import read
+from .checkpoint import failure, read
 from .entries import EvalEntry
 from .intervals import against_best
 from .items import read_documents
@@ -136,7 +136,7 @@ def results_in(entry: EvalEntry, folder: Path) -> list[Result]:
     for group, pairs in run.groups.items():
         options = tuple(json.loads(group[1]).items())
         scores = [row["score"] for row, _ in sorted(pairs, key=lambda pair: pair[0]["document"])]
-        error = next((row["error"] for row, _ in pairs if row["error"]), "")
+        error = next((failure(row) for row, _ in pairs if row["error"]), "")
         results.append(Result(options, sums[group], entry, group[0], scores, seconds[group], error))
     return results
 

@@ -7,6 +7,7 @@ from math import log
 from typing import Any
 
 from ..core import FinishReason, SequenceState
+from ..core.checks import short
 from .detokenize import Tokenizer, cut, decode
 from .words import clipped, counted, printable
 
@@ -59,8 +60,13 @@ class Output:
 
     @property
     def parsed(self) -> Any:
-        """The answer read as JSON. Raises ValueError if it is not JSON, as after an abort."""
-        return json.loads(self.text)
+        """The answer read as JSON. Raises ValueError if it is not JSON: after an abort, or without a `json_schema`."""
+        try:
+            return json.loads(self.text)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                f"the answer {short(self.text)} is not JSON ({error}): use Output.text, or give SamplingParams(json_schema=...)"
+            ) from error
 
     @property
     def tokens_per_step(self) -> float:

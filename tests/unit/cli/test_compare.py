@@ -119,4 +119,4 @@ def test_an_answer_that_fails_counts_as_wrong_and_is_told(tmp_path: Path, capsys
     message = capsys.readouterr()
     (row,) = json.loads(message.out)
     assert (row["failed"], row["accuracy"], row["tokens_per_forward"], row["aup"]) == (1, 0, 0, 0)
-    assert "1 answer failed, the first because" in message.err and "tokens" in row["error"]
+    assert "1 answer failed, the first is questions/0: " in message.err and "tokens" in row["error"]

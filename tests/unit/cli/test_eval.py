@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 from io import StringIO
 from pathlib import Path
@@ -195,8 +196,10 @@ def test_questions_are_read_from_a_list_and_from_lines(listed: bool, tmp_path: P
 def test_a_rejected_answer_is_counted_and_told(tmp_path: Path, capsys: Captured) -> None:
     arguments = ["eval", "--dataset_limit", "8", "--max_model_len", "64", "--out", str(tmp_path / "run")]
     assert main([*arguments, "--shots", "1"]) == 1
-    assert "answers failed, the first because" in capsys.readouterr().err
+    message = capsys.readouterr().err
     (line,) = table(tmp_path / "run")
     rows = [json.loads(each) for each in (tmp_path / "run" / "answers.jsonl").read_text().splitlines()]
+    named = re.search(r"answers failed, the first is shells/(\d+): ", message)
+    assert named and {row["finish"] for row in rows if row["document"] == int(named[1])} == {"rejected"}
     assert line["failed"] == sum(row["finish"] == "rejected" for row in rows) > 0
     assert all(row["score"] == 0 for row in rows if row["finish"] == "rejected")

@@ -1,14 +1,15 @@
-"""The check of the rows that a rule returns: it accepts exactly the right ones, and says what is wrong with others."""
+"""Checks of what user code returns: they accept exactly what is right, and say what is wrong with the rest."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 import pytest
 
-from dlstep.core import Block, Choice, SequenceState, SpanSamples
-from dlstep.core.contract import check_chosen
+from dlstep.core import Block, Choice, Config, Grid, Request, SamplingParams, SequenceState, SpanSamples, Spec, add, init
+from dlstep.core.contract import check_chosen, check_span
 from dlstep.core.faults import WrongAnswer
+from dlstep.strategies.multi_bd import MultiBD
 
 MASKED = (20, 21, 23)
 MASK = 49
@@ -67,3 +68,23 @@ def test_hint_names_what_is_wrong(chosen: Any, hint: str) -> None:
     with pytest.raises(WrongAnswer) as caught:
         check_chosen(Mine(), chosen, BLOCK, 4, must=True)
     assert "it must be a list of ascending rows from 4 to 6, and " in str(caught.value) and str(caught.value).endswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seq_id": 7}, "a span of another request: its id, seq_id, params and seed must be those of sequence.request"),
+        (
+            {"grid": Grid(1, 2)},
+            r"grid=Grid\(.*\): a span with joins=True needs Grid\(origin=0, size=32\), the grid of the request",
+        ),
+        ({"final_rows": 1}, "query_only=0 and final_rows=1: only the core may set them"),
+    ],
+)
+def test_each_fault_of_a_span_has_its_own_message(changes: dict[str, Any], message: str) -> None:
+    strategy, spec = MultiBD(), Spec(MASK, (48,), 50)
+    (sequence,) = add(init(Config(spec), strategy), Request(0, (1, 2), SamplingParams(max_tokens=4))).waiting
+    span = strategy.schedule(sequence, spec)
+    check_span(strategy, sequence, span, spec)
+    with pytest.raises(WrongAnswer, match=message):
+        check_span(strategy, sequence, replace(span, **changes), spec)

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from dlstep import LLM, Output, SamplingParams
 
 PROMPT = "Max has 53 shells. Later Max buys 39 more."
@@ -36,3 +38,13 @@ def test_an_output_is_shown_in_two_lines() -> None:
     assert not any(other.why_empty for other in (output, rejected, replace(empty, finish_reason="aborted")))
     running = Output("a", "", (), (), None, 1, 1)
     assert str(running) == "0 tokens in 1 forward pass, 0.00 tokens per forward pass, not ended"
+
+
+@pytest.mark.parametrize("text", ["", "not JSON", '{"a": ', "[" * 100_000])
+def test_parsed_says_what_is_no_json_and_what_to_do(text: str) -> None:
+    output = Output("a prompt", text, (), (), "stop", 1, 1)
+    with pytest.raises(
+        ValueError, match=r"^the answer .* is not JSON \(.*\): use Output.text, or give SamplingParams\(json_schema="
+    ):
+        output.parsed  # noqa: B018
+    assert Output("a prompt", '{"a": null}', (), (), "stop", 1, 1).parsed == {"a": None}
