@@ -130,7 +130,7 @@ class BatchEngine:
         facts = self._facts
         translate.check_model(facts, body.model)
         translate.compile_constraint(facts, body)
-        translated = translate.completion(facts, body) if isinstance(body, CompletionRequest) else translate.chat(facts, body)
+        translated = translate.translated(facts, body)
         head = head_for(body, facts.model)
         head = replace(head, id=id_of(head.kind, key), created=created_of(key))
         pending_requests = [self._new_pending(submit, begin) for submit in translated.submits]

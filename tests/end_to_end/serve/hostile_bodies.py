@@ -7,8 +7,8 @@ from typing import Any
 
 JSON_HEADERS = {"Content-Type": "application/json"}
 COMPLETIONS, CHAT, FORK = "/v1/completions", "/v1/chat/completions", "/v1/requests/cmpl-1/fork"
-TOKENIZE, DETOKENIZE = "/tokenize", "/detokenize"
-ROUTES = (COMPLETIONS, CHAT, FORK, TOKENIZE, DETOKENIZE)
+RESPONSES, TOKENIZE, DETOKENIZE = "/v1/responses", "/tokenize", "/detokenize"
+ROUTES = (COMPLETIONS, CHAT, RESPONSES, FORK, TOKENIZE, DETOKENIZE)
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     COMPLETIONS: ("prompt", "stop", "stop_token_ids", "logit_bias", "bad_words", "dlstep", "dlstep.pinned", "dlstep.canvas",
                   "dlstep.accept_threshold", "suffix", "user", "metadata", "stream_options", "model", "seed", "unknown"),
     CHAT: ("messages", "messages.content", "messages.role", "tools", "tool_choice", "response_format", "stop", "metadata"),
+    RESPONSES: ("input", "tools", "tool_choice", "text", "metadata"),
     FORK: ("dlstep", "dlstep.rule", "dlstep.accept_threshold", "seq", "unknown"),
     TOKENIZE: ("prompt", "messages", "messages.content"),
     DETOKENIZE: ("tokens", "model"),
@@ -40,6 +41,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
 GOOD: dict[str, dict[str, Any]] = {
     COMPLETIONS: {"prompt": "x", "max_tokens": 1},
     CHAT: {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1},
+    RESPONSES: {"input": "x", "max_output_tokens": 1},
     FORK: {"seq": 0},
     TOKENIZE: {"prompt": "x"},
     DETOKENIZE: {"tokens": [1]},

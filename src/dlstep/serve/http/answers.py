@@ -3,9 +3,9 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from functools import partial
 from typing import Protocol
 
+from openai.types import CompletionUsage
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from ..router.heads import Head
 from ..router.recording_store import KeptRequest
 from ..router.router import NotReady, QueueFull, Router
-from .choices import read_choices
+from .choices import ChoiceReader, Piece, read_choices
 from .errors import RETRY_SECONDS, ApiError, fault_of, first_fault
 from .replies import DONE, PING, chunk, event, first_chunk, piece_chunk, reply, usage_of
 from .schema import StreamOptions
@@ -93,8 +93,8 @@ class AnswerJob:
             if fault := first_fault(self.pending_requests):
                 raise fault
             usage = usage_of(self.pending_requests, self.copies)
-            build = partial(reply, self.head, self.choices, self._translated.echoes, usage)
-            body = await asyncio.to_thread(build) if usage.completion_tokens > LONG else build()
+            long = usage.completion_tokens > LONG
+            body = await asyncio.to_thread(self._reply, usage) if long else self._reply(usage)
             return Response(body, media_type="application/json")
         finally:
             self._close()
@@ -116,8 +116,7 @@ class AnswerJob:
 
     async def _events(self) -> AsyncIterator[bytes]:
         """Yield the events of the stream. Everything new since the last yield is sent at once."""
-        heads = [first_chunk(self.head, index, echo, **self._running_usage()) for index, echo in enumerate(self._echoes)]
-        if begin := b"".join(filter(None, heads)):
+        if begin := self._begin():
             yield begin
         open_ = True
         while open_:
@@ -156,9 +155,23 @@ class AnswerJob:
                 yield event(fault.body)
                 return
             while (piece := choice.piece()) is not None:
-                yield piece_chunk(self.head, choice, piece, **self._running_usage())
+                yield self._piece(choice, piece)
+
+    def _reply(self, usage: CompletionUsage) -> str:
+        """Return the whole response as JSON."""
+        return reply(self.head, self.choices, self._translated.echoes, usage)
+
+    def _begin(self) -> bytes:
+        """Return what a stream begins with."""
+        heads = [first_chunk(self.head, index, echo, **self._running_usage()) for index, echo in enumerate(self._echoes)]
+        return b"".join(filter(None, heads))
+
+    def _piece(self, choice: ChoiceReader, piece: Piece) -> bytes:
+        """Return a piece of an answer as a part of a stream."""
+        return piece_chunk(self.head, choice, piece, **self._running_usage())
 
     def _end(self) -> bytes:
+        """Return what a stream ends with."""
         options = self.body.stream_options
         has_usage = options is not None and options.include_usage and not self._failed
         return (chunk(self.head, [], usage=self._usage()) if has_usage else b"") + DONE

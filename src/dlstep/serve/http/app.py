@@ -1,6 +1,7 @@
 """The routes of the server. Checks that apply to all routes are in `guards`."""
 
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request, Security
 from fastapi.exceptions import RequestValidationError
@@ -28,6 +29,7 @@ from .forking import forked
 from .guards import OPEN, BodyGuard, HostGuard, KeyGuard, hosts_of
 from .reading import read
 from .request_log import RequestLog
+from .responses import ResponseJob, chat_of, renamed
 from .schema import (
     AnyRequest,
     ChatRequest,
@@ -35,6 +37,7 @@ from .schema import (
     DetokenizeRequest,
     ForkRequest,
     ReadRequest,
+    ResponsesRequest,
     TokenizeRequest,
     TokenizeText,
 )
@@ -60,28 +63,33 @@ class Api:
 
     async def completions(self, request: Request, body: CompletionRequest) -> Response:
         """Continue prompts."""
-        translate.check_model(self.router.facts, body.model)
-        await self._compile(body)
-        translated = await self.worker.run(translate.completion, self.router.facts, body)
-        return await self._answer(request, body, translated, head_for(body, self.router.facts.model))
+        return await self._answer(request, body, *await self._translated(body))
 
     async def chat_completions(self, request: Request, body: ChatRequest) -> Response:
         """Answer a conversation with the assistant's next turn."""
-        translate.check_model(self.router.facts, body.model)
-        await self._compile(body)
-        translated = await self.worker.run(translate.chat, self.router.facts, body)
-        return await self._answer(request, body, translated, head_for(body, self.router.facts.model))
+        return await self._answer(request, body, *await self._translated(body))
 
     async def invocations(self, request: Request, body: AnyRequest) -> Response:
         """Answer a body of `/v1/chat/completions` or, without `messages`, one of `/v1/completions`."""
-        if isinstance(body, ChatRequest):
-            return await self.chat_completions(request, body)
-        return await self.completions(request, body)
+        return await self._answer(request, body, *await self._translated(body))
 
-    async def _compile(self, body: CompletionRequest | ChatRequest) -> None:
-        """Compile the constraint of a body in a separate thread, so that other bodies need not wait."""
+    async def responses(self, request: Request, body: ResponsesRequest) -> Response:
+        """Answer a conversation like a chat, in the format of OpenAI's Responses API."""
+        try:
+            translated, head = await self._translated(await self.worker.run(chat_of, body))
+            head = replace(head, id=f"resp_{head.id.partition('-')[2]}")
+            return await self._answer(request, body, translated, head, ResponseJob)
+        except ApiError as error:
+            error.message, error.param = renamed(error.message), error.param and renamed(error.param)
+            raise
+
+    async def _translated(self, body: CompletionRequest | ChatRequest) -> tuple[TranslatedBody, Head]:
+        """Translate a body. Its constraint is compiled in a separate thread, so that other bodies need not wait."""
+        facts = self.router.facts
+        translate.check_model(facts, body.model)
         if translate.constraint_of(body):
-            await self._compiler.run(translate.compile_constraint, self.router.facts, body)
+            await self._compiler.run(translate.compile_constraint, facts, body)
+        return await self.worker.run(translate.translated, facts, body), head_for(body, facts.model)
 
     async def reads(self, request: Request, body: ReadRequest) -> Response:
         """Return the probabilities of labels at the slots of a template, after each prompt."""
@@ -115,8 +123,10 @@ class Api:
             self._choices = facts.first, await self.worker.run(choices_of, facts.first)
         return json_response(options_answer(facts, self._choices[1]))
 
-    async def _answer(self, request: Request, body: Body, translated: TranslatedBody, head: Head) -> Response:
-        job = AnswerJob(self.router, head, body, translated, request.scope["owner"], self._ended)
+    async def _answer(
+        self, request: Request, body: Body, translated: TranslatedBody, head: Head, kind: type[AnswerJob] = AnswerJob
+    ) -> Response:
+        job = kind(self.router, head, body, translated, request.scope["owner"], self._ended)
         self._jobs[head.id] = job
         return job.stream() if body.stream else await job.whole(request)
 
@@ -228,6 +238,7 @@ def create_app(router: Router, keys: tuple[str, ...] = ()) -> FastAPI:
     for method, path, function, responses in (
         ("POST", "/v1/completions", api.completions, streamed(Completion)),
         ("POST", "/v1/chat/completions", api.chat_completions, streamed(ChatCompletion)),
+        ("POST", "/v1/responses", api.responses, streamed(dict[str, Any])),
         ("POST", "/v1/reads", api.reads, answered(shapes.ReadsReply, *REQUEST_ERRORS, 429, 500)),
         ("POST", "/v1/requests/{request_id}/cancel", api.cancel, answered(shapes.Cancelled, 401, 404, 422)),
         ("POST", "/v1/requests/{request_id}/fork", api.fork, streamed(Completion, ChatCompletion)),

@@ -95,7 +95,7 @@ class ChoiceReader:
 
     def call_id(self, number: int = 0) -> str:
         """Return the id of the function call with this number in the answer."""
-        return f"call_{self._head.id.partition('-')[2]}_{self.index}" + (f"_{number}" if number else "")
+        return f"call_{self._head.id.rpartition('-')[2]}_{self.index}" + (f"_{number}" if number else "")
 
     def _begins(self, form: CallFormat) -> Mode:
         """Return how the answer begins: with reasoning if the prompt ends with the mark `form.think`."""

@@ -32,8 +32,14 @@ CHUNK = {
         "dlstep": {"type": "object", "required": ["index", "step", "nfe"]},  # more fields with drafts and steps
     },
 }
+# An event of the stream of `/v1/responses`, whose other fields depend on its type.
+RESPONSE_EVENT = {"type": "object", "required": ["type", "sequence_number"]}
 FAILED = {"type": "object", "required": ["error"]}
-JSON_TEXT = {"type": "string", "contentMediaType": "application/json", "contentSchema": {"anyOf": [CHUNK, FAILED]}}
+JSON_TEXT = {
+    "type": "string",
+    "contentMediaType": "application/json",
+    "contentSchema": {"anyOf": [CHUNK, RESPONSE_EVENT, FAILED]},
+}
 EVENT = {"type": "object", "required": ["data"], "properties": {"data": {"anyOf": [{"const": "[DONE]"}, JSON_TEXT]}}}
 
 

@@ -31,7 +31,10 @@ EXPECTED = {
 # Messages for fields of other servers, whatever their value is.
 UNSUPPORTED = {
     f"guided_{kind}": f'give structured_outputs={{"{kind}": ...}} instead' for kind in ("json", "regex", "choice")
-} | {"guided_grammar": "dlstep does not support grammars: give structured_outputs with a regex or a JSON schema"}
+} | {
+    "guided_grammar": "dlstep does not support grammars: give structured_outputs with a regex or a JSON schema",
+    "previous_response_id": "dlstep stores no responses: send the items of the earlier turns in input, and leave this out",
+}
 
 
 class ApiError(Exception):

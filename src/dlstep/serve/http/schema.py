@@ -88,6 +88,7 @@ class StreamOptions(Strict):
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
+    include_obfuscation: bool | None = None  # OpenAI's padding against eavesdroppers; no effect
 
 
 def _of_a_stream(options: StreamOptions | None, info: ValidationInfo) -> StreamOptions | None:
@@ -192,9 +193,9 @@ class CompletionRequest(Sampling):
 
 
 class TextPart(Lenient):
-    """A part of a message's content."""
+    """A part of a message's content. The other types are those of `/v1/responses`."""
 
-    type: Literal["text"]
+    type: Literal["text", "input_text", "output_text"]
     text: Text
 
 
@@ -297,6 +298,24 @@ def _kind(body: Any) -> str:
 
 ByKind = Discriminator(_kind)
 AnyRequest = Annotated[Annotated[ChatRequest, Tag("Chat")] | Annotated[CompletionRequest, Tag("Text")], ByKind]
+
+
+class ResponsesRequest(Sampling):
+    """The body of `/v1/responses`. Nothing is stored, whatever `store` is."""
+
+    input: Annotated[list[dict[str, Any]], FEW] | Text
+    instructions: Text | None = None
+    max_output_tokens: int | None = sampled("max_tokens")
+    text: dict[str, Any] | None = None
+    tools: Annotated[list[dict[str, Any]], Field(max_length=128, fail_fast=True)] | None = None
+    tool_choice: dict[str, Any] | str | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning: dict[str, Any] | None = None
+    include: list[Literal["reasoning.encrypted_content"]] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    store: bool | None = None
+    n: Annotated[int, *_neutral(1)] | None = None
+    previous_response_id: None = None
 
 
 class ReadRequest(Strict):

@@ -67,6 +67,11 @@ def check_model(facts: Facts, name: str | None) -> None:
         raise ApiError(404, message, param="model", code="model_not_found")
 
 
+def translated(facts: Facts, body: CompletionRequest | ChatRequest) -> TranslatedBody:
+    """Translate the body of `/v1/completions` or `/v1/chat/completions`."""
+    return completion(facts, body) if isinstance(body, CompletionRequest) else chat(facts, body)
+
+
 def completion(facts: Facts, body: CompletionRequest) -> TranslatedBody:
     """Translate the body of `/v1/completions`."""
     if body.echo and body.logprobs is not None:

@@ -18,5 +18,7 @@ def test_the_schema_says_what_responses_are() -> None:
                 forms = response.get("content", {})
                 assert {} not in [form.get("schema", form.get("itemSchema")) for form in forms.values()], (path, status)
                 if status == "200":
-                    streams = ["text/event-stream"] if path in (COMPLETIONS, CHAT) or path.endswith("/fork") else []
+                    streams = (
+                        ["text/event-stream"] if path in (COMPLETIONS, CHAT, "/v1/responses") or path.endswith("/fork") else []
+                    )
                     assert [*forms] == (["text/plain"] if path == "/metrics" else ["application/json", *streams])

@@ -1,0 +1,213 @@
+"""A streamed response, folded, is the whole one; as input again, it is the message that a chat answers."""
+
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any, Literal
+
+import pytest
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import BaseModel, TypeAdapter
+
+from dlstep.serve.http.responses import chat_of
+from dlstep.serve.http.schema import ChatRequest, ResponsesRequest
+
+from ....helpers.serving import Served, served, tiny_llm
+from .test_free_calls import TAGGED, TAGS, TEMPLATE, TOOLS, asked
+
+Event = dict[str, Any]
+STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
+FLAT = [{"type": "function", **tool["function"]} for tool in TOOLS]
+SCHEMA = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"]}
+EVENTS: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+FREE = (
+    "<think>\nI add.\n</think>\n\nLet me see." + TAGS,
+    TAGS,
+    TAGGED[0] + "Both.",
+    "It is 92." + TAGGED[1] + "And?" + TAGGED[0],
+    "",
+    "<think>why",
+)
+
+
+class Total(BaseModel):
+    shells: Literal[53, 92]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    path = tmp_path_factory.mktemp("template") / "template.jinja"
+    path.write_text(TEMPLATE)
+    with served(tiny_llm().engine, chat_template=str(path)) as server:
+        yield server
+
+
+def free(text: str, *, responses: bool = True) -> Event:
+    """A body whose answer is `text`, and the same of a chat."""
+    body = asked(text)
+    known = {"model": body["model"], **body["extra_body"]}
+    if responses:
+        return {**known, "input": "How many?", "tools": FLAT, "max_output_tokens": body["max_tokens"]}
+    return {**known, **{name: body[name] for name in ("messages", "tools", "max_tokens")}}
+
+
+def plain(**more: Any) -> Event:
+    """A body whose answer the model decides."""
+    return {"model": "tiny-bd", "input": [{"role": "user", "content": STORY}], "max_output_tokens": 40, **more}
+
+
+BODIES = [
+    *map(free, FREE),
+    {**free(TAGS), "parallel_tool_calls": False},
+    plain(),
+    plain(max_output_tokens=3, instructions="Add.", metadata={"a": "b"}, temperature=0.0, store=True, truncation="auto"),
+    plain(tools=FLAT, tool_choice="required"),
+    plain(tools=FLAT, tool_choice={"type": "function", "name": "add"}, include=["reasoning.encrypted_content"]),
+    plain(text={"format": {"type": "json_schema", "name": "sure", "schema": SCHEMA, "strict": True}}),
+    plain(text={"format": {"type": "json_object"}}, reasoning={"summary": "auto"}),
+]
+
+
+def post(server: Served, body: Event, path: str = "/v1/responses") -> Event:
+    with server.http() as http:
+        response = http.post(path, json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def events(server: Served, body: Event) -> list[Event]:
+    """The events of a stream, each of the type that its `event` line says."""
+    found: list[Event] = []
+    with server.http() as http, http.stream("POST", "/v1/responses", json={**body, "stream": True}) as response:
+        for text in "".join(response.iter_text()).removesuffix("\n\n").split("\n\n"):
+            kind, data = text.split("\n")
+            found.append(json.loads(data.removeprefix("data: ")))
+            assert kind == f"event: {found[-1]['type']}"
+    return found
+
+
+def folded(told: list[Event]) -> list[Event]:
+    """The output that a client puts together, from the events of items in their official order."""
+    output: list[Event] = []
+    after = ""  # the event before, of the same item
+    for event in told[2:-1]:
+        kind, place = event["type"].removeprefix("response."), event["output_index"]
+        item = output[place] if place < len(output) else deepcopy(event["item"])
+        assert place >= len(output) - 1 and item["id"] == event.get("item_id", item["id"])
+        match kind.rsplit(".", 1):
+            case ["output_item", "added"]:
+                assert after in ("", "output_item.done") and place == len(output)
+                output.append(item)
+            case ["content_part", "added"]:
+                assert after == "output_item.added"
+                item["content"].append(deepcopy(event["part"]))
+            case [name, "delta"]:
+                assert after in ("output_item.added" if "arguments" in item else "content_part.added", kind)
+                if name == "function_call_arguments":
+                    item["arguments"] += event["delta"]
+                else:
+                    item["content"][event["content_index"]]["text"] += event["delta"]
+            case ["content_part", "done"]:
+                assert event["part"] == item["content"][0] and after in ("output_text.done", "reasoning_text.done")
+            case ["output_item", "done"]:
+                item["status"] = "completed"
+                assert event["item"] == item and after in ("content_part.done", "function_call_arguments.done")
+            case _:
+                whole = item if "arguments" in item else item["content"][0]
+                assert after.endswith(".delta") and all(
+                    event.get(name, whole[name]) == whole[name] for name in ("text", "arguments") if name in whole
+                )
+        after = kind
+    return output
+
+
+def comparable(response: Event) -> Event:
+    """A response without what two requests differ in: their ids, time and cached tokens."""
+    text = json.dumps({**response, "created_at": 0}).replace(response["id"].removeprefix("resp_"), "ID")
+    found = json.loads(text)
+    found["usage"]["input_tokens_details"]["cached_tokens"] = 0
+    return found
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_a_stream_is_the_whole_response(server: Served, body: Event) -> None:
+    whole, told = post(server, body), events(server, body)
+    assert [event["sequence_number"] for event in told] == [*range(len(told))]
+    for event in told:
+        EVENTS.validate_python(event)
+    Response.model_validate(whole)
+    last = told[-1]["response"]
+    assert comparable(last) == comparable(whole)
+    assert folded(told) == last["output"]
+    assert [event["type"] for event in told[:2]] == ["response.created", "response.in_progress"]
+    assert told[-1]["type"] == f"response.{whole['status']}"
+    for name in ("instructions", "metadata", "temperature", "tools", "tool_choice", "text", "max_output_tokens"):
+        assert name not in body or whole[name] == body[name]
+
+
+@pytest.mark.parametrize("text", FREE)
+def test_the_output_is_the_message_of_a_chat(server: Served, text: str) -> None:
+    response, chat = post(server, free(text)), post(server, free(text, responses=False), "/v1/chat/completions")
+    message = chat["choices"][0]["message"]
+    texts = [item for item in response["output"] if item["type"] == "message"]
+    assert "".join([item["content"][0]["text"] for item in texts]) == (message["content"] or "")
+    assert response["status"] == {"length": "incomplete"}.get(chat["choices"][0]["finish_reason"], "completed")
+    used, usage = response["usage"], chat["usage"]
+    assert (used["input_tokens"], used["output_tokens"]) == (usage["prompt_tokens"], usage["completion_tokens"])
+    kinds = [item["type"] for item in response["output"]]
+    if kinds != ["message"] * bool(texts) + ["function_call"] * (len(kinds) - bool(texts)):
+        return  # text after a call begins another message
+    history = chat_of(ResponsesRequest.model_validate(plain(input=[*response["output"], {"role": "user", "content": "So?"}])))
+    first, last = ChatRequest.model_validate({"messages": [message, {"role": "user", "content": "So?"}]}).messages
+    if not response["output"]:
+        return  # nothing but reasoning
+    assert [(each.role, each.text) for each in history.messages] == [(each.role, each.text) for each in (first, last)]
+    both = [[call.function for call in each.tool_calls or ()] for each in (history.messages[0], first)]
+    assert both[0] == both[1]
+
+
+def test_the_official_client_parses_and_continues(server: Served) -> None:
+    with server.client() as opened:
+        client: Any = opened
+        body: Any = {"model": "tiny-bd", "max_output_tokens": 40}
+        assert client.responses.parse(input=STORY, text_format=Total, **body).output_parsed.shells in (53, 92)
+        with client.responses.stream(input=STORY, tools=FLAT, tool_choice="required", **body) as stream:
+            final = stream.until_done().get_final_response()
+        (call,) = final.output
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": [{"type": "input_text", "text": "92"}]}
+        asked = {"role": "user", "content": STORY}
+        assert client.responses.create(input=[asked, *final.output, result], tools=FLAT, **body).status
+        answer = client.responses.create(input=[asked], **body)
+        # As the official client sends it back: with every field that the server sent, and some more.
+        again = [asked, *[item.model_dump() for item in answer.output], asked]
+        assert answer.output_text and client.responses.create(input=again, **body).output_text
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "message"),
+    [
+        ({"previous_response_id": "resp_1"}, "previous_response_id", "stores no responses: send the items"),
+        ({"input": [{"type": "item_reference", "id": "1"}]}, "input.0", "send the item"),
+        ({"input": []}, "input", "at least 1 item"),
+        ({"input": [{"type": "function_call", "call_id": "1", "name": "no name", "arguments": "{}"}]}, "input", "pattern"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input.content", "text"),
+        ({"input": "x" * 100_000}, "input", "input has 100000 characters"),
+        ({"tools": [{"type": "web_search"}]}, "tools.0.type", "'function'"),
+        ({"tool_choice": "required"}, "tool_choice", "needs tools"),
+        ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "no"}}}}, "text.format", "must name"),
+        ({"n": 2}, "n", "set it to 1"),
+        ({"model": "other"}, "model", "does not exist"),
+    ],
+)
+def test_an_error_names_a_field_of_the_body(server: Served, body: Event, param: str, message: str) -> None:
+    with server.http() as http:
+        error = http.post("/v1/responses", json=plain(**body)).json()["error"]
+    assert error["param"].startswith(param) and message in error["message"], error
+    assert "messages" not in error["message"] and "response_format" not in error["message"]
+
+
+def test_nothing_is_stored(server: Served) -> None:
+    response = post(server, plain(store=True))
+    with server.http() as http:
+        assert http.get(f"/v1/responses/{response['id']}").status_code == 404
+        assert http.post(f"/v1/requests/{response['id']}/cancel").status_code == 404
