@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -19,7 +20,21 @@ HERE = Path(__file__).parent
 ENVIRONMENTS = HERE.parents[1] / ".venv-clients"
 DLSTEP = [sys.executable, "-c", "from dlstep.cli import main; raise SystemExit(main())"]
 MODEL = "tiny-bd"
-TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"  # the embedded models have none
+# The embedded models have none. It defines calls, which it never shows, so that tools are accepted without a forced call.
+TEMPLATE = """{% if false %}<tool_call>{"name": ..., "arguments": ...}</tool_call>{% endif %}
+{%- for message in messages %}{{ message.content }}{% endfor %}"""
+# Nothing but the server is reached: no hub, no telemetry.
+OFFLINE = {
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "DO_NOT_TRACK": "1",
+    "OPENAI_AGENTS_DISABLE_TRACING": "1",
+    "HAYSTACK_TELEMETRY_ENABLED": "False",
+    "PROMPTFOO_DISABLE_TELEMETRY": "1",
+    "PROMPTFOO_DISABLE_UPDATE": "1",
+    "PROMPTFOO_DISABLE_REMOTE_GENERATION": "1",
+}
 KEY = "sesame"
 START = 180.0  # seconds; torch and transformers are loaded on a busy machine
 CLIENT = 900.0  # seconds that a client may take
@@ -28,12 +43,22 @@ CLIENT = 900.0  # seconds that a client may take
 def environment(name: str, *, beside: bool = False) -> Path:
     """The commands of a client, in a virtual environment with the pinned versions, made once for each list of them.
 
+    A list in JSON is that of a client for node, which `npm` installs.
+
     `beside`: it also has all packages of the environment that the tests run in.
     """
-    requirements = HERE / f"requirements-{name}.txt"
+    (requirements,) = HERE.glob(f"requirements-{name}.*")
     folder, digest = ENVIRONMENTS / name, hashlib.sha256(requirements.read_bytes()).hexdigest()
     stamp = folder / "stamp"
-    if not stamp.exists() or stamp.read_text() != digest:
+    fresh = stamp.exists() and stamp.read_text() == digest
+    if requirements.suffix == ".json":
+        if not fresh:
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copy(requirements, folder / "package.json")
+            subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund"], cwd=folder, check=True)
+            stamp.write_text(digest)
+        return folder / "node_modules/.bin"
+    if not fresh:
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
         if beside:
             (packages,) = folder.glob("lib/python*/site-packages")
@@ -50,11 +75,12 @@ def outside() -> dict[str, str]:
 
 
 def client(name: str, command: str, *arguments: str, folder: Path, **variables: str) -> str:
-    """Run a command of a client without access to a hub. Return its output; fail if the client fails."""
-    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(folder / "hub"), "OPENAI_API_KEY": KEY}
+    """Run a command of a client, or `node`, offline. Return its output; fail if the client fails."""
+    commands = environment(name)
+    own = {"HF_HOME": str(folder / "hub"), "OPENAI_API_KEY": KEY, "NODE_PATH": str(commands.parent)}
     found = subprocess.run(
-        [str(environment(name) / command), *arguments],
-        env=outside() | offline | variables,
+        [command if command == "node" else str(commands / command), *arguments],
+        env=outside() | OFFLINE | own | variables,
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
