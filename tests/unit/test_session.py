@@ -132,7 +132,7 @@ def test_a_changed_threshold_wins_over_that_of_a_request(llm: LLM) -> None:
         ),
         ({"rule": "quoat"}, "rule 'quoat' is unknown: did you mean quota"),
         ({"accept_threshold": 2.0}, "accept_threshold must be at most 1.0"),
-        ({"block_size": 16}, "would move the blocks of request 0"),
+        ({"block_size": 16}, "does not go with request 0, which is under way: it would move its blocks"),
         ({"buffer_size": 1000}, "less than the 8000 rows"),
     ],
 )

@@ -44,12 +44,11 @@ def with_changes(
     request = replace(request, seed=request.seed if seed is None else seed, params=params)
     try:
         strategy = with_options(sequence.request_spec.strategy, changes)
+        moves = strategy.grid(sized(request, config.max_model_len)) != sequence.request_spec.grid
+        if reason := "it would move its blocks" if moves else incompatibility(config, base, strategy, request):
+            raise ValueError(reason)
     except ValueError as error:
         raise ValueError(f"{changed} does not go with request {request.id}, which is under way: {error}") from error
-    if strategy.grid(sized(request, config.max_model_len)) != sequence.request_spec.grid:
-        raise ValueError(f"{changed} would move the blocks of request {request.id}, which is under way")
-    if reason := incompatibility(config, base, strategy, request):
-        raise ValueError(f"{changed} does not go with request {request.id}, which is under way: {reason}")
     sequence = sequence.with_request(request)
     if strategy != sequence.request_spec.strategy:
         sequence = _handed_over(sequence, strategy, config)
@@ -67,7 +66,7 @@ def _handed_over(sequence: SequenceState, strategy: Strategy, config: Config) ->
         window = tuple([block.with_given(settled) for block in window])
     if held and window and not window[0].masked:
         # Only a rule that remasks leaves a block full but unfinished. The new one may have nothing to sample there.
-        last, mask_id = window[0].sampled(sequence.limit)[-1:], config.spec.mask_id
+        last, mask_id = window[0].with_given(settled).sampled(sequence.limit)[-1:], config.spec.mask_id
         assert mask_id is not None, "rules unmask positions"
         window = (window[0].remask(last, mask_id), *window[1:])
     return sequence.with_window(past, window, sequence.final, settled)
@@ -88,7 +87,7 @@ def forked(state: State, base: Strategy, changes: Mapping[str, Any], seed: int |
     def moved_waiting(sequence: SequenceState) -> SequenceState:
         # Waiting requests have no pages, but may have a canvas drawn with the old seed.
         after = moved(sequence)
-        return after if seed is None else after.request_spec.strategy.forget(after, state.config.spec)
+        return after.request_spec.strategy.forget(after, state.config.spec)
 
     running = tuple(map(moved, state.running))
     after = replace(state, strategy=base, running=running, waiting=_mapped(state.waiting, moved_waiting))

@@ -88,13 +88,9 @@ class Answering:
         return len(self._live)
 
     def add(self, place: int, item: Item) -> None:
-        """Queue an item. Raises ValueError that names the problem if its prompt cannot be encoded."""
+        """Queue an item. Raises ValueError for a prompt that cannot be encoded."""
         params = with_stop_ids(item.params, self._engine.tokenizer)
-        try:
-            ids = item.ids(self._engine)
-        except ValueError as error:
-            raise ValueError(f"{item.task}/{item.document.number}: {error}") from error
-        self._decode.add(Request(place, ids, params, index=item.index))
+        self._decode.add(Request(place, item.ids(self._engine), params, index=item.index))
         self._live[place] = Live(place, item)
         if (seq_id := self._decode.state.live.get(place)) is not None:
             self._usage.open(seq_id, 0)

@@ -21,7 +21,7 @@ SIZES = {"block_size": 4, "buffer_size": 2, "canvas_length": 4, "max_denoising_s
 PROMPTS = ((1, 2, 3), (5, 6, 7, 8, 9), (4,))
 OTHERS: tuple[dict[str, Any], ...] = (
     {"accept_threshold": 0.2}, {"accept_threshold": 1.0}, {"rule": "quota", "steps_per_block": 2}, {"entropy_bound": 3.0},
-    {"edit_threshold": 0.5}, {"semi_complete_threshold": 0.3},
+    {"edit_threshold": 0.5}, {"semi_complete_threshold": 0.3}, {"rule": "remdm"}, {"rule": "saber"},
 )  # fmt: skip
 
 
