@@ -15,7 +15,6 @@ EXTRAS = {
     "ray": {"ray": "ray"},
     "serve": {"fastapi": "fastapi", "openai": "openai", "prometheus_client": "prometheus-client", "uvicorn": "uvicorn"},
     "structured": {"outlines_core": "outlines-core"},
-    "tune": {"optuna": "optuna"},
 }
 
 

@@ -47,7 +47,6 @@ QUICK = {
     "demo": ("--problems", "1", "--shown", "1"),
     "eval": ("--dataset_limit", "2"),
     "compare": ("--problems", "1"),
-    "tune": ("--problems", "2", "--held_out", "2"),
     "laws": ("--examples", "2"),
     "simulate": ("--requests", "1", "--fewest", "20", "--replicas", "2"),
 }

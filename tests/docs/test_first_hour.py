@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
 from ..helpers.random_checkpoints import write_checkpoint
 from .blocks import ROOT, blocks_of
@@ -95,11 +94,6 @@ def evaluates_both_sets(output: str, folder: Path) -> None:
     assert {json.loads(line)["task"] for line in lines} == {"shells"}
 
 
-def writes_options(output: str, folder: Path) -> None:
-    engine = yaml.safe_load((folder / "best.yml").read_text())["engine"]
-    assert 0.3 <= engine["accept_threshold"] <= 0.99
-
-
 GENERATE = f'dlstep generate --rule ./my_rule.py --doubt 0.9 "{STORY}"'
 TASKS = {
     "decode": Task("README.md", "python ten_lines.py", prints_what_the_readme_shows),
@@ -120,13 +114,6 @@ TASKS = {
         evaluates_both_sets,
         "--dataset_limit 3",
     ),
-    "tune": Task(
-        "docs/evaluation.md",
-        "dlstep tune --over accept_threshold=0.3:0.99 --problems 60 --held_out 60 --share 0.5 --out tuned --write best.yml",
-        writes_options,
-        "--problems 6 --held_out 4",
-    ),
-    "use what was tuned": Task("README.md", f"dlstep generate '{STORY}'", answers, "--config best.yml"),
 }
 OF_THE_TEST = ("python ten_lines.py", "python load.py", f"dlstep generate '{STORY}'")  # blocks of the README, saved as files
 

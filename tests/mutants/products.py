@@ -65,10 +65,6 @@ MUTANTS = (
         noticed_by=("property/test_forks.py", "unit/engine/test_overrides.py"),
     ),
     *in_file(
-        "evaluate/tuning.py",
-        ("points_of", "decode again what a resumed search has", "key not in store.answers", "key"),
-    ),
-    *in_file(
         "serve/engine_steps.py",
         ("Steps.at", "fork one step too early", "origin.seq - first", "max(0, origin.seq - first - 1)"),
         ("Steps.drop", "keep recordings that were dropped", "self._kept.pop(request_id, None)", "pass"),

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # Modules that come with a module of an extra, or with a package that is always installed.
 COMES_WITH = {
-    "h11": "uvicorn", "markupsafe": "jinja2", "pydantic": "fastapi", "sqlalchemy": "optuna", "starlette": "fastapi",
+    "h11": "uvicorn", "markupsafe": "jinja2", "pydantic": "fastapi", "pydantic_core": "fastapi", "starlette": "fastapi",
     "sympy": "math_verify", "typing_extensions": "fastapi",
 }  # fmt: skip
 NAMED_UNLIKE_THEIR_PACKAGE = {"yaml": "pyyaml", "rpds": "rpds-py"}
@@ -30,10 +30,8 @@ USERS = [
     ("eval", "task math500", ["eval", "--tasks", "math500", "--data", "{data}", "--out", "{out}", "--dataset_limit", "1"]),
     ("notebook", "--plot", ["compare", "--plot", "{out}"]),
     ("notebook", "--out", ["compare", "--out", "{out}"]),
-    ("notebook", "--plot", ["tune", "--plot", "{out}"]),
     ("notebook", "--plot", ["simulate", "--plot", "{out}"]),
     ("notebook", "--plot", ["bench", "decode", "--shape", "sdar-1.7b", "--plot", "{out}"]),
-    ("tune", "--study", ["tune", "--study", "{out}"]),
     ("laws", "dlstep laws", ["laws", "threshold"]),
     ("structured", "regex", ["generate", "a", "--regex", "a+"]),
     ("completion", "--print_completion", ["--print_completion", "bash"]),

@@ -48,7 +48,6 @@ COMMANDS = {
     "compare": ("Compare decoding rules: accuracy against speed.", "compare"),
     "eval": ("Evaluate accuracy and speed on tasks.", "eval"),
     "report": ("Report wrong answers and costs of an eval run.", "report"),
-    "tune": ("Find options that are accurate and fast.", "tune"),
     "laws": ("Check your own strategy or rule against the engine's laws.", "laws"),
     "models": ("List families of models, or check a checkpoint.", "models"),
     "replay": ("Re-execute a saved trace without a model.", "inspect:replay"),
@@ -57,7 +56,7 @@ COMMANDS = {
     "bench": ("Measure host cost, decode steps, kernels or a server.", "bench"),
     "doctor": ("Check versions, devices, kernels and optional packages.", "doctor"),
 }
-WITH_STRATEGY = ("generate", "serve", "batch", "eval", "tune")  # commands with the options of a strategy
+WITH_STRATEGY = ("generate", "serve", "batch", "eval")  # commands with the options of a strategy
 Run = Callable[[Namespace], int]
 Kinds = Mapping[str, tuple[str, Callable[[], ArgumentParser], Run]]
 

@@ -19,7 +19,7 @@ LONGEST = 1 << 20  # characters
 IMPORTED = ("decoding_strategy", "rule", "inner")  # options whose value may be a path to a module
 DEEPEST = 20  # nesting depth of lists and mappings
 ENGINE = "engine"
-SECTIONS = (ENGINE, "eval", "tune")
+SECTIONS = (ENGINE, "eval")
 Owners = Mapping[str, Sequence[str]]  # section besides `engine:` -> names that a command reads
 
 

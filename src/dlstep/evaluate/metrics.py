@@ -1,7 +1,7 @@
 """Figures of a run, computed from sums (ratios are never averaged), and frontiers."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from operator import attrgetter
@@ -177,16 +177,6 @@ def frontier(points: Iterable[Point]) -> list[Point]:
     return kept[::-1]
 
 
-def hypervolume(points: Iterable[Point], *, speed: float = 0.0, accuracy: float = 0.0) -> float:
-    """Return the area between the frontier and a reference point that points must exceed."""
-    area, before = 0.0, speed
-    for point in frontier(points):
-        if point.speed > before and point.accuracy > accuracy:
-            area += (point.speed - before) * (point.accuracy - accuracy)
-            before = point.speed
-    return area
-
-
 def aup(points: Iterable[Point], best: float) -> float:
     """Return the accuracy under parallelism, in tokens per forward pass times points of accuracy.
 
@@ -212,16 +202,3 @@ def aup(points: Iterable[Point], best: float) -> float:
     for (speed, height), (next_speed, next_height) in pairwise(curve):
         total += (next_speed - speed) * (weighted(height) + weighted(next_height)) / 2
     return total
-
-
-def knee(points: Sequence[Point]) -> Point:
-    """Return the point of a frontier farthest above the line between its ends, or the first one."""
-    first, last = points[0], points[-1]
-    width, fall = last.speed - first.speed, first.accuracy - last.accuracy
-    if width <= 0 or fall <= 0:
-        return first
-
-    def height(point: Point) -> float:
-        return (point.speed - first.speed) / width - (first.accuracy - point.accuracy) / fall
-
-    return max(points, key=lambda point: (height(point), point.accuracy))

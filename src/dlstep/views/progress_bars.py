@@ -130,37 +130,6 @@ def counting_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, str], 
         yield show
 
 
-class TuningBar:
-    """A progress bar of the current round of a search."""
-
-    def __init__(self, bar: Progress) -> None:
-        self._bar, self._task = bar, bar.add_task("", total=None, rate="")
-
-    def begin(self, what: str, total: int) -> None:
-        """Begin a round with `total` answers."""
-        self._bar.reset(self._task, total=total, description=what)
-
-    def answered(self, done: int, score: float) -> None:
-        """Set the number of scored answers of the round. `score` is not shown."""
-        seconds = self._bar.tasks[0].elapsed or 0.0
-        rate = f"{done / seconds:.0f} a second" if seconds else ""
-        self._bar.update(self._task, completed=done, rate=rate)
-
-
-@contextmanager
-def tuning_bar(*, enabled: bool) -> Iterator[TuningBar]:
-    """Show the rounds of a search, if stderr is a terminal."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(16),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[rate]}"),
-    )
-    with _shown(*columns, enabled=enabled) as bar:
-        yield TuningBar(bar)
-
-
 @contextmanager
 def scoring_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, float], None]]:
     """Show how many of `total` answers are scored. Yield a function that sets their number and the sum of their scores."""

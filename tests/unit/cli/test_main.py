@@ -51,7 +51,7 @@ def test_a_config_file_gives_options_and_the_command_line_overrides_them(capsys:
         (["compare", "--rules", "treshold"], "error: rule 'treshold' is unknown: did you mean threshold?"),
         (["generate", "a", "--decoding_strategy", "multi-bd"], "'multi-bd' is unknown: did you mean multi_bd?"),
         (["serve", "--port", "99999"], "error: --port must be at most 65535, got 99999"),
-        (["generate", "a", "--max_tokens", "x"], "--max_tokens takes a whole number, got 'x'"),
+        (["generate", "a", "--max_tokens", "x"], "--max_tokens takes a whole number or null, got 'x'"),
         (["generate", "a", "--temperature", "x"], "--temperature takes a number, got 'x'"),
         (["generate", "a", "--ignore_eos", "maybe"], "--ignore_eos takes true or false, got 'maybe'"),
         (["generate", "a", "--block_size", "big"], "--block_size takes a whole number, got 'big'"),

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from benchmarks.buffer_policy import Rate, policy
 from dlstep import LLM, SamplingParams
 from dlstep.cli import main
 from dlstep.engine.buffer_policy import BufferPolicy, policy_of
@@ -101,3 +102,12 @@ def test_a_policy_is_made_once() -> None:
     made = policy_of(POLICY)
     assert isinstance(made, BufferPolicy) and policy_of(made) is made and policy_of(None) is None
     assert made.rungs[0] == (2, (("accept_threshold", 0.99), ("buffer_size", 3)))
+
+
+def test_the_measured_table_has_the_fastest_size_that_is_accurate_enough_and_can_be_read() -> None:
+    accuracies = {1: 1.0, 2: 0.99, 4: 0.5}
+    speeds = {(1, 1): 100, (1, 2): 120, (1, 4): 900, (8, 1): 160, (8, 2): 150, (8, 4): 10}
+    rates = [Rate(load, size, speed, accuracies[size]) for (load, size), speed in speeds.items()]
+    assert policy(rates, 0.98) == [{"max_requests": 2, "buffer_size": 2}, {"buffer_size": 1}]
+    assert policy(rates, 0.5) == [{"max_requests": 2, "buffer_size": 4}, {"buffer_size": 1}]
+    assert policy_of(policy(rates, 0.98)) is not None

@@ -22,8 +22,6 @@ from .running import answers, engine, run
 Captured = pytest.CaptureFixture[str]
 COMMANDS = {
     "eval": ["eval", "--dataset_limit", "2", "--out"],
-    "tune": ["tune", "--over", "accept_threshold=0.3,0.9", "--resume", "--out"],
-    "throughput": ["tune", "--throughput", "--over", "buffer_size=1,2", "--out"],
     "compare": ["compare", "--strategies", "dmax", "--problems", "2", "--out"],
     "show": ["report", "--show", "shells/0/1"],
 }

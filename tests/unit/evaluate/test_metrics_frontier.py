@@ -1,4 +1,4 @@
-"""Laws of frontiers: what they keep, the area under them, the published AUP, and the knee."""
+"""Laws of frontiers: what they keep, and the published AUP."""
 
 from math import exp
 from random import Random
@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.evaluate.metrics import Answers, Point, aup, frontier, hypervolume, knee
+from dlstep.evaluate.metrics import Answers, Point, aup, frontier
 
 SIDE = 12  # of the lattice that areas are counted on
 PLACES = st.lists(st.tuples(st.integers(0, SIDE), st.integers(0, SIDE)), min_size=1, max_size=12)
@@ -49,19 +49,6 @@ def test_nothing_beats_the_frontier_and_something_on_it_is_as_good_as_any_other(
 def test_of_equal_points_the_frontier_keeps_the_first() -> None:
     assert frontier([point(2, 3, 1), point(2, 3, 0)]) == [point(2, 3, 1)]
     assert frontier([]) == []
-
-
-@given(PLACES, st.integers(0, 3), st.integers(0, 3))
-def test_the_hypervolume_is_the_number_of_cells_below_the_points(places: list[tuple[int, int]], left: int, low: int) -> None:
-    cells = sum(any(x < speed and y < right for speed, right in places) for x in range(left, SIDE) for y in range(low, SIDE))
-    area = hypervolume(points(places), speed=left / 4, accuracy=low / SIDE)
-    assert area == pytest.approx(cells / 4 / SIDE)
-
-
-@given(PLACES, PLACES)
-def test_more_points_never_have_less_hypervolume(places: list[tuple[int, int]], more: list[tuple[int, int]]) -> None:
-    assert hypervolume(points(places + more)) >= hypervolume(points(places)) - 1e-12
-    assert hypervolume(frontier(points(places))) == hypervolume(points(places))
 
 
 def published(curve: list[tuple[float, float]], best: float) -> float:
@@ -113,27 +100,3 @@ def test_the_aup_by_hand() -> None:
 def test_the_aup_of_nothing_is_0() -> None:
     assert aup([], 0.9) == 0
     assert aup([point(8, 0), point(9, 0)], 0.0) == 0  # all wrong
-
-
-def test_the_knee_lies_farthest_above_the_line_between_the_ends() -> None:
-    slow, bend, fast = point(4, 12), point(12, 11), point(16, 4)
-    assert knee([slow, bend, fast]) == bend
-    assert knee([slow, point(8, 8), point(12, 4)]) == slow, "on a straight line the most accurate one"
-    assert knee([slow, point(8, 5), point(12, 4)]) == slow, "below the line, too"
-    assert knee([slow]) == slow
-    assert knee([point(4, 12), point(4, 12)]) == point(4, 12)
-
-
-@given(PLACES)
-def test_the_knee_is_on_the_frontier_and_no_distance_is_greater(places: list[tuple[int, int]]) -> None:
-    kept = frontier(points(places))
-    bend, first, last = knee(kept), kept[0], kept[-1]
-    assert bend in kept
-
-    def above(each: Point) -> float:
-        """Twice the area of the triangle with the ends."""
-        return (each.speed - first.speed) * (last.accuracy - first.accuracy) - (each.accuracy - first.accuracy) * (
-            last.speed - first.speed
-        )
-
-    assert all(above(bend) <= above(each) + 1e-9 for each in kept), "the cross product is negative above the line"
