@@ -45,6 +45,8 @@ def test_a_failed_run_cannot_be_forked(visit: Visit) -> None:
     expect(fork).to_have_attribute("aria-disabled", "true")
     fork.dispatch_event("click")
     expect(page.locator("#notice")).to_contain_text("Cannot fork here: this run failed")
+    ask(watched, STORY)
+    expect(page.locator("#notice")).to_be_hidden(timeout=3000)
 
 
 def answered(cards: list[dict[str, str]], route: Route) -> None:

@@ -108,7 +108,8 @@ class Api:
     async def steps(self, request: Request, request_id: str, after: Annotated[int, Query(ge=-1, le=1 << 53)] = -1) -> Response:
         """Return the steps of a request so far, as a recording. Raises ApiError if not kept."""
         kept = recordings.kept_of(self.router, request_id, request.scope["owner"])
-        return await self._steps.run(lambda: json_response(recordings.recording(self.router.facts, kept, after)))
+        text = await self._steps.run(recordings.recording, self.router.facts, kept, after)
+        return Response(text, media_type="application/json")
 
     async def requests(self, request: Request) -> Response:
         """Return the requests of this API key that are running or whose steps are kept."""

@@ -1,5 +1,6 @@
 """Kept requests as clients see them: recordings, and the list of an API key's requests."""
 
+import json
 from collections.abc import Iterable
 
 from ...text.detokenize import cut, decode
@@ -10,7 +11,7 @@ from ..router.heads import Head
 from ..router.pending_requests import PendingRequest
 from ..router.recording_store import KeptRequest
 from ..router.router import Router
-from ..shapes import Recording, RequestList, RequestRow, RunOfRecording
+from ..shapes import RequestList, RequestRow
 from .answers import AnswerJob
 from .choices import answer_head, encoded_frame
 from .errors import ApiError
@@ -27,13 +28,13 @@ def kept_of(router: Router, request_id: str, owner: str) -> KeptRequest:
     return kept
 
 
-def recording(facts: Facts, kept: KeptRequest, after: int = -1) -> Recording:
-    """Return the recording of a kept request, with the frames whose `seq` is above `after`."""
+def recording(facts: Facts, kept: KeptRequest, after: int = -1) -> str:
+    """Return the JSON text of the recording of a kept request, with the frames whose `seq` is above `after`."""
     runs = [_run(facts, kept.head, index, pending, after) for index, pending in enumerate(kept.pending_requests)]
-    return Recording(dlstep_recording=VERSION, runs=runs)
+    return f'{{"dlstep_recording": {VERSION}, "runs": [{", ".join(runs)}]}}'
 
 
-def _run(facts: Facts, head: Head, index: int, pending: PendingRequest, after: int) -> RunOfRecording:
+def _run(facts: Facts, head: Head, index: int, pending: PendingRequest, after: int) -> str:
     spec = facts.info.config.spec
     encoder = FrameEncoder(index, len(pending.submit.prompt), spec.pieces)
     # The event loop appends concurrently, to `times` last: the first `count` frames are complete.
@@ -41,10 +42,11 @@ def _run(facts: Facts, head: Head, index: int, pending: PendingRequest, after: i
     last, begin = pending.frames[count - 1], min(count, max(0, after + 1 - pending.frames[0].seq))
     if begin:
         encoder.skip(pending.frames[:begin])
-    frames = [encoded_frame(encoder, pending, number, head, spec) for number in range(begin, count)]
+    # Frame by frame: garbage collection would traverse the lists of all frames again and again, which takes seconds.
+    frames = ", ".join([json.dumps(encoded_frame(encoder, pending, number, head, spec)) for number in range(begin, count)])
     text = cut(decode(facts.texts.tokenizer, pending.tokens[: last.settled]), pending.submit.params.stop)
-    ended = last.finish_info is not None
-    return RunOfRecording(index=index, head=answer_head(pending, head, spec), frames=frames, text=text, ended=ended)
+    rest = {"head": answer_head(pending, head, spec), "text": text, "ended": last.finish_info is not None}
+    return f'{{"index": {index}, "frames": [{frames}], {json.dumps(rest)[1:]}'
 
 
 def listed(router: Router, owner: str, running: Iterable[AnswerJob]) -> RequestList:

@@ -117,6 +117,10 @@ def test_usage_comes_last_or_with_every_chunk(tiny: Served) -> None:
     told = events(tiny, prompt=prompt, stream_options={"include_usage": True, "continuous_usage_stats": True})
     counts = [event["usage"]["completion_tokens"] for event in told]
     assert counts == sorted(counts) and counts[-1] == used["completion_tokens"]
+    options = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+    chat = events(tiny, "/v1/chat/completions", messages=[{"role": "user", "content": prompt}], **options)
+    for told in (chat, events(tiny, prompt=prompt, echo=True, **options)):
+        assert all(event["usage"]["prompt_tokens"] > 0 for event in told) and told[0]["usage"]["completion_tokens"] == 0
 
 
 def test_silence_is_filled_with_comments_that_the_client_skips() -> None:

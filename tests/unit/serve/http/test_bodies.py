@@ -1,5 +1,6 @@
 """Bodies that cannot be read, are too large or come too slowly."""
 
+import json
 import socket
 
 import httpx2
@@ -37,6 +38,16 @@ def test_bodies_that_cannot_be_read_are_told_why(
     error = response.json()["error"]
     assert response.status_code == 400 and words in error["message"], error
     assert (error["param"] or "").split(".")[0] == (param or "")
+
+
+def test_a_compressed_body_is_refused(http: httpx2.Client) -> None:
+    content, kind = json.dumps(GOOD).encode(), {"Content-Type": "application/json"}
+    assert http.post(COMPLETIONS, content=content, headers=kind | {"Content-Encoding": "identity"}).status_code == 200
+    for coding in ("gzip", "br, gzip", "x"):
+        response = http.post(COMPLETIONS, content=content, headers=kind | {"Content-Encoding": coding})
+        assert response.status_code == 400 and response.json()["error"]["message"].startswith(
+            f"the Content-Encoding is {coding}"
+        )
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read() -> None:

@@ -167,6 +167,13 @@ def test_half_closed_clients_get_their_answer_and_gone_ones_are_noticed(stream: 
         assert engine.driver.runs < begun + 150, "its pages were free long before its end"
 
 
+def test_an_upgrade_to_a_websocket_is_answered_over_http_without_advice_to_install(caplog: pytest.LogCaptureFixture) -> None:
+    upgrade = b"Connection: upgrade, close\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n"
+    with served(shadow_engine()) as server, raw(server, request(path="/health", more=upgrade)) as client:
+        assert rest_of(client).startswith(b"HTTP/1.1 200 ")
+    assert not caplog.records
+
+
 def test_models_can_be_retrieved_and_get_routes_take_head() -> None:
     with served(shadow_engine(), served_model_name="team/model") as server, server.http() as http:
         client = server.client()

@@ -15,7 +15,14 @@ from dlstep.serve.http.choosable import examples
 
 from ....helpers.serving import Served, served, shadow_engine
 
-FILES = {"index.html": b"<!doctype html>", "app.js": b"export {}", "style.css": b"", "secret.py": b"", "note.txt": b""}
+FILES = {
+    "index.html": b"<!doctype html>",
+    "app.js": b"export {}",
+    "style.css": b"",
+    "secret.py": b"",
+    "note.txt": b"",
+    "report.html": b"{% a %}",
+}
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import current_thread
 from typing import Any
+from weakref import WeakSet
 
 import httpx2
 import pytest
@@ -200,10 +201,18 @@ def test_only_the_newest_are_kept_and_a_sentence_says_so(http: httpx2.Client) ->
 
 def test_steps_are_rendered_beside_the_event_loop_and_only_those_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     rendered, encoded_frame = list[str](), recordings.encoded_frame
+    alive = WeakSet["Rendered"]()
+
+    class Rendered(dict[str, Any]):
+        """A frame that can be watched."""
+
+        __hash__ = object.__hash__  # type: ignore[assignment]
 
     def noted(*given: Any) -> Event:
         rendered.append(current_thread().name)
-        return encoded_frame(*given)
+        assert not alive, "frames pile up, and garbage collection traverses all of them"
+        alive.add(frame := Rendered(encoded_frame(*given)))
+        return frame
 
     monkeypatch.setattr(recordings, "encoded_frame", noted)
     with served(shadow_engine()) as server, server.http() as http:
