@@ -219,6 +219,7 @@ class CallReader:
         """Return the beginning of `text` that belongs to the arguments, which are one object."""
         if self._scanner.end is not None:
             return ""
+        text = text if self._passed else text.lstrip()  # clients parse what has arrived, and no object is blank
         before, self._passed = self._passed, self._passed + len(text)
         self._scanner.push(text)
         return text if self._scanner.end is None else text[: self._scanner.end - before]

@@ -40,7 +40,7 @@ export class Ask {
     say(the("about"), shown(description));
     the("about").hidden = !description;
     this.lanes = [new Settings(known, {}, () => this.names())];
-    const length = { ...SAMPLING[0], most: Math.min(4096, known.max_model_len), default: Math.min(128, known.max_model_len) };
+    const length = { ...SAMPLING[0], most: Math.min(4096, known.max_model_len), default: Math.min(128, known.max_model_len >> 1) };
     this.sampling = new Controls([length, ...SAMPLING.slice(1)]);
     this.constraint = new Constraint();
     fill(the("sampling"), this.sampling.element, this.constraint.element);

@@ -39,7 +39,7 @@ VALUES = st.recursive(
     name=st.sampled_from(["add", "stop.now", "a-b_c"]),
     named=st.booleans(),
     spaced=st.booleans(),
-    cuts=st.lists(st.integers(0, 60), max_size=6),
+    cuts=st.lists(st.integers(0, 60), max_size=6) | st.just([*range(200)]),
 )
 def test_pieces_of_any_size_give_the_call_of_the_whole(
     arguments: dict[str, object], name: str, named: bool, spaced: bool, cuts: list[int]
