@@ -73,20 +73,37 @@ def compiled(kind: str, text: str, spec: Spec, stopped: Event | None = None) -> 
     Raises:
         ValueError: `text` is invalid, too large, or matches nothing that the tokenizer can spell.
     """
-    if not spec.pieces:
-        raise ValueError(f"{kind} needs a tokenizer, which this model does not have")
-    key = kind, blake2b(text.encode(errors="surrogatepass")).digest(), spec
-    with _lock:
-        if (result := _results.get(key)) is not None:
-            _results.move_to_end(key)
+    result = known(kind, text, spec)
     if result is None:
-        result = _compiled(kind, text, spec, stopped)
+        kept = _compiled(kind, text, spec, stopped)
         with _lock:
-            _results[key] = result
-            sizes = [len(kept.tables) for kept in _results.values() if isinstance(kept, Automaton)]
+            _results[_key(kind, text, spec)] = kept
+            sizes = [len(result.tables) for result in _results.values() if isinstance(result, Automaton)]
             while len(_results) > MOST_KEPT or sum(sizes) > MOST_BYTES:
                 _, dropped = _results.popitem(last=False)
                 sizes = sizes[isinstance(dropped, Automaton) :]
+        result = _checked(kept)
+    return result
+
+
+def known(kind: str, text: str, spec: Spec) -> Automaton | None:
+    """Return what `compiled` returned for these arguments, or raise its error; None if it must be compiled."""
+    if not spec.pieces:
+        raise ValueError(f"{kind} needs a tokenizer, which this model does not have")
+    key = _key(kind, text, spec)
+    with _lock:
+        if key not in _results:
+            return None
+        _results.move_to_end(key)
+        return _checked(_results[key])
+
+
+def _key(kind: str, text: str, spec: Spec) -> tuple[str, bytes, Spec]:
+    """Return a key that does not keep a long text."""
+    return kind, blake2b(text.encode(errors="surrogatepass")).digest(), spec
+
+
+def _checked(result: Automaton | str) -> Automaton:
     if isinstance(result, str):
         raise ValueError(result)
     return result

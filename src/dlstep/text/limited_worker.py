@@ -72,6 +72,7 @@ class LimitedWorker:
             except BaseException:  # even KeyboardInterrupt: the next call must not read this answer
                 self._end()
                 raise
+            self._stopped = None
             if answer is None:
                 self._end()
         if answer is None:
@@ -89,6 +90,7 @@ class LimitedWorker:
         process = self._process
         if self._stopped is job and process is not None:
             process.kill()
+            process.wait()  # so that no later job is sent to it
 
     def close(self) -> None:
         """End the process."""

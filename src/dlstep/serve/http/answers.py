@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
 
 from openai.types import CompletionUsage
 from starlette.requests import Request
@@ -19,6 +20,7 @@ from .replies import DONE, PING, chunk, event, first_chunk, piece_chunk, reply, 
 from .schema import StreamOptions
 from .translate import TranslatedBody
 
+Result = TypeVar("Result")
 GONE = "the client disconnected"
 LONG = 2048  # tokens; longer answers are serialized in a thread (10 µs per token)
 TURN = 0.005  # seconds after which a stream with many chunks yields to the event loop
@@ -84,12 +86,8 @@ class AnswerJob:
 
     async def whole(self, request: Request) -> Response:
         """Return the response once all answers have ended. A disconnect cancels them."""
-        done = asyncio.create_task(self._until_ended())
-        gone = asyncio.create_task(_gone(request.receive))
         try:
-            await asyncio.wait({done, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not done.done():
-                return Response(status_code=499)  # never sent: the client is gone
+            await unless_gone(request.receive, self._until_ended())
             if fault := first_fault(self.pending_requests):
                 raise fault
             usage = usage_of(self.pending_requests, self.copies)
@@ -98,8 +96,6 @@ class AnswerJob:
             return Response(body, media_type="application/json")
         finally:
             self._close()
-            done.cancel()
-            gone.cancel()
 
     def stream(self) -> Response:
         """Return a response that streams the answers."""
@@ -186,6 +182,19 @@ class AnswerJob:
         return usage_of(self.pending_requests, self.copies).model_dump(mode="json", exclude_unset=True)
 
 
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
+    """Return the result of `work`. If the client disconnects first, cancel it and raise ApiError, which is never sent."""
+    working, gone = asyncio.create_task(work), asyncio.create_task(_gone(receive))
+    try:
+        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ApiError(499, GONE)
+    finally:
+        working.cancel()
+        gone.cancel()
+
+
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -203,13 +212,8 @@ class EventStream(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events until they end or the client disconnects."""
         scope["probe"] = PING  # the connection sends it to test whether the client still reads
-        sending = asyncio.create_task(self.stream_response(send))
-        gone = asyncio.create_task(_gone(receive))
         try:
-            await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                sending.result()
+            with suppress(ApiError):
+                await unless_gone(receive, self.stream_response(send))
         finally:
             self._closed()
-            sending.cancel()
-            gone.cancel()

@@ -1,6 +1,7 @@
 """The routes of the server. Checks that apply to all routes are in `guards`."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request, Security
@@ -14,13 +15,15 @@ from starlette.responses import PlainTextResponse, Response
 
 from ... import __version__
 from ...core import State
+from ...core.automaton import Automaton
+from ...text import constraints
 from .. import shapes
 from ..facts import Facts, description_of
 from ..log_lines import LineWriter
 from ..router.heads import Head
 from ..router.router import NotReady, Router
 from . import errors, page_files, recordings, translate
-from .answers import AnswerJob, Body
+from .answers import AnswerJob, Body, unless_gone
 from .bodies import CheckedRoute
 from .choosable import choices_of, options_answer
 from .described import METRICS, READY, REQUEST_ERRORS, answered, streamed
@@ -42,7 +45,7 @@ from .schema import (
     TokenizeText,
 )
 from .translate import TranslatedBody, head_for
-from .worker import WorkerThread
+from .worker import FairWorker, WorkerThread
 
 MOST_TEXTS = 256  # bodies that may wait to be parsed or encoded (or max_queue, if larger)
 
@@ -58,38 +61,47 @@ class Api:
         self._log = RequestLog(router.options, self.lines)
         # Long texts may take seconds to encode. Tokenizers are not thread-safe, hence one thread.
         self.worker = WorkerThread("dlstep-texts", max(MOST_TEXTS, router.options.max_queue), router.metrics.refused)
-        self._compiler = WorkerThread("dlstep-constraints", MOST_TEXTS, router.metrics.refused)
+        self._compiler = FairWorker("dlstep-constraints", MOST_TEXTS, router.metrics.refused, constraints.stop)
         self._steps = WorkerThread("dlstep-steps", MOST_TEXTS, router.metrics.refused)
 
     async def completions(self, request: Request, body: CompletionRequest) -> Response:
         """Continue prompts."""
-        return await self._answer(request, body, *await self._translated(body))
+        return await self._answer(request, body, *await self._translated(request, body))
 
     async def chat_completions(self, request: Request, body: ChatRequest) -> Response:
         """Answer a conversation with the assistant's next turn."""
-        return await self._answer(request, body, *await self._translated(body))
+        return await self._answer(request, body, *await self._translated(request, body))
 
     async def invocations(self, request: Request, body: AnyRequest) -> Response:
         """Answer a body of `/v1/chat/completions` or, without `messages`, one of `/v1/completions`."""
-        return await self._answer(request, body, *await self._translated(body))
+        return await self._answer(request, body, *await self._translated(request, body))
 
     async def responses(self, request: Request, body: ResponsesRequest) -> Response:
         """Answer a conversation like a chat, in the format of OpenAI's Responses API."""
         try:
-            translated, head = await self._translated(await self.worker.run(chat_of, body))
+            translated, head = await self._translated(request, await self.worker.run(chat_of, body))
             head = replace(head, id=f"resp_{head.id.partition('-')[2]}")
             return await self._answer(request, body, translated, head, ResponseJob)
         except ApiError as error:
             error.message, error.param = renamed(error.message), error.param and renamed(error.param)
             raise
 
-    async def _translated(self, body: CompletionRequest | ChatRequest) -> tuple[TranslatedBody, Head]:
-        """Translate a body. Its constraint is compiled in a separate thread, so that other bodies need not wait."""
+    async def _translated(self, request: Request, body: CompletionRequest | ChatRequest) -> tuple[TranslatedBody, Head]:
+        """Translate a body, once its constraint is compiled."""
         facts = self.router.facts
         translate.check_model(facts, body.model)
-        if translate.constraint_of(body):
-            await self._compiler.run(translate.compile_constraint, facts, body)
-        return await self.worker.run(translate.translated, facts, body), head_for(body, facts.model)
+        constraint = await self._constraint(request, body)
+        return await self.worker.run(translate.translated, facts, body, constraint), head_for(body, facts.model)
+
+    async def _constraint(self, request: Request, body: CompletionRequest | ChatRequest) -> Automaton | None:
+        """Return the automaton of a body's constraint. Only bodies whose constraint is not known wait for their turn."""
+        if not translate.constraint_of(body):
+            return None
+        find = partial(translate.find_constraint, self.router.facts, body)
+        if (known := await self.worker.run(find, constraints.known)) is not None:
+            return known
+        compiling = self._compiler.run(request.scope["owner"], lambda event: find(partial(constraints.compiled, stopped=event)))
+        return await unless_gone(request.receive, compiling)
 
     async def reads(self, request: Request, body: ReadRequest) -> Response:
         """Return the probabilities of labels at the slots of a template, after each prompt."""

@@ -1,13 +1,14 @@
 """Translation of request bodies to submissions. It finds every error before the response begins."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any
 
 from ... import rules
-from ...core import Request, RequestFault, Rule, SamplingParams, SequenceState, Strategy, add, options_of, refusal
+from ...core import Request, RequestFault, Rule, SamplingParams, SequenceState, Spec, Strategy, add, options_of, refusal
+from ...core.automaton import Automaton
 from ...core.checks import short
 from ...core.options import unknown_option
 from ...engine.watchdog import limited
@@ -67,12 +68,12 @@ def check_model(facts: Facts, name: str | None) -> None:
         raise ApiError(404, message, param="model", code="model_not_found")
 
 
-def translated(facts: Facts, body: CompletionRequest | ChatRequest) -> TranslatedBody:
-    """Translate the body of `/v1/completions` or `/v1/chat/completions`."""
-    return completion(facts, body) if isinstance(body, CompletionRequest) else chat(facts, body)
+def translated(facts: Facts, body: CompletionRequest | ChatRequest, constraint: Automaton | None = None) -> TranslatedBody:
+    """Translate the body of `/v1/completions` or `/v1/chat/completions`; `constraint` is its compiled constraint."""
+    return completion(facts, body, constraint) if isinstance(body, CompletionRequest) else chat(facts, body, constraint)
 
 
-def completion(facts: Facts, body: CompletionRequest) -> TranslatedBody:
+def completion(facts: Facts, body: CompletionRequest, constraint: Automaton | None = None) -> TranslatedBody:
     """Translate the body of `/v1/completions`."""
     if body.echo and body.logprobs is not None:
         message = "echo and logprobs cannot be combined: prompt tokens are not predicted, so they have no probability"
@@ -84,7 +85,7 @@ def completion(facts: Facts, body: CompletionRequest) -> TranslatedBody:
     encoded = [encoded_prompt(texts, prompt, limit, "prompt", special=special) for prompt in prompts]
     echoes = [_echoed(texts, prompt, tokens) for prompt, tokens in zip(prompts, encoded, strict=True)] if body.echo else []
     params = params_of(facts, body)
-    return _translated(facts, body, encoded, params, echoes=echoes, probabilities=body.logprobs is not None)
+    return _translated(facts, body, encoded, params, constraint, echoes=echoes, probabilities=body.logprobs is not None)
 
 
 def prompts_of(body: CompletionRequest | ReadRequest) -> list[Any]:
@@ -93,7 +94,7 @@ def prompts_of(body: CompletionRequest | ReadRequest) -> list[Any]:
     return [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else prompt
 
 
-def chat(facts: Facts, body: ChatRequest) -> TranslatedBody:
+def chat(facts: Facts, body: ChatRequest, constraint: Automaton | None = None) -> TranslatedBody:
     """Translate the body of `/v1/chat/completions`."""
     if body.top_logprobs and not body.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs to be true", param="top_logprobs")
@@ -104,7 +105,7 @@ def chat(facts: Facts, body: ChatRequest) -> TranslatedBody:
         _check_free_calls(facts.texts, body)
     prompt = conversation(facts, body.messages, body.tools or (), _variables(body))
     params = params_of(facts, body)
-    return _translated(facts, body, [prompt], params, echoes=[], probabilities=bool(body.logprobs))
+    return _translated(facts, body, [prompt], params, constraint, echoes=[], probabilities=bool(body.logprobs))
 
 
 def _variables(body: ChatRequest) -> dict[str, Any]:
@@ -206,16 +207,13 @@ def called_function(body: ChatRequest) -> str | None:
         raise ApiError(400, str(error), param="tool_choice") from error
 
 
-def compile_constraint(facts: Facts, body: Sampling) -> None:
-    """Compile the constraint of a body, which may take seconds; translating it then takes no time.
-
-    Raises ApiError if it cannot be compiled.
-    """
-    spec = facts.info.config.spec
+def find_constraint(
+    facts: Facts, body: Sampling, find: Callable[[str, str, Spec], Automaton | None] = compiled
+) -> Automaton | None:
+    """Return what `find` returns for the constraint of a body; None without one. Raises ApiError if it is refused."""
     try:
         source = SamplingParams(**constraint_of(body)).constraint_source
-        if source is not None:
-            compiled(*source, spec)
+        return None if source is None else find(*source, facts.info.config.spec)
     except ValueError as error:
         named = "response_format" if isinstance(body, ChatRequest) and body.response_format is not None else "tools"
         param = "structured_outputs" if body.structured_outputs is not None else named
@@ -287,6 +285,7 @@ def _translated(
     body: Sampling,
     prompts: list[tuple[int, ...]],
     params: SamplingParams,
+    constraint: Automaton | None,
     *,
     echoes: list[str],
     probabilities: bool,
@@ -295,7 +294,7 @@ def _translated(
     if body.truncate_prompt_tokens is not None:
         prompts = [prompt[-body.truncate_prompt_tokens :] for prompt in prompts]
     forced = isinstance(body, ChatRequest) and called_function(body) is not None
-    requests = _requests(facts, body, prompts, params, forced=forced)
+    requests = _requests(facts, body, prompts, params, constraint, forced=forced)
     stream = body.dlstep.stream
     drafts, steps = bool(body.stream) and stream == "drafts", stream == "steps"
     keeps = steps and len(requests) <= facts.most_kept
@@ -322,7 +321,13 @@ def _translated(
 
 
 def _requests(
-    facts: Facts, body: Sampling, prompts: list[tuple[int, ...]], params: SamplingParams, *, forced: bool
+    facts: Facts,
+    body: Sampling,
+    prompts: list[tuple[int, ...]],
+    params: SamplingParams,
+    constraint: Automaton | None,
+    *,
+    forced: bool,
 ) -> list[Request]:
     """Return one request per answer. Raises ApiError if the engine would reject one, except for a `forced` call."""
     copies = body.n or 1
@@ -332,7 +337,7 @@ def _requests(
     seeded = [_seeded(params, number) for number in range(copies)]
     requests = numbered([prompt for prompt in prompts for _ in range(copies)], seeded * len(prompts))
     if params.constraint_source is not None:
-        requests = [constrained(request, facts.info.config.spec) for request in requests]
+        requests = [constrained(replace(request, constraint=constraint), facts.info.config.spec) for request in requests]
     for request in requests[:: 1 if params.seed is not None else copies]:
         _check(facts.info, request, body, forced=forced)
     return requests
