@@ -142,6 +142,7 @@ class EngineLoop:
             update.nfe,
             usage.cached or 0,
             finish_info,
+            best=update.sequence.best_of(update.start, update.stop),
         )
 
     def _count(self, event: Event) -> None:

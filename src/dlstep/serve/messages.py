@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..core import Config, SamplingParams, Strategy
-from ..core.accounting import FinishInfo
+from ..core.accounting import Best, FinishInfo
 from ..core.automaton import Automaton
 from ..core.options import StrategyOptions
 from ..core.usage import Work
@@ -106,7 +106,8 @@ class News(NamedTuple):
     """The changes that a step made to one request.
 
     `tokens` are newly settled. `window` holds the tokens (None: masked) and the probabilities of the
-    positions after them, if the client wants drafts. `cached` counts prompt tokens found in pages of
+    positions after them, if the client wants drafts. `best` has the most probable ids at each of
+    `tokens`, if the request asks for them. `cached` counts prompt tokens found in pages of
     earlier requests. With `steps`, `frames` replaces `tokens`, `probabilities` and `window`.
     """
 
@@ -119,6 +120,7 @@ class News(NamedTuple):
     cached: int
     finish_info: FinishInfo | None
     frames: tuple[Frame, ...] = ()
+    best: tuple[Best, ...] = ()
 
 
 class EngineLoad(NamedTuple):

@@ -239,7 +239,6 @@ def _unpinned(known: frozenset[str]) -> st.SearchStrategy[SamplingParams]:
         max_nfe=st.one_of(st.none(), st.integers(1, 12)),
         max_repetition_run=st.one_of(st.none(), st.integers(2, 3)),
         thresholds=thresholds(known),
-        top_logprobs=st.sampled_from([0, 0, 0, 3]),
     )
 
 

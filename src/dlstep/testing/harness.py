@@ -127,9 +127,9 @@ def disturbed(run: CaseRun) -> set[int]:
     return {ids[seq_id] for step in run.steps for seq_id in step.plan.preemptions}
 
 
-Outcome = tuple[tuple[int, ...], str | None, tuple[float, ...], object]
+Outcome = tuple[tuple[int, ...], str | None, tuple[float, ...]]
 
 
 def outcomes(state: State) -> dict[int, Outcome]:
-    """Return answer, finish reason, probabilities and most probable ids of every finished request."""
-    return {key: (s.answer, s.finish, s.probabilities, s.accounting.best) for key, s in state.finished.items()}
+    """Return answer, finish reason and probabilities of every finished request."""
+    return {key: (s.answer, s.finish, s.probabilities) for key, s in state.finished.items()}

@@ -60,7 +60,7 @@ def encode(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) 
     begin = tokenizer.special_tokens_map.get("bos_token") if add_special_tokens else None
     if begin and text.startswith(str(begin)):
         plain = encode(tokenizer, text, add_special_tokens=False)
-        if ids[: len(plain) + 1] == plain[:1] + plain:
+        if ids[1 : len(plain) + 1] == plain:
             return ids[1:]
     return ids
 

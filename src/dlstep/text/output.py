@@ -3,16 +3,15 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log
 from typing import Any
 
 from ..core import FinishReason, SequenceState
+from ..core.accounting import Best
 from ..core.checks import short
 from .detokenize import Tokenizer, cut, decode
 from .words import clipped, counted, printable
 
 Prompt = str | Sequence[int]
-LEAST = 1e-30  # smaller probabilities are raised to this, because JSON has no -inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +34,9 @@ class Output:
     """Number of forward passes that sampled a position of the request."""
     error: str = ""
     """Why `finish_reason` is `rejected` or `error`; else empty."""
-    top_logprobs: tuple[tuple[tuple[int, float], ...], ...] = ()
-    """For each token, the `SamplingParams.top_logprobs` most probable ids of the forward pass that unmasked it,
-    each with its log probability, the most probable first. Ids with probability 0 are left out."""
+    top_probabilities: tuple[Best, ...] = ()
+    """For each token, the `SamplingParams.top_logprobs` most probable ids of the forward pass that unmasked it
+    and their probabilities, the most probable first. Ids with probability 0 are left out."""
 
     def __str__(self) -> str:
         counts = f"{counted(len(self.token_ids), 'token')} in {counted(self.nfe, 'forward pass')}"
@@ -84,15 +83,9 @@ class ReadOutput:
     """For each slot, the probability of each label; these add up to 1."""
 
 
-def logprob(probability: float) -> float:
-    """Return the logarithm of a probability, which is finite."""
-    return log(max(probability, LEAST))
-
-
 def output_of(sequence: SequenceState, prompt: Prompt, tokenizer: Tokenizer | None) -> Output:
     """Return the answer of `sequence` up to its last settled token."""
     tokens, start = sequence.answer, len(sequence.request.prompt)
-    best = sequence.best_of(start, start + len(tokens))
     return Output(
         prompt=prompt if isinstance(prompt, str) else sequence.request.prompt,
         text=cut(decode(tokenizer, tokens), sequence.request.params.stop),
@@ -102,5 +95,5 @@ def output_of(sequence: SequenceState, prompt: Prompt, tokenizer: Tokenizer | No
         nfe=sequence.nfe,
         steps=sequence.steps,
         error=sequence.error,
-        top_logprobs=tuple([tuple([(token, logprob(chance)) for token, chance in pairs]) for pairs in best]),
+        top_probabilities=sequence.best_of(start, start + len(tokens)),
     )

@@ -26,8 +26,11 @@ class TextEncoder(Protocol):
         ...
 
 
-def encode(texts: TextEncoder, prompt: Prompt, *, add_special_tokens: bool = True) -> tuple[int, ...]:
-    """Return the token ids of a prompt, which is text or a list of ids. Raises ValueError for anything else."""
+def encode(texts: TextEncoder, prompt: Prompt, *, special: bool | None = None) -> tuple[int, ...]:
+    """Return the token ids of a prompt, which is text or a list of ids. Raises ValueError for anything else.
+
+    The tokenizer adds its special tokens to text unless `special` is False.
+    """
     ids = listed(prompt)
     if ids is not None:
         values = [plain(part) for part in ids]
@@ -45,7 +48,7 @@ def encode(texts: TextEncoder, prompt: Prompt, *, add_special_tokens: bool = Tru
     if texts.tokenizer is None:
         raise ValueError(f"the prompt {short(text)} is text and the engine has no tokenizer: give token ids")
     end = "" if not text or text.endswith(texts.prompt_end) else texts.prompt_end
-    return encode_text(texts.tokenizer, text + end, add_special_tokens=add_special_tokens)
+    return encode_text(texts.tokenizer, text + end, add_special_tokens=special is not False)
 
 
 def encode_pins(texts: TextEncoder, pins: object) -> dict[int, int]:

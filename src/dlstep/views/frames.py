@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..core import Abort, Event, Fail, Rebuild, Samples, SequenceState, Span, SpanSamples, Spec, State
-from ..core.accounting import FinishInfo
+from ..core.accounting import Best, FinishInfo
 from ..core.filtering import masks_of
 from ..core.options import Options, options_of
 from ..core.usage import RequestUsage, Usage
@@ -49,6 +49,7 @@ class Frame(NamedTuple):
     int32 ids (-1: masked) and float64 probabilities. `fed` is None if no forward pass created the
     frame: the first frame, and the last one if the request was aborted or failed. Under a
     constraint, `allowed` has the number of ids that each masked position of the window may hold, in order.
+    `best` has the most probable ids at each of `tokens`, if the request asks for them.
     """
 
     seq: int
@@ -62,6 +63,7 @@ class Frame(NamedTuple):
     fed: Feeding | None = None
     finish_info: FinishInfo | None = None
     allowed: tuple[int, ...] = ()
+    best: tuple[Best, ...] = ()
 
     @property
     def cells(self) -> list[tuple[int | None, float]]:
@@ -185,6 +187,7 @@ def _frame(sequence: SequenceState, seq: int, reported: int, fed: Feeding | None
         fed,
         accounting.finish_info,
         allowed,
+        sequence.best_of(reported, stop),
     )
 
 

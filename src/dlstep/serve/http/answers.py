@@ -159,8 +159,8 @@ class AnswerJob:
 
     def _begin(self) -> bytes:
         """Return what a stream begins with."""
-        heads = [first_chunk(self.head, index, echo, **self._running_usage()) for index, echo in enumerate(self._echoes)]
-        return b"".join(filter(None, heads))
+        pairs, more = zip(self.choices, self._echoes, strict=True), self._running_usage()
+        return b"".join(filter(None, [first_chunk(self.head, choice, echo, **more) for choice, echo in pairs]))
 
     def _piece(self, choice: ChoiceReader, piece: Piece) -> bytes:
         """Return a piece of an answer as a part of a stream."""

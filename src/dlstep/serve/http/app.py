@@ -107,7 +107,7 @@ class Api:
         """Return the probabilities of labels at the slots of a template, after each prompt."""
         translate.check_model(self.router.facts, body.model)
         translated = await self.worker.run(read, self.router.facts, body)
-        return await self._answer(request, body, translated, Head("read", self.router.facts.model, False, False))
+        return await self._answer(request, body, translated, Head("read", self.router.facts.model, False))
 
     async def fork(self, request: Request, request_id: str, body: ForkRequest) -> Response:
         """Continue from a step of a kept request with changed options."""

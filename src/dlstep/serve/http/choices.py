@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from math import log
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core import Spec
 from ...stream import window_texts
@@ -29,13 +30,18 @@ FINISH = {
 LEAST = 1e-30  # smaller probabilities are raised to this, because JSON has no -inf
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLog:
-    """The log probability of a settled token. `offset` is the position of `text` in the answer."""
+class TokenLog(NamedTuple):
+    """The log probability of a token, by its name in responses. `offset` is the position of its text in the answer.
 
-    text: str
+    `best` has the most probable tokens instead of a settled one, if the request asks for them.
+    """
+
+    token: int
+    name: str
+    encoded: bytes
     logprob: float
     offset: int
+    best: tuple["TokenLog", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +165,20 @@ class ChoiceReader:
         """Return the unsent token probabilities, up to `settled` tokens; empty if not requested."""
         if not self.pending.submit.probabilities:
             return ()
-        tokens = self.pending.tokens[self._logged : settled]
+        pending, tokens = self.pending, self.pending.tokens[self._logged : settled]
         texts = self._pieces.texts(tokens) if self.ended else self._pieces.certain(tokens)
-        probabilities = self.pending.probabilities[self._logged : self._logged + len(texts)]
-        self._logged += len(texts)
+        first, self._logged = self._logged, self._logged + len(texts)
+        cells = zip(tokens, pending.probabilities[first : self._logged], strict=False)
+        best = pending.best[first : self._logged] or repeat(())
         logs: list[TokenLog] = []
-        for text, token_probability in zip(texts, probabilities, strict=True):
-            logs.append(TokenLog(text or "", log(max(token_probability, LEAST)), self._offset))
+        for text, cell, others in zip(texts, cells, best, strict=False):
+            entries: list[TokenLog] = []
+            for token, chance in (cell, *others):
+                piece = b"".join(self._spec.pieces[token : token + 1])
+                encoded = (text or "").encode() if token == cell[0] else piece
+                name = f"token_id:{token}" if self._head.by_id else encoded.decode(errors="replace")
+                entries.append(TokenLog(token, name, encoded, log(max(chance, LEAST)), self._offset))
+            logs.append(entries[0]._replace(best=tuple(entries[1:])))
             self._offset += len(text or "")
         return tuple(logs)
 

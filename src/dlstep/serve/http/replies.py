@@ -57,6 +57,7 @@ def reply_body(head: Head, choices: Sequence[ChoiceReader], echoes: Sequence[str
         model=head.model,
         choices=[_whole(head, choice, echoes[choice.index] if echoes else "") for choice in choices],
         usage=usage,
+        **({} if is_completion else _prompt_ids(head, choices[0])),
     )
     return completion.model_dump(mode="json", exclude_unset=True)
 
@@ -82,10 +83,19 @@ def _whole(head: Head, choice: ChoiceReader, echo: str) -> CompletionChoice | Ch
         "logprobs": _logs(head, piece.logs),
         "finish_reason": choice.finish,
         "dlstep": piece.dlstep,
+        **_token_ids(head, piece),
     }
     if head.kind == "completion":
-        return CompletionChoice.model_construct(text=echo + text_of(piece), **common)
+        return CompletionChoice.model_construct(text=echo + text_of(piece), **common, **_prompt_ids(head, choice))
     return ChatChoice.model_construct(message=_message(head, _delta(choice, piece.parts)), **common)
+
+
+def _token_ids(head: Head, piece: Piece) -> dict[str, Any]:
+    return {"token_ids": [log.token for log in piece.logs]} if head.token_ids else {}
+
+
+def _prompt_ids(head: Head, choice: ChoiceReader) -> dict[str, Any]:
+    return {"prompt_token_ids": choice.pending.submit.prompt} if head.token_ids else {}
 
 
 def text_of(piece: Piece) -> str:
@@ -104,30 +114,25 @@ def _message(head: Head, delta: dict[str, Any]) -> ChatCompletionMessage:
     )
 
 
-def _logs(head: Head, logs: Iterable[TokenLog]) -> Logprobs | ChoiceLogprobs | None:
+def _logs(head: Head, logs: Sequence[TokenLog]) -> Logprobs | ChoiceLogprobs | None:
     """Return the log probabilities of tokens; None if the request did not ask for them."""
     if not head.logprobs:
         return None
-    return _logprobs(head, logs) if head.kind == "completion" else _chat_logprobs(head, logs)
-
-
-def _logprobs(head: Head, logs: Iterable[TokenLog]) -> Logprobs:
-    logs = tuple(logs)
+    if head.kind == "chat":
+        best = [[TopLogprob(**_named(each)) for each in log.best] for log in logs]
+        entries = zip(logs, best, strict=True)
+        return ChoiceLogprobs(content=[ChatCompletionTokenLogprob(**_named(log), top_logprobs=top) for log, top in entries])
     return Logprobs(
-        tokens=[log.text for log in logs],
+        tokens=[log.name for log in logs],
         token_logprobs=[log.logprob for log in logs],
-        top_logprobs=[{log.text: log.logprob} for log in logs] if head.best else None,
+        # Like vLLM, include the settled token. Of several tokens with one name, the most probable one counts.
+        top_logprobs=[{each.name: each.logprob for each in (log, *reversed(log.best), log)} for log in logs],
         text_offset=[log.offset for log in logs],
     )
 
 
-def _chat_logprobs(head: Head, logs: Iterable[TokenLog]) -> ChoiceLogprobs:
-    def entry(log: TokenLog) -> ChatCompletionTokenLogprob:
-        bytes_ = list(log.text.encode())
-        top = [TopLogprob(token=log.text, bytes=bytes_, logprob=log.logprob)] if head.best else []
-        return ChatCompletionTokenLogprob(token=log.text, bytes=bytes_, logprob=log.logprob, top_logprobs=top)
-
-    return ChoiceLogprobs(content=[entry(log) for log in logs])
+def _named(log: TokenLog) -> dict[str, Any]:
+    return {"token": log.name, "bytes": list(log.encoded), "logprob": log.logprob}
 
 
 def chunk(head: Head, choices: list[dict[str, Any]], **more: Any) -> bytes:
@@ -142,12 +147,12 @@ def event(body: Mapping[str, object]) -> bytes:
     return b"data: " + json.dumps(body, separators=COMPACT).encode() + b"\n\n"
 
 
-def first_chunk(head: Head, index: int, echo: str, **more: Any) -> bytes | None:
-    """Return the chunk before any answer text: the role in a chat, or the echoed prompt."""
+def first_chunk(head: Head, choice: ChoiceReader, echo: str, **more: Any) -> bytes | None:
+    """Return the chunk before any answer text: the role in a chat, or the echoed prompt, and the prompt's ids."""
+    ids, common = _prompt_ids(head, choice), {"index": choice.index, "logprobs": None, "finish_reason": None}
     if head.kind == "chat":
-        delta = {"role": "assistant", "content": ""}
-        return chunk(head, [{"index": index, "delta": delta, "logprobs": None, "finish_reason": None}], **more)
-    return chunk(head, [{"index": index, "text": echo, "logprobs": None, "finish_reason": None}], **more) if echo else None
+        return chunk(head, [{**common, "delta": {"role": "assistant", "content": ""}}], **ids, **more)
+    return chunk(head, [{**common, "text": echo, **ids}], **more) if echo or ids else None
 
 
 def piece_chunk(head: Head, choice: ChoiceReader, piece: Piece, **more: Any) -> bytes:
@@ -161,7 +166,15 @@ def piece_chunk(head: Head, choice: ChoiceReader, piece: Piece, **more: Any) -> 
     finish = choice.finish if piece.ended else None
     return chunk(
         head,
-        [{"index": choice.index, **text, "logprobs": logs and logs.model_dump(mode="json"), "finish_reason": finish}],
+        [
+            {
+                "index": choice.index,
+                **text,
+                "logprobs": logs and logs.model_dump(mode="json"),
+                "finish_reason": finish,
+                **_token_ids(head, piece),
+            }
+        ],
         **more,
     )
 

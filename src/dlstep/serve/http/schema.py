@@ -149,6 +149,8 @@ class Sampling(Strict):
     structured_outputs: StructuredOutputs | None = None
     cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     truncate_prompt_tokens: Annotated[int, Field(ge=1)] | None = None
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
     dlstep: DlstepOptions = Field(default_factory=DlstepOptions)
 
     # Fields that describe the client and have no effect.
@@ -186,7 +188,7 @@ class CompletionRequest(Sampling):
 
     prompt: Text | Ids | Annotated[list[Text], FEW] | Annotated[list[Ids], FEW]
     echo: bool | None = None
-    logprobs: Annotated[int, Field(ge=0, le=1)] | None = None
+    logprobs: int | None = sampled("top_logprobs")
     best_of: One = None
     suffix: Annotated[str, *_neutral("")] | None = None
     add_special_tokens: bool | None = None
@@ -267,7 +269,7 @@ class ChatRequest(Sampling):
     messages: Annotated[list[Message], FEW]
     max_completion_tokens: int | None = sampled("max_tokens")
     logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=1)] | None = None
+    top_logprobs: int | None = sampled("top_logprobs")
     response_format: ResponseFormat | None = None
     tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
     tool_choice: ToolChoice | None = None

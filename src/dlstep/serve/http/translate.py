@@ -81,8 +81,7 @@ def completion(facts: Facts, body: CompletionRequest, constraint: Automaton | No
     prompts = prompts_of(body)
     check_count(facts, len(prompts), body.n or 1)
     texts, limit = facts.texts, facts.info.config.max_model_len
-    special = body.add_special_tokens is not False
-    encoded = [encoded_prompt(texts, prompt, limit, "prompt", special=special) for prompt in prompts]
+    encoded = [encoded_prompt(texts, prompt, limit, "prompt", body.add_special_tokens) for prompt in prompts]
     echoes = [_echoed(texts, prompt, tokens) for prompt, tokens in zip(prompts, encoded, strict=True)] if body.echo else []
     params = params_of(facts, body)
     return _translated(facts, body, encoded, params, constraint, echoes=echoes, probabilities=body.logprobs is not None)
@@ -155,8 +154,7 @@ def _turn(message: Message) -> dict[str, Any]:
 
 def text_prompt(facts: Facts, body: TokenizeText) -> tuple[int, ...]:
     """Return the tokens of a text prompt, including the model's `prompt_end`."""
-    special = body.add_special_tokens is not False
-    return encoded_prompt(facts.texts, body.prompt, facts.info.config.max_model_len, "prompt", special=special)
+    return encoded_prompt(facts.texts, body.prompt, facts.info.config.max_model_len, "prompt", body.add_special_tokens)
 
 
 def params_of(facts: Facts, body: Sampling) -> SamplingParams:
@@ -169,6 +167,7 @@ def params_of(facts: Facts, body: Sampling) -> SamplingParams:
         known["top_k"] = 0
     if isinstance(body.stop, str):
         known["stop"] = [body.stop]
+    known.setdefault("top_logprobs", known.get("logprobs"))  # in completions, `logprobs` is the number
     known |= constraint_of(body) | dict.fromkeys(facts.info.strategy.OWN_PARAMS)
     params: dict[str, Any] = {name: known[name] for name in PARAMS if known.get(name) is not None}
     params |= {name: tuple(value) for name, value in params.items() if isinstance(value, list)}
@@ -262,13 +261,13 @@ def check_length(characters: int, max_model_len: int, param: str) -> None:
 
 
 def encoded_prompt(
-    texts: ModelTexts, prompt: str | list[int], max_model_len: int, param: str, *, special: bool = True
+    texts: ModelTexts, prompt: str | list[int], max_model_len: int, param: str, special: bool | None = None
 ) -> tuple[int, ...]:
     """Return the tokens of a prompt. Raises ApiError that names `param`."""
     if isinstance(prompt, str):
         check_length(len(prompt), max_model_len, param)
     try:
-        return encode(texts, prompt, add_special_tokens=special)
+        return encode(texts, prompt, special=special)
     except ValueError as error:
         raise ApiError(400, str(error), param=param) from error
 
@@ -297,6 +296,7 @@ def _translated(
     requests = _requests(facts, body, prompts, params, constraint, forced=forced)
     stream = body.dlstep.stream
     drafts, steps = bool(body.stream) and stream == "drafts", stream == "steps"
+    probabilities = probabilities or bool(body.return_token_ids)  # both are read from the same records
     keeps = steps and len(requests) <= facts.most_kept
     submits = [
         Submit(
@@ -404,9 +404,10 @@ def detokenized(facts: Facts, ids: list[int]) -> str:
 
 def head_for(body: CompletionRequest | ChatRequest, model: str) -> Head:
     """Return the head of the response to a body."""
+    by_id, token_ids = bool(body.return_tokens_as_token_ids), bool(body.return_token_ids)
     if isinstance(body, CompletionRequest):
-        return Head("completion", model, body.logprobs is not None, bool(body.logprobs))
+        return Head("completion", model, body.logprobs is not None, by_id, token_ids)
     functions = callable_freely(body.tools or (), body.tool_choice)
     parallel = body.parallel_tool_calls is not False
     call = called_function(body)
-    return Head("chat", model, bool(body.logprobs), bool(body.top_logprobs), call=call, functions=functions, parallel=parallel)
+    return Head("chat", model, bool(body.logprobs), by_id, token_ids, call=call, functions=functions, parallel=parallel)

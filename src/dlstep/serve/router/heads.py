@@ -18,7 +18,8 @@ class Head:
     kind: Kind
     model: str
     logprobs: bool
-    best: bool  # whether `top_logprobs` contains the chosen token
+    by_id: bool = False  # whether log probabilities name tokens by their ids
+    token_ids: bool = False  # whether the response contains the ids of prompt and answer
     id: str = field(default="")
     created: int = field(default_factory=lambda: int(time.time()))
     origin: ForkOrigin | None = None  # of a fork: where it starts

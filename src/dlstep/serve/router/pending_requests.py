@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Optional
 
 from ...core import SequenceState
-from ...core.accounting import FinishInfo
+from ...core.accounting import Best, FinishInfo
 from ...views.frames import Frame
 from ..messages import EMPTY_WINDOW, News, Submit, Window
 
@@ -27,6 +27,7 @@ class PendingRequest:
     changed: Callable[[], None]
     tokens: list[int] = field(default_factory=list)
     probabilities: list[float] = field(default_factory=list)
+    best: list[Best] = field(default_factory=list)
     window: Window = EMPTY_WINDOW
     steps: int = 0
     nfe: int = 0
@@ -74,6 +75,7 @@ class PendingRequest:
         """Apply the changes of a step."""
         self.tokens += news.tokens
         self.probabilities += news.probabilities
+        self.best += news.best
         for frame in news.frames:
             self.append_frame(frame, now)
         self.window, self.steps, self.nfe, self.cached = news.window, news.steps, news.nfe, news.cached
@@ -99,6 +101,7 @@ class PendingRequest:
         """Discard the partial answer of a dead engine, to restart on another one."""
         self.tokens.clear()
         self.probabilities.clear()
+        self.best.clear()
         self.window, self.steps, self.nfe, self.cached = EMPTY_WINDOW, 0, 0, 0
         self.sent, self.restarted = None, True
 
@@ -117,6 +120,7 @@ class PendingRequest:
         """Append a frame."""
         self.tokens += frame.tokens
         self.probabilities += frame.probabilities
+        self.best += frame.best
         self.frames.append(frame)
         self.size += frame.size
         self.times.append(now - self.arrived)
@@ -130,6 +134,7 @@ class PendingRequest:
                 seq=last.seq + 1,
                 tokens=(),
                 probabilities=(),
+                best=(),
                 packed_cells=b"",
                 packed_chances=b"",
                 fed=None,

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from math import exp
 from typing import Any
 
 import pytest
@@ -157,6 +159,44 @@ def test_logprobs_are_those_of_the_decisions(tiny: Served) -> None:
     content = chat.choices[0].logprobs.content
     assert [entry.token for entry in content] == whole.logprobs.tokens
     assert all(entry.top_logprobs[0].token == entry.token for entry in content)
+
+
+@pytest.mark.parametrize("count", [0, 5, 20])
+@pytest.mark.parametrize("mode", ["whole", "settled", "drafts", "steps"])
+def test_top_logprobs_and_ids_are_those_of_generate(tiny: Served, mode: str, count: int) -> None:
+    (prompt,) = questions(1)
+    (output,) = tiny_llm().generate(prompt, replace(PARAMS, top_logprobs=count), progress=False)
+    streams, beside = mode != "whole", {"dlstep": {"stream": mode}} if mode != "whole" else {}
+    ids = {"return_token_ids": True, "return_tokens_as_token_ids": True}
+    common = {"model": "tiny-bd", "max_tokens": TOKENS, "stream": streams, "extra_body": beside | ids}
+    with tiny.client() as client:
+        found = client.completions.create(prompt=prompt, logprobs=count, **common)
+        chunks = list(found) if streams else [found]
+        messages = [{"role": "user", "content": prompt}]
+        told = client.chat.completions.create(messages=messages, logprobs=True, top_logprobs=count, **common)
+        chat_chunks = list(told) if streams else [told]
+    choices = [choice for chunk in chunks for choice in chunk.choices]
+    settled = [dict([pair]) for pair in zip(output.token_ids, output.probabilities, strict=True)]
+    likely = [dict(top) for top in output.top_probabilities] or [{} for _ in settled]
+    tops = [top for choice in choices if choice.logprobs for top in choice.logprobs.top_logprobs]
+    assert [by_id(top) for top in tops] == [
+        pytest.approx(one | top, rel=1e-4) for one, top in zip(settled, likely, strict=True)
+    ]
+    assert [len(top) for top in tops] == [max(count, 1)] * len(output.token_ids)
+    assert [token for choice in choices for token in getattr(choice, "token_ids", [])] == [*output.token_ids]
+    assert [*tiny_llm().engine.tokenizer.encode(prompt)] == choices[0].prompt_token_ids
+    entries = [entry for chunk in chat_chunks for c in chunk.choices if c.logprobs for entry in c.logprobs.content]
+    assert [entry.token for entry in entries] == [f"token_id:{token}" for token in output.token_ids]
+    assert [by_id({top.token: top.logprob for top in entry.top_logprobs}) for entry in entries] == [*map(pytest.approx, likely)]
+    assert [token for chunk in chat_chunks for c in chunk.choices for token in getattr(c, "token_ids", [])] == [
+        *output.token_ids
+    ]
+    assert chat_chunks[0].prompt_token_ids == choices[0].prompt_token_ids
+
+
+def by_id(top: dict[str, float]) -> dict[int, float]:
+    """The probabilities of tokens by id."""
+    return {int(name.removeprefix("token_id:")): exp(logprob) for name, logprob in top.items()}
 
 
 def test_what_the_answer_took_is_told(tiny: Served) -> None:

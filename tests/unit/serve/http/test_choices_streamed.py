@@ -1,6 +1,7 @@
 """However the tokens of an answer are divided into updates, the chunks of its stream accumulate to the whole response."""
 
 import json
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from typing import Any, Literal
@@ -59,14 +60,15 @@ def reader(form: CallFormat, kind: Kind, head: Head, stops: tuple[str, ...], thi
     tokenizer = tokenizer_of(form, kind)
     template = " ".join([*form.template, *form.tokens])
     prompt = tuple(tokenizer.encode(f"a{form.think}", add_special_tokens=False) if thinks and kind != "spelled" else [1])
-    submit = Submit(0, prompt, SamplingParams(stop=stops), probabilities=head.logprobs)
+    submit = Submit(0, prompt, SamplingParams(stop=stops), probabilities=head.logprobs or head.token_ids)
     spec = Spec(mask_id=None, eos_ids=(), vocab_size=len(tokenizer), pieces=pieces(tokenizer))
     pending = PendingRequest(submit, "key-0", 0.0, lambda: None)
     return ChoiceReader(0, pending, head, ModelTexts(tokenizer, "", template), spec)
 
 
 def news(tokens: list[int], nfe: int, end: FinishInfo | None) -> News:
-    return News(0, tuple(tokens), (0.5,) * len(tokens), ((), ()), nfe, nfe, 0, end)
+    best = tuple([((token, 0.5), (3, 0.25), (0, 0.2)) for token in tokens])
+    return News(0, tuple(tokens), (0.5,) * len(tokens), ((), ()), nfe, nfe, 0, end, best=best)
 
 
 def entries(logs: dict[str, Any]) -> list[Any]:
@@ -77,7 +79,7 @@ def entries(logs: dict[str, Any]) -> list[Any]:
 def accumulated(head: Head, choice: ChoiceReader, updates: list[list[int]], end: FinishInfo) -> dict[str, Any]:
     """The choice that a client of the stream accumulates."""
     texts = dict.fromkeys(("text", "content", "reasoning_content"), "")
-    found: dict[str, Any] = {"index": 0, "finish_reason": None, **texts, "calls": [], "logs": []}
+    found: dict[str, Any] = {"index": 0, "finish_reason": None, **texts, "calls": [], "logs": [], "ids": []}
     for nfe, tokens in enumerate(updates, 1):
         choice.pending.apply(news(tokens, nfe, end if nfe == len(updates) else None), 0.0)
         if (piece := choice.piece()) is None:
@@ -97,6 +99,7 @@ def accumulated(head: Head, choice: ChoiceReader, updates: list[list[int]], end:
             found["logs"] += logs.get("content", ()) or [
                 *zip(*[logs[name] for name in sorted(logs) if logs[name]], strict=True)
             ]
+            found["ids"] += part.get("token_ids", [])
             assert found["finish_reason"] is None
             found["finish_reason"] = part["finish_reason"]
         found["dlstep"] = body.get("dlstep")
@@ -116,12 +119,13 @@ def whole(head: Head, choice: ChoiceReader, tokens: list[int], nfe: int, end: Fi
         "reasoning_content": message.get("reasoning_content", ""),
         "calls": message.get("tool_calls", []),
         "logs": entries(found["logprobs"] or {}),
+        "ids": found.get("token_ids", []),
         "dlstep": {"index": 0, **found["dlstep"]},
     }
 
 
 HEADS = [Head("completion", "m", True, False, id="cmpl-1")] + [
-    Head("chat", "m", True, True, id="chatcmpl-1", call=call, functions=functions)
+    Head("chat", "m", True, id="chatcmpl-1", call=call, functions=functions)
     for call, functions in ((None, ()), (None, ("add",)), ("", ()), ("add", ()))
 ]
 
@@ -149,8 +153,10 @@ def test_a_stream_accumulates_to_the_whole(
     cuts = sorted({0, len(tokens), *data.draw(st.lists(st.integers(0, len(tokens)), max_size=12))})
     updates = [*[tokens[begin:end] for begin, end in pairwise(cuts)], *data.draw(st.sampled_from([[], [[]]]))] or [[]]
     end = FinishInfo("length" if length else "stop", 1 + len(tokens))
+    head = replace(head, logprobs=data.draw(st.booleans()), by_id=data.draw(st.booleans()), token_ids=data.draw(st.booleans()))
     streamed = accumulated(head, reader(form, kind, head, stops, thinks), updates, end)
     assert streamed == whole(head, reader(form, kind, head, stops, thinks), tokens, len(updates), end)
+    assert streamed["ids"] == (tokens if head.token_ids else []) and len(streamed["logs"]) == head.logprobs * len(tokens)
 
 
 @pytest.mark.parametrize("thinks", [False, True])

@@ -19,6 +19,7 @@ NEUTRAL: dict[str, Any] = {
     "logit_bias": {}, "use_beam_search": False, "skip_special_tokens": True, "bad_words": [], "user": "somebody", "n": 1,
     "service_tier": "auto", "metadata": {"run": "7"}, "prompt_cache_key": "a", "safety_identifier": "b", "store": False,
     "temperature": 0, "top_p": 1, "top_k": -1, "min_p": 0, "seed": None, "stop": None, "ignore_eos": False, "stream": False,
+    "return_token_ids": False, "return_tokens_as_token_ids": False,
     "stop_token_ids": [], "stream_options": {"include_usage": False, "continuous_usage_stats": False}, "dlstep": {},
 }  # fmt: skip
 OF_COMPLETIONS: dict[str, Any] = {"best_of": 1, "suffix": "", "echo": False, "logprobs": None, "add_special_tokens": True}
@@ -41,7 +42,8 @@ def test_neutral_values_pass_alone_and_together(http: httpx2.Client) -> None:
     [
         ("frequency_penalty", 0.5), ("presence_penalty", -1), ("repetition_penalty", 1.1), ("best_of", 2), ("suffix", "end"),
         ("logit_bias", {"5": 1}), ("min_tokens", 1), ("use_beam_search", True), ("skip_special_tokens", False),
-        ("logprobs", 2), ("temperature", "0.5"), ("temperature", False), ("temperature", -0.1), ("temperature", 1e-31),
+        ("logprobs", 21), ("logprobs", -1),
+        ("temperature", "0.5"), ("temperature", False), ("temperature", -0.1), ("temperature", 1e-31),
         ("top_p", 0), ("top_p", 1.5), ("top_k", -2), ("min_p", 2), ("n", 0), ("n", 129), ("n", True), ("max_tokens", 0),
         ("max_tokens", 1 << 70), ("seed", 1 << 64), ("seed", 0.5), ("stop", ""), ("stop", [""]), ("stop", 5),
         ("stop", ["a"] * 65), ("stop_token_ids", [-1]), ("stop_token_ids", [1 << 40]), ("stop_token_ids", [100_000]),
@@ -118,6 +120,7 @@ def test_a_rule_may_be_named(http: httpx2.Client) -> None:
     [
         ("messages", []), ("messages", "hello"), ("messages", [{"role": "user"}]), ("tools", [{"type": "function"}]),
         ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]), ("top_logprobs", 1),
+        ("top_logprobs", 21),
         ("response_format", {"type": "json_schema"}), ("tool_choice", "required"), ("max_completion_tokens", 5),
         ("messages", [{"role": "user", "content": ""}]),
     ],
