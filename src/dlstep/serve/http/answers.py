@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-from openai.types import CompletionUsage
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -90,9 +89,8 @@ class AnswerJob:
             await unless_gone(request.receive, self._until_ended())
             if fault := first_fault(self.pending_requests):
                 raise fault
-            usage = usage_of(self.pending_requests, self.copies)
-            long = usage.completion_tokens > LONG
-            body = await asyncio.to_thread(self._reply, usage) if long else self._reply(usage)
+            long = sum(len(pending.tokens) for pending in self.pending_requests) > LONG
+            body = await asyncio.to_thread(self._reply) if long else self._reply()
             return Response(body, media_type="application/json")
         finally:
             self._close()
@@ -153,9 +151,9 @@ class AnswerJob:
             while (piece := choice.piece()) is not None:
                 yield self._piece(choice, piece)
 
-    def _reply(self, usage: CompletionUsage) -> str:
+    def _reply(self) -> str:
         """Return the whole response as JSON."""
-        return reply(self.head, self.choices, self._translated.echoes, usage)
+        return reply(self.head, self.choices, self._translated.echoes, usage_of(self.pending_requests, self.copies))
 
     def _begin(self) -> bytes:
         """Return what a stream begins with."""

@@ -6,7 +6,6 @@ from collections.abc import Generator
 from itertools import count
 from typing import Any
 
-from openai.types import CompletionUsage
 from pydantic import ValidationError
 
 from .answers import AnswerJob
@@ -47,7 +46,7 @@ def _messages(body: ResponsesRequest) -> list[Json]:
     items = [{"role": "user", "content": body.input}] if isinstance(body.input, str) else body.input
     for index, item in enumerate(items):
         match item:
-            case {"role": role, "content": content}:
+            case {"role": role, "content": content} if not item.keys() & {"tool_calls", "tool_call_id"}:
                 messages.append({"role": role, "content": content})
             case {"type": "function_call_output", "call_id": call_id, "output": output}:
                 messages.append({"role": "tool", "tool_call_id": call_id, "content": output})
@@ -117,11 +116,11 @@ class ResponseJob(AnswerJob):
                 if kind == "call":
                     name, call_id = "function_call_arguments", self.choices[0].call_id(part.number)
                     item |= {"type": "function_call", "call_id": call_id, "name": part.name, "arguments": ""}
-                    sent += emit("response.output_item.added", **place, item=item)
                 else:
                     name, text = "output_text", {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
                     item |= {"type": "message", "role": "assistant", "content": []}
-                    sent += emit("response.output_item.added", **place, item=item)
+                sent += emit("response.output_item.added", **place, item=item)
+                if text is not item:
                     item["content"], place["content_index"] = [text], 0
                     sent += emit("response.content_part.added", **place, part=text)
             text["arguments" if kind == "call" else "text"] += part.text
@@ -152,8 +151,7 @@ class ResponseJob(AnswerJob):
         }
         return self._writer.send(None)
 
-    def _reply(self, usage: CompletionUsage) -> str:
-        del usage
+    def _reply(self) -> str:
         self._begin()
         self._piece(self.choices[0], self.choices[0].whole())
         self._end()

@@ -188,6 +188,7 @@ def test_the_official_client_parses_and_continues(server: Served) -> None:
     [
         ({"previous_response_id": "resp_1"}, "previous_response_id", "stores no responses: send the items"),
         ({"input": [{"type": "item_reference", "id": "1"}]}, "input.0", "send the item"),
+        ({"input": [{"role": "tool", "tool_call_id": "1", "content": "92"}]}, "input.0", "a function_call_output with"),
         ({"input": []}, "input", "at least 1 item"),
         ({"input": [{"type": "function_call", "call_id": "1", "name": "no name", "arguments": "{}"}]}, "input", "pattern"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input.content", "text"),
