@@ -62,9 +62,12 @@ class Paced:
         return samples
 
 
-def shadow_engine(seconds: float = 0.0, num_pages: int = 220, strategy: str = "multi_bd", **limits: int) -> LoadedEngine:
-    """An engine without a network, on the tokenizer of the embedded models. Its answers end at their length."""
+def shadow_engine(
+    seconds: float = 0.0, num_pages: int = 220, strategy: str = "multi_bd", special: tuple[str, ...] = (), **limits: int
+) -> LoadedEngine:
+    """An engine without a network, on the embedded models' tokenizer with more special tokens. Answers end at their length."""
     tokenizer = build_tokenizer()
+    tokenizer.add_special_tokens({"extra_special_tokens": list(special)})
     mask_id, options = (None, {"canvas_length": 8}) if strategy == "diffusion_gemma" else (MASK_ID, {"block_size": 8})
     spec = Spec(mask_id=mask_id, eos_ids=(EOS_ID,), vocab_size=len(tokenizer), pieces=pieces(tokenizer))
     budgets = {"max_model_len": 128, "max_num_batched_tokens": 512, "max_num_reqs": 16} | limits

@@ -129,7 +129,9 @@ class BatchEngine:
     def _translated(self, place: int, key: str, body: CompletionRequest | ChatRequest, begin: float) -> RunningRequest:
         facts = self._facts
         translate.check_model(facts, body.model)
-        translated = translate.translated(facts, body, translate.find_constraint(facts, body))
+        translated = translate.translated(
+            facts, body, translate.find_constraint(facts, body, translate.reasoning_before(facts, body))
+        )
         head = head_for(body, facts.model)
         head = replace(head, id=id_of(head.kind, key), created=created_of(key))
         pending_requests = [self._new_pending(submit, begin) for submit in translated.submits]

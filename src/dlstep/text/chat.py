@@ -41,7 +41,7 @@ def chat_prompt(
             "chat_template.jinja into the checkpoint folder"
         )
     plain = [_own(message) for message in messages]
-    known = {} if variables is None else template_variables(own, variables, optional)
+    known = template_variables(own, {} if variables is None else variables, optional)
     text = render(own, plain, tokenizer.special_tokens_map, continues=continues, tools=tools, variables=known)
     return encode(tokenizer, text, add_special_tokens=False)
 

@@ -29,10 +29,11 @@ CONSTRUCTS = re.compile(
     r"|(?P<inner_anchor>[\^$]|\\[AzZG])|\\.|\[\^?\]?(?:\\.|\[[^\]]*\]|[^\]\\])*\]",
     re.DOTALL,
 )
+Marks = tuple[str, str] | None
 ByteAutomaton = tuple[list[dict[int, int]], list[int], int]  # moves, accepting states, first state
 
 _worker = LimitedWorker()
-_results: OrderedDict[tuple[str, bytes, Spec], Automaton | str] = OrderedDict()  # or the reason of a refusal
+_results: OrderedDict[tuple[str, bytes, Spec, Marks], Automaton | str] = OrderedDict()  # or the reason of a refusal
 _lock = Lock()
 
 
@@ -61,7 +62,7 @@ def recompiled(trace: Trace) -> Trace:
     return trace
 
 
-def compiled(kind: str, text: str, spec: Spec, stopped: Event | None = None) -> Automaton:
+def compiled(kind: str, text: str, spec: Spec, stopped: Event | None = None, marks: Marks = None) -> Automaton:
     """Return the automaton of a regex, of choices or of a JSON schema. It is compiled with limited time and memory.
 
     Args:
@@ -69,15 +70,16 @@ def compiled(kind: str, text: str, spec: Spec, stopped: Event | None = None) -> 
         text: The value of the parameter; choices as a JSON list.
         spec: Facts of the model, with the bytes of each token id.
         stopped: Identifies the compilation for `stop`.
+        marks: Marks around any text that comes first, such as reasoning. The first may be empty.
 
     Raises:
         ValueError: `text` is invalid, too large, or matches nothing that the tokenizer can spell.
     """
-    result = known(kind, text, spec)
+    result = known(kind, text, spec, marks)
     if result is None:
-        kept = _compiled(kind, text, spec, stopped)
+        kept = _compiled(kind, text, spec, stopped, marks)
         with _lock:
-            _results[_key(kind, text, spec)] = kept
+            _results[_key(kind, text, spec, marks)] = kept
             sizes = [len(result.tables) for result in _results.values() if isinstance(result, Automaton)]
             while len(_results) > MOST_KEPT or sum(sizes) > MOST_BYTES:
                 _, dropped = _results.popitem(last=False)
@@ -86,11 +88,11 @@ def compiled(kind: str, text: str, spec: Spec, stopped: Event | None = None) -> 
     return result
 
 
-def known(kind: str, text: str, spec: Spec) -> Automaton | None:
+def known(kind: str, text: str, spec: Spec, marks: Marks = None) -> Automaton | None:
     """Return what `compiled` returned for these arguments, or raise its error; None if it must be compiled."""
     if not spec.pieces:
         raise ValueError(f"{kind} needs a tokenizer, which this model does not have")
-    key = _key(kind, text, spec)
+    key = _key(kind, text, spec, marks)
     with _lock:
         if key not in _results:
             return None
@@ -98,9 +100,9 @@ def known(kind: str, text: str, spec: Spec) -> Automaton | None:
         return _checked(_results[key])
 
 
-def _key(kind: str, text: str, spec: Spec) -> tuple[str, bytes, Spec]:
+def _key(kind: str, text: str, spec: Spec, marks: Marks) -> tuple[str, bytes, Spec, Marks]:
     """Return a key that does not keep a long text."""
-    return kind, blake2b(text.encode(errors="surrogatepass")).digest(), spec
+    return kind, blake2b(text.encode(errors="surrogatepass")).digest(), spec, marks
 
 
 def _checked(result: Automaton | str) -> Automaton:
@@ -114,14 +116,14 @@ def stop(compilation: Event) -> None:
     _worker.stop(compilation)
 
 
-def _compiled(kind: str, text: str, spec: Spec, stopped: Event | None) -> Automaton | str:
+def _compiled(kind: str, text: str, spec: Spec, stopped: Event | None, marks: Marks) -> Automaton | str:
     """Return the automaton of a constraint, or the reason why there is none."""
     source = f"{kind}={short(text)}"
     if kind == "regex" or (kind == "json_schema" and not is_any_object(json.loads(text))):
         require(kind, "structured")
     forbidden = (*spec.eos_ids, *(() if spec.mask_id is None else (spec.mask_id,)))
     try:
-        job = (f"{__name__}:tables", kind, text, spec.pieces[: spec.vocab_size], forbidden)
+        job = (f"{__name__}:tables", kind, text, spec.pieces[: spec.vocab_size], forbidden, marks)
         return Automaton.of(source, _worker.ask(*job, stopped=stopped)["bytes"])
     except NotStartedError:
         raise
@@ -131,14 +133,30 @@ def _compiled(kind: str, text: str, spec: Spec, stopped: Event | None) -> Automa
         return str(error)
 
 
-def tables(kind: str, text: str, pieces: Sequence[bytes], forbidden: Sequence[int]) -> bytes:
+def tables(kind: str, text: str, pieces: Sequence[bytes], forbidden: Sequence[int], marks: Marks = None) -> bytes:
     """Return the tables of the automaton of a constraint: a job of the process with limited time and memory."""
     source = f"{kind}={short(text)}"
     try:
         moves, accepting, start = _choice_moves(json.loads(text)) if kind == "choice" else _regex_moves(kind, text, source)
+        if marks is not None:
+            moves, start = _after_text(moves, start, *[mark.encode() for mark in marks]), len(moves)
         return token_automaton(source, moves, accepting, pieces, forbidden, start=start).tables
     except TooLarge as error:
         raise ValueError(f"{source} cannot be compiled: {error}") from error
+
+
+def _after_text(moves: list[dict[int, int]], start: int, opening: bytes, closing: bytes) -> list[dict[int, int]]:
+    """Return the moves with states, from `len(moves)` on, for `opening`, any text, `closing` and up to two newlines before.
+
+    The first byte of `closing` must not occur in it again.
+    """
+    rows = list(moves)
+    for byte in opening:
+        rows.append({byte: len(rows) + 1})
+    text = len(rows)
+    for count, byte in enumerate(closing, 1):
+        rows.append({**dict.fromkeys(range(256), text), closing[0]: text + 1, byte: text + count})
+    return [*rows, {ord("\n"): len(rows) + 1, **moves[start]}, {ord("\n"): start, **moves[start]}]
 
 
 def _choice_moves(choices: list[str]) -> ByteAutomaton:

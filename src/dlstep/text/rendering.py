@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Container, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from ..core.checks import short
@@ -13,7 +12,6 @@ END_OF_LAST = "CONTINUE_FINAL_MESSAGE_TAG "  # marks where an answer continues t
 REASONING = ("reasoning_content", "thinking", "reasoning")
 OWN = frozenset(("messages", "tools", "documents", "add_generation_prompt"))  # variables that `render` sets
 LONGEST_VARIABLES = 1 << 16  # characters as JSON
-NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
 
 
 _worker = LimitedWorker()
@@ -46,7 +44,7 @@ def render(
     *,
     continues: bool = False,
     tools: Sequence[Mapping[str, Any]] = (),
-    variables: Mapping[str, Any] = NO_VARIABLES,
+    variables: Mapping[str, Any] | None = None,
 ) -> str:
     """Render messages with a chat template, up to the start of the assistant's answer.
 
@@ -63,7 +61,7 @@ def render(
             plain_messages[-1]["content"] += END_OF_LAST
         facts = {
             **plain(special_tokens),
-            **variables,
+            **(variables or {}),
             "messages": plain_messages,
             "tools": plain(tools) or None,
             "documents": None,

@@ -53,6 +53,24 @@ def test_choices_accept_themselves_only(choices: list[str], other: str) -> None:
         assert accepts(*params.constraint_source, text) == (text in choices)
 
 
+CLOSED = st.text(alphabet="a</think>\n", max_size=8) | st.sampled_from(
+    ["</think>", "</think", "<</think>\n", "é</thin</think>"]
+)
+
+
+@pytest.mark.parametrize("opening", ["", "<think>"])
+@given(before=CLOSED, newlines=st.integers(0, 3), text=st.sampled_from(["ab", "xc", "\n", "b", "{}"]), begun=st.booleans())
+def test_a_constraint_may_follow_a_text_between_marks(opening: str, before: str, newlines: int, text: str, begun: bool) -> None:
+    reasoning, _, answer = f"{before}</think>{newlines * chr(10)}{text}".partition("</think>")
+    given_text = f"{opening if begun else '<thunk>'}{reasoning}</think>{answer}"
+    for kind, source in (("regex", "ab|b"), ("choice", '["xc"]'), ("json_schema", '{"type": "object"}')):
+        texts = {answer.removeprefix("\n" * count) for count in range(3) if answer.startswith("\n" * count)}
+        wanted = (begun or not opening) and any(accepts(kind, source, each) for each in texts)
+        made = compiled(kind, source, SPEC, marks=(opening, "</think>"))
+        assert made.accepts(tuple(given_text.encode())) == wanted
+        assert not made.accepts(tuple(text.encode()))
+
+
 SCHEMAS = [
     {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name", "age"]},
     {"type": "array", "items": {"enum": ["a", "é", 1, None]}, "minItems": 1, "maxItems": 3},

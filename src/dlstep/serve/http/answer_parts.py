@@ -9,7 +9,7 @@ from typing import Literal
 
 from ...text.detokenize import held_back
 from .call_formats import CallFormat, Part
-from .tool_calls import Called, CallReader
+from .tool_calls import CallReader
 
 Mode = Literal["start", "reasoning", "text", "call", "forced"]
 
@@ -41,7 +41,8 @@ class AnswerReader:
     ) -> None:
         self._form, self._functions, self._most = form, functions, most
         self._forced = None if forced is None else CallReader(forced)
-        self._mode: Mode = "forced" if forced is not None and mode == "text" else mode
+        self._after: Mode = "text" if forced is None else "forced"  # the mode after reasoning
+        self._mode: Mode = self._after if mode == "text" else mode
         self._waiting = ""  # text that is in no part yet; in a call, all text after the tag
         self._skips = mode == "reasoning"  # whether to drop whitespace
         self._blank = ""  # whitespace that is kept only if text follows
@@ -83,17 +84,13 @@ class AnswerReader:
         self._mode, self._blank, self._skips = self._after, "", True
         return True
 
-    @property
-    def _after(self) -> Mode:
-        """The mode after reasoning."""
-        return "text" if self._forced is None else "forced"
-
     def _forced_call(self, end: bool) -> bool:
         del end
         assert self._forced is not None, "the answer calls a function"
         text, self._waiting = self._waiting.lstrip() if self._skips else self._waiting, ""
-        self._skips = self._skips and not text
-        called = self._forced.push(text) if text else Called(None, "")
+        if not text:
+            return False
+        self._skips, called = False, self._forced.push(text)
         if called.name or called.arguments:
             self._parts.append(Part("call", called.arguments, called.name or ""))
         self.calls = int(self._forced.complete)

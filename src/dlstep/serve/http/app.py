@@ -97,7 +97,8 @@ class Api:
         """Return the automaton of a body's constraint. Only bodies whose constraint is not known wait for their turn."""
         if not translate.constraint_of(body):
             return None
-        find = partial(translate.find_constraint, self.router.facts, body)
+        facts = self.router.facts
+        find = partial(translate.find_constraint, facts, body, await self.worker.run(translate.reasoning_before, facts, body))
         if (known := await self.worker.run(find, constraints.known)) is not None:
             return known
         compiling = self._compiler.run(request.scope["owner"], lambda event: find(partial(constraints.compiled, stopped=event)))

@@ -2,12 +2,13 @@
 
 import json
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple, NoReturn, Protocol
 
-from ...text.detokenize import Tokenizer
+from ...text.chat import template_of
+from ..facts import ModelTexts
 from .tool_calls import ObjectScanner
 
 QUOTE = '<|"|>'  # around strings in Gemma's calls, which contain no escapes
@@ -83,10 +84,23 @@ def format_of(template: str | None) -> CallFormat | None:
     return None
 
 
-def reasoning_format_of(tokenizer: Tokenizer, template: str) -> CallFormat | None:
-    """Return the format whose tokens around reasoning the tokenizer or the chat template has; None without one."""
-    known = {str(token) for token in tokenizer.added_tokens_decoder.values()}
+def format_in(texts: ModelTexts) -> CallFormat | None:
+    """Return the format of calls, or else that whose tokens around reasoning the tokenizer or the chat template has."""
+    template = template_of(texts.tokenizer, texts.chat_template)
+    if texts.tokenizer is None or template is None:
+        return None
+    if (calls := format_of(template)) is not None:
+        return calls
+    known = {str(token) for token in texts.tokenizer.added_tokens_decoder.values()}
     return next((form for form in FORMATS if all(mark in known or mark in template for mark in form.tokens[:2])), None)
+
+
+def begins_reasoning(texts: ModelTexts, form: CallFormat, prompt: Sequence[int]) -> bool:
+    """Return whether the prompt ends with the mark `form.think`, so that the answer begins with reasoning."""
+    assert texts.tokenizer is not None, "conversations need a tokenizer"
+    end = list(prompt[-2 * len(form.think) :])  # whitespace may follow
+    shown = texts.tokenizer.decode(end, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    return isinstance(shown, str) and shown.rstrip().endswith(form.think)
 
 
 class GemmaScanner:

@@ -8,15 +8,14 @@ from typing import Any, NamedTuple
 
 from ...core import Spec
 from ...stream import window_texts
-from ...text.chat import template_of
 from ...text.detokenize import TextStream, cut, decode, special_ids
 from ...text.words import Pieces
 from ...views.frames import FrameEncoder, head_of
 from ..facts import Facts, ModelTexts
 from ..router.heads import Head
 from ..router.pending_requests import PendingRequest
-from .answer_parts import AnswerReader, Mode
-from .call_formats import HERMES, CallFormat, Part, format_of, reasoning_format_of
+from .answer_parts import AnswerReader
+from .call_formats import HERMES, Part, begins_reasoning, format_in
 
 # The engine's finish reasons -> OpenAI's. The original one is in `dlstep.finish_reason`.
 FINISH = {
@@ -73,7 +72,7 @@ class ChoiceReader:
         self._seq = 0
         self._reported_nfe = 0
         self.ended = False  # whether the end was sent
-        form = self._format() if head.kind == "chat" else None
+        form = format_in(texts) if head.kind == "chat" else None
         # Marks that are special tokens are part of the text.
         self._spelled = frozenset[int]()
         if form is not None and texts.tokenizer is not None:
@@ -82,17 +81,10 @@ class ChoiceReader:
         self._parts = AnswerReader(
             form or HERMES,
             head.functions,
-            mode="text" if form is None else self._begins(form),
+            mode="text" if form is None else "reasoning" if begins_reasoning(texts, form, pending.submit.prompt) else "start",
             forced=head.call,
             most=None if head.parallel else 1,
         )
-
-    def _format(self) -> CallFormat | None:
-        """Return the format of reasoning and calls in the answer; None if it has neither."""
-        tokenizer, template = self._texts.tokenizer, template_of(self._texts.tokenizer, self._texts.chat_template)
-        if tokenizer is None or template is None:
-            return None
-        return format_of(template) or reasoning_format_of(tokenizer, template)
 
     @property
     def text(self) -> str:
@@ -102,16 +94,6 @@ class ChoiceReader:
     def call_id(self, number: int = 0) -> str:
         """Return the id of the function call with this number in the answer."""
         return f"call_{self._head.id.rpartition('-')[2]}_{self.index}" + (f"_{number}" if number else "")
-
-    def _begins(self, form: CallFormat) -> Mode:
-        """Return how the answer begins: with reasoning if the prompt ends with the mark `form.think`."""
-        if self.pending.submit.constraint is not None:
-            return "text"
-        end = list(self.pending.submit.prompt[-2 * len(form.think) :])  # whitespace may follow
-        tokenizer = self._texts.tokenizer
-        assert tokenizer is not None, "conversations need a tokenizer"
-        shown = tokenizer.decode(end, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        return "reasoning" if isinstance(shown, str) and shown.rstrip().endswith(form.think) else "start"
 
     @property
     def finish(self) -> str:

@@ -13,14 +13,14 @@ from ...core.checks import short
 from ...core.options import unknown_option
 from ...engine.watchdog import limited
 from ...text.chat import chat_prompt, template_of
-from ...text.constraints import compiled, constrained
-from ...text.detokenize import Tokenizer, decode
+from ...text.constraints import Marks, compiled, constrained
+from ...text.detokenize import Tokenizer, decode, special_ids
 from ...text.prompts import encode, encode_pins, numbered, with_stop_ids
 from ...views.frames import Frame, first_frame
 from ..facts import Facts, ModelTexts
 from ..messages import ModelInfo, Submit
 from ..router.heads import Head
-from .call_formats import format_of
+from .call_formats import begins_reasoning, format_in, format_of
 from .errors import LONGEST_NAME, ApiError, mentions
 from .schema import (
     ChatRequest,
@@ -102,9 +102,14 @@ def chat(facts: Facts, body: ChatRequest, constraint: Automaton | None = None) -
     check_count(facts, 1, body.n or 1)
     if callable_freely(body.tools or (), body.tool_choice):
         _check_free_calls(facts.texts, body)
-    prompt = conversation(facts, body.messages, body.tools or (), _variables(body))
+    prompt = _prompt(facts, body)
     params = params_of(facts, body)
     return _translated(facts, body, [prompt], params, constraint, echoes=[], probabilities=bool(body.logprobs))
+
+
+def _prompt(facts: Facts, body: ChatRequest) -> tuple[int, ...]:
+    """Return the prompt of a chat. Raises ApiError."""
+    return conversation(facts, body.messages, body.tools or (), _variables(body))
 
 
 def _variables(body: ChatRequest) -> dict[str, Any]:
@@ -206,13 +211,32 @@ def called_function(body: ChatRequest) -> str | None:
         raise ApiError(400, str(error), param="tool_choice") from error
 
 
+def reasoning_before(facts: Facts, body: Sampling) -> tuple[Spec, Marks]:
+    """Return the marks of the reasoning with which a constrained answer begins, None without it, and a spec that spells them.
+
+    It reasons if the prompt ends with the first mark, or if a switch of the chat template is true.
+    """
+    spec, texts = facts.info.config.spec, facts.texts
+    form = format_in(texts) if isinstance(body, ChatRequest) and constraint_of(body) else None
+    if not isinstance(body, ChatRequest) or form is None or texts.tokenizer is None:
+        return spec, None
+    begun, template = begins_reasoning(texts, form, _prompt(facts, body)), template_of(texts.tokenizer, texts.chat_template)
+    on = [name for name, value in _variables(body).items() if name in SWITCHES and value is True and name in (template or "")]
+    if not begun and not on:
+        return spec, None
+    pieces = list(spec.pieces)
+    for index in special_ids(texts.tokenizer, form.tokens[:2]):
+        pieces[index] = str(texts.tokenizer.convert_ids_to_tokens(index)).encode()
+    return replace(spec, pieces=tuple(pieces)), ("" if begun else form.think, form.thought)
+
+
 def find_constraint(
-    facts: Facts, body: Sampling, find: Callable[[str, str, Spec], Automaton | None] = compiled
+    facts: Facts, body: Sampling, reasoning: tuple[Spec, Marks], find: Callable[..., Automaton | None] = compiled
 ) -> Automaton | None:
     """Return what `find` returns for the constraint of a body; None without one. Raises ApiError if it is refused."""
     try:
         source = SamplingParams(**constraint_of(body)).constraint_source
-        return None if source is None else find(*source, facts.info.config.spec)
+        return None if source is None else find(*source, reasoning[0], marks=reasoning[1])
     except ValueError as error:
         named = "response_format" if isinstance(body, ChatRequest) and body.response_format is not None else "tools"
         param = "structured_outputs" if body.structured_outputs is not None else named

@@ -10,7 +10,7 @@ from openai import BadRequestError, OpenAI
 
 from dlstep.tiny.tokenizer import EOS_ID, build_tokenizer
 
-from ....helpers.serving import served, tiny_llm
+from ....helpers.serving import served, shadow_engine, tiny_llm
 
 TEMPLATE = """{%- for tool in tools or [] %}{{ tool.function.name }} {% endfor %}
 {%- if tools %}Call with <tool_call>{"name": <name>, "arguments": <arguments>}</tool_call>.
@@ -23,6 +23,7 @@ TEMPLATE = """{%- for tool in tools or [] %}{{ tool.function.name }} {% endfor %
         {{- (call.function.arguments | tojson) + '}</tool_call>' }}
     {%- endfor %}
 {% endfor %}
+{%- if thinking %}Think first.{% endif %}
 {%- if messages[-1].content == "Think." or enable_thinking %}<think>
 {% endif %}"""
 TOOLS: Any = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in ("add", "stop")]
@@ -131,6 +132,48 @@ def test_a_variable_that_the_template_does_not_read_is_refused(
     with pytest.raises(BadRequestError, match=message) as caught:
         client.chat.completions.create(**body)
     assert caught.value.param == param
+
+
+NAMED = {"type": "function", "function": {"name": "add"}}
+CALL, OBJECT = '{"name": "add", "arguments": {"a": [1]}}', '{"a": [1]}'
+OPENED, ON = {"turn": "Think."}, {"extra_body": {"chat_template_kwargs": {"thinking": True}}}
+
+
+@pytest.mark.parametrize(
+    ("body", "begin"), [({}, ""), (OPENED, "I</think>\n\n"), (OPENED, "</think>"), (ON, "<think>I</think>")]
+)
+@pytest.mark.parametrize(
+    ("more", "answer", "expected"),
+    [
+        ({"tool_choice": NAMED}, OBJECT, ("", [("add", {"a": [1]})], "stop")),
+        ({"tool_choice": "required"}, CALL, ("", [("add", {"a": [1]})], "tool_calls")),
+        ({"tools": None, "response_format": {"type": "json_object"}}, OBJECT, (OBJECT, [], "stop")),
+    ],
+)
+def test_a_constrained_answer_may_think_first(
+    client: OpenAI, body: dict[str, Any], begin: str, more: dict[str, Any], answer: str, expected: Any
+) -> None:
+    asked_for = asked(begin + answer, **{name: value for name, value in body.items() if name != "extra_body"}, **more)
+    free = asked_for | {"extra_body": dict(body.get("extra_body", {})), "max_tokens": 60}
+    asked_for["extra_body"] |= body.get("extra_body", {})
+    assert whole(client, asked_for) == streamed(client, asked_for) == [("I" if "I" in begin else "", *expected)]
+    ((reasoning, content, calls, _),) = whole(client, free)  # the model was not trained to think, and never ends
+    assert bool(reasoning) == bool(begin) and isinstance(calls[0][1] if calls else json.loads(content), dict)
+
+
+def test_marks_of_a_constrained_answer_may_be_special_tokens(tmp_path: Path) -> None:
+    path = tmp_path / "template.jinja"
+    path.write_text(TEMPLATE)
+    engine = shadow_engine(max_model_len=256, special=("<think>", "</think>", "<tool_call>", "</tool_call>"))
+    with served(engine, chat_template=str(path)) as server:
+        client = server.client()
+        for turn, text in (("Think.", f"I</think>\n\n{CALL}"), ("How many?", f"<think>I</think>{CALL}")):
+            body = asked(text, end=False, turn=turn, tool_choice="required")
+            ids = engine.tokenizer.encode(text, add_special_tokens=False)
+            pinned = {str(offset): token for offset, token in enumerate(ids)}
+            body |= {"max_tokens": len(ids), "model": "shadow"}
+            body["extra_body"] = {"dlstep": {"pinned": pinned}, "chat_template_kwargs": {"thinking": True}}
+            assert whole(client, body) == streamed(client, body) == [("I", "", [("add", {"a": [1]})], "tool_calls")]
 
 
 def test_a_call_and_its_result_continue_the_conversation(client: OpenAI) -> None:
