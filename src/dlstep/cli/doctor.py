@@ -180,7 +180,7 @@ def lines(facts: Facts) -> Iterator[tuple[str, str]]:
     if "problem" in hub:
         yield "hub", hub["problem"]
     else:
-        yield "hub", f"{hub['endpoint']}, {'offline (HF_HUB_OFFLINE)' if hub['offline'] else 'online'}"
+        yield "hub", f"{hub['endpoint']}, {'offline (HF_HUB_OFFLINE)' if hub['offline'] else 'not contacted by this command'}"
         yield "hub cache", f"{hub['cache']}, {counted(len(hub['models']), 'model')}"
     jail = facts["jail"]
     yield "jail", "available" if jail["available"] else f"not available: {jail['reason']}"

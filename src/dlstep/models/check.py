@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from .adapter import plan_adapter
 from .adapter_files import Adapter, read_adapter
-from .description import Description, read_description
+from .description import Description, check_ends, read_description
 from .families import Family
 from .reading import brief
 from .shapes import KVShape, kv_shapes
@@ -55,6 +55,7 @@ def check(path: str | Path, model_name: str | None = None, lora_path: str | Path
     stored_bytes = sum(stored.size for stored in contents.tensors.values())
     if description is None:
         return CheckpointReport(folder, None, 0, stored_bytes, (), _listed(problems))
+    _found(problems, lambda: check_ends(description))
     family, config = description.family, description.config
     network = _found(problems, lambda: empty_network(family.network, config, torch.bfloat16))
     parameters, shapes = 0, ()

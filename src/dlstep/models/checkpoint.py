@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..core import Spec
 from ..distributed.ranks import ALONE, Ranks
-from .description import Description, read_description
+from .description import Description, check_ends, read_description
 from .digests import FileIdentity
 from .reading import briefly
 from .shards import read_contents
@@ -98,6 +98,7 @@ def load_checkpoint(
             `read_description` does.
     """
     description = description or read_description(path, model_name, mask_token_id=mask_token_id)
+    check_ends(description)
     family = description.family
     where = torch.device(device)
     if dtype is None:

@@ -91,6 +91,7 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
     facts = read_facts(folder)
     family = recognise(folder, facts, model_name)
     config, unknown = _config(folder, facts, family)
+    text: Any = config.get_text_config()
     own: Any = facts.get("dlstep") or {}
     if not isinstance(own, dict):
         raise ValueError(f"{folder / 'config.json'}: its section dlstep must be an object, got {own!r}")
@@ -100,13 +101,17 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
     with RefuseErrors(f"the tokenizer in {folder} cannot be read"):
         check_tokenizer(folder)
         tokenizer = load_tokenizer(folder)
-        vocabulary, texts = tokenizer.get_vocab(), pieces(tokenizer)
+        vocabulary = tokenizer.get_vocab()
+        largest = max(vocabulary.values())
+        if largest >= text.vocab_size:  # before `pieces`, whose length it is
+            raise ValueError(f"it has ids up to {largest}, the network embeds {text.vocab_size}")
+        texts = pieces(tokenizer)
     sources = _Sources(
         folder=folder,
         facts=facts,
         own=own,
         generation=_generation_facts(folder),
-        text=config.get_text_config(),
+        text=text,
         tokenizer=tokenizer,
         vocabulary=vocabulary,
         pieces=texts,
@@ -122,7 +127,7 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
         options=_options(sources),
         decoding_strategy=declared,
         training=_training(sources),
-        max_model_len=sources.text.max_position_embeddings,
+        max_model_len=text.max_position_embeddings,
         max_tokens=_max_tokens(sources),
         unknown=unknown,
     )
@@ -168,16 +173,13 @@ def _generation_facts(folder: Path) -> dict[str, Any]:
 
 def _spec(sources: _Sources, mask_token_id: int | None) -> Spec:
     """Return the facts for the core, each from the most specific source that states it."""
-    folder, own, family = sources.folder, sources.own, sources.family
-    vocab_size, embedded = len(sources.tokenizer), sources.text.vocab_size
-    if vocab_size > embedded:
-        raise ValueError(f"{folder}: the tokenizer knows {vocab_size} ids, the network embeds {embedded}")
+    own, family = sources.own, sources.family
     if mask_token_id is not None and not family.masked:
         raise ValueError(f"mask_token_id={mask_token_id} is given, but networks of the family {family.name} know no mask")
     return Spec(
         mask_id=_mask_id(sources, mask_token_id) if family.masked else None,
         eos_ids=_eos_ids(sources),
-        vocab_size=vocab_size,
+        vocab_size=len(sources.pieces),
         head_shift=own.get("head_shift", family.head_shift),
         accept_rule=own.get("accept_rule", family.accept_rule),
         pieces=sources.pieces,
@@ -223,6 +225,20 @@ def _eos_ids(sources: _Sources) -> tuple[int, ...]:
         if ids := [index for index in ids if index is not None]:
             return check_eos(sources.folder, ids, text.vocab_size)
     raise ValueError(f"{sources.folder} names no end-of-sequence token: set eos_token_id in its config.json")
+
+
+def check_ends(description: Description) -> None:
+    """Raise ValueError for an end beyond the tokenizer's ids, which is never sampled.
+
+    Ends that the family's authors publish may be missing if there is another one.
+    """
+    ends, count = description.spec.eos_ids, description.spec.vocab_size
+    published = [token.id for token in description.family.ends if min(ends) < count]
+    if lost := [end for end in ends if end >= count and end not in published]:
+        raise ValueError(
+            f"{description.path}: eos_token_id={lost[0]} is not an id of its tokenizer, whose largest one is {count - 1}: give "
+            "an id of the tokenizer, or complete its tokenizer.json"
+        )
 
 
 def _options(sources: _Sources) -> dict[str, Any]:

@@ -44,14 +44,15 @@ def _piece(token: str, kinds: set[str]) -> bytes:
 
 
 def pieces(tokenizer: PreTrainedTokenizerBase) -> tuple[bytes, ...]:
-    """Return the bytes of each id below `len(tokenizer)`; b"" for special tokens and unused ids."""
+    """Return the bytes of each id up to the largest one; b"" for special tokens and unused ids."""
     kinds: set[str] = set()
     if isinstance(tokenizer, PreTrainedTokenizerFast):
         backend = json.loads(tokenizer.backend_tokenizer.to_str())
         kinds = _parts([backend.get("decoder"), backend.get("pre_tokenizer")])
     silent = set(tokenizer.all_special_ids)
     added = dict(tokenizer.added_tokens_decoder)
-    names = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+    # Ids may have gaps, so the number of tokens can be smaller.
+    names = tokenizer.convert_ids_to_tokens(list(range(max(tokenizer.get_vocab().values()) + 1)))
     result: list[bytes] = []
     for index, name in enumerate(names):
         token = added.get(index)

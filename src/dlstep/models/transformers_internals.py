@@ -55,9 +55,8 @@ class EmptyCache:
         empty = [torch.empty((1, shape.kv_heads, 0, shape.head_dim), dtype=dtype, device=device) for shape in shapes]
         self.layers = [SimpleNamespace(keys=nothing, values=nothing) for nothing in empty]
 
-    def update(self, keys: Tensor, values: Tensor, layer_idx: int, **others: object) -> tuple[Tensor, Tensor]:
+    def update(self, keys: Tensor, values: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
         """Return keys and values unchanged; layers call this to store them."""
-        del layer_idx, others
         return keys, values
 
 

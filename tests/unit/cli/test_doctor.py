@@ -28,6 +28,13 @@ def test_it_prints_a_table_of_80_columns_and_the_same_facts_as_json(capsys: Capt
     assert {"python", "dlstep", "torch", "triton", "transformers", "cpu", "kernels", "hub", "jail"} <= {*names}
 
 
+def test_it_does_not_claim_a_network_that_it_did_not_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = doctor.facts_of()
+    for offline, said in ((False, "not contacted by this command"), (True, "offline (HF_HUB_OFFLINE)")):
+        monkeypatch.setitem(facts["hub"], "offline", offline)
+        assert dict(doctor.lines(facts))["hub"] == f"{facts['hub']['endpoint']}, {said}"
+
+
 def test_missing_packages_come_with_the_command_that_installs_them() -> None:
     assert [facts["name"] for facts in doctor.facts_of()["extras"]] == [*EXTRAS]
     facts = doctor.extra_facts("serve", ["nosuchpackage 4.11", "numpy"])

@@ -155,6 +155,7 @@ BAD: dict[str, tuple[Damage, str]] = {
     ),
     "EOS in a nested list": (config(eos_token_id=[[2]]), "eos_token_id=[2] is not an id of its network"),
     "EOS beyond the network": (config(eos_token_id=99_999), "eos_token_id=99999 is not an id of its network"),
+    "EOS beyond the tokenizer": (config(eos_token_id=189), "eos_token_id=189 is not an id of its tokenizer"),
     "EOS below 0": (lambda folder: edit(folder, "generation_config.json", eos_token_id=-1), "eos_token_id=-1 is not an id"),
     "EOS equal to the mask": (config(eos_token_id=1, mask_token_id=1), "is also in Spec.eos_ids"),
     "a mask as text": (config(mask_token_id="<mask>"), "mask_token_id='<mask>' is not an id of"),

@@ -11,9 +11,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from dlstep.models import load_checkpoint, read_description
+from dlstep.models.check import check
 from dlstep.models.pieces import pieces
 
-from ...helpers.random_checkpoints import BLOCK, EOS_ID, MASK_ID, WORDS, write_checkpoint
+from ...helpers.random_checkpoints import BLOCK, EOS_ID, MASK_ID, ROWS, WORDS, write_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -134,8 +135,26 @@ def test_every_tensor_that_does_not_fit_is_named(folder):
 
 def test_more_tokens_than_embeddings(folder):
     edit(folder, "config.json", vocab_size=30)
-    with pytest.raises(ValueError, match="the tokenizer knows 40 ids, the network embeds 30"):
+    with pytest.raises(ValueError, match="it has ids up to 39, the network embeds 30"):
         read_description(folder)
+
+
+def test_a_tokenizer_with_gaps_in_its_ids_keeps_its_largest_ids(folder):
+    described = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = described["model"]["vocab"]
+    for name, moved in (("w38", ROWS - 3), ("w39", ROWS - 2)):
+        vocabulary[name] = moved
+    (folder / "tokenizer.json").write_text(json.dumps(described))
+    edit(folder, "config.json", eos_token_id=ROWS - 2)
+    spec = read_description(folder).spec
+    assert (spec.vocab_size, spec.eos_ids) == (ROWS - 1, (ROWS - 2, EOS_ID))
+    assert spec.pieces[37:] == (b"w37", *[b""] * (ROWS - 41), b"w38", b"w39")
+    assert not check(folder).problems
+    edit(folder, "config.json", eos_token_id=[ROWS - 2, ROWS - 1])
+    (problem,) = check(folder).problems
+    assert f"eos_token_id={ROWS - 1} is not an id of its tokenizer, whose largest one is {ROWS - 2}: " in problem
+    with pytest.raises(ValueError, match="is not an id of its tokenizer"):
+        load_checkpoint(folder)
 
 
 def test_pieces_of_a_byte_level_tokenizer():
