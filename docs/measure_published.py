@@ -16,7 +16,7 @@ from annotated_types import Gt
 from rich.progress import track
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from dlstep import tiny
+from dlstep import LLM, SamplingParams, tiny
 from dlstep.core import (
     Block,
     Choice,
@@ -44,7 +44,9 @@ from dlstep.rules.threshold import Threshold
 PROBLEMS = 200
 LENGTH = 32  # positions of a canvas
 PAGE = Path(__file__).parent / "published_code.md"
-BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"
+BEGIN, LOOPS, END = "<!-- table -->\n", "<!-- loops -->\n", "<!-- end of table -->\n"
+TINY_BLOCK = 8  # of `tiny-bd`
+CUT_LENGTHS = (12, 20)  # shorter than most answers
 ENDS = (2,)  # of `tiny-llada`
 Steps = Annotated[int, Gt(0)]
 
@@ -201,18 +203,43 @@ def measured(carrier: str, rule: Rule, problems: int) -> tuple[ComparisonRow, li
     return row, [line["answer"] for line, _ in pairs]
 
 
-def mask_share(problems: int) -> tuple[float, float]:
-    """Return the mean and the largest probability that `tiny-llada` gives its mask id, over the masks of fresh canvases."""
+def unsampled_shares(problems: int) -> tuple[list[float], list[float]]:
+    """Return what `tiny-llada` gives its mask id, and all ids beyond the tokenizer, at each mask of fresh canvases."""
     folder = tiny.path("tiny-llada")
     network, tokenizer = AutoModelForCausalLM.from_pretrained(folder).float(), AutoTokenizer.from_pretrained(folder)
-    mask_id, shares = network.config.mask_token_id, list[float]()
+    mask_id, masks, beyond = network.config.mask_token_id, list[float](), list[float]()
     for problem in tiny.problems(problems, 0):
         canvas = [*tokenizer(problem.prompt)["input_ids"], *[mask_id] * LENGTH]
         sees = torch.ones(1, 1, len(canvas), len(canvas), dtype=torch.bool)
         with torch.no_grad():
             logits = network(torch.tensor([canvas]), attention_mask=sees, use_cache=False).logits[0, -LENGTH:]
-        shares += logits.softmax(-1)[:, mask_id].tolist()
-    return fsum(shares) / len(shares), max(shares)
+        masks += logits.softmax(-1)[:, mask_id].tolist()
+        beyond += logits.softmax(-1)[:, len(tokenizer) :].sum(-1).tolist()
+    return masks, beyond
+
+
+def loop_lines(problems: int) -> list[str]:
+    """Return the rows about whole last blocks and about one block at a time, on `tiny-bd`.
+
+    A loop that decodes its whole last block and cuts gives the beginning of an answer whose length ends a block.
+    """
+    rows, stories = list[str](), tiny.problems(problems, 0)
+    prompts = [story.prompt for story in stories]
+    one, four = LLM("tiny-bd", buffer_size=1), LLM("tiny-bd")
+    size = TINY_BLOCK
+    starts = [len(one.engine.tokenizer.encode(prompt, add_special_tokens=False)) for prompt in prompts]
+    for length in CUT_LENGTHS:
+        cut = one.generate(prompts, SamplingParams(max_tokens=length), progress=False)
+        rounded = [SamplingParams(max_tokens=-(-(start + length) // size) * size - start) for start in starts]
+        whole = one.generate(prompts, rounded, progress=False)
+        differ = sum(here.token_ids != other.token_ids[:length] for here, other in zip(cut, whole, strict=True))
+        ended = sum(output.finish_reason == "length" for output in cut)
+        rows.append(f"| positions past `max_tokens={length}` | {differ} of {ended} that end by length |")
+    outputs = [llm.generate(prompts, SamplingParams(max_tokens=64), progress=False) for llm in (one, four)]
+    right = [sum(tiny.score(story, each.text).answer for story, each in zip(stories, some, strict=True)) for some in outputs]
+    differ = sum(here.token_ids != other.token_ids for here, other in zip(*outputs, strict=True))
+    rows.append(f"| `buffer_size=4` instead of 1 | {differ} of {problems}; right: {right[1]} instead of {right[0]} |")
+    return rows
 
 
 def cell(row: ComparisonRow) -> str:
@@ -232,12 +259,23 @@ def main() -> None:
         cells = (f"[`{name}`](strategies/{name}.md)", what, f"`{one.model}`", cell(one), cell(other), f"{differ} of {PROBLEMS}")
         lines.append(f"| {' | '.join(cells)} |")
         print(lines[-1], flush=True)
-    mean, most = mask_share(PROBLEMS)
-    lines.append(f"\nProbability of the mask id: {mean:.1e} on average, {most:.1e} at most.")
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
+    put(lines, BEGIN)
+    write_loops()
+
+
+def write_loops() -> None:
+    """Write the second table, and the probabilities below it."""
+    lines = ["| what differs on `tiny-bd`, `multi_bd` | other answers |", "|---|---|", *loop_lines(PROBLEMS)]
+    for what, shares in zip(("the mask id", "all ids beyond the tokenizer"), unsampled_shares(PROBLEMS), strict=True):
+        lines.append(f"\nProbability of {what}: {fsum(shares) / len(shares):.1e} on average, {max(shares):.1e} at most.")
+    put(lines, LOOPS)
+
+
+def put(lines: list[str], begin: str) -> None:
+    """Write lines into the page, between this mark and the next end of a table."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(begin)
     _, _, after = rest.partition(END)
-    PAGE.write_text("".join((before, BEGIN, "\n".join(lines), "\n", END, after)), encoding="utf-8")
+    PAGE.write_text("".join((before, begin, "\n".join(lines), "\n", END, after)), encoding="utf-8")
 
 
 if __name__ == "__main__":

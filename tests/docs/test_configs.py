@@ -71,22 +71,26 @@ def test_a_file_fits_its_family(path: Path) -> None:
     assert strategy in head and f"--config configs/{path.name}" in command
 
 
-PUBLISHED = {"llada_base": "llada", "fast_dllm_llada": "llada", "sdar_chat": "sdar", "dmax_math": "llada2_mini_dmax"}
+RESULTS = {"llada_base": "llada", "fast_dllm_llada": "llada", "sdar_chat": "sdar", "dmax_math": "llada2_mini_dmax"}
+# No settings of DreamReasoner are known. `llada2` and `llada2_moe` name the same models as `llada2_mini`.
+WITHOUT_SETTINGS = {"dream_reasoner", "llada2", "llada2_moe", *NATIVE}
 
 
 def test_published_settings_fit_their_families_and_say_what_to_expect() -> None:
     files = sorted((ROOT / "configs" / "published").glob("*.yaml"))
-    assert {path.stem for path in files} == set(PUBLISHED)
+    family_of = {path.stem: RESULTS.get(path.stem, path.stem) for path in files}
+    assert set(family_of) >= set(RESULTS) and set(family_of.values()) == set(FAMILIES) - WITHOUT_SETTINGS
     for path in files:
         flat = options_in(str(path), {"eval": own_names()})
         own = {name: value for name, value in flat.items() if name in own_names()}
         EvalOptions(**own | {"tasks": tuple(own["tasks"])})
-        facts = described(PUBLISHED[path.stem], None)
+        facts = described(family_of[path.stem], None)
         config = engine_config({name: value for name, value in flat.items() if name not in own})
         _, decoder = build(resolve(config, facts), facts.spec)
         assert strategies.name_of(type(decoder)) == flat["decoding_strategy"]
         head = "".join(line for line in path.read_text().splitlines(keepends=True) if line.startswith("#"))
-        assert "Published: GSM8K" in head and "Source: " in head and "github.com/" in head
+        assert "Source: " in head
+        assert path.stem not in RESULTS or ("Published: GSM8K" in head and "github.com/" in head)
         assert f"--config configs/published/{path.name} --model" in head
 
 
