@@ -96,8 +96,10 @@ class BatchEngine:
         try:
             running = self._translated(place, key, _body(content), begin)
         except Exception as error:  # noqa: BLE001 - the boundary of a line: its error must not end the other lines
-            refused = _error_of(error)
-            self._refused.append(AnsweredRequest(place, refused.status, refused.body, {"seconds": 0.0}))
+            if not isinstance(error, ApiError):
+                print_exception(error)
+                error = ApiError(500, FAULT, code="internal_error")
+            self._refused.append(AnsweredRequest(place, error.status, error.body, {"seconds": 0.0}))
             return
         for pending in running.pending_requests:
             self._pending[pending.id] = pending
@@ -150,14 +152,6 @@ class BatchEngine:
         for name in MEASURED:
             beside[name] = [choice["dlstep"].pop(name) for choice in body["choices"]]
         return AnsweredRequest(running.place, 200, body, beside)
-
-
-def _error_of(error: Exception) -> ApiError:
-    """Return the error of a line; for an unexpected exception, that of the server, after printing the traceback."""
-    if isinstance(error, ApiError):
-        return error
-    print_exception(error)
-    return ApiError(500, FAULT, code="internal_error")
 
 
 def _body(content: Json) -> CompletionRequest | ChatRequest:

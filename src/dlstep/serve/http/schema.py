@@ -250,9 +250,9 @@ class ResponseFormat(Strict):
         if self.type not in FORMS:
             raise ValueError(f"type must be {', '.join(FORMS[:-1])} or {FORMS[-1]}, got {short(self.type)}")
         if (self.json_schema is not None) != (self.type == "json_schema"):
-            raise ValueError('give json_schema with "type": "json_schema", and with no other type')
+            raise ValueError('give json_schema={"name": ..., "schema": ...} with the type json_schema, and with no other type')
         if self.object_schema is not None and self.type != "json_object":
-            raise ValueError('schema belongs to "type": "json_object": give json_schema={"name": ..., "schema": ...} instead')
+            raise ValueError("schema belongs to the type json_object")
         return self
 
     @property

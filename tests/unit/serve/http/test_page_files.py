@@ -68,7 +68,8 @@ def test_the_page_needs_no_key_and_lets_nothing_else_in(http: httpx2.Client) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["secret.py", "note.txt", "nothing.js", "inner.js", "%2e%2e%2fpage.py", "..%2f__init__.py", "%00.js", ".js"]
+    "name",
+    ["secret.py", "note.txt", "report.html", "nothing.js", "inner.js", "%2e%2e%2fpage.py", "..%2f__init__.py", "%00.js", ".js"],
 )
 def test_nothing_but_the_files_of_the_page_is_there(http: httpx2.Client, name: str) -> None:
     response = http.get(f"/page/{name}")
