@@ -107,6 +107,24 @@ def test_a_fork_goes_its_own_way(session: Session) -> None:
     assert eager.output(0).prompt == PROMPT
 
 
+def test_a_fork_and_a_trace_keep_the_most_probable_ids(llm: LLM, tmp_path: Path) -> None:
+    session = llm.session()
+    session.submit(PROMPT, SamplingParams(max_tokens=40, ignore_eos=True, top_logprobs=3))
+    while not session.output(0).token_ids:
+        session.step()
+    known = session.output(0).top_probabilities
+    session.trace.save(tmp_path / "trace.jsonl")
+    assert Trace.load(tmp_path / "trace.jsonl").replay() == session.state
+    fork = session.fork(rule="quota")
+    while not fork.state.done:
+        fork.step()
+    output = fork.output(0)
+    assert known and output.top_probabilities[: len(known)] == known
+    assert [len(top) for top in output.top_probabilities] == [3] * len(output.token_ids)
+    cells = zip(output.token_ids, output.probabilities, strict=True)
+    assert all(cell in top for cell, top in zip(cells, output.top_probabilities, strict=True))
+
+
 def test_a_changed_threshold_wins_over_that_of_a_request(llm: LLM) -> None:
     session = llm.session()
     session.submit(PROMPT, SamplingParams(max_tokens=40, ignore_eos=True, thresholds=Thresholds(accept_threshold=0.99)))
