@@ -1,30 +1,40 @@
-"""Laws for every decoding rule, on each kind of carrier that it goes with."""
+"""Laws for every decoding rule, on each strategy that it goes with."""
 
 import os
+from dataclasses import fields
+from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
-from dlstep import rules
+from dlstep import rules, strategies
 from dlstep.core import Spec, Strategy
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import MASK, VOCABULARY
-from dlstep.testing.laws import LAWS, Law, overrides, progress, transparency
+from dlstep.testing.laws import LAWS, Law, outputs, overrides, progress, told, transparency
 
-# The carriers are held to all laws with their own rules; `make night` holds them to all with every rule.
+# Every strategy is held to all laws with any rule; `make night` holds these two to all laws with every rule.
 FEW = [progress, transparency, overrides]
 CHOSEN = LAWS if os.environ.get("HYPOTHESIS_PROFILE") in ("seeds", "night") else FEW
+SOME = settings(max_examples=max(4, (settings.default.max_examples if settings.default else 15) // 3))
 
 
-def carried(name: str) -> list[Strategy]:
-    """The rule on a grid, unless it needs the whole answer, and on a canvas."""
-    rule = rules.load(name)()
-    spec = Spec(MASK, (1,), VOCABULARY)
-    return [value for value in (MultiBD(rule=rule), DualCache(cache="none", rule=rule)) if not value.incompatibility(spec)]
+def carriers() -> list[Any]:
+    """The classes of all strategies that hold a rule."""
+    classes = map(strategies.load, strategies.available())
+    return [cls for cls in classes if "rule" in {field.name for field in fields(cls)}]
 
 
-PAIRS = [value for name in rules.available() for value in carried(name)]
+def carried(name: str, classes: list[Any]) -> list[Strategy]:
+    """The rule on each of the strategies that it goes with; rules that need the whole answer go with a canvas only."""
+    spec, rule = Spec(MASK, (1,), VOCABULARY), rules.load(name)()
+    values = [cls(rule=rule, **({"cache": "none"} if cls is DualCache else {})) for cls in classes]
+    return [value for value in values if not value.incompatibility(spec)]
+
+
+PAIRS = [value for name in rules.available() for value in carried(name, [MultiBD, DualCache])]
+ALL_PAIRS = [value for name in rules.available() for value in carried(name, carriers())]
 
 
 def named(value: Strategy) -> str:
@@ -39,4 +49,12 @@ def test_every_rule_goes_with_a_canvas() -> None:
 @pytest.mark.parametrize("law", CHOSEN, ids=lambda law: law.__name__)
 @given(data=st.data())
 def test_law(law: Law, value: Strategy, data: st.DataObject) -> None:
+    law(value, data)
+
+
+@pytest.mark.parametrize("value", ALL_PAIRS, ids=named)
+@pytest.mark.parametrize("law", [outputs, told], ids=lambda law: law.__name__)
+@SOME
+@given(data=st.data())
+def test_settled_tokens_never_change(law: Law, value: Strategy, data: st.DataObject) -> None:
     law(value, data)

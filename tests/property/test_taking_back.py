@@ -31,14 +31,15 @@ from dlstep.core import (
     schedule,
 )
 from dlstep.core.draws import key, uniform
+from dlstep.strategies.causal_blocks import CausalBlocks
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import cases
 from dlstep.testing.harness import run_case
-from dlstep.testing.laws import LAWS, Law, functions, outputs, progress, spans_are_sound, transparency
+from dlstep.testing.laws import LAWS, Law, functions, outputs, progress, spans_are_sound, told, transparency
 
-FEW = [functions, spans_are_sound, progress, outputs, transparency]
+FEW = [functions, spans_are_sound, progress, outputs, told, transparency]
 CHOSEN = LAWS if os.environ.get("HYPOTHESIS_PROFILE") in ("seeds", "night") else FEW
 SPEC = Spec(99, (98,), 100)
 
@@ -100,7 +101,12 @@ class Wavering(Rule):
         return self.turns
 
 
-VALUES: list[Strategy] = [MultiBD(rule=Wavering()), D2F(rule=Wavering()), DualCache(rule=Wavering())]
+VALUES: list[Strategy] = [
+    MultiBD(rule=Wavering()),
+    D2F(rule=Wavering()),
+    DualCache(rule=Wavering()),
+    CausalBlocks(rule=Wavering()),
+]
 
 
 def named(value: Strategy) -> str:

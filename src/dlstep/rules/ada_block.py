@@ -13,7 +13,19 @@ from typing import Annotated, final
 
 from annotated_types import Interval
 
-from ..core import Block, Choice, Probability, Rule, SampleSpec, SequenceState, SpanSamples, Spec, check_ranges, draw
+from ..core import (
+    Block,
+    Choice,
+    Probability,
+    Rule,
+    SampleSpec,
+    SequenceState,
+    SpanSamples,
+    Spec,
+    check_block,
+    check_ranges,
+    draw,
+)
 from .sliding import check_inner
 from .threshold import Threshold
 
@@ -47,6 +59,11 @@ class AdaBlock(Rule):
     def grids(self) -> bool:
         """False: blocks of a grid have the size that the model was trained on."""
         return False
+
+    @property
+    def shipped(self) -> bool:
+        """Whether this package ships the rule and the inner rule."""
+        return self.SHIPPED and self.inner.shipped
 
     @property
     def sample_spec(self) -> SampleSpec:
@@ -87,7 +104,10 @@ class AdaBlock(Rule):
             sampled = self.inner.sampled(block, sequence.request_spec.limit, 0)
             if sampled != block.masked:
                 rows, begin = rows.at([begin + position - block.start for position in sampled], self.sample_spec.best), 0
-        return self.inner.commit(sequence, block, rows, begin, must, spec)
+        after = self.inner.commit(sequence, block, rows, begin, must, spec)
+        if not self.inner.shipped:
+            check_block(self.inner, sequence, block, after, rows, False, spec)
+        return after
 
 
 RULE = AdaBlock

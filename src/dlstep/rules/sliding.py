@@ -17,7 +17,7 @@ from typing import Annotated, final
 
 from annotated_types import Ge, Gt
 
-from ..core import Block, Choice, Rule, SampleSpec, SequenceState, SpanSamples, Spec, check_ranges
+from ..core import Block, Choice, Rule, SampleSpec, SequenceState, SpanSamples, Spec, check_block, check_ranges, options_of
 from .threshold import Threshold
 
 
@@ -58,6 +58,11 @@ class Sliding(Rule):
         return True
 
     @property
+    def shipped(self) -> bool:
+        """Whether this package ships the rule and the inner rule."""
+        return self.SHIPPED and self.inner.shipped
+
+    @property
     def sample_spec(self) -> SampleSpec:
         """The statistics of the inner rule."""
         return self.inner.sample_spec
@@ -72,7 +77,11 @@ class Sliding(Rule):
 
     def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block with the inner rule's changes to the window."""
-        return block.with_part(self.inner.commit(sequence, self._window(block), rows, begin, must, spec))
+        window = self._window(block)
+        after = self.inner.commit(sequence, window, rows, begin, must, spec)
+        if not self.inner.shipped:
+            check_block(self.inner, sequence, window, after, rows, False, spec)
+        return block.with_part(after)
 
     def fed(self, block: Block, since: int) -> tuple[int, int] | None:
         """Return start and end of the window with the positions fed before it; None if a refresh is due."""
@@ -90,9 +99,20 @@ class Sliding(Rule):
 
 
 def check_inner(owner: Rule, inner: Rule) -> None:
-    """Raise ValueError for an inner rule that needs a canvas."""
-    if not inner.grids:
-        raise ValueError(f"{type(owner).__name__}.inner must be a rule for blocks, and {type(inner).__name__} needs a canvas")
+    """Raise ValueError for an inner rule that may remask, scores ids, or needs a canvas where it gets parts of one.
+
+    Rules that `inner` holds, at any depth, are checked as well: it may hand its blocks to them.
+    """
+    name = f"{type(owner).__name__}.inner"
+    if inner.remasks:
+        raise ValueError(f"{name} must never remask, but {inner!r} does: give another rule, or options without remasking")
+    if inner.sample_spec.scored:
+        raise ValueError(f"{name} must not score ids, but {inner!r} does: give a rule with SampleSpec.scored=0")
+    if not inner.grids and not isinstance(owner, Choice):  # a `Choice` hands its own block to the inner rule
+        raise ValueError(f"{name} must be a rule for blocks, and {type(inner).__name__} needs a canvas")
+    for part in options_of(inner).values():
+        if isinstance(part, Rule):
+            check_inner(owner, part)
 
 
 RULE = Sliding

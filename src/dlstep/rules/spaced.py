@@ -11,6 +11,7 @@ from typing import Annotated, final
 from annotated_types import Gt
 
 from ..core import Block, Choice, SampleSpec, SequenceState, SpanSamples, Spec, best, check_chosen, check_ranges
+from .sliding import check_inner
 from .threshold import Threshold
 
 
@@ -31,8 +32,7 @@ class Spaced(Choice):
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.inner.remasks:
-            raise ValueError(f"Spaced.inner must never remask, but {self.inner!r} does: give another rule")
+        check_inner(self, self.inner)
 
     def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         """Return the rows of the inner rule that keep their distance."""

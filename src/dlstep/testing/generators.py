@@ -76,7 +76,7 @@ SMALL: dict[str, st.SearchStrategy[Any]] = {
     "late_gap": GAPS,
 }
 Value = TypeVar("Value", bound=Options)
-Kind = type[Strategy] | Strategy  # a class, or a value that stands for its class and its rule's class
+Kind = type[Strategy] | Strategy  # a class, with any rule; or a value that stands for its class and its rule's class
 THRESHOLDS = st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0])
 THRESHOLD_NAMES = frozenset(field.name for field in fields(Thresholds))
 LOW = {"semi_complete_threshold": 0.1}  # above 0
@@ -115,7 +115,8 @@ def _fields(cls: type[Options], held: frozenset[str]) -> dict[str, st.SearchStra
         elif field.name not in held:
             low = LOW.get(field.name, 0.0)
             own = _at_least(low) if field.name.endswith("_threshold") else _typed(hints[field.name], field.default)
-            drawn[field.name] = own if field.default is MISSING else st.one_of(st.just(field.default), own)
+            # 0.0 turns many options off: draw it no more often than other values.
+            drawn[field.name] = own if field.default in (MISSING, 0.0) else st.one_of(st.just(field.default), own)
     return drawn
 
 
@@ -166,23 +167,37 @@ def open_fields(value: Options) -> Iterator[tuple[str, type[int] | type[float], 
 def hyperparameters(draw: st.DrawFn, like: type[Value] | Value) -> Value:
     """Generate strategies or rules with small sizes; other options as type and bounds allow.
 
-    If `like` is a value, they have its class, and their rules the classes of its rules.
+    If `like` is a strategy, they have its class, and their rules the class of its rule. Rules of a
+    class, and rules that another rule holds, are of any class that is accepted there.
     """
     example = like() if isinstance(like, type) else like
     plainly = {field.name: attrgetter(field.name)(example) for field in fields(example)}
-    held = {name: hyperparameters(value) for name, value in plainly.items() if isinstance(value, Options)}
-    drawn = {**_fields(type(example), frozenset(held)), **held}
+    held = {name: value for name, value in plainly.items() if isinstance(value, Options)}
+    drawn = _fields(type(example), frozenset(held))
     kept = {name: value for name, value in plainly.items() if name not in SMALL and name not in held}
     for _ in range(8):
-        values = {name: draw(drawn[name]) for name in plainly}
-        for chosen in (values, values | kept):
-            try:
-                value = type(example)(**chosen)
-            except ValueError:  # values that contradict one another; those of the example usually do not
-                continue
-            if not isinstance(value, Strategy) or _decodable(value):  # a rule may need another strategy
+        parts = held if isinstance(like, Strategy) else {name: draw(_held(type(example), name)) for name in held}
+        values = {name: draw(hyperparameters(parts[name]) if name in held else drawn[name]) for name in plainly}
+        for chosen in (values, values | parts, values | kept | parts):
+            if (value := _made(type(example), chosen)) is not None:
                 return value
     return reject()
+
+
+def _made(cls: type[Value], options: dict[str, Any]) -> Value | None:
+    """Return a value with these options; None if they contradict one another, or its rule needs another strategy."""
+    try:
+        value = cls(**options)
+    except ValueError:
+        return None
+    return None if isinstance(value, Strategy) and not _decodable(value) else value
+
+
+@lru_cache
+def _held(cls: type[Options], name: str) -> st.SearchStrategy[Options]:
+    """Generate default values of the rules of this package that field `name` of a class accepts."""
+    known = [rules.load(each)() for each in rules.own()]
+    return st.sampled_from([rule for rule in known if _made(cls, {name: rule}) is not None])
 
 
 def _at_least(low: float) -> st.SearchStrategy[float]:

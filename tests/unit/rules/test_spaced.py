@@ -1,12 +1,10 @@
-"""Spacing: what it leaves of another rule's choice, and rules that it refuses."""
+"""Spacing: what it leaves of another rule's choice."""
 
 from itertools import pairwise
 
-import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.rules.entropy_bound import EntropyBound
-from dlstep.rules.hierarchy import Hierarchy
 from dlstep.rules.quota import Quota
 from dlstep.rules.spaced import Spaced
 from dlstep.rules.threshold import Threshold
@@ -23,7 +21,5 @@ def test_spacing_only_thins_out(forward: Forward, accept: float, stride: int | N
         assert kept == chosen
 
 
-def test_spaced_refuses_a_rule_that_remasks() -> None:
-    with pytest.raises(ValueError, match=r"Spaced.inner must never remask, but .* does: give another rule"):
-        Spaced(Hierarchy(remask_threshold=0.4))
+def test_spaced_has_the_statistics_of_its_inner_rule() -> None:
     assert Spaced(Quota(schedule="dream")).whole and Spaced(EntropyBound()).sample_spec == EntropyBound().sample_spec

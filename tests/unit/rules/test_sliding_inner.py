@@ -1,0 +1,115 @@
+"""Inner rules: those that may remask are refused at any depth, and a user-written one is blamed for what it returns."""
+
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import pytest
+
+from dlstep import rules
+from dlstep.core import (
+    Block,
+    Choice,
+    Config,
+    Request,
+    Rule,
+    SampleSpec,
+    SamplingParams,
+    SequenceState,
+    SpanSamples,
+    Spec,
+    add,
+    init,
+    options_of,
+    schedule,
+    with_options,
+)
+from dlstep.core.commit import commit
+from dlstep.core.faults import RequestFault
+from dlstep.rules.ada_block import AdaBlock
+from dlstep.rules.hierarchy import Hierarchy
+from dlstep.rules.sliding import Sliding
+from dlstep.rules.spaced import Spaced
+from dlstep.rules.threshold import Threshold
+from dlstep.strategies.dual_cache import DualCache
+from dlstep.testing import ShadowDriver
+
+SPEC = Spec(49, (48,), 50)
+OWNERS: list[Any] = [AdaBlock, Sliding, Spaced]
+REMASKING = Hierarchy(remask_threshold=0.95)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Wrapper(Choice):
+    """A rule of a user that hands everything to the rule inside, and may say itself that this one remasks."""
+
+    inner: Rule = Threshold()
+    says: bool = False
+    kind: str = ""
+    scored: int = 0
+
+    @property
+    def remasks(self) -> bool:
+        return self.says and self.inner.remasks
+
+    @property
+    def sample_spec(self) -> SampleSpec:
+        return SampleSpec(scored=self.scored)
+
+    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
+        raise NotImplementedError
+
+    def sampled(self, block: Block, limit: int, number: int) -> Any:
+        return list(block.masked) if self.kind == "list" else self.inner.sampled(block, limit, number)
+
+    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Any:
+        after = self.inner.commit(sequence, block, rows, begin, must, spec)
+        return {"nothing": None, "junk": replace(after, tokens=(10**6,) * len(after.tokens), masked=())}.get(self.kind, after)
+
+
+@pytest.mark.parametrize("owner", OWNERS, ids=lambda owner: owner.__name__)
+@pytest.mark.parametrize("says", [False, True])
+def test_inner_rules_that_may_remask_are_refused_at_any_depth(owner: Any, says: bool) -> None:
+    """Also by an option that is set later, and where only the innermost rule remasks."""
+    refused = (
+        rf"{owner.__name__}\.inner must never remask, but .*Hierarchy\(.*remask_threshold=0.95\).* does: give another rule"
+    )
+    deep = [REMASKING, Wrapper(REMASKING, says), Wrapper(Wrapper(REMASKING, says), says)]
+    for inner in deep:
+        with pytest.raises(ValueError, match=refused):
+            owner(inner=inner)
+    with pytest.raises(ValueError, match=refused):
+        with_options(owner(inner=Hierarchy()), {"remask_threshold": 0.95})
+    assert owner(inner=Wrapper(Wrapper(Hierarchy()))).inner.inner.inner == Hierarchy()
+
+
+def test_every_rule_that_holds_another_refuses_one_that_remasks() -> None:
+    """Whatever rule is added: none takes one that remasks, unless it says that it remasks itself."""
+    holding = [rules.load(name)() for name in rules.available() if "inner" in options_of(rules.load(name)())]
+    assert len(holding) > len(OWNERS)
+    for rule in holding:
+        with pytest.raises(ValueError, match="inner must"):
+            with_options(rule, {"inner": REMASKING})
+
+
+@pytest.mark.parametrize("owner", OWNERS, ids=lambda owner: owner.__name__)
+def test_inner_rules_that_score_ids_are_refused(owner: Any) -> None:
+    with pytest.raises(ValueError, match=rf"{owner.__name__}\.inner must not score ids, but .*"):
+        owner(inner=Wrapper(scored=2))
+
+
+@pytest.mark.parametrize("owner", [AdaBlock, Sliding], ids=lambda owner: owner.__name__)
+@pytest.mark.parametrize(
+    ("kind", "blame"),
+    [
+        ("list", r"\w+\.sampled .* must be a tuple of ascending positions"),
+        ("nothing", r"Wrapper\.commit .* returned None: it must be a Block"),
+        ("junk", r"Wrapper\.commit .* token 1000000 at position \d+: it is given, masked, or holds a token that was sampled"),
+    ],
+)
+def test_a_rule_of_a_user_is_checked_inside_another(owner: Any, kind: str, blame: str) -> None:
+    state = add(init(Config(SPEC), DualCache(rule=owner(inner=Wrapper(kind=kind)))), Request(0, (1, 2), SamplingParams(seed=0)))
+    driver = ShadowDriver(state.config.page_size, state.config.num_pages, SPEC)
+    with pytest.raises(RequestFault, match=blame):
+        for _ in range(3):
+            state = commit(state, driver.run(schedule(state)))
