@@ -54,7 +54,8 @@ class SpanSamples:
     margins: tuple[float, ...] = ()
     """Best minus second-best probability; empty unless requested."""
     best_ids: tuple[int, ...] = ()
-    """For each entry in turn, its `SampleSpec.best` most probable ids, the most probable first."""
+    """For each entry in turn, its `SampleSpec.best` most probable ids, the most probable first.
+    Those of probability 0 may be any ids, also repeated ones."""
     best_probabilities: tuple[float, ...] = ()
     """Probabilities of `best_ids`."""
     noise: tuple[int, ...] = ()

@@ -203,7 +203,7 @@ def fused(
     weighted: dict[int, float] = {}
     total = 1.0
     for token, probability in zip(ids, probabilities, strict=True):
-        if token in amount_of:
+        if token in amount_of and token not in weighted:  # ids of probability 0 may repeat earlier ones
             weighted[token] = raised = probability * (1.0 + amount_of[token]) ** weight
             total += raised - probability
             if len(weighted) == count:

@@ -4,13 +4,15 @@ import math
 from random import Random
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
-from dlstep.core import Request, SamplingParams, SpanSamples
+from dlstep.core import Request, SamplingParams, SpanSamples, Spec
 from dlstep.core.draws import key, token_uniform
 from dlstep.rules.credit import BEST, Credit, Credits
 from dlstep.rules.threshold import Threshold
-from dlstep.testing.generators import MASK
+from dlstep.strategies.multi_bd import MultiBD
+from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY, ample, random_automata
+from dlstep.testing.harness import alone
 
 from .by_hand import REQUESTS, SALTS, SPEC, answered, begun, carriers, fresh, numbers, rows_of, shown
 
@@ -115,3 +117,21 @@ def test_rows_of_credit(first: str, second: str, expected: str) -> None:
         block = rule.commit(sequence, block, rows, 0, bool(must), SPEC)
         sequence = sequence.after_forward(sequence.storage, 1)
     assert shown(block) == expected
+
+
+@example(prompt=28, size=12, seed=738, block_size=4, number=7)
+@example(prompt=31, size=16, seed=734, block_size=8, number=20)
+@given(
+    prompt=st.integers(0, 40),
+    size=st.integers(4, 20),
+    seed=st.integers(0, 1000),
+    block_size=st.sampled_from([2, 4, 8]),
+    number=st.integers(0, len(random_automata()) - 1),
+)
+def test_credit_draws_a_token_where_few_ids_are_allowed(prompt: int, size: int, seed: int, block_size: int, number: int) -> None:
+    """A device fills the list of most probable ids with any ids of probability 0, also with those listed before."""
+    params, automaton = SamplingParams(max_tokens=size, temperature=1.0, seed=seed), random_automata()[number]
+    strategy = MultiBD(block_size=block_size, buffer_size=2, rule=Credit(0.99))
+    request = Request(0, (1, 2, prompt), params, constraint=automaton)
+    done = alone(ample(Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)), strategy, request).state.finished[0]
+    assert done.finish == "rejected" or automaton.accepts(done.answer)
