@@ -103,7 +103,7 @@ def measure_core(state: State, driver: ScriptedDriver) -> list[tuple[float, ...]
         planned = process_time() - begin
         rows = driver.run(plan).rows
         begin = process_time()
-        state = commit(state, Samples(plan, rows))  # the cache digest is computed when samples are created
+        state = commit(state, Samples(plan, rows, checked=True))  # the cache digest is computed when samples are created
         spent.append((planned, process_time() - begin))
     return spent
 

@@ -40,7 +40,7 @@ class Pace:
 
     def samples(self, plan: Plan) -> Samples:
         """Return the scripted samples for `plan`."""
-        return Samples(plan, tuple([self._rows(span) if span.sampled else NO_SAMPLES for span in plan.spans]))
+        return Samples(plan, tuple([self._rows(span) if span.sampled else NO_SAMPLES for span in plan.spans]), checked=True)
 
     def _rows(self, span: Span) -> SpanSamples:
         count = len(span.sampled)

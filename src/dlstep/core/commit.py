@@ -7,6 +7,7 @@ from rpds import List
 
 from .accounting import NOTHING_STORED, Storage
 from .cache import Cache, prefix_keys
+from .checks import short
 from .contract import check_sequence
 from .errors import SamplesMismatch
 from .faults import fault_of
@@ -15,7 +16,7 @@ from .plan import Admission, Grant, Plan, Samples, Span
 from .queue import WaitingQueue
 from .samples import FEW_BEST, SpanSamples
 from .sequence import SequenceState
-from .spec import Config
+from .spec import Config, Spec
 from .state import State
 
 
@@ -120,6 +121,19 @@ def _kept(cache: Cache, before: SequenceState, after: SequenceState, span: Span,
     return cache, after.with_storage(held)
 
 
+def _check_ids(samples: Samples, spec: Spec) -> None:
+    """Raise SamplesMismatch for an id that no token has, except -1 in a failed row and listed ids of probability 0."""
+    for span, rows in zip(samples.plan.spans, samples.rows, strict=True):
+        listed = [token for token, chance in zip(rows.best_ids, rows.best_probabilities, strict=True) if chance]
+        for token in (*rows.tokens, *rows.noise, *listed):
+            known = type(token) is int and 0 <= token < spec.vocab_size and token != spec.mask_id
+            if not known and not (token == -1 and samples.any_zero):
+                raise SamplesMismatch(
+                    f"step {samples.plan.step}, request {span.id}: id {short(token)} came back, which must be in "
+                    f"[0, {spec.vocab_size}) and not the mask id {spec.mask_id}"
+                )
+
+
 def advanced(state: State, sequence: SequenceState, samples: Samples, index: int) -> SequenceState:
     """Return `sequence` after its sampling span, which has this index in the plan."""
     spec, given, span, rows = state.config.spec, samples.plan.sample_spec, samples.plan.spans[index], samples.rows[index]
@@ -222,6 +236,8 @@ def commit(state: State, samples: Samples, prepared: Prepared | None = None) -> 
     plan = samples.plan
     if prepared is None or prepared.state is not state or prepared.plan is not plan:
         prepared = prepare(state, plan)
+    if not samples.checked and not plan.sample_spec.all_ids:
+        _check_ids(samples, state.config.spec)
     cache = prepared.cache
     still: list[SequenceState] = []
     done: list[SequenceState] = []

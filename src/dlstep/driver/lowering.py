@@ -300,7 +300,8 @@ def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None, marks: Sequence[in
         ends = accumulate(counts)
         scored = [_scored_of(span, values, end - count, end) for span, count, end in zip(plan.spans, counts, ends, strict=True)]
     columns = (tokens, probabilities, entropies, margins, best_ids, best_probabilities, noise, scored)
-    return Samples(plan, tuple(map(_span_samples, *columns)), marks)
+    # If a number is not finite, the core checks all of them and names it.
+    return Samples(plan, tuple(map(_span_samples, *columns)), marks, bool(np.isfinite(numbers).all()))
 
 
 def _scored_of(span: Span, scored: list[Float32[np.ndarray, " w"]], begin: int, end: int) -> tuple[float, ...]:

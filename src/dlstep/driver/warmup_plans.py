@@ -44,7 +44,9 @@ def warmup_plans(config: Config, strategy: Strategy, params: SamplingParams) -> 
 
 def drawn_samples(plan: Plan, token: int, random: Random) -> Samples:
     """Return samples that are all `token`, with random probabilities to unmask early and late."""
-    return Samples(plan, tuple([_rows(span, plan, token, random) if span.sampled else NO_SAMPLES for span in plan.spans]))
+    return Samples(
+        plan, tuple([_rows(span, plan, token, random) if span.sampled else NO_SAMPLES for span in plan.spans]), checked=True
+    )
 
 
 def _rows(span: Span, plan: Plan, token: int, random: Random) -> SpanSamples:

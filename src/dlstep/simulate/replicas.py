@@ -113,7 +113,9 @@ class _Replica:
             self.scripts[number] = SamplesScript(job, number)
         self.inbox.clear()
         plan = schedule(self.state)
-        self.samples = Samples(plan, tuple([self._rows(span, now) for span in plan.spans])) if plan.spans else None
+        self.samples = (
+            Samples(plan, tuple([self._rows(span, now) for span in plan.spans]), checked=True) if plan.spans else None
+        )
         if plan.admissions:
             page_size = self.state.config.page_size
             numbers = {span.seq_id: span.id for span in plan.spans}

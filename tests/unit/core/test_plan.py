@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -23,8 +24,9 @@ from dlstep.core import (
     schedule,
 )
 from dlstep.core.plan import next_cache_digest
+from dlstep.rules.credit import Credit
 from dlstep.strategies.multi_bd import MultiBD
-from dlstep.testing.generators import EOS, MASK, VOCABULARY
+from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
 
 from ...helpers.named_plans import answered, plan_of
 
@@ -84,14 +86,47 @@ def test_samples_take_probabilities(answers: tuple[list[float], ...]):
     assert samples(answers).cache_digest
 
 
-@given(ANSWERS, st.data(), st.sampled_from([math.nan, math.inf, -math.inf, -1e-9, -1.0]))
-def test_samples_refuse_what_is_no_probability(answers: tuple[list[float], ...], data: st.DataObject, wrong: float):
+@given(
+    ANSWERS,
+    st.data(),
+    st.sampled_from([math.nan, math.inf, -math.inf, -1e-9, -1.0, 1.01, 1.5, 2.0, 1e300, 10**400, None, "0.5"]),
+)
+def test_samples_refuse_what_is_no_probability(answers: tuple[list[float], ...], data: st.DataObject, wrong: Any):
     index = data.draw(st.integers(0, len(SIZES) - 1))
     place = data.draw(st.integers(0, SIZES[index] - 1))
     answers[index][place] = wrong
     span = PLAN.spans[index]
-    with pytest.raises(SamplesMismatch, match=f"step 0, request {span.id}: position {span.sampled[place]} came back with"):
+    with pytest.raises(SamplesMismatch, match=rf"step 0, request {span.id}: probabilities\[{place}\]=.* came back: it must"):
         samples(answers)
+
+
+@pytest.mark.parametrize("token", [VOCABULARY, 10**6, 2**70, -1, -5, MASK, 1.0, True, None, "7"])
+@pytest.mark.parametrize("stop", [(), ("abcd",)])
+def test_commit_refuses_ids_that_no_token_has(token: Any, stop: tuple[str, ...]) -> None:
+    """Neither does such an id end in an answer, nor does it fail where its bytes are looked up."""
+    spec = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
+    state = add(init(Config(spec), MultiBD(block_size=4)), Request(0, (1,), SamplingParams(max_tokens=8, stop=stop)))
+    (span,) = (plan := schedule(state)).spans
+    count = len(span.sampled)
+    rows = SpanSamples((3,) * (count - 1) + (token,), (0.95,) * count)
+    with pytest.raises(
+        SamplesMismatch, match=r"request 0: id .* came back, which must be in \[0, 50\) and not the mask id 49"
+    ):
+        commit(state, Samples(plan, (rows,)))
+
+
+def test_commit_refuses_listed_ids_that_no_token_has_unless_their_probability_is_zero() -> None:
+    state = add(init(Config(Spec(MASK, (EOS,), VOCABULARY)), MultiBD(block_size=4, rule=Credit())), Request(0, (1,)))
+    (span,) = (plan := schedule(state)).spans
+    count = len(span.sampled)
+    for chance in (0.0, 0.01):
+        ids, chances = (3, 4, 5, 6, 7, 8, 9, VOCABULARY), (0.95, 0.01, 0.01, 0.01, 0.01, 0.0, 0.0, chance)
+        rows = SpanSamples((3,) * count, (0.95,) * count, best_ids=ids * count, best_probabilities=chances * count)
+        if chance:
+            with pytest.raises(SamplesMismatch, match=f"id {VOCABULARY} came back"):
+                commit(state, Samples(plan, (rows,)))
+        else:
+            assert commit(state, Samples(plan, (rows,)))
 
 
 @given(ANSWERS, st.data())

@@ -128,7 +128,9 @@ def test_rows_of_credit(first: str, second: str, expected: str) -> None:
     block_size=st.sampled_from([2, 4, 8]),
     number=st.integers(0, len(random_automata()) - 1),
 )
-def test_credit_draws_a_token_where_few_ids_are_allowed(prompt: int, size: int, seed: int, block_size: int, number: int) -> None:
+def test_credit_draws_a_token_where_few_ids_are_allowed(
+    prompt: int, size: int, seed: int, block_size: int, number: int
+) -> None:
     """A device fills the list of most probable ids with any ids of probability 0, also with those listed before."""
     params, automaton = SamplingParams(max_tokens=size, temperature=1.0, seed=seed), random_automata()[number]
     strategy = MultiBD(block_size=block_size, buffer_size=2, rule=Credit(0.99))
