@@ -1,10 +1,10 @@
 """Rules and strategies with bugs of many kinds; each behaves like `Threshold` until the bug shows."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, final
 
-from dlstep.core import Block, Choice, Grid, Request, Rule, SampleSpec, SequenceState, Span, SpanSamples, Spec
+from dlstep.core import Block, Choice, Grid, Request, Rule, SampleSpec, SequenceState, Span, SpanSamples, Spec, value
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies import Blockwise
 
@@ -106,10 +106,52 @@ class FaultyChoice(Choice):
         return made(begin, begin + len(block.masked)) if callable(made) else made
 
 
+@value
+class OtherBlock(Block):
+    """A block with a field that no strategy of this package would keep."""
+
+    own: int = 7
+
+
+@value
+class OtherSpan(Span):
+    """A span that says something else than its fields."""
+
+    @property
+    def stop(self) -> int:
+        """Another end than that of the rows."""
+        return self.start
+
+
+@value
+class OtherSequence(SequenceState):
+    """A sequence whose answer is not that of its blocks."""
+
+    @property
+    def answer(self) -> tuple[int, ...]:
+        """Another answer."""
+        return (1, 2, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Growing(Grid):
+    """Groups that grow, which a device would not see: it reads the fields only."""
+
+    def group(self, position: int) -> int:
+        """Another group than that of the fields."""
+        return position.bit_length()
+
+
+def of_class(cls: Any, given: Any) -> Any:
+    """The same values in another class."""
+    return cls(**{field.name: getattr(given, field.name) for field in fields(given)})
+
+
 CHOICES = (*RAISED, *CHOSEN)
 BLOCKS = (
     "nothing", "same block", "shifted", "longer", "given changed", "junk token", "mask as token", "unsampled token",
     "new masks", "masked descending", "fewer probabilities",
+    "subclass", "truth values", "fractions", "no number", "impossible probability", "list of masks", "fractional start",
 )  # fmt: skip
 
 
@@ -141,6 +183,13 @@ class FaultyRule(Rule):
             "new masks": replace(right, masked=tuple(range(block.start, block.end))),
             "masked descending": replace(right, masked=(*right.masked, *right.masked, block.start)),
             "fewer probabilities": replace(right, probabilities=right.probabilities[1:]),
+            "subclass": of_class(OtherBlock, right),
+            "truth values": replace(right, given=bool(right.given)),
+            "fractions": replace(right, tokens=tuple(map(float, right.tokens))),
+            "no number": replace(right, probabilities=(float("nan"),) * len(right.probabilities)),
+            "impossible probability": replace(right, probabilities=(1.5,) * len(right.probabilities)),
+            "list of masks": replace(right, masked=list(right.masked)),  # type: ignore[arg-type]
+            "fractional start": replace(right, start=float(right.start)),  # type: ignore[arg-type]
         }
         return made[self.kind]
 
@@ -179,10 +228,18 @@ RULES: tuple[Rule, ...] = (
     *[FaultyRule(kind, hook="measure") for kind in (*RAISED[:1], *MEASURES)],
 )
 
+GRIDS: dict[str, Any] = {
+    "growing": Growing,
+    "fractional": lambda origin, size: Grid(float(origin), float(size)),
+    "pair": lambda origin, size: (origin, size),
+    "none": lambda origin, size: None,
+}
+STATED = {"atom": [4.5, True, None], "reach": [40.0, None], "sample_spec": [None, {"best": 2}]}
 SPANS = (
     "none", "another request", "another seed", "no tokens", "junk token", "text tokens", "list of tokens",
     "nothing sampled", "sampled outside", "sampled twice", "fewer draws", "end too far", "before its rows",
     "scored without a specification", "core's rows", "another grid", "too many rows", "before final",
+    "subclass", "growing grid", "unknown mode", "truth values", "penalty text", "no masks", "flag", "other inputs",
 )  # fmt: skip
 SEQUENCES = (
     "none",
@@ -194,6 +251,9 @@ SEQUENCES = (
     "window list",
     "gap",
     "another request spec",
+    "subclass",
+    "block subclass",
+    "true masks",
 )
 HOOKS = ("init", "schedule", "commit", "forget", "measure", "refusal")
 JUDGING = ("__post_init__", "incompatibility", "sample_spec", "reach", "atom", "refusal")  # called before a request comes in
@@ -217,6 +277,13 @@ class FaultyStrategy(Blockwise):
         if self.hook == hook:
             raised(self.kind)
 
+    def _stated(self, hook: str, right: Any) -> Any:
+        """The value of this hook, or the bug: a number is the index of what it returns."""
+        if self.hook == hook and self.kind.isdigit():
+            return STATED[hook][int(self.kind)]
+        self._maybe(hook)
+        return right
+
     def incompatibility(self, spec: Spec) -> str | None:
         """Nothing, or the bug."""
         self._maybe("incompatibility")
@@ -225,22 +292,19 @@ class FaultyStrategy(Blockwise):
     @property
     def sample_spec(self) -> SampleSpec:
         """The statistics of the rule, or the bug."""
-        self._maybe("sample_spec")
-        return self.rule.sample_spec
+        return self._stated("sample_spec", self.rule.sample_spec)
 
     def reach(self, request: Request) -> int:
         """The positions that are fed, or the bug."""
-        self._maybe("reach")
-        return Blockwise.reach(self, request)
+        return self._stated("reach", Blockwise.reach(self, request))
 
     def atom(self, request: Request) -> int:
         """The rows that are fed at once, or the bug."""
-        self._maybe("atom")
-        return Blockwise.atom(self, request)
+        return self._stated("atom", Blockwise.atom(self, request))
 
     def grid(self, request: Request) -> Grid:
-        """Groups of `block_size`."""
-        return Grid(0, self.block_size)
+        """Groups of `block_size`, or the bug."""
+        return GRIDS[self.kind](0, self.block_size) if self.hook == "grid" else Grid(0, self.block_size)
 
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """The first window, or the bug."""
@@ -274,6 +338,14 @@ class FaultyStrategy(Blockwise):
             "another grid": replace(right, grid=Grid(1, 1)),
             "too many rows": replace(right, tokens=(1,) * (reach - right.start), end=reach),
             "before final": replace(right, start=right.start - 1),
+            "subclass": of_class(OtherSpan, right),
+            "growing grid": replace(right, grid=Growing(0, self.block_size), joins=False),
+            "unknown mode": replace(right, mode="draft"),
+            "truth values": replace(right, shift=False),
+            "penalty text": replace(right, penalty="1"),
+            "no masks": replace(right, masks=None),
+            "flag": replace(right, joins="no"),
+            "other inputs": replace(right, soft=(1, 2)),
         }
         return made[self.kind]
 
@@ -309,6 +381,9 @@ class FaultyStrategy(Blockwise):
             "other accounting": replace(right, accounting=replace(right.accounting, nfe=right.nfe + 5)),
             "window list": replace(right, window=list(right.window)),
             "gap": replace(right, window=(*right.window, replace(first, start=first.start + 1000))) if first else None,
+            "subclass": of_class(OtherSequence, right),
+            "block subclass": replace(right, window=tuple([of_class(OtherBlock, block) for block in right.window]) or None),
+            "true masks": replace(right, settled=True),
             "another request spec": replace(right, request_spec=replace(right.request_spec, limit=right.limit - 1)),
         }
         return made[self.kind]

@@ -14,7 +14,7 @@ from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
 from dlstep.testing.shadow import ShadowDriver
 
-from ..helpers.faulty import JUDGING, RAISED, RULES, FaultyChoice, FaultyStrategy, strategies
+from ..helpers.faulty import GRIDS, JUDGING, RAISED, RULES, STATED, FaultyChoice, FaultyStrategy, strategies
 
 SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
 HEALTHY = 8
@@ -135,6 +135,23 @@ def test_faulty_strategy_is_rejected_while_its_request_is_judged(hook: str, kind
     ended = check_blame(config(100, 64), FaultyStrategy(block_size=4, buffer_size=2), options, 3, 5, frozenset())
     assert ended.finish == ("error" if kind == "endless" else "rejected")
     assert f"FaultyStrategy.{hook} raised" in ended.error
+
+
+@pytest.mark.parametrize(
+    ("hook", "kind"),
+    [
+        *(("grid", kind) for kind in GRIDS),
+        *((hook, str(index)) for hook, values in STATED.items() for index in range(len(values))),
+    ],
+)
+def test_strategy_that_states_a_value_of_another_class_is_refused(hook: str, kind: str):
+    """Nothing that it returns is ignored: groups that are not those of the fields of a `Grid`, or half a row."""
+    ended = check_blame(
+        config(100, 64), FaultyStrategy(block_size=4, buffer_size=2), {"hook": hook, "kind": kind}, 3, 5, frozenset()
+    )
+    assert ended.finish == "rejected" and f"FaultyStrategy.{hook} (faulty.py:" in ended.error and "must be a" in ended.error
+    with pytest.raises(ValueError, match=rf"FaultyStrategy\.{hook} .* returned .*: it must be a "):
+        init(config(100, 64), FaultyStrategy(block_size=4, buffer_size=2, hook=hook, kind=kind))
 
 
 @pytest.mark.parametrize("kind", [*RAISED, "endless"])

@@ -306,3 +306,16 @@ def check_ranges(value: object) -> None:
         for bound, limit in limits if converted is not None else ():
             if not _holds(bound, converted, limit):
                 raise ValueError(f"{cls.__name__}.{name} must be {bound} {limit}, got {short(given)}")
+
+
+def wrong_field(value: object) -> str | None:
+    """Return name, value and type of the first field of a dataclass that is not exactly of its type; None if there is none."""
+    for name, words, convert, _ in _checked_fields(type(value)):
+        given = attrgetter(name)(value)
+        try:
+            exact = type(convert(given)) is type(given)
+        except TypeError:
+            exact = False
+        if not exact:
+            return f"{name}={short(given)}: it must be {words.replace('a list', 'a tuple')}"
+    return None

@@ -7,15 +7,17 @@ check is linear in the size of the returned value.
 
 from dataclasses import replace
 from functools import partial
-from operator import lt
+from operator import attrgetter, lt
 from typing import TYPE_CHECKING, Any, cast
 
 from .block import Block
-from .checks import short
+from .checks import short, wrong_field
 from .faults import WrongAnswer
 from .filtering import passes_left
-from .plan import Span
-from .samples import SpanSamples
+from .grid import Grid
+from .plan import MOST, Span
+from .request import Request
+from .samples import SampleSpec, SpanSamples
 from .sequence import SequenceState, Strategy
 from .spec import Spec
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from .rule import Rule
 
 
+BLOCK = "whose fields are whole numbers, tuples of them, and probabilities from 0 to 1"
 MOST_IDS = 1 << 31  # devices store ids in 32 bits; ids past the vocabulary have probability 0
 
 
@@ -108,8 +111,8 @@ def check_block(
         WrongAnswer: If the block breaks this contract.
     """
     wrong = partial(WrongAnswer, rule, "commit")
-    if not isinstance(after, Block):
-        raise wrong(f"{short(after)}: it must be a Block")
+    if not _is_block(after, type(before)):
+        raise wrong(f"{short(after)}: it must be a Block, of no class derived from it, {BLOCK}")
     _check_cells(rule, sequence, before, after, rows, spec)
     if must and (after.masked or rule.remasks):
         # A rule that remasks can unmask positions in every forward pass and still cycle forever.
@@ -141,11 +144,25 @@ def _check_cells(rule: "Rule", sequence: SequenceState, before: Block, after: Bl
             raise wrong(f"token {short(new)} at position {position}: it is given, masked, or holds a token that was sampled")
 
 
+def unusable(strategy: Strategy, request: Request) -> str | None:
+    """Return what is wrong with what a strategy states about a request: each value must be exactly of its class."""
+    stated: dict[str, type] = {"grid": Grid, "atom": int, "reach": int, "sample_spec": SampleSpec}
+    for name, kind in stated.items():
+        found = attrgetter(name)(strategy)
+        value = found(request) if callable(found) else found
+        if type(value) is not kind or (kind is not int and wrong_field(value) is not None):
+            what = f"{short(value)}: it must be a {kind.__name__}, with fields of their types, and of no class derived from it"
+            return str(WrongAnswer(strategy, name, what))
+    return None
+
+
 def check_span(strategy: Strategy, sequence: SequenceState, span: Any, spec: Spec) -> None:
     """Check the span from `schedule`: of this request, with positions and ids a driver can run."""
     wrong = partial(WrongAnswer, strategy, "schedule")
-    if not isinstance(span, Span):
-        raise wrong(f"{short(span)}: it must be a Span")
+    if type(span) is not Span:
+        raise wrong(f"{short(span)}: it must be a Span, and of no class derived from it")
+    if (words := wrong_field(span)) is not None:
+        raise wrong(words)
     if span.shift not in (None, 0, 1):
         raise wrong(f"shift={short(span.shift)}: it must be 0, 1 or None")
     shift = span.row_shift(spec.head_shift)
@@ -158,20 +175,12 @@ def check_span(strategy: Strategy, sequence: SequenceState, span: Any, spec: Spe
 
 
 def _check_layout(strategy: Strategy, sequence: SequenceState, span: Span, shift: int) -> None:
-    """Check the types, the request, and that all rows lie between `final` and `reach`.
+    """Check the request, and that all rows lie between `final` and `reach`.
 
     A span that joins final rows must have the grid of the request. With a shift it may feed no tokens,
     because the row before it can predict its first position.
     """
     wrong = partial(WrongAnswer, strategy, "schedule")
-    for name, numbers in (
-        ("tokens", span.tokens),
-        ("sampled", span.sampled),
-        ("draws", span.draws),
-        ("scored_ids", span.scored_ids),
-    ):
-        if type(numbers) is not tuple or not whole(numbers):
-            raise wrong(f"{name}={short(numbers)}: it must be a tuple of whole numbers")
     request_spec, request = sequence.request_spec, sequence.request_spec.request
     known = (span.id, span.seq_id, span.params, span.seed) == (request.id, request.seq_id, request.params, request.seed)
     if not known:
@@ -185,12 +194,12 @@ def _check_layout(strategy: Strategy, sequence: SequenceState, span: Span, shift
             "keeps_window=True for rows that are not stored like final ones: it needs joins=True, draft=False, mode='encode' "
             "and no soft tokens"
         )
-    if type(span.start) is not int or span.start < sequence.final or not (span.tokens or shift):
+    if span.start < sequence.final or not (span.tokens or shift):
         raise wrong(
             f"a span of {len(span.tokens)} tokens from {short(span.start)}: it must feed one or more from {sequence.final} on"
         )
     stop, reach = span.start + len(span.tokens), strategy.reach(request)
-    if type(span.end) is not int or not stop <= span.end <= reach:
+    if not stop <= span.end <= reach:
         raise wrong(f"end={short(span.end)}: it must lie between its last row's end {stop} and reach(request)={reach}")
 
 
@@ -210,8 +219,8 @@ def _check_sampled_rows(strategy: Strategy, span: Span, shift: int) -> None:
 def check_sequence(strategy: Strategy, hook: str, before: SequenceState, after: Any) -> None:
     """Check the sequence from a strategy: it may change only its own fields, and no settled token."""
     wrong = partial(WrongAnswer, strategy, hook)
-    if not isinstance(after, SequenceState):
-        raise wrong(f"{short(after)}: it must be a SequenceState")
+    if type(after) is not SequenceState:
+        raise wrong(f"{short(after)}: it must be a SequenceState, and of no class derived from it")
     forgets, limit = hook == "forget", before.request_spec.limit
     if after.request_spec is not before.request_spec or (after.accounting is not before.accounting and not forgets):
         raise wrong("a sequence of another request, or with other accounting, which only the core may change")
@@ -227,7 +236,7 @@ def _check_progress(strategy: Strategy, hook: str, before: SequenceState, after:
     """Check the blocks of `after`: at least `least` positions are settled, and none of them is masked."""
     wrong, limit = partial(WrongAnswer, strategy, hook), before.request_spec.limit
     if not _blocks(after.window):
-        raise wrong(f"window={short(after.window)}: it must be a tuple of Blocks")
+        raise wrong(f"window={short(after.window)}: it must be a tuple of Blocks, of no class derived from it, {BLOCK}")
     if not all(old.end == new.start for old, new in zip(after.window, after.window[1:], strict=False)):
         raise wrong("a window whose blocks do not follow one another")
     if not whole((after.final, after.settled)) or after.final < 0 or not least <= after.settled <= limit:
@@ -248,7 +257,16 @@ def _falls(was: Any, now: Any) -> bool:
 
 def _blocks(window: Any) -> bool:
     """Return whether `window` is a tuple of blocks."""
-    return type(window) is tuple and all(isinstance(block, Block) for block in cast(tuple[object, ...], window))
+    return type(window) is tuple and all(map(_is_block, cast(tuple[object, ...], window)))
+
+
+def _is_block(block: Any, kind: type[Block] = Block) -> bool:
+    """Return whether `block` is exactly a `Block` or a `kind`, and so are the types of its fields."""
+    if type(block) not in (Block, kind) or type(block.tokens) is not tuple or type(block.masked) is not tuple:
+        return False
+    known = cast(Block, block)
+    probable = [type(p) in (float, int) and 0 <= p <= MOST for p in known.probabilities]
+    return whole((*known.tokens, *known.masked, known.start, known.given, known.opened)) and all(probable)
 
 
 def _before_forward(sequence: SequenceState) -> SequenceState:

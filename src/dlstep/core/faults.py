@@ -126,8 +126,9 @@ def _user_frames(traceback: TracebackType | None) -> Iterator[tuple[CodeType, in
 
 
 def defined(owner: type, hook: str) -> str:
-    """Return file and line of a method for a message; empty if `hook` is no plain method."""
+    """Return file and line of a method or property for a message; empty if `hook` is neither."""
     method = next((vars(cls)[hook] for cls in owner.__mro__ if hook in vars(cls)), None)
+    method = method.fget if isinstance(method, property) else method
     code = method.__code__ if isinstance(method, FunctionType) else None
     return f" ({_place(code.co_filename, code.co_firstlineno)})" if code is not None else ""
 

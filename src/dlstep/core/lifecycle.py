@@ -6,7 +6,7 @@ from .accounting import FinishReason
 from .cache import Cache
 from .commit import forgotten
 from .constraint import RequestConstraint
-from .contract import check_sequence
+from .contract import check_sequence, unusable
 from .draws import derived_seed
 from .faults import RequestFault, UserCodeTimeout, fault_of
 from .finish import answer_limit, ended, judge, stop_ids
@@ -33,7 +33,8 @@ def init(config: Config, strategy: Strategy) -> State:
             run: the pages must hold the longest request, and a forward pass must hold the window of
             any request. The message has the fields and their minimum.
     """
-    reason = strategy.incompatibility(config.spec)
+    reason = None if strategy.shipped else unusable(strategy, probe(config.spec))
+    reason = reason or strategy.incompatibility(config.spec)
     if reason:
         raise ValueError(f"{type(strategy).__name__} cannot decode this model: {reason}")
     least = least_pages(strategy, config.max_model_len, config.page_size)

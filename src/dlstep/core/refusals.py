@@ -5,6 +5,7 @@ from operator import attrgetter
 
 from .checks import short
 from .constraint import RequestConstraint
+from .contract import unusable
 from .faults import RequestFault, UserCodeTimeout, described, reraise_interrupt
 from .finish import answer_limit, stop_ids
 from .options import with_options
@@ -129,6 +130,8 @@ def incompatibility(config: Config, base: Strategy, strategy: Strategy, request:
     """Return why `strategy` cannot decode `request` in a batch of `base`; None if it can."""
     name = type(base).__name__
     sizes = sized(request, config.max_model_len)
+    if not strategy.shipped and (reason := unusable(strategy, sizes)):
+        return reason
     if strategy is not base:
         if type(strategy) is not type(base):
             return f"it is decoded by {type(strategy).__name__}, the others by {name}"

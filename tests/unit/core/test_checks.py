@@ -78,10 +78,6 @@ def use_request(value: Request) -> None:
     check_value(state)
 
 
-def sure(span: Span) -> SpanSamples:
-    return SpanSamples((5,) * len(span.sampled), (1.0,) * len(span.sampled))
-
-
 def use_config(value: Config) -> None:
     """Requests that such an engine admits are answered."""
     try:
@@ -90,6 +86,11 @@ def use_config(value: Config) -> None:
         check_sentence(error, "_", "cannot decode this model")
         return
     state = add(add(state, Request(0, (1, 2), SHORT)), Request(1, (0, 3), SamplingParams(max_tokens=3, stop=("x",))))
+    token = next(token for token in range(value.spec.vocab_size + 1) if token != value.spec.mask_id)
+
+    def sure(span: Span) -> SpanSamples:
+        return SpanSamples((token,) * len(span.sampled), (1.0,) * len(span.sampled))
+
     check_value(finished(state, ScriptedDriver(sure)))
 
 
