@@ -81,7 +81,7 @@ MUTANTS = (
             "sequence.final if span.sampled else span.stop",
             "span.stop",
         ),
-        ("commit", "leak the pages of a finished sequence", "release(sequence.pages", "release(()"),
+        ("_check_ids", "take the mask id for a token", " and (token != spec.mask_id)", ""),
         ("advanced", "give rows of samples to the wrong requests", "rows[index]", "rows[-1 - index]"),
         ("commit", "keep pages that led to an error in the prefix index", "cache = cache.unpublish(sequence.pages)", "pass"),
         ("commit", "commit what was prepared for another state", "prepared.state is not state or ", ""),
@@ -90,7 +90,7 @@ MUTANTS = (
     ),
     *in_file(
         "core/contract.py",
-        ("check_chosen", "accept any positions from a rule", "not begin <= chosen[0] <= chosen[-1] <= last", "False"),
+        ("unusable", "accept a class derived from Grid", "type(value) is not kind", "not isinstance(value, kind)"),
         ("check_chosen", "let a rule unmask nothing although it must", "must and (not chosen)", "False"),
         ("check_sequence", "let a strategy run forever", "after.accounting.steps > limit", "False"),
     ),
@@ -250,7 +250,12 @@ MUTANTS = (
     ),
     *in_file(
         "core/plan.py",
-        ("Samples.__post_init__", "miss rows whose logits were not finite", "any_zero or 0 in highest", "any_zero"),
+        (
+            "Samples.__post_init__",
+            "miss rows whose logits were not finite",
+            "any_zero or 0.0 in rows.probabilities",
+            "any_zero",
+        ),
         ("Span.with_prefix", "lose the named ids of rows behind a prompt's end", "penalty, self.scored_ids", "penalty"),
         ("Span.mark", "leave soft tokens out of the cache digest", "self.soft.mark()", "0"),
         ("Span.mark", "leave the fed tokens out of the cache digest", ".tokens, self.", "."),
@@ -568,13 +573,18 @@ MUTANTS = (
     *in_file(
         "core/commit.py",
         ("_kept", "keep rows of wrong drafts", "if fed != token:", "if False:"),
-        ("_kept", "forget the rows before the window", "span.tokens[first:]", "span.tokens"),
+        ("_kept", "keep a part of a group", "span.grid.start(end)", "end"),
         noticed_by=("unit/strategies/test_verified.py",),
     ),
     *in_file(
         "strategies/causal_blocks.py",
         ("CausalBlocks.schedule", "let a block attend causally", "Grid(final, len(tokens))", "Grid(0, 1)"),
-        ("CausalBlocks.schedule", "sample the first token from a row of its block", "shift=1", "shift=0"),
+        (
+            "CausalBlocks._advanced",
+            "settle what a rule may remask",
+            "block.first if self.rule.remasks else block.masked[0]",
+            "(block.masked or (block.end,))[0]",
+        ),
         ("CausalBlocks.sample_spec", "show tempered probabilities to the rule", "tempered=False", "tempered=True"),
         (
             "CausalBlocks.measure",

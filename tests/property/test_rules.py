@@ -1,18 +1,19 @@
 """Laws for every decoding rule, on each strategy that it goes with."""
 
 import os
-from dataclasses import fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, final
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from dlstep import rules, strategies
-from dlstep.core import Spec, Strategy
+from dlstep.core import Grid, Request, SequenceState, Span, Spec, Strategy
+from dlstep.strategies import Blockwise
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import MASK, VOCABULARY
-from dlstep.testing.laws import LAWS, Law, outputs, overrides, progress, told, transparency
+from dlstep.testing.laws import LAWS, Law, outputs, overrides, progress, told, transparency, written_before_read
 
 # Every strategy is held to all laws with any rule; `make night` holds these two to all laws with every rule.
 FEW = [progress, transparency, overrides]
@@ -58,3 +59,23 @@ def test_law(law: Law, value: Strategy, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_settled_tokens_never_change(law: Law, value: Strategy, data: st.DataObject) -> None:
     law(value, data)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Keeping(Blockwise):
+    """Blocks whose rows count as stored once their tokens are final: only whole groups may, as a row sees all of its group."""
+
+    def grid(self, request: Request) -> Grid:
+        del request
+        return Grid(0, self.block_size)
+
+    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
+        span = Blockwise.schedule(self, sequence, spec)
+        return replace(span, keeps_window=span.joins)
+
+
+@pytest.mark.parametrize("law", [written_before_read, transparency], ids=lambda law: law.__name__)
+@given(data=st.data())
+def test_kept_windows_are_cut_at_groups(law: Law, data: st.DataObject) -> None:
+    law(Keeping(), data)

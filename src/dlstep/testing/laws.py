@@ -86,6 +86,7 @@ def written_before_read(kind: Kind, data: DataObject) -> None:
         assert isinstance(device, ShadowDriver)
         for sequence in run.state.running:
             tokens = sequence.tokens(0, sequence.stored)
+            assert _is_cut(sequence.request_spec.grid, sequence.stored), "a group is stored in part"
             for position, token in enumerate(tokens):
                 held = device.now.slots[device.slot(sequence.request.seq_id, position)]
                 right = held.is_final(tokens) and (held.position, held.token) == (position, token)
