@@ -125,6 +125,11 @@ def test_equal_tables_are_equal_automata() -> None:
     assert same == MADE and hash(same) == hash(MADE) and other != MADE
 
 
+def test_automata_that_differ_in_moves_alone_are_not_equal() -> None:
+    one, other = (token_automaton("x", [{97: 1}, {98: to}], [1], (b"a", b"b")) for to in (0, 1))
+    assert one != other and other.accepts((0, 1)) and not one.accepts((0, 1))
+
+
 def test_a_trace_holds_source_and_digest_and_finds_the_tables_again() -> None:
     request = Request(0, (1,), SamplingParams(regex="(ab)*"), constraint=MADE)
     data = to_json(request)
