@@ -2,17 +2,20 @@
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from dlstep_kernels import choose_experts
 
 from .transformers_internals import Glm4MoeTopkRouter
 
 
-def install_routers(network: nn.Module) -> None:
+def install_routers(network: PreTrainedModel) -> None:
     """Make routers of known classes use `choose_experts`. Calling it again is harmless."""
     for module in network.modules():
         if isinstance(module, Glm4MoeTopkRouter):
             module.__class__ = ExpertRouter
+            # transformers keeps it in float32 since 5.24; the kernel needs the dtype of the hidden states.
+            module.weight = nn.Parameter(module.weight.to(network.dtype), requires_grad=False)
 
 
 @torch.library.custom_op("dlstep::choose_experts", mutates_args=())

@@ -32,13 +32,10 @@ _PLAIN = {"has_gate": True, "is_concatenated": True, "has_bias": False, "is_tran
 def new_model(
     kind: type[PreTrainedModel], config: PretrainedConfig, dtype: torch.dtype, attention: str, device: torch.device
 ) -> PreTrainedModel:
-    """Return a network with new weights, all in `dtype`, and this implementation of attention."""
+    """Return a network with new weights and this implementation of attention."""
     with device:
         made: Any = kind._from_config(copy.deepcopy(config), dtype=dtype, attn_implementation=attention)
-    for module in made.modules():
-        if isinstance(module, Glm4MoeTopkRouter):  # created in float32 since 5.24
-            module.weight = nn.Parameter(module.weight.to(dtype))
-    return made
+        return made
 
 
 def cache_argument(module: nn.Module | type[nn.Module]) -> str:

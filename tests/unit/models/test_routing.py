@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import Glm4MoeConfig, Glm4MoeForCausalLM
+from transformers import Glm4MoeConfig, Glm4MoeForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeTopkRouter
 
 from dlstep.models import routing
@@ -38,7 +38,27 @@ def test_logits_are_the_same(groups: int, kept: int, normalised: bool, monkeypat
     assert asked == [18] * len(routers) == [18] * 3
 
 
-def test_other_layers_stay_as_they_are() -> None:
-    network = torch.nn.Sequential(torch.nn.Linear(2, 2))
+def test_a_router_has_the_dtype_of_its_network() -> None:
+    """The kernel reads no others; transformers creates it in float32 since 5.24."""
+    config = Glm4MoeConfig(
+        vocab_size=8, hidden_size=8, intermediate_size=8, moe_intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
+        num_key_value_heads=1, head_dim=8, n_routed_experts=4, num_experts_per_tok=1, first_k_dense_replace=0,
+    )  # fmt: skip
+    network = Glm4MoeForCausalLM._from_config(config, dtype=torch.bfloat16)
+    (router,) = [module for module in network.modules() if isinstance(module, Glm4MoeTopkRouter)]
+    router.weight = torch.nn.Parameter(router.weight.float())
     install_routers(network)
-    assert "forward" not in vars(network[0])
+    assert router.weight.dtype == torch.bfloat16
+
+
+def test_other_layers_stay_as_they_are() -> None:
+    class Network(PreTrainedModel):
+        """One layer that is no router."""
+
+        def __init__(self) -> None:
+            super().__init__(PretrainedConfig())
+            self.layer = torch.nn.Linear(2, 2)
+
+    network = Network()
+    install_routers(network)
+    assert type(network.layer) is torch.nn.Linear
