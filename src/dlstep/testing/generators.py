@@ -375,13 +375,11 @@ def cases(
     )
 
 
-@st.composite
-def changes(draw: st.DrawFn, strategy: Strategy) -> dict[str, Any]:
-    """Generate options for requests of a strategy: any rule, or all options but those that move blocks."""
-    options = options_of(draw(hyperparameters(strategy)))
-    if "rule" in options and draw(st.booleans()):
-        return {"rule": draw(hyperparameters(rules.load(draw(st.sampled_from(rules.own())))))}
-    return {name: option for name, option in options.items() if name not in ("block_size", "canvas_length")}
+def changes(strategy: Strategy) -> st.SearchStrategy[dict[str, Any]]:
+    """Generate options for requests of a strategy, except those that move blocks, with its own rule or any that it takes."""
+    kept = hyperparameters(strategy) | hyperparameters(type(strategy))
+    moving = ("block_size", "canvas_length")
+    return kept.map(lambda value: {name: option for name, option in options_of(value).items() if name not in moving})
 
 
 @st.composite
