@@ -136,7 +136,7 @@ class Drawn:
     """Probabilities of `Settings.scored_ids`."""
 
 
-MAX_BEST = 8  # maximum of `best` in kernels
+MAX_BEST = 32  # maximum of `best` in kernels
 
 
 def filtered(settings: Settings) -> bool:

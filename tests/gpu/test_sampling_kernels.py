@@ -44,7 +44,7 @@ BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 ALL = frozenset(("entropy", "margin", "noise", "log_sum"))
 ADDITIONS = 60  # to the sums of a row: up to 19 tiles of 2048 logits a program, and trees over lanes and parts
 # Few, for each is compiled.
-SAMPLERS = st.sampled_from((SamplerConfig(), SamplerConfig(ALL, "lowest", best=8, tempered=False), SamplerConfig(ALL)))
+SAMPLERS = st.sampled_from((SamplerConfig(), SamplerConfig(ALL, "lowest", best=20, tempered=False), SamplerConfig(ALL)))
 
 
 def counters(rows: int) -> Noise:
@@ -104,7 +104,7 @@ def test_vocabularies_of_models(rows: int, dtype: torch.dtype, temperature: floa
     hot = None if temperature is None else torch.full((rows,), temperature, device="cuda")
     chosen = Settings(hot, noise=counters(rows))
     scores = scores_of(logits, chosen, vocab_size=151_936, mask_id=151_666)
-    for sampler in (SamplerConfig(), SamplerConfig(ALL, "lowest", best=8, tempered=False)):
+    for sampler in (SamplerConfig(), SamplerConfig(ALL, "lowest", best=20, tempered=False)):
         options = {"vocab_size": 151_936, "mask_id": 151_666, "sampler": sampler}
         found, twin = sample(logits, chosen, **options), sample.twin(logits, chosen, **options)
         assert_same(found, twin, 152_064, additions=ADDITIONS, scores=scores, blur=far_blur(3.0, scores))
