@@ -23,6 +23,7 @@ from ..core import (
     Request,
     RequestFault,
     Samples,
+    SamplesMismatch,
     SequenceState,
     State,
     Update,
@@ -30,6 +31,7 @@ from ..core import (
     schedule,
     updates,
 )
+from ..core.checks import short
 from ..core.driver import run_prepared
 from ..core.faults import UserCodeTimeout, measured
 from ..core.trace import apply
@@ -220,6 +222,10 @@ class Decode:
         except CacheMismatch:
             self._forward_failed = False
             raise
+        if type(samples) is not Samples or (samples.plan is not plan and samples.plan != plan):
+            raise SamplesMismatch(
+                f"the driver returned {short(samples)}, which are not the Samples of the plan that it was given"
+            )
         self._held_digest = samples.cache_digest
         self._apply(samples, prepared)
         self._forward_failed = False

@@ -177,6 +177,21 @@ def check_other_readers(forged: Trace, path: Path, seed: int) -> None:
         assert main(["view", str(path), "--out", str(path.with_suffix(".html"))]) in (0, 2)
 
 
+@pytest.mark.parametrize("wrong", ["0.5", None, -0.5, 1.5, float("nan"), 10**400, [0.5], {"bytes": "00"}])
+def test_a_forged_probability_is_refused_by_its_name(wrong: Any, tmp_path: Path) -> None:
+    """Whatever stands there: the file is refused when it is loaded, with the line, the step and the request."""
+    lines = saved("multi_bd", tmp_path)[1].splitlines()
+    number, data = next(
+        (n, d) for n, d in enumerate(map(json.loads, lines)) if n and d["event"].get("rows", [{}])[0].get("tokens")
+    )
+    data["event"]["rows"][0]["probabilities"][0] = wrong
+    data["checks"] = checks(data["event"], EVENT_DEPTH)
+    path = tmp_path / "forged.jsonl"
+    path.write_bytes(b"\n".join([*lines[:number], json.dumps(data).encode(), *lines[number + 1 :]]))
+    with pytest.raises(ValueError, match=rf"forged.jsonl, line {number + 1}: .*step \d+, request \d+: probabilities\[0\]="):
+        Trace.load(path)
+
+
 def test_replay_of_a_file_forged_with_valid_checksums_raises_only_named_errors(tmp_path: Path) -> None:
     path, seen = tmp_path / "forged.jsonl", dict.fromkeys(["refused", "diverged", "replayed"], 0)
     for seed in range(MUTATIONS):
