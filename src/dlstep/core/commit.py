@@ -124,7 +124,7 @@ def _kept(cache: Cache, before: SequenceState, after: SequenceState, span: Span,
 def _check_ids(samples: Samples, spec: Spec) -> None:
     """Raise SamplesMismatch for an id that no token has, except -1 in a failed row and listed ids of probability 0."""
     for span, rows in zip(samples.plan.spans, samples.rows, strict=True):
-        listed = [token for token, chance in zip(rows.best_ids, rows.best_probabilities, strict=True) if chance]
+        listed = [token for token, chance in zip(rows.best_ids, rows.best_probabilities, strict=False) if chance]
         for token in (*rows.tokens, *rows.noise, *listed):
             known = type(token) is int and 0 <= token < spec.vocab_size and token != spec.mask_id
             if not known and not (token == -1 and samples.any_zero):

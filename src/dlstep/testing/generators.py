@@ -76,7 +76,7 @@ SMALL: dict[str, st.SearchStrategy[Any]] = {
     "late_gap": GAPS,
 }
 Value = TypeVar("Value", bound=Options)
-Kind = type[Strategy] | Strategy  # a class, with any rule; or a value that stands for its class and its rule's class
+Kind = type[Strategy] | Strategy  # a class, or a value that stands for its class and its rule's class
 THRESHOLDS = st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0])
 THRESHOLD_NAMES = frozenset(field.name for field in fields(Thresholds))
 LOW = {"semi_complete_threshold": 0.1}  # above 0
@@ -167,8 +167,8 @@ def open_fields(value: Options) -> Iterator[tuple[str, type[int] | type[float], 
 def hyperparameters(draw: st.DrawFn, like: type[Value] | Value) -> Value:
     """Generate strategies or rules with small sizes; other options as type and bounds allow.
 
-    If `like` is a strategy, they have its class, and their rules the class of its rule. Rules of a
-    class, and rules that another rule holds, are of any class that is accepted there.
+    If `like` is a value, they have its class, and the rules of strategies the class of its rule.
+    Rules that a rule holds are of any class that it accepts.
     """
     example = like() if isinstance(like, type) else like
     plainly = {field.name: attrgetter(field.name)(example) for field in fields(example)}
@@ -176,7 +176,7 @@ def hyperparameters(draw: st.DrawFn, like: type[Value] | Value) -> Value:
     drawn = _fields(type(example), frozenset(held))
     kept = {name: value for name, value in plainly.items() if name not in SMALL and name not in held}
     for _ in range(8):
-        parts = held if isinstance(like, Strategy) else {name: draw(_held(type(example), name)) for name in held}
+        parts = held if isinstance(example, Strategy) else {name: draw(_held(type(example), name)) for name in held}
         values = {name: draw(hyperparameters(parts[name]) if name in held else drawn[name]) for name in plainly}
         for chosen in (values, values | parts, values | kept | parts):
             if (value := _made(type(example), chosen)) is not None:
