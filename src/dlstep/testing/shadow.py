@@ -46,9 +46,9 @@ LISTED = 8  # number of most probable ids that the device computes if ids are sc
 
 
 @lru_cache(maxsize=4096)
-def _ids(mask: TokenMask) -> tuple[int, ...]:
-    """Return the allowed ids. Raises ShadowError if there are none."""
-    if not (ids := tuple(mask.ids())):
+def _ids(mask: TokenMask, mask_id: int | None) -> tuple[int, ...]:
+    """Return the allowed ids, without the mask id, which no device samples. Raises ShadowError if there are none."""
+    if not (ids := tuple([token for token in mask.ids() if token != mask_id])):
         raise ShadowError(f"{mask} allows no id")
     return ids
 
@@ -342,7 +342,7 @@ class ShadowDriver:
             seed = span.seed if span.params.temperature else 0
             blind = _hash(position, BLIND) / 2**64 < self.blind
             parts = (0 if blind else states[span.seq_id, row], position, draw, seed, span.penalty)
-            allowed = _ids(span.masks[number]) if span.masks else ()
+            allowed = _ids(span.masks[number], self.mask_id) if span.masks else ()
             answer = self._choice(*parts, allowed=allowed)
             listed = self._listed(parts[:3], count, None if seed else answer, allowed)
             drawn.append(answer)
