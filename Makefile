@@ -114,7 +114,7 @@ oldest: $(VENV)/.test
 	.venv-oldest/bin/pip install --quiet --disable-pip-version-check "$$(sed -n 's/.*"transformers>=\(.*\),<.*",/transformers==\1.0/p' pyproject.toml)"
 	PYTHONPATH=src .venv-oldest/bin/python -m pytest -n 2 tests/unit/models tests/unit/driver tests/unit/distributed tests/reference
 
-# The newest dependencies that pyproject.toml allows, as `pip install .` takes them, in an environment of its own.
+# Tests with the newest dependencies that pyproject.toml allows, as `pip install .` resolves them, in a separate environment.
 NEWEST_TESTS := tests/unit/models tests/unit/driver tests/reference tests/end_to_end/test_answers.py tests/unit/serve
 
 newest:

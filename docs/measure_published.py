@@ -204,7 +204,7 @@ def measured(carrier: str, rule: Rule, problems: int) -> tuple[ComparisonRow, li
 
 
 def unsampled_shares(problems: int) -> tuple[list[float], list[float]]:
-    """Return what `tiny-llada` gives its mask id, and all ids beyond the tokenizer, at each mask of fresh canvases."""
+    """Return the probabilities of the mask id, and of all ids beyond the tokenizer, at each mask of fresh canvases."""
     folder = tiny.path("tiny-llada")
     network, tokenizer = AutoModelForCausalLM.from_pretrained(folder).float(), AutoTokenizer.from_pretrained(folder)
     mask_id, masks, beyond = network.config.mask_token_id, list[float](), list[float]()
@@ -221,7 +221,7 @@ def unsampled_shares(problems: int) -> tuple[list[float], list[float]]:
 def loop_lines(problems: int) -> list[str]:
     """Return the rows about whole last blocks and about one block at a time, on `tiny-bd`.
 
-    A loop that decodes its whole last block and cuts gives the beginning of an answer whose length ends a block.
+    A loop that decodes its whole last block and then cuts gives the beginning of the answer that completes this block.
     """
     rows, stories = list[str](), tiny.problems(problems, 0)
     prompts = [story.prompt for story in stories]
@@ -252,7 +252,7 @@ def cell(row: ComparisonRow) -> str:
 
 def main() -> None:
     """Write the table."""
-    lines = ["| rule | what differs | model | here | as released | other answers |", "|---|---|---|---|---|---|"]
+    lines = ["| rule | what differs | model | here | as released | answers that differ |", "|---|---|---|---|---|---|"]
     for name, what, carrier, here, released in track(PAIRS, "measuring"):
         (one, answers), (other, others) = (measured(carrier, rule, PROBLEMS) for rule in (here, released))
         differ = sum(mine != theirs for mine, theirs in zip(answers, others, strict=True))
@@ -265,7 +265,7 @@ def main() -> None:
 
 def write_loops() -> None:
     """Write the second table, and the probabilities below it."""
-    lines = ["| what differs on `tiny-bd`, `multi_bd` | other answers |", "|---|---|", *loop_lines(PROBLEMS)]
+    lines = ["| what differs, on `tiny-bd` with `multi_bd` | answers that differ |", "|---|---|", *loop_lines(PROBLEMS)]
     for what, shares in zip(("the mask id", "all ids beyond the tokenizer"), unsampled_shares(PROBLEMS), strict=True):
         lines.append(f"\nProbability of {what}: {fsum(shares) / len(shares):.1e} on average, {max(shares):.1e} at most.")
     put(lines, LOOPS)
