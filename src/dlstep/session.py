@@ -194,7 +194,7 @@ class Session:
 
         `fork(rule="quota", steps_per_block=4)` changes the rule and one of its options. Options may
         change everything except the layout of blocks, and override the options of unfinished
-        requests. Settled tokens stay, even if the new rule remasks.
+        requests. Settled tokens stay settled, even if the new rule remasks.
 
         Args:
             seed: New seed of unfinished requests; None keeps theirs. Later noise depends on it, and

@@ -155,9 +155,9 @@ class BatchEngine:
 
 
 def _body(content: Json) -> CompletionRequest | ChatRequest:
-    """Validate the body of a request, like the server the bytes of one. Raises ApiError that names the invalid field."""
+    """Validate the body of a request as the server does. Raises ApiError that names the invalid field."""
     if not isinstance(content.get("body"), dict):
-        raise ApiError(400, "body must be an object, as for the server", param="body")
+        raise ApiError(400, "body must be an object", param="body")
     try:
         request = BatchRequest.model_validate({**content, "body": {}})
     except ValidationError as error:

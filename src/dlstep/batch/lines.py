@@ -61,7 +61,7 @@ def _parsed(name: str, number: int, text: bytes, *, last: bool) -> dict[str, Any
 def content_key(facts: Json, content: Json) -> str:
     """Hash the engine's facts and a request's content, independently of the order of fields.
 
-    Raises ValueError for a content that nests so deeply that it can be read but not written.
+    Raises ValueError for a content that is nested too deeply to be written as JSON.
     """
     try:
         text = json.dumps([facts, content], sort_keys=True)

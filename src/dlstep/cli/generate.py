@@ -118,7 +118,7 @@ def _profiled(path: str) -> AbstractContextManager[object]:
 
 
 def prompts_of(llm: LLM, options: Namespace) -> list[Prompt]:
-    """Return the prompts, which are conversations with `--chat`."""
+    """Return the prompts; with `--chat`, each as a conversation in the format of the chat template."""
     if not options.chat:
         return options.prompts
     first = [] if options.system is None else [{"role": "system", "content": options.system}]

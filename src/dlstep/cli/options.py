@@ -47,7 +47,7 @@ def add_options(parser: ArgumentParser, title: str, owner: type, chosen: tuple[F
         if field.name == "decoding_strategy":
             hint = str | None
         if field.name == "max_tokens":
-            hint, default = int | None, None  # the model's
+            hint, default = int | None, None  # None stands for the model's default
         if field.name == "json_schema":
             hint = str | dict[str, Any] | None
         assert default is not MISSING, f"{owner.__name__}.{field.name} has no default"

@@ -35,8 +35,8 @@ class Automaton:
     `source` describes the language in messages and traces. `digest` identifies the automaton: equal
     digests mean equal tables. Only these two fields are compared and written to traces.
 
-    `tables` has the digest and, as native 32-bit integers, the lengths and the contents of `_arrays`:
-    bytes are passed between processes fast.
+    `tables` has the digest and, as native 32-bit integers, the lengths and the contents of `_arrays`.
+    Passing bytes between processes is fast.
     """
 
     source: str
@@ -93,7 +93,7 @@ class Automaton:
 
     @cached_property
     def accepting(self) -> int:
-        """The bitmap of the accepting states. One of them can be reached from every state."""
+        """The bitmap of the accepting states. Every state can reach one of them."""
         return bitmap_of(self._arrays[1])
 
     @property
@@ -142,7 +142,7 @@ def members(bitmap: int) -> list[int]:
 
 
 def bitmap_of(numbers: Collection[int]) -> int:
-    """Return the bitmap whose set bits are `numbers`. In time linear in its size, unlike a sum of powers."""
+    """Return the bitmap whose set bits are `numbers`. This takes time linear in its size, unlike a sum of powers."""
     packed = bytearray(max(numbers, default=0) // 8 + 1)
     for number in numbers:
         packed[number // 8] |= 1 << number % 8
@@ -173,7 +173,7 @@ def token_automaton(
         pieces: The bytes of each token id. Ids without bytes occur in no string of the language.
         forbidden: Other ids that occur in no string of the language, such as the mask id.
         start: The first state of the byte automaton.
-        max_entries: Limit on the number of moves, by whole ids and by beginnings of ids.
+        max_entries: Limit on the number of moves, counting those by whole ids and by beginnings of ids.
 
     Raises:
         ValueError: No string of ids is in the language.
@@ -190,7 +190,7 @@ def token_automaton(
     if start not in live:
         raise ValueError(f"{source} matches no text that the tokenizer can spell: give another pattern")
     if len(live) > MOST_STATES:
-        raise TooLarge(f"an automaton of more than {MOST_STATES} states: give a simpler pattern")
+        raise TooLarge(f"its automaton has more than {MOST_STATES} states: give a simpler pattern")
     number = {state: index for index, state in enumerate([start, *sorted(live - {start})])}
     # Functions that differ only in states from which no accepting state can be reached are one class.
     classes: dict[bytes, int] = {b"": 0}
@@ -207,7 +207,7 @@ def token_automaton(
 def tables_of(
     class_of: "array[int]", accepting: "array[int]", states: int, classes: Sequence[Iterable[tuple[int, int]]]
 ) -> bytes:
-    """Return the tables of an automaton; `classes` has pairs of a state and its next state."""
+    """Return the tables of an automaton; `classes` has, by class, pairs of a state and its next state."""
     rows = [array("i") for _ in range(states)]
     for letter, pairs in enumerate(classes):
         for state, to in pairs:
@@ -263,7 +263,7 @@ def _functions(
                     functions.append(array("i", packed))
                     entries += len(functions[-1]) // 2 + 1
                     if entries > max_entries:
-                        raise TooLarge(f"an automaton of more than {max_entries} moves: give a simpler pattern")
+                        raise TooLarge(f"its automaton has more than {max_entries} moves: give a simpler pattern")
             number = after
         function_of.append(number)
     # Drop functions that belong to the first bytes of ids but to no whole id: their classes would be empty.
@@ -272,7 +272,7 @@ def _functions(
 
 
 def _byte_classes(moves: ByteMoves) -> tuple[bytes, dict[int, dict[int, int]]]:
-    """Return, for each byte, the lowest byte with the same moves; and for each of these, the next state by state."""
+    """Return, for each byte, the lowest byte with the same moves; and for each lowest byte, the next state by state."""
     columns = [array("i") for _ in range(256)]
     for state, row in enumerate(moves):
         for byte, to in row.items():

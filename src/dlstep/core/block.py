@@ -156,7 +156,7 @@ class Block:
         """Return the block with all positions before `end` given.
 
         Args:
-            end: First position after them. None of them is masked.
+            end: First position after the given ones, none of which may be masked.
         """
         return replace(self, given=self.given | (1 << max(0, min(end, self.end) - self.start)) - 1)
 

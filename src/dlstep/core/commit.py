@@ -129,13 +129,13 @@ def _check_ids(samples: Samples, spec: Spec) -> None:
             known = type(token) is int and 0 <= token < spec.vocab_size and token != spec.mask_id
             if not known and not (token == -1 and samples.any_zero):
                 raise SamplesMismatch(
-                    f"step {samples.plan.step}, request {span.id}: id {short(token)} came back, which must be in "
+                    f"step {samples.plan.step}, request {span.id}: id {short(token)} came back: it must be in "
                     f"[0, {spec.vocab_size}) and not the mask id {spec.mask_id}"
                 )
 
 
 def advanced(state: State, sequence: SequenceState, samples: Samples, index: int) -> SequenceState:
-    """Return `sequence` after its sampling span, which has this index in the plan."""
+    """Return `sequence` after its sampling span, `samples.plan.spans[index]`."""
     spec, given, span, rows = state.config.spec, samples.plan.sample_spec, samples.plan.spans[index], samples.rows[index]
     if samples.any_zero and -1 in rows.tokens:
         position = span.sampled[rows.tokens.index(-1)]
@@ -157,7 +157,7 @@ def advanced(state: State, sequence: SequenceState, samples: Samples, index: int
 
 
 def _with_best(before: SequenceState, after: SequenceState, span: Span, rows: SpanSamples, width: int) -> SequenceState:
-    """Return `after` with the most probable ids, of `width` in each row, of the positions whose token this pass set."""
+    """Return `after` with the most probable ids (`width` per row) of the positions whose token this pass set."""
     start, end, best = span.sampled[0], span.sampled[-1] + 1, after.accounting.best
     old, new = before.cells(start, end), after.cells(start, end)
     pairs = list(zip(rows.best_ids, rows.best_probabilities, strict=True))
@@ -165,7 +165,7 @@ def _with_best(before: SequenceState, after: SequenceState, span: Span, rows: Sp
         cell = slice(position - start, position - start + 1)  # may be empty: a strategy drops wrong drafts
         if old[cell] != new[cell]:
             own = pairs[row * width : row * width + span.params.top_logprobs]
-            best = best.insert(position, tuple([pair for pair in own if pair[1]]))  # others are forbidden
+            best = best.insert(position, tuple([pair for pair in own if pair[1]]))  # probability 0: forbidden
     return after.with_accounting(replace(after.accounting, best=best))
 
 

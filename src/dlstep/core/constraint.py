@@ -75,7 +75,7 @@ class Constraint:
     class_of: Sequence[int] = field(repr=False)
     """The class of each id; `stop_class` for stop ids."""
     arrows: Callable[[int], Mapping[int, int]] = field(repr=False)
-    """For a state and each of its next states, the bitmap of the classes that lead from the one to the other."""
+    """For a state, the bitmap of the classes that lead to each of its next states."""
     _next: Moves = field(repr=False)
     _previous: Moves = field(repr=False)
     _masks: dict[tuple[StateSet, StateSet], TokenMask] = field(
@@ -164,7 +164,7 @@ def bound(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
 
 
 def _bind(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
-    """Build the constraint. What a state needs is computed when it is first used, as most answers use few states."""
+    """Build the constraint. The moves of a state are computed when it is first used, because most answers use few states."""
     classes, stop_class, done = array("i", automaton.class_of), automaton.class_count, automaton.state_count
     # Stop ids move to a separate class. A class that has no other ids must lead nowhere: otherwise a
     # gap could be filled with a letter that no id has. Class 0 has only ids that lead nowhere.

@@ -112,7 +112,7 @@ def check_block(
     """
     wrong = partial(WrongAnswer, rule, "commit")
     if not _is_block(after, type(before)):
-        raise wrong(f"{short(after)}: it must be a Block, of no class derived from it, {BLOCK}")
+        raise wrong(f"{short(after)}: it must be a Block (not a subclass) {BLOCK}")
     _check_cells(rule, sequence, before, after, rows, spec)
     if must and (after.masked or rule.remasks):
         # A rule that remasks can unmask positions in every forward pass and still cycle forever.
@@ -145,13 +145,13 @@ def _check_cells(rule: "Rule", sequence: SequenceState, before: Block, after: Bl
 
 
 def unusable(strategy: Strategy, request: Request) -> str | None:
-    """Return what is wrong with what a strategy states about a request: each value must be exactly of its class."""
+    """Return an error message if a value that a strategy returns for a request, or one of its fields, has a wrong type."""
     stated: dict[str, type] = {"grid": Grid, "atom": int, "reach": int, "sample_spec": SampleSpec}
     for name, kind in stated.items():
         found = attrgetter(name)(strategy)
         value = found(request) if callable(found) else found
         if type(value) is not kind or (kind is not int and wrong_field(value) is not None):
-            what = f"{short(value)}: it must be a {kind.__name__}, with fields of their types, and of no class derived from it"
+            what = f"{short(value)}: it must be a {kind.__name__}, not a subclass, with fields of the declared types"
             return str(WrongAnswer(strategy, name, what))
     return None
 
@@ -160,7 +160,7 @@ def check_span(strategy: Strategy, sequence: SequenceState, span: Any, spec: Spe
     """Check the span from `schedule`: of this request, with positions and ids a driver can run."""
     wrong = partial(WrongAnswer, strategy, "schedule")
     if type(span) is not Span:
-        raise wrong(f"{short(span)}: it must be a Span, and of no class derived from it")
+        raise wrong(f"{short(span)}: it must be a Span, not a subclass")
     if (words := wrong_field(span)) is not None:
         raise wrong(words)
     if span.shift not in (None, 0, 1):
@@ -220,7 +220,7 @@ def check_sequence(strategy: Strategy, hook: str, before: SequenceState, after: 
     """Check the sequence from a strategy: it may change only its own fields, and no settled token."""
     wrong = partial(WrongAnswer, strategy, hook)
     if type(after) is not SequenceState:
-        raise wrong(f"{short(after)}: it must be a SequenceState, and of no class derived from it")
+        raise wrong(f"{short(after)}: it must be a SequenceState, not a subclass")
     forgets, limit = hook == "forget", before.request_spec.limit
     if after.request_spec is not before.request_spec or (after.accounting is not before.accounting and not forgets):
         raise wrong("a sequence of another request, or with other accounting, which only the core may change")
@@ -236,7 +236,7 @@ def _check_progress(strategy: Strategy, hook: str, before: SequenceState, after:
     """Check the blocks of `after`: at least `least` positions are settled, and none of them is masked."""
     wrong, limit = partial(WrongAnswer, strategy, hook), before.request_spec.limit
     if not _blocks(after.window):
-        raise wrong(f"window={short(after.window)}: it must be a tuple of Blocks, of no class derived from it, {BLOCK}")
+        raise wrong(f"window={short(after.window)}: it must be a tuple of Blocks (not of a subclass) {BLOCK}")
     if not all(old.end == new.start for old, new in zip(after.window, after.window[1:], strict=False)):
         raise wrong("a window whose blocks do not follow one another")
     if not whole((after.final, after.settled)) or after.final < 0 or not least <= after.settled <= limit:
@@ -261,7 +261,7 @@ def _blocks(window: Any) -> bool:
 
 
 def _is_block(block: Any, kind: type[Block] = Block) -> bool:
-    """Return whether `block` is exactly a `Block` or a `kind`, and so are the types of its fields."""
+    """Return whether `block` is a `Block` or a `kind`, not a subclass, and its fields have the declared types."""
     if type(block) not in (Block, kind) or type(block.tokens) is not tuple or type(block.masked) is not tuple:
         return False
     known = cast(Block, block)

@@ -15,7 +15,7 @@ from .samples import PLAIN, SampleSpec, SpanSamples
 from .soft import SoftTokens
 from .values import maker, value
 
-MOST = 1.001  # of a probability: devices round
+MOST = 1.001  # largest probability: devices round
 Mode = Literal["encode", "denoise"]
 Carry = Literal["none", "fresh", "held"]
 # Numbers, because hashes of strings differ between processes.
@@ -246,8 +246,8 @@ class Samples:
 
     Args:
         marks: `span.mark()` of each span, if they were computed while the device worked.
-        checked: Whether the driver guarantees that ids are those of tokens, and numbers in their range. Without it,
-            creating samples checks the numbers, and `commit` the ids.
+        checked: Whether the driver guarantees that all ids are token ids and all numbers are in range. If not,
+            the constructor checks the numbers, and `commit` checks the ids.
 
     Raises:
         SamplesMismatch: For a wrong number of rows or a number that is out of range.
@@ -259,7 +259,7 @@ class Samples:
     """Results of each span of the plan, in order."""
     marks: InitVar[Sequence[int] | None] = None
     checked: bool = field(default=False, repr=False, compare=False)
-    """Whether the driver guarantees that ids are those of tokens, and numbers in their range."""
+    """Whether the driver guarantees that all ids are token ids and all numbers are in range."""
     cache_digest: int = field(init=False, repr=False, compare=False)
     """Cache digest of the next state."""
     any_zero: bool = field(init=False, repr=False, compare=False)

@@ -175,7 +175,7 @@ def schema_text(given: object) -> str:
     try:
         read = json.loads(schema) if isinstance(schema, str) else schema
         if not isinstance(read, dict):
-            raise ValueError("it is no object")
+            raise ValueError("it is not an object")
         return json.dumps(read)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(

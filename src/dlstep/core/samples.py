@@ -7,7 +7,7 @@ from .values import value
 
 Statistic = Literal["entropy", "margin", "noise"]
 Ties = Literal["highest", "lowest"]
-FEW_BEST = 8  # the least `best` of a plan with `top_logprobs`: with one value for most requests, a device captures fewer graphs
+FEW_BEST = 8  # smallest `best` of a plan with `top_logprobs`: if most plans share one value, a device captures fewer graphs
 
 
 @value
@@ -55,7 +55,7 @@ class SpanSamples:
     """Best minus second-best probability; empty unless requested."""
     best_ids: tuple[int, ...] = ()
     """For each entry in turn, its `SampleSpec.best` most probable ids, the most probable first.
-    Those of probability 0 may be any ids, also repeated ones."""
+    Ids of probability 0 are arbitrary and may repeat."""
     best_probabilities: tuple[float, ...] = ()
     """Probabilities of `best_ids`."""
     noise: tuple[int, ...] = ()

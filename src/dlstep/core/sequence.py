@@ -294,8 +294,8 @@ class Strategy(Options, ABC):
     """
 
     OWN_PARAMS: ClassVar[tuple[str, ...]] = ()
-    """Names of sampling parameters that the strategy sets itself: `refusal` refuses them, and the server, whose
-    clients send them always, ignores them."""
+    """Names of sampling parameters that the strategy sets itself. `refusal` refuses them; the server ignores them,
+    because many clients always send them."""
 
     @abstractmethod
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:

@@ -223,9 +223,7 @@ class Decode:
             self._forward_failed = False
             raise
         if type(samples) is not Samples or (samples.plan is not plan and samples.plan != plan):
-            raise SamplesMismatch(
-                f"the driver returned {short(samples)}, which are not the Samples of the plan that it was given"
-            )
+            raise SamplesMismatch(f"the driver returned {short(samples)} instead of the Samples of its plan")
         self._held_digest = samples.cache_digest
         self._apply(samples, prepared)
         self._forward_failed = False

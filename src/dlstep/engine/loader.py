@@ -50,7 +50,7 @@ class LoadedEngine:
     the tokenizer has no template. `turn` is held during each step of an `LLM` or a session, so no
     other thread can take their pages in the middle of a step. `folder` is the checkpoint's, or None
     for an engine built by hand. `ranks` share the network. Sessions ignore `buffer_policy`.
-    `max_tokens` is the length of answers in calls without sampling parameters.
+    `max_tokens` is the maximum length of answers in calls without sampling parameters.
     """
 
     first: State
@@ -79,7 +79,7 @@ class LoadedEngine:
             self.buffer_policy.check(config, self.first.strategy)
 
     def params(self, given: object) -> SamplingParams:
-        """Return the parameters of a request, complete for the core; None: the defaults. Raises ValueError if invalid."""
+        """Return sampling parameters as the core needs them; the defaults for None. Raises ValueError if invalid."""
         return params_of(SamplingParams(max_tokens=self.max_tokens) if given is None else given, self.tokenizer)
 
     def decode(

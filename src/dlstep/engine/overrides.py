@@ -33,7 +33,7 @@ def with_changes(
 ) -> SequenceState:
     """Return `sequence` with some strategy options (rules given as instances), its seed or its temperature changed.
 
-    Settled tokens stay settled: a rule that remasks finds them given, and changes later ones only.
+    Settled tokens stay settled: a rule that remasks gets them as given and changes only later ones.
     None keeps the seed or the temperature. A changed strategy equal to `base`, the engine's, is
     stored as `base`. Raises ValueError for an invalid value, for a name that the strategy does not
     have, or if the current blocks could not continue.
@@ -56,7 +56,7 @@ def with_changes(
 
 
 def _handed_over(sequence: SequenceState, strategy: Strategy, config: Config) -> SequenceState:
-    """Return `sequence` with blocks that `strategy`, which is another one than before, and its rule can continue."""
+    """Return `sequence` with its blocks changed so that `strategy`, a new one, and its rule can continue them."""
     past, window, settled = sequence.past, sequence.window, sequence.settled
     while window and window[0].end <= sequence.final:  # `fold_commits` may be on from now on
         past, window = past.push_front(window[0].sealed()), window[1:]
@@ -65,7 +65,7 @@ def _handed_over(sequence: SequenceState, strategy: Strategy, config: Config) ->
         # Users have seen the settled tokens, and stop strings, repetition limits and the constraint have read them.
         window = tuple([block.with_given(settled) for block in window])
     if held and window and not window[0].masked:
-        # Only a rule that remasks leaves a block full but unfinished. The new one may have nothing to sample there.
+        # Only a rule that remasks leaves a block full but unfinished. The new rule may have nothing to sample there.
         last, mask_id = window[0].with_given(settled).sampled(sequence.limit)[-1:], config.spec.mask_id
         assert mask_id is not None, "rules unmask positions"
         window = (window[0].remask(last, mask_id), *window[1:])
@@ -73,7 +73,7 @@ def _handed_over(sequence: SequenceState, strategy: Strategy, config: Config) ->
 
 
 def forked(state: State, base: Strategy, changes: Mapping[str, Any], seed: int | None = None) -> State:
-    """Return `state` with strategy `base`, and with `changes` and `seed` (None: the same) for all unfinished requests.
+    """Return `state` with strategy `base`, and with `changes` and `seed` (None keeps it) for all unfinished requests.
 
     The new state reads the same pages on the device, or none if the changes alter what pages may
     hold. Raises ValueError if an unfinished request could not continue.
@@ -96,7 +96,7 @@ def forked(state: State, base: Strategy, changes: Mapping[str, Any], seed: int |
 
 
 def _mapped(queue: WaitingQueue, change: Callable[[SequenceState], SequenceState]) -> WaitingQueue:
-    """Return the queue with `change` applied to each sequence; preempted ones stay in front."""
+    """Return the queue with `change` applied to each sequence; preempted ones stay at the front."""
     mapped = WaitingQueue().push_front([change(sequence) for sequence in queue.front])
     for sequence in islice(queue, len(queue.front), None):
         mapped = mapped.push(change(sequence))

@@ -260,7 +260,7 @@ def matched(run: EvalRun, other: EvalRun) -> Iterator[tuple[Group, str, PairedCo
 
 
 def failure(row: Mapping[str, Any]) -> str:
-    """Return which problem an answer that failed belongs to, and why it failed."""
+    """Return the problem of a failed answer and the reason of the failure, as one text."""
     return f"{row['task']}/{row['document']}: {row['error']}"
 
 

@@ -61,7 +61,7 @@ def _compiled(kind: type[nn.Module], backend: Backend) -> type[nn.Module]:
     The code must be dynamic from the start: bits must not depend on the first number of rows. It
     compiles the class's forward, since a bound method would hold the layer's weights.
     """
-    # Unwrapped, because decorators of transformers share one code object, and so one limit of compiled versions.
+    # Unwrap: all functions that a decorator wraps share one code object, and thus one limit on compiled versions.
     compiled: Callable[..., Any] = torch.compile(unwrap(kind.forward), dynamic=True, backend=_merging(backend))
     cache_name = cache_argument(kind)
 

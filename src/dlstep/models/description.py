@@ -103,7 +103,7 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
         tokenizer = load_tokenizer(folder)
         vocabulary = tokenizer.get_vocab()
         largest = max(vocabulary.values())
-        if largest >= text.vocab_size:  # before `pieces`, whose length it is
+        if largest >= text.vocab_size:  # before `pieces`, which has this many entries
             raise ValueError(f"it has ids up to {largest}, the network embeds {text.vocab_size}")
         texts = pieces(tokenizer)
     sources = _Sources(
@@ -228,9 +228,9 @@ def _eos_ids(sources: _Sources) -> tuple[int, ...]:
 
 
 def check_ends(description: Description) -> None:
-    """Raise ValueError for an end beyond the tokenizer's ids, which is never sampled.
+    """Raise ValueError for an end token beyond the tokenizer's ids, because it is never sampled.
 
-    Ends that the family's authors publish may be missing if there is another one.
+    End tokens that the family's authors publish may be missing if there is another one.
     """
     ends, count = description.spec.eos_ids, description.spec.vocab_size
     published = [token.id for token in description.family.ends if min(ends) < count]

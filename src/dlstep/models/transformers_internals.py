@@ -1,7 +1,7 @@
-"""Everything that dlstep uses of transformers beyond its public interface. Only this module names it.
+"""All names outside the public interface of transformers that dlstep uses. Only this module imports them.
 
-`OLDEST` and `NEWEST` are the versions that it was tested with, by `make oldest` and `make newest`, and the bounds in
-pyproject.toml. Before you raise `NEWEST`, compare every name below with the new version.
+`OLDEST` and `NEWEST` are the versions that `make oldest` and `make newest` test, and the bounds in pyproject.toml. Before
+you raise `NEWEST`, compare every name below with the new version.
 """
 
 import copy
@@ -20,11 +20,11 @@ from .shapes import KVShape
 
 OLDEST, NEWEST = "5.17", "5.24"
 
-# Passed as mask, each keeps transformers from building one: NO_MASKS if a class has a mask per
+# Passed as a mask, these keep transformers from building one: NO_MASKS if a class has a mask per
 # kind of layer, NO_MASK (4-d) for all other classes. Neither is read, so NO_MASK has no memory.
 NO_MASKS = {"full_attention": None, "sliding_attention": None}
 NO_MASK = torch.empty((1, 1, 1, 1), device="meta")
-INITIALIZED = "_is_hf_initialized"  # the attribute of a tensor that `initialize_weights` leaves as it is
+INITIALIZED = "_is_hf_initialized"  # the attribute of tensors that `initialize_weights` skips
 # Attributes of a module with the experts of a layer, with the values that `plain_experts` requires.
 _PLAIN = {"has_gate": True, "is_concatenated": True, "has_bias": False, "is_transposed": False, "has_post_expert_norm": False}
 
@@ -67,6 +67,6 @@ def plain_experts(module: nn.Module) -> bool:
 
 
 def tensor_parallel_plan(network: PreTrainedModel) -> dict[str, str]:
-    """Return the patterns of module and parameter names, and their kinds of cuts; empty if there is no plan."""
+    """Return the kind of cut for each pattern of module and parameter names; empty if there is no plan."""
     text: Any = network.config.get_text_config()
     return {**text.base_model_tp_plan, **(type(network)._tp_plan or {})} if text.base_model_tp_plan else {}

@@ -167,8 +167,8 @@ def open_fields(value: Options) -> Iterator[tuple[str, type[int] | type[float], 
 def hyperparameters(draw: st.DrawFn, like: type[Value] | Value) -> Value:
     """Generate strategies or rules with small sizes; other options as type and bounds allow.
 
-    If `like` is a value, they have its class, and the rules of strategies the class of its rule.
-    Rules that a rule holds are of any class that it accepts.
+    All have the class of `like`, or `like` itself if it is a class, and strategies the class of its rule.
+    A rule inside a rule is of any class that the outer rule accepts.
     """
     example = like() if isinstance(like, type) else like
     plainly = {field.name: attrgetter(field.name)(example) for field in fields(example)}
@@ -356,7 +356,7 @@ class Case:
 def cases(
     draw: st.DrawFn, kind: Kind, *, aborts: bool = True, rebuilds: bool = True, pinned: bool = False, forks: bool = False
 ) -> Case:
-    """Generate cases of a strategy with random arrivals, aborts, limits and device losses, and with forks if wanted."""
+    """Generate cases of a strategy with random arrivals, aborts, limits and device losses, and forks if requested."""
     strategy = draw(hyperparameters(kind))
     spec = draw(specs(strategy))
     requests = draw(batches(strategy, pinned=pinned))

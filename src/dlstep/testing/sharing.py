@@ -168,7 +168,7 @@ def _requests(config: Config, strategy: Strategy, data: DataObject) -> tuple[Req
     """Return requests of short answers; half of them set a rule or other options."""
 
     def bringing(request: Request, options: dict[str, Any]) -> Request:
-        """Return the request with these options; without them if they misfit or change exactness."""
+        """Return the request with these options; without them if they do not fit or change exactness."""
         try:
             own = replace(request, params=replace(request.params, strategy_options=options))
             fits = with_options(strategy, options).exact == strategy.exact and not refusal(config, strategy, own)

@@ -97,7 +97,7 @@ JOBS: dict[str, Any] = {"nothing": dict, "template": render, "variables": variab
 
 
 def answer(kind: str, arguments: tuple[Any, ...]) -> bytes:
-    """Return the result of a job, or the reason why it failed, as a line of JSON. Bytes follow a line with their number."""
+    """Return the result of a job, or the reason why it failed, as a line of JSON. Bytes follow a line with their length."""
     try:
         job = JOBS.get(kind) or resolve_name(kind)
         result = job(*arguments)

@@ -19,11 +19,11 @@ from .limited_worker import LimitedWorker, LimitError, NotStartedError
 
 LONGEST_REGEX = 1 << 16  # characters
 LONGEST_CHOICES = 1 << 20  # bytes of all choices
-MOST_KEPT = 256  # results that are kept
+MOST_KEPT = 256  # cached results
 MOST_BYTES = 1 << 25  # of the automata among them
 END = 256  # the id after those of all bytes
 LAST = "\U0010ffff"  # a noncharacter
-# What a finite automaton, or a match of the whole answer, cannot have. The rest of the pattern is skipped: escapes and classes.
+# Constructs that a finite automaton, or a match of the whole answer, cannot have. Other escapes, and classes, are skipped.
 CONSTRUCTS = re.compile(
     r"(?P<look_around>\(\?<?[=!])|(?P<back_reference>\\[1-9k]|\(\?P=)|(?P<boundary>\\[bB<>])|(?P<atomic_group>\(\?>)"
     r"|(?P<inner_anchor>[\^$]|\\[AzZG])|\\.|\[\^?\]?(?:\\.|\[[^\]]*\]|[^\]\\])*\]",
@@ -70,7 +70,7 @@ def compiled(kind: str, text: str, spec: Spec, stopped: Event | None = None, mar
         text: The value of the parameter; choices as a JSON list.
         spec: Facts of the model, with the bytes of each token id.
         stopped: Identifies the compilation for `stop`.
-        marks: Marks around any text that comes first, such as reasoning. The first may be empty.
+        marks: Marks around free text before the constrained text, such as reasoning. The first may be empty.
 
     Raises:
         ValueError: `text` is invalid, too large, or matches nothing that the tokenizer can spell.
@@ -101,7 +101,7 @@ def known(kind: str, text: str, spec: Spec, marks: Marks = None) -> Automaton | 
 
 
 def _key(kind: str, text: str, spec: Spec, marks: Marks) -> tuple[str, bytes, Spec, Marks]:
-    """Return a key that does not keep a long text."""
+    """Return the key of a result in the cache, with a hash instead of the text."""
     return kind, blake2b(text.encode(errors="surrogatepass")).digest(), spec, marks
 
 
@@ -146,7 +146,7 @@ def tables(kind: str, text: str, pieces: Sequence[bytes], forbidden: Sequence[in
 
 
 def _after_text(moves: list[dict[int, int]], start: int, opening: bytes, closing: bytes) -> list[dict[int, int]]:
-    """Return the moves with states, from `len(moves)` on, for `opening`, any text, `closing` and up to two newlines before.
+    """Return the moves with new states, from `len(moves)` on, that first read `opening`, any text, `closing`, 0 to 2 newlines.
 
     The first byte of `closing` must not occur in it again.
     """
@@ -174,7 +174,7 @@ def _choice_moves(choices: list[str]) -> ByteAutomaton:
                 moves.append({})
             state = moves[state][byte]
         if len(moves) > MOST_STATES:
-            raise TooLarge(f"more than {MOST_STATES} bytes, without equal beginnings: give fewer or shorter choices")
+            raise TooLarge(f"more than {MOST_STATES} bytes, equal beginnings counted once: give fewer or shorter choices")
         accepting.append(state)
     return moves, accepting, 0
 
@@ -189,7 +189,7 @@ def _regex_moves(kind: str, text: str, source: str) -> ByteAutomaton:
         if is_any_object(schema):
             return json_object_moves()
         return byte_automaton(regex, source, FIRST)
-    # An answer matches the whole pattern, so that anchors around it change nothing.
+    # An answer matches the whole pattern, so anchors around it change nothing.
     regex = re.sub(r"^(\(\?[a-zA-Z]+\))?(?:\^|\\A)", r"\1", text)
     regex = re.sub(r"(?<!\\)((?:\\\\)*)(?:\$|\\[zZ])\Z", r"\1", regex)
     for found in CONSTRUCTS.finditer(regex):

@@ -104,7 +104,7 @@ def as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
 
 
 def with_stop_ids(params: SamplingParams, tokenizer: Tokenizer | None) -> SamplingParams:
-    """Return `params` with the ids of stop strings that are special tokens, which have no text to find the string in."""
+    """Return `params` with the ids of stop strings that are special tokens, because these have no text in answers."""
     if not params.stop or tokenizer is None:
         return params
     ids = special_ids(tokenizer, params.stop).difference(params.stop_token_ids)
@@ -112,7 +112,7 @@ def with_stop_ids(params: SamplingParams, tokenizer: Tokenizer | None) -> Sampli
 
 
 def params_of(params: object, tokenizer: Tokenizer | None) -> SamplingParams:
-    """Return `params` with rules for their names and ids for stop strings. Raises ValueError if it is invalid."""
+    """Return `params` with rules instead of names, and with ids of stop strings. Raises ValueError if it is invalid."""
     if type(params) is not SamplingParams:
         raise ValueError(f"sampling_params must be SamplingParams, got {short(params)}")
     options = dict(params.strategy_options)

@@ -50,8 +50,8 @@ def render(
 
     With `continues`, the text ends with the content of the last message, which the answer continues
     (like `continue_final_message` of transformers). `variables` are those of `template_variables`.
-    Raises ValueError if the template is invalid, rejects the messages, takes too long, makes too much
-    text, or omits the last message.
+    Raises ValueError if the template is invalid, rejects the messages, takes too long, produces too
+    much text, or omits the last message.
     """
     if len(template) > LONGEST_TEMPLATE:
         raise ValueError(f"the chat template has {len(template)} characters, and at most {LONGEST_TEMPLATE} are read")
@@ -76,7 +76,7 @@ def render(
 def template_variables(template: str, given: object, optional: Container[str] = ()) -> dict[str, Any]:
     """Return the variables `given` for a chat template as JSON types, without `optional` ones that it does not read.
 
-    Raises ValueError if they are no JSON object, too large, or contain another variable that the
+    Raises ValueError if they are not a JSON object, too large, or contain another variable that the
     template does not read or that `render` sets.
     """
     try:
@@ -85,7 +85,7 @@ def template_variables(template: str, given: object, optional: Container[str] = 
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"chat_template_kwargs must contain JSON values only: {error}") from error
     if len(text) > LONGEST_VARIABLES:
-        raise ValueError(f"chat_template_kwargs has {len(text)} characters as JSON, and at most {LONGEST_VARIABLES} are used")
+        raise ValueError(f"chat_template_kwargs has {len(text)} characters as JSON: at most {LONGEST_VARIABLES} are allowed")
     variables = json.loads(text)
     if not isinstance(variables, dict):
         raise ValueError(f"chat_template_kwargs must be a mapping of variables to values, got {short(given)}")

@@ -58,7 +58,7 @@ class Pieces:
         return texts
 
     def certain(self, tokens: Sequence[int]) -> list[str | None]:
-        """Return the text of each id, without the last one if its character is incomplete: the next call begins with it."""
+        """Return the text of each id, but not of the last one if its character is incomplete: start the next call with it."""
         texts, state = self.texts(tokens[:-1], end=False), self._decoder.getstate()
         texts += self.texts(tokens[-1:], end=False)
         if self._decoder.getstate()[0]:

@@ -109,7 +109,7 @@ def test_members_are_the_set_bits(bitmap: int) -> None:
 def test_automata_have_any_number_of_states_up_to_the_limit(length: int) -> None:
     moves = [{97: state + 1} for state in range(length)] + [dict[int, int]()]
     if length == MOST_STATES:
-        with pytest.raises(TooLarge, match="an automaton of more than 65536 states: give a simpler pattern"):
+        with pytest.raises(TooLarge, match="its automaton has more than 65536 states: give a simpler pattern"):
             token_automaton("a" * length, moves, [length], PIECES)
         return
     made = token_automaton("a" * length, moves, [length], PIECES)

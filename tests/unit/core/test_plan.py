@@ -109,7 +109,7 @@ def test_commit_refuses_ids_that_no_token_has(token: Any, stop: tuple[str, ...])
     (span,) = (plan := schedule(state)).spans
     count = len(span.sampled)
     rows = SpanSamples((3,) * (count - 1) + (token,), (0.95,) * count)
-    with pytest.raises(SamplesMismatch, match=r"request 0: id .* came back, which must be in \[0, 50\) and not the mask id 49"):
+    with pytest.raises(SamplesMismatch, match=r"request 0: id .* came back: it must be in \[0, 50\) and not the mask id 49"):
         commit(state, Samples(plan, (rows,)))
 
 

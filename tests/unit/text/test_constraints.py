@@ -173,7 +173,7 @@ def test_one_limit_of_time_and_memory_holds_for_all_of_a_compilation(
 def test_choices_of_a_megabyte_are_refused_without_using_memory_here(texts: list[str]) -> None:
     source = json.dumps(texts)
     tracemalloc.start()
-    with pytest.raises(ValueError, match="more than 65536 bytes, without equal beginnings: give fewer or shorter choices"):
+    with pytest.raises(ValueError, match="more than 65536 bytes, equal beginnings counted once: give fewer or shorter choices"):
         compiled("choice", source, SPEC)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

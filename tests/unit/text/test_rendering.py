@@ -123,7 +123,7 @@ for _ in range(9999):
         ({"deep": object()}, "must contain JSON values only"),
         ({"deep": "\ud800"}, "must contain JSON values only"),
         ({"deep": DEEP}, "must contain JSON values only"),
-        ({"deep": "x" * 65536}, "has 65548 characters as JSON, and at most 65536 are used"),
+        ({"deep": "x" * 65536}, "has 65548 characters as JSON: at most 65536 are allowed"),
     ],
 )
 def test_variables_are_json_of_limited_size(given_values: Any, message: str) -> None:

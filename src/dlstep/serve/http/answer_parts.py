@@ -122,7 +122,7 @@ class AnswerReader:
             text = text.lstrip()
             self._skips = not text
         whole = self._blank + text if text else ""
-        if kept := whole if kind == "text" and not self._functions else whole.rstrip():  # only before a call it is dropped
+        if kept := whole if kind == "text" and not self._functions else whole.rstrip():  # dropped only before a call
             self._parts.append(Part(kind, kept))
             self._text = self._text or kind == "text"
         self._blank = whole[len(kept) :] if text else self._blank

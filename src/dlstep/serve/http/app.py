@@ -94,7 +94,7 @@ class Api:
         return await self.worker.run(translate.translated, facts, body, constraint), head_for(body, facts.model)
 
     async def _constraint(self, request: Request, body: CompletionRequest | ChatRequest) -> Automaton | None:
-        """Return the automaton of a body's constraint. Only bodies whose constraint is not known wait for their turn."""
+        """Return the automaton of a body's constraint. Only bodies whose constraint is not cached wait for their turn."""
         if not translate.constraint_of(body):
             return None
         facts = self.router.facts

@@ -75,7 +75,7 @@ def _check_headers(request: Request) -> None:
     """
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding != "identity":
-        message = f"the Content-Encoding is {coding[:LONGEST_TYPE]}: send the body without one"
+        message = f"the Content-Encoding is {coding[:LONGEST_TYPE]}: send the body uncompressed"
         raise ApiError(400, message, code="invalid_content_encoding")
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):

@@ -85,7 +85,7 @@ def format_of(template: str | None) -> CallFormat | None:
 
 
 def format_in(texts: ModelTexts) -> CallFormat | None:
-    """Return the format of calls, or else that whose tokens around reasoning the tokenizer or the chat template has."""
+    """Return the format of calls; without one, the format whose reasoning marks the tokenizer or chat template has."""
     template = template_of(texts.tokenizer, texts.chat_template)
     if texts.tokenizer is None or template is None:
         return None
@@ -170,7 +170,7 @@ def _read_gemma(body: str) -> tuple[str, str]:
             parts.append(bare)
     if end != len(rest):
         raise ValueError("a quote is not closed")
-    DECODER.decode("".join(parts))  # raises ValueError for what is no JSON
+    DECODER.decode("".join(parts))  # raises ValueError if this is not JSON
     return begun[1], "".join(parts)
 
 
@@ -178,7 +178,7 @@ def _not_json(constant: str) -> NoReturn:
     raise ValueError(f"JSON has no {constant}")
 
 
-DECODER = json.JSONDecoder(parse_constant=_not_json)  # only its errors and ends count: the text of a value is passed on
+DECODER = json.JSONDecoder(parse_constant=_not_json)  # only finds errors and ends of values: their text is passed on
 
 
 HERMES = CallFormat(

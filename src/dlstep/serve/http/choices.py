@@ -32,7 +32,7 @@ LEAST = 1e-30  # smaller probabilities are raised to this, because JSON has no -
 class TokenLog(NamedTuple):
     """The log probability of a token, by its name in responses. `offset` is the position of its text in the answer.
 
-    `best` has the most probable tokens instead of a settled one, if the request asks for them.
+    `best` has the most probable tokens at the position of a settled one, if the request asks for them.
     """
 
     token: int
@@ -56,8 +56,8 @@ class Piece:
 class ChoiceReader:
     """A reader of one pending request.
 
-    The pieces of an answer, joined, do not depend on how its tokens arrive: a whole response is the
-    only piece. A slow reader gets only the newest draft, but every recorded step.
+    The joined pieces of an answer do not depend on how its tokens arrive: a response that is not
+    streamed is a single piece. A slow reader gets only the newest draft, but every recorded step.
     """
 
     def __init__(self, index: int, pending: PendingRequest, head: Head, texts: ModelTexts, spec: Spec) -> None:

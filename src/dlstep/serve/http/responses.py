@@ -1,4 +1,4 @@
-"""`/v1/responses`: its bodies as those of chats, and answers as responses and their events."""
+"""`/v1/responses`: translate its bodies to those of chats, and answers to responses and their events."""
 
 import json
 import re
@@ -23,7 +23,7 @@ ITEM = (
 
 
 def chat_of(body: ResponsesRequest) -> ChatRequest:
-    """Return the body of the chat. Raises ApiError that names the invalid field."""
+    """Return the body of the equivalent chat. Raises ApiError that names the invalid field."""
     chat = {name: getattr(body, name) for name in Sampling.model_fields} | {
         "messages": _messages(body),
         "max_completion_tokens": body.max_output_tokens,
@@ -62,7 +62,7 @@ def _messages(body: ResponsesRequest) -> list[Json]:
 
 
 def _nested(value: Any) -> Any:
-    """Return a tool, a choice or a format as a chat has it: its fields but `type` in one object."""
+    """Return a tool, a choice or a format as chats have it: with all fields but `type` in one object."""
     match value:
         case {"type": str(kind), **fields} if fields:
             return {"type": kind, kind: fields}
@@ -71,7 +71,7 @@ def _nested(value: Any) -> Any:
 
 
 def renamed(text: str) -> str:
-    """Return an error's text on the chat in the terms of `/v1/responses`. A message may be several items: it has no number."""
+    """Return a chat's error text in terms of `/v1/responses`, without message numbers: a message may be several items."""
     return re.sub(r"messages(\.\d+)?", "input", text.replace("response_format", "text.format"))
 
 
@@ -93,7 +93,7 @@ class ResponseJob(AnswerJob):
         return f"event: {kind}\n".encode() + event({**fields, "type": kind, "sequence_number": next(self._numbers)})
 
     def _written(self) -> Generator[bytes, Part | None]:
-        """Yield the first events, then those of each part of the answer that is sent, and those of its end (None)."""
+        """Yield the first events, then the events of each part that is sent to this generator; None ends the answer."""
         emit, response, output = self._event, self._response, self._response["output"]
         sent = emit("response.created", response=response) + emit("response.in_progress", response=response)
         kind, name, place, item, text = "", "", Json(), Json(), Json()

@@ -195,7 +195,7 @@ class CompletionRequest(Sampling):
 
 
 class TextPart(Lenient):
-    """A part of a message's content. The other types are those of `/v1/responses`."""
+    """A part of a message's content. `input_text` and `output_text` are types of `/v1/responses`."""
 
     type: Literal["text", "input_text", "output_text"]
     text: Text
@@ -204,8 +204,8 @@ class TextPart(Lenient):
 class Message(BaseModel):
     """A message of a conversation. Its content is a text or a list of text parts; null is an empty text.
 
-    It may be missing in a message of the assistant. A message of the role `tool` has the result of
-    the call `tool_call_id`. Like all fields, unknown ones are passed to the chat template.
+    The content may be missing in a message of the assistant. A message of the role `tool` has the
+    result of the call `tool_call_id`. All fields, known or not, are passed to the chat template.
     """
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
@@ -239,7 +239,7 @@ class NamedSchema(Strict):
 
 
 class ResponseFormat(Strict):
-    """The form of answers: any text, JSON objects (that conform to `schema`, if it is given), or those of a JSON schema."""
+    """The form of answers: any text, JSON objects (that conform to `schema` if given), or JSON of a `json_schema`."""
 
     type: Annotated[str, Field(json_schema_extra={"enum": [*FORMS]})]
     json_schema: NamedSchema | None = None

@@ -1,4 +1,4 @@
-"""The bases of models of request bodies, and JSON inside of texts."""
+"""Base classes for models of request bodies, and JSON inside texts."""
 
 from collections.abc import Mapping
 from itertools import islice

@@ -108,7 +108,7 @@ def chosen(tools: Sequence[Tool], choice: ToolChoice | None) -> str | None:
 
 
 def _mode(choice: ToolChoice | None) -> ToolChoice | None:
-    """Return what is chosen among the tools that may be called."""
+    """Return the choice, or the mode of an `allowed_tools` choice."""
     return choice.allowed_tools.mode if isinstance(choice, AllowedTools) else choice
 
 
@@ -197,7 +197,7 @@ class CallReader:
 
     @property
     def complete(self) -> bool:
-        """Whether the arguments have ended, or are no object, whose end is not looked for."""
+        """Whether the arguments have ended, or are not an object: then the reader does not search for their end."""
         return self._scanner.end is not None or self._scanner.broken
 
     def push(self, text: str) -> Called:
@@ -219,7 +219,7 @@ class CallReader:
         """Return the beginning of `text` that belongs to the arguments, which are one object."""
         if self._scanner.end is not None:
             return ""
-        text = text if self._passed else text.lstrip()  # clients parse what has arrived, and no object is blank
+        text = text if self._passed else text.lstrip()  # clients parse each delta so far, and blanks alone are not JSON
         before, self._passed = self._passed, self._passed + len(text)
         self._scanner.push(text)
         return text if self._scanner.end is None else text[: self._scanner.end - before]

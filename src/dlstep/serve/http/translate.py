@@ -152,7 +152,7 @@ def _check_free_calls(texts: ModelTexts, body: ChatRequest) -> None:
 
 
 def _turn(message: Message) -> dict[str, Any]:
-    """Return a message as chat templates take it: its content as one text, arguments of calls as objects."""
+    """Return a message as chat templates expect it: its content as one text, arguments of calls as objects."""
     given = {name: value for name, value in message.model_dump().items() if value not in (None, [])}
     return given | {"content": message.text}
 
@@ -212,7 +212,7 @@ def called_function(body: ChatRequest) -> str | None:
 
 
 def reasoning_before(facts: Facts, body: Sampling) -> tuple[Spec, Marks]:
-    """Return the marks of the reasoning with which a constrained answer begins, None without it, and a spec that spells them.
+    """Return a spec in which the reasoning marks have text, and the marks; None if a constrained answer does not reason.
 
     It reasons if the prompt ends with the first mark, or if a switch of the chat template is true.
     """

@@ -47,7 +47,7 @@ class WorkerThread:
 
 
 class FairWorker:
-    """A single thread for tasks of seconds, in which API keys take turns. A task ends when its caller is cancelled.
+    """A single thread for tasks that take seconds; API keys take turns. A task ends when its caller is cancelled.
 
     Args:
         name: Name of the thread.
@@ -82,14 +82,14 @@ class FairWorker:
             if turn is self._turn:
                 self._stop(event)
                 self._turn = None
-                self._waiting.pop()  # only now, so that its owner is the last to have another turn
+                self._waiting.pop()  # only now, so that all other owners have a turn first
                 self._next()
             else:
                 self._waiting.remove(owner, turn)
 
     def _next(self) -> None:
-        """Let the next task run if none does."""
+        """Start the next task if none runs."""
         if self._turn is None and self._waiting:
             self._turn = self._waiting.first()
-            if not self._turn.done():  # cancelled a moment ago: its caller then lets the next one run
+            if not self._turn.done():  # just cancelled: its caller will start the next task
                 self._turn.set_result(None)
