@@ -45,7 +45,7 @@ def rates(model: str | None, task: EvalOptions, sizes: Sequence[int], loads: Seq
         seconds: dict[int, list[float]] = {size: [] for size in sizes}
         for _ in range(repeats + 1):
             for size in sizes:
-                params = SamplingParams(max_tokens=task.max_tokens or 64, strategy_options={"buffer_size": size})
+                params = SamplingParams(max_tokens=task.max_tokens or 64, strategy_options=(("buffer_size", size),))
                 begin = perf_counter()
                 outputs = llm.generate(asked, params, progress=False)
                 tokens = sum(len(output.token_ids) for output in outputs)
