@@ -80,7 +80,7 @@ def run(options: Namespace) -> int:
     """Print the answers. Return 1 if a request was rejected or failed, else 0."""
     params = sampling_params(options)
     if not options.chat and (options.system is not None or options.chat_template_kwargs is not None):
-        raise ValueError("--system and --chat_template_kwargs belong to a conversation: give --chat, too")
+        raise ValueError("--system and --chat_template_kwargs apply only to conversations: add --chat")
     pins = None if options.pinned is None else pins_of(options)
     profile = nullcontext() if options.profile is None else _profiled(options.profile)
     config = engine_config(engine_options(options, OWN))

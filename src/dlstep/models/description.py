@@ -104,7 +104,7 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
         vocabulary = tokenizer.get_vocab()
         largest = max(vocabulary.values())
         if largest >= text.vocab_size:  # before `pieces`, which has this many entries
-            raise ValueError(f"it has ids up to {largest}, the network embeds {text.vocab_size}")
+            raise ValueError(f"it has ids up to {largest}, but the network embeds only {text.vocab_size}")
         texts = pieces(tokenizer)
     sources = _Sources(
         folder=folder,

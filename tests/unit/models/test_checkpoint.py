@@ -135,7 +135,7 @@ def test_every_tensor_that_does_not_fit_is_named(folder):
 
 def test_more_tokens_than_embeddings(folder):
     edit(folder, "config.json", vocab_size=30)
-    with pytest.raises(ValueError, match="it has ids up to 39, the network embeds 30"):
+    with pytest.raises(ValueError, match="it has ids up to 39, but the network embeds only 30"):
         read_description(folder)
 
 

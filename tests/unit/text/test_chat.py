@@ -178,13 +178,13 @@ def test_variables_of_the_template_are_set(
     [
         (
             ["--chat_template_kwargs", "{a: 1}"],
-            "--system and --chat_template_kwargs belong to a conversation: give --chat, too",
+            "--system and --chat_template_kwargs apply only to conversations: add --chat",
         ),
         (
             ["--chat", "--chat_template_kwargs", "[1]"],
             "--chat_template_kwargs takes a mapping like {name: value} or null, got '[1]'",
         ),
-        (["--system", "Be kind."], "--system and --chat_template_kwargs belong to a conversation: give --chat, too"),
+        (["--system", "Be kind."], "--system and --chat_template_kwargs apply only to conversations: add --chat"),
         (["--use_lora", "true"], "--use_lora=True needs lora_path, the folder of an adapter"),
         (["--lora_path", "/nonsense"], "/nonsense holds no adapter_config.json"),
     ],
