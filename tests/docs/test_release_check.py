@@ -73,7 +73,7 @@ def test_another_version_is_found(version: str, changelog: str, citation: str, t
         ("dlstep/training/train.py", "not for users"),
         ("dlstep/core/test_plan.py", "not for users"),
         ("dlstep/tiny/checkpoints/tiny-bd/README.md", "not for users"),
-        ("dlstep/large.json", "more than 930,000"),
+        ("dlstep/large.json", f"more than {MOST_BYTES:,}"),
     ],
 )
 def test_a_file_too_many_is_found(name: str, fault: str) -> None:

@@ -22,8 +22,7 @@ LIBRARIES = ("torch", "transformers", "math-verify", "sympy", "antlr4-python3-ru
 # Every other file of this folder counts for the scores, so that a new file is included by default.
 DECIDES_NOTHING = {
     "__init__.py", "checkpoint.py", "comparing.py", "comparison_html.py", "entries.py", "harness.py", "intervals.py",
-    "likelihood.py", "metrics.py", "pictures.py", "report.py", "report_html.py", "space.py", "table.py",
-    "tuning.py", "versions.py",
+    "likelihood.py", "metrics.py", "pictures.py", "report.py", "report_html.py", "table.py", "versions.py",
 }  # fmt: skip
 PROMPTS = ("documents.py", "forms.yaml", "items.py", "options.py", "prompts.py", "worked.json")
 PARTS = {

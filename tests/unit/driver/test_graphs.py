@@ -1,5 +1,6 @@
 """Steps that graphs capture, run without one: padded to a bucket, with kernels, they answer as in the plan's own sizes."""
 
+from array import array
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -16,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dlstep import LLM
 from dlstep.core import Config, Request, SamplingParams, Strategy, add, commit, init, schedule
-from dlstep.core.automaton import DEAD, Automaton
+from dlstep.core.automaton import Automaton, tables_of
 from dlstep.core.driver import run_prepared
 from dlstep.driver import TorchDriver, graphs, masks
 from dlstep.driver.arena import Arena
@@ -286,8 +287,10 @@ def automaton_of(vocab_size: int, forbidden: set[int | None], states: int, seed:
     """All strings of a random walk over the states; one of the classes of ids leaves each state as it is."""
     random = Random(seed)
     classes = [0 if token in forbidden else random.randint(1, 6) for token in range(vocab_size)]
-    moves = [(DEAD, state, *[random.choice([DEAD, random.randrange(states)]) for _ in range(5)]) for state in range(states)]
-    return Automaton.of(f"drawn {seed}", classes, tuple(moves), (1 << states) - 1)
+    every = range(states)
+    moves = [[(state, random.randrange(states)) for state in every if random.random() < 0.5] for _ in range(5)]
+    tables = tables_of(array("i", classes), array("i", every), states, [[], [(state, state) for state in every], *moves])
+    return Automaton.of(f"drawn {seed}", tables)
 
 
 WAVES = ((0, 0), (2,), (0, 3), (9, 0, 9))  # states of the automata of requests that run at a time; 0: no constraint

@@ -9,10 +9,10 @@ from hypothesis import given, settings, strategies as st
 from dlstep.core import CacheMismatch, Config, Request, SamplingParams, State, add, commit, init, schedule
 from dlstep.driver import TorchDriver
 from dlstep.engine.decode import Decode
+from dlstep.engine.overrides import forked
 from dlstep.models import Checkpoint
 from dlstep.models.networks import Memory
 from dlstep.rules.threshold import Threshold
-from dlstep.session import changed
 from dlstep.strategies.multi_bd import MultiBD
 
 from ...helpers.random_checkpoints import BLOCK, WORDS
@@ -95,13 +95,13 @@ def test_a_fork_goes_on_where_its_origin_was(checkpoints) -> None:
     origin = branch = state
     while not origin.done:
         origin = step(origin, driver)
-    branch = changed(branch, {"accept_threshold": 0.1})
+    branch = forked(branch, branch.strategy, {"accept_threshold": 0.1})
     while not branch.done:
         branch = step(branch, driver)
     again, fresh = state_of(checkpoint, 1), driver_of(checkpoint, 1)
     while not again.done:
         again = step(again, fresh)
-        again = changed(again, {"accept_threshold": 0.1}) if again.step == state.step else again
+        again = forked(again, again.strategy, {"accept_threshold": 0.1}) if again.step == state.step else again
     assert answer(branch) == answer(again) and origin.finished[0].finish == "length"
     assert not driver.fork(99)
 
