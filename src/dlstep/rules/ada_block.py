@@ -22,11 +22,10 @@ from ..core import (
     SequenceState,
     SpanSamples,
     Spec,
-    check_block,
     check_ranges,
     draw,
 )
-from .sliding import check_inner
+from .sliding import check_inner, inner_commit
 from .threshold import Threshold
 
 
@@ -104,10 +103,7 @@ class AdaBlock(Rule):
             sampled = self.inner.sampled(block, sequence.request_spec.limit, 0)
             if sampled != block.masked:
                 rows, begin = rows.at([begin + position - block.start for position in sampled], self.sample_spec.best), 0
-        after = self.inner.commit(sequence, block, rows, begin, must, spec)
-        if not self.inner.shipped:
-            check_block(self.inner, sequence, block, after, rows, False, spec)
-        return after
+        return inner_commit(self.inner, sequence, block, rows, begin, must, spec)
 
 
 RULE = AdaBlock

@@ -17,7 +17,19 @@ from typing import Annotated, final
 
 from annotated_types import Ge, Gt
 
-from ..core import Block, Choice, Rule, SampleSpec, SequenceState, SpanSamples, Spec, check_block, check_ranges, options_of
+from ..core import (
+    Block,
+    Choice,
+    Rule,
+    SampleSpec,
+    SequenceState,
+    SpanSamples,
+    Spec,
+    best,
+    check_block,
+    check_ranges,
+    options_of,
+)
 from .threshold import Threshold
 
 
@@ -77,11 +89,7 @@ class Sliding(Rule):
 
     def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block with the inner rule's changes to the window."""
-        window = self._window(block)
-        after = self.inner.commit(sequence, window, rows, begin, must, spec)
-        if not self.inner.shipped:
-            check_block(self.inner, sequence, window, after, rows, False, spec)
-        return block.with_part(after)
+        return block.with_part(inner_commit(self.inner, sequence, self._window(block), rows, begin, must, spec))
 
     def fed(self, block: Block, since: int) -> tuple[int, int] | None:
         """Return start and end of the window with the positions fed before it; None if a refresh is due."""
@@ -113,6 +121,22 @@ def check_inner(owner: Rule, inner: Rule) -> None:
     for part in options_of(inner).values():
         if isinstance(part, Rule):
             check_inner(owner, part)
+
+
+def inner_commit(
+    inner: Rule, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec
+) -> Block:
+    """Return the block after the inner rule's `commit`, with the best position unmasked if it `must` advance and would not.
+
+    A rule with a measure of its own, such as `Dilated`, need not unmask a position in every pass.
+    """
+    after = inner.commit(sequence, block, rows, begin, must, spec)
+    if not inner.shipped:
+        check_block(inner, sequence, block, after, rows, False, spec)
+    elif must and len(after.masked) == len(block.masked):
+        chosen = [best(rows, begin, begin + len(block.masked))]
+        return after.unmask_rows(chosen, begin, rows.tokens, rows.probabilities)
+    return after
 
 
 RULE = Sliding

@@ -26,6 +26,7 @@ from dlstep.core import (
 from dlstep.core.commit import commit
 from dlstep.core.faults import RequestFault
 from dlstep.rules.ada_block import AdaBlock
+from dlstep.rules.dilated import Dilated
 from dlstep.rules.hierarchy import Hierarchy
 from dlstep.rules.sliding import Sliding
 from dlstep.rules.spaced import Spaced
@@ -113,3 +114,16 @@ def test_a_rule_of_a_user_is_checked_inside_another(owner: Any, kind: str, blame
     with pytest.raises(RequestFault, match=blame):
         for _ in range(3):
             state = commit(state, driver.run(schedule(state)))
+
+
+@pytest.mark.parametrize("owner", [AdaBlock, Sliding, Spaced], ids=lambda owner: owner.__name__)
+def test_a_rule_advances_in_every_pass_although_its_inner_rule_keeps_all_positions(owner: Any) -> None:
+    """The measure of the outer rule counts masks; `Dilated` keeps improbable positions until its last level."""
+    strategy = DualCache(8, "none", owner(inner=Dilated(keep=1.0)))
+    state = add(init(Config(SPEC), strategy), Request(0, (1, 2), SamplingParams(max_tokens=8, seed=0, ignore_eos=True)))
+    driver, left = ShadowDriver(state.config.page_size, state.config.num_pages, SPEC), 8
+    while not state.done:
+        state = commit(state, driver.run(schedule(state)))
+        now = sum(len(block.masked) for sequence in state.running for block in sequence.window)
+        assert now < left
+        left = now
