@@ -177,3 +177,29 @@ def test_faulty_strategy_ends_the_request_that_adopts(kind: str):
 def test_endless_rule_ends_only_its_request(kind: str, carrier: Strategy):
     """Also where it catches what is raised in it; the limit is for a call, and the steps of others count nothing."""
     check_blame(config(100, 64), carrier, {"rule": FaultyChoice(kind, after=1)}, 3, 5, frozenset())
+
+
+@pytest.mark.parametrize("kind", ["another plan", "nothing", "rows alone"])
+def test_samples_of_another_plan_are_refused_and_lose_no_request(kind: str) -> None:
+    """A driver that returns something else fails the forward pass; the state stays as it was, and a right one continues."""
+    given, strategy = config(100, 64), MultiBD(block_size=4, buffer_size=2)
+
+    class Wrong(Failing):
+        def run(self, plan: Any) -> Any:
+            samples = self.driver.run(plan)
+            self.runs += 1
+            if self.runs != 2:
+                return samples
+            return {"another plan": replace(samples, plan=replace(plan, num_pages=7)), "rows alone": samples.rows}.get(kind)
+
+    driver = Wrong(ShadowDriver(given.page_size, given.num_pages, SPEC), frozenset())
+    decode = Decode(init(given, strategy), driver, prunes=False)
+    decode.add(requests(0)[0])
+    decode.step()
+    before = decode.state
+    with pytest.raises(DlstepError, match=r"the driver returned .* instead of the Samples of its plan"):
+        decode.step()
+    assert decode.state == before
+    while not decode.state.done:
+        decode.step()
+    assert decode.state.finished[0].answer == decoded(given, strategy, [requests(0)[0]])[0].finished[0].answer
