@@ -13,7 +13,7 @@ from make_moving_picture import rule_of_readme
 from rich.progress import track
 
 from dlstep import tiny
-from dlstep.bench.frontier import DECODERS, Decoder, as_json, measure
+from dlstep.evaluate.frontier import DECODERS, Decoder, as_json, measure
 
 PROBLEMS = 500
 FOLDER = Path(__file__).parent

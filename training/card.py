@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, assert_never
 
-from dlstep.bench.accuracy import Accuracy
+from dlstep.evaluate.frontier import Accuracy
 from training.lessons import DRAFT_WEIGHT
 from training.masks import LONGEST_CANVAS, SHORTEST_CANVAS
 from training.recipes import BLOCK_SIZE, BUFFER_SIZE, CANVAS_LENGTH, Recipe, Stage

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 
 from dlstep import LLM, SamplingParams, tiny
-from dlstep.bench.accuracy import evaluate
+from dlstep.evaluate.frontier import measure_accuracy
 from training.card import Measured, write_figures
 
 MAX_TOKENS = 64
@@ -19,7 +19,7 @@ def measured(model: str, decoder: str, problems: Sequence[tiny.Problem]) -> Meas
     strategy, _, given = decoder.partition(":")
     options = {name: json.loads(value) for name, _, value in (pair.partition("=") for pair in given.split(",") if pair)}
     llm = LLM(model, decoding_strategy=strategy, device="cpu", **options)
-    return Measured(strategy, evaluate(llm, problems, SamplingParams(max_tokens=MAX_TOKENS)), options)
+    return Measured(strategy, measure_accuracy(llm, problems, SamplingParams(max_tokens=MAX_TOKENS)), options)
 
 
 def main() -> None:

@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import tiny
-from ..bench.frontier import DECODERS, MAX_TOKENS, FrontierRow, as_json, label, measure
 from ..core import SamplingParams
+from ..evaluate.frontier import DECODERS, MAX_TOKENS, FrontierRow, as_json, label, measure
 from ..llm import LLM
 from ..session import Session
 from ..text.words import counted, harmless, printable

@@ -13,9 +13,8 @@ from rich.console import Console
 
 from benchmarks.first_answer import measure_first_answer
 from dlstep import LLM, tiny
-from dlstep.bench.accuracy import Accuracy
-from dlstep.bench.frontier import DECODERS, Decoder, FrontierRow
 from dlstep.cli import demo, main
+from dlstep.evaluate.frontier import DECODERS, Accuracy, Decoder, FrontierRow
 
 from ...helpers.shadow_llm import make_llm
 

@@ -1,16 +1,35 @@
-"""Accuracy against speed: what each strategy loses by unmasking more tokens at once."""
+"""Accuracy against speed on the embedded models: what each strategy loses by unmasking more tokens at once."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from time import perf_counter
 from typing import Any
 
 from .. import tiny
 from ..core import SamplingParams
 from ..engine.compatibility import features
 from ..llm import LLM
-from .accuracy import Accuracy, evaluate
+from .metrics import Answers
 
 MAX_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """Figures over a set of problems.
+
+    `answer` and `chain` are the shares of problems whose last number, and whose every equation, is
+    right. `forwards` is the mean `nfe` per answer; ratios are ratios of sums.
+    """
+
+    problems: int
+    answer: float
+    chain: float
+    tokens_per_forward: float
+    tokens_per_step: float
+    forwards: float
+    tokens: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +76,6 @@ class FrontierRow:
     value: float
     figures: Accuracy
 
-    @property
-    def blocks(self) -> int:
-        """Return the maximum number of unfinished blocks."""
-        return self.options.get("buffer_size", features(self.strategy).blocks_in_flight)
-
 
 def label(strategy: str, options: dict[str, Any]) -> str:
     """Return a short text of strategy and options."""
@@ -69,23 +83,48 @@ def label(strategy: str, options: dict[str, Any]) -> str:
     return " ".join((strategy, *(f"{name} {getattr(value, '__name__', value)}" for name, value in names)))
 
 
+def measure_accuracy(llm: LLM, problems: Sequence[tiny.Problem], params: SamplingParams, *, progress: bool = False) -> Accuracy:
+    """Answer `problems` together and score the answers. Raises ValueError for an empty set."""
+    if not problems:
+        raise ValueError("there is no problem to evaluate on: give at least one")
+    begin = perf_counter()
+    outputs = llm.generate([problem.prompt for problem in problems], params, progress=progress)
+    seconds = perf_counter() - begin
+    scores = [tiny.score(problem, output.text) for problem, output in zip(problems, outputs, strict=True)]
+    sums = Answers.total(
+        Answers.counted(score=float(score.answer), tokens=len(output.token_ids), forwards=output.nfe, steps=output.steps)
+        for score, output in zip(scores, outputs, strict=True)
+    )
+    return Accuracy(
+        problems=len(problems),
+        answer=sums.accuracy,
+        chain=sum(score.chain for score in scores) / len(problems),
+        tokens_per_forward=sums.tokens_per_forward,
+        tokens_per_step=sums.tokens_per_step,
+        forwards=sums.forwards_per_answer,
+        tokens=sums.tokens,
+        seconds=seconds,
+    )
+
+
 def measure(
     decoder: Decoder, value: float, problems: Sequence[tiny.Problem], device: str | None = None, *, progress: bool = True
 ) -> FrontierRow:
     """Return the figures of one decoder at a value of its option."""
     llm = decoder.model(value, device)
-    figures = evaluate(llm, problems, SamplingParams(max_tokens=MAX_TOKENS), progress=progress)
+    figures = measure_accuracy(llm, problems, SamplingParams(max_tokens=MAX_TOKENS), progress=progress)
     return FrontierRow(decoder.strategy, decoder.options, llm.engine.name, decoder.knob, value, figures)
 
 
 def as_json(row: FrontierRow) -> dict[str, object]:
-    """Return a row as flat JSON data."""
-    how: dict[str, object] = {
+    """Return a row as flat JSON data; `blocks` is the maximum number of unfinished blocks."""
+    return {
         "strategy": row.strategy,
         "decoder": label(row.strategy, row.options),
-        "blocks": row.blocks,
+        "blocks": row.options.get("buffer_size", features(row.strategy).blocks_in_flight),
         "model": row.model,
         "option": row.option,
         "value": row.value,
+        **asdict(row.figures),
+        "tokens_per_second": row.figures.tokens / row.figures.seconds,
     }
-    return {**how, **asdict(row.figures), "tokens_per_second": row.figures.tokens_per_second}
