@@ -19,9 +19,8 @@ from ..core import DlstepError, SamplingParams
 from ..core.checks import short
 from ..engine.config import engine_config
 from ..llm import LLM
-from ..text.chat import check_conversation
+from ..text.chat import check_conversation, render
 from ..text.detokenize import encode
-from ..text.rendering import render
 from .likelihood import Likelihood, Likelihoods, MonteCarlo
 from .versions import about
 
@@ -165,7 +164,7 @@ class DlstepLM(TemplateLM):
         if not self._chat:
             self.chat_template(True)
         assert self.tokenizer is not None, "there is a template"
-        return render(self._template, chat_history, self.tokenizer.special_tokens_map, continues=not add_generation_prompt)
+        return render(self.tokenizer, self._template, chat_history, continues=not add_generation_prompt)
 
 
 def params_of(settings: Mapping[str, Any]) -> SamplingParams:

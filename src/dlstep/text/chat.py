@@ -1,5 +1,10 @@
-"""Conversations: rendering of messages to prompt tokens, with a chat template."""
+"""Conversations: rendering of messages to prompt tokens, with a chat template.
 
+A template is a program that comes with the checkpoint. transformers runs it in Jinja's immutable sandbox, in this process.
+"""
+
+import json
+import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
@@ -8,6 +13,9 @@ from .detokenize import Tokenizer, encode
 
 Message = Mapping[str, str]  # with `role` and `content`
 Conversation = Sequence[Message]
+OWN = frozenset(("messages", "tools", "documents", "add_generation_prompt"))  # variables that `render` sets
+LONGEST_VARIABLES = 1 << 16  # characters as JSON
+MARKS = re.compile(r"{%-?\s*(end)?generation\s*-?%}")  # tags of transformers, which plain Jinja does not know
 
 
 def chat_prompt(
@@ -29,8 +37,6 @@ def chat_prompt(
     `template` is used if the tokenizer has no chat template. Encoding adds no special tokens, because
     the template writes them. Raises ValueError if neither exists, or cannot render the messages.
     """
-    from .rendering import render, template_variables
-
     check_conversation(messages)
     if tokenizer is None:
         raise ValueError("a conversation needs a tokenizer, and the engine has none: give token ids to generate()")
@@ -40,10 +46,77 @@ def chat_prompt(
             "neither the tokenizer nor the family of the model has a chat template: give a plain prompt, or put a "
             "chat_template.jinja into the checkpoint folder"
         )
-    plain = [_own(message) for message in messages]
     known = template_variables(own, {} if variables is None else variables, optional)
-    text = render(own, plain, tokenizer.special_tokens_map, continues=continues, tools=tools, variables=known)
+    text = render(tokenizer, own, messages, continues=continues, tools=tools, variables=known)
     return encode(tokenizer, text, add_special_tokens=False)
+
+
+def render(
+    tokenizer: Tokenizer,
+    template: str,
+    messages: Conversation,
+    *,
+    continues: bool = False,
+    tools: Sequence[Mapping[str, Any]] = (),
+    variables: Mapping[str, Any] | None = None,
+) -> str:
+    """Render messages with a chat template, up to the start of the assistant's answer.
+
+    With `continues`, the text ends with the content of the last message, which the answer continues.
+    `variables` are those of `template_variables`. Raises ValueError if the template is invalid,
+    rejects the messages, or omits the last message.
+    """
+    from jinja2 import TemplateError
+
+    try:
+        return tokenizer.apply_chat_template(
+            [_own(message) for message in messages],
+            tools=list(tools) or None,
+            chat_template=template,
+            add_generation_prompt=not continues,
+            continue_final_message=continues,
+            tokenize=False,
+            **(variables or {}),
+        )
+    except Exception as error:
+        named = "" if isinstance(error, TemplateError | ValueError) else f"{type(error).__name__}: "
+        raise ValueError(f"the chat template cannot render these messages: {named}{error}") from error
+
+
+def template_variables(template: str, given: object, optional: Container[str] = ()) -> dict[str, Any]:
+    """Return the variables `given` for a chat template as JSON types, without `optional` ones that it does not read.
+
+    Raises ValueError if they are not a JSON object, too large, or contain another variable that the
+    template does not read or that `render` sets.
+    """
+    try:
+        text = json.dumps(given, ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"chat_template_kwargs must contain JSON values only: {error}") from error
+    if len(text) > LONGEST_VARIABLES:
+        raise ValueError(f"chat_template_kwargs has {len(text)} characters as JSON: at most {LONGEST_VARIABLES} are allowed")
+    variables = json.loads(text)
+    if not isinstance(variables, dict):
+        raise ValueError(f"chat_template_kwargs must be a mapping of variables to values, got {short(given)}")
+    known = _variables_of(template) if variables else []
+    for name in variables:
+        if name not in known and name not in optional:
+            read = ", ".join(known) or "none"
+            raise ValueError(f"chat_template_kwargs cannot set {short(name)}: the variables of this chat template are {read}")
+    return {name: value for name, value in variables.items() if name in known}
+
+
+def _variables_of(template: str) -> list[str]:
+    """Return the names of the variables that a template reads. Raises ValueError for an invalid template."""
+    from jinja2 import Environment, TemplateError
+    from jinja2.meta import find_undeclared_variables
+
+    try:
+        parsed = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(MARKS.sub("", template))
+    except TemplateError as error:
+        raise ValueError(f"the chat template is not valid: {error}") from error
+    return sorted(find_undeclared_variables(parsed) - OWN)
 
 
 def template_of(tokenizer: Tokenizer | None, template: str | None) -> str | None:
@@ -73,8 +146,8 @@ def check_conversation(messages: object) -> None:
 
 
 def _own(message: Message) -> dict[str, Any]:
-    """Return a message as a plain dictionary of plain strings (not subclasses)."""
-    return {key: text_of(value) if isinstance(value, str) else value for key, value in message.items()}
+    """Return a message as a plain dictionary of plain strings (not subclasses), without fields that are None."""
+    return {key: text_of(value) if isinstance(value, str) else value for key, value in message.items() if value is not None}
 
 
 def as_conversations(messages: Conversation | Sequence[Conversation]) -> list[Conversation]:

@@ -1,7 +1,7 @@
 """Conversion between text and tokens, for whole answers and for answers that are still growing."""
 
 import re
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any, Protocol
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # decoded from an incomplete character
@@ -31,6 +31,11 @@ class Tokenizer(Protocol):
     @property
     def special_tokens_map(self) -> Mapping[str, Any]:
         """Special tokens by role."""
+        ...
+
+    @property
+    def apply_chat_template(self) -> Callable[..., Any]:
+        """The function that renders a conversation."""
         ...
 
     def convert_ids_to_tokens(self, ids: int) -> Any:

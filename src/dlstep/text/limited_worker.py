@@ -33,7 +33,7 @@ class LimitError(ValueError):
 
 
 class LimitedWorker:
-    """A process that does jobs of `_limited_worker.py`, started when needed. Thread-safe: one job at a time.
+    """A process that calls functions, started when needed. Thread-safe: one job at a time.
 
     Args:
         seconds: Time limit of a job.
@@ -41,7 +41,7 @@ class LimitedWorker:
         first: The first job of each process. It has no memory limit, so it can load what other jobs need.
     """
 
-    def __init__(self, seconds: float = JOB_SECONDS, memory: int = MEMORY, first: str = "nothing") -> None:
+    def __init__(self, seconds: float = JOB_SECONDS, memory: int = MEMORY, first: str = "builtins:dict") -> None:
         self.seconds, self._memory, self._first = seconds, memory, first
         self.forget()
         _workers.add(self)
@@ -56,8 +56,8 @@ class LimitedWorker:
         """Return the result of a job; if it is bytes, under the key `bytes`. Raises ValueError with the reason if it fails.
 
         Args:
-            kind: A job of `_limited_worker.py`, or a function of another module as `module:name`.
-            arguments: Arguments of the job, of built-in types.
+            kind: A function, as `module:name`.
+            arguments: Arguments of the function, of built-in types.
             stopped: Identifies the job for `stop`.
         """
         job = pickle.dumps((self.seconds, kind, arguments))

@@ -8,7 +8,7 @@ from dlstep.evaluate.documents import Document, with_examples
 from dlstep.evaluate.items import items_of, prompt_of
 from dlstep.evaluate.options import EvalOptions
 from dlstep.text.detokenize import encode
-from dlstep.text.rendering import render
+from dlstep.text.chat import render
 
 from .answer_suite import AWKWARD, SHOTS, TRAINING, digest_of_prompts, frozen
 
@@ -34,5 +34,5 @@ def test_an_answer_continues_the_turn_that_lm_eval_begins() -> None:
     document = Document(0, "Double a number.", "", ("assert double(1) == 2",), CODE, "double")
     for task, end in (("humaneval", f"```python\n{CODE}\n"), ("mbpp", "<assistant>\n```python\n"), ("gsm8k", "<assistant>")):
         (item,) = items_of(EvalOptions(tasks=(task,), shots=0, chat=True), {task: [document]})
-        text = render(template, item.prompt, {}, continues=item.prompt[-1]["role"] == "assistant")  # pyright: ignore
+        text = render(engine.tokenizer, template, item.prompt, continues=item.prompt[-1]["role"] == "assistant")  # pyright: ignore
         assert text.endswith(end) and item.ids(engine) == encode(engine.tokenizer, text, add_special_tokens=False)

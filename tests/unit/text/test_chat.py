@@ -2,13 +2,16 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 from dlstep import LLM, Plan, Samples, SamplingParams
 from dlstep.cli import main
 from dlstep.core import Driver
-from dlstep.text.chat import as_conversations, chat_prompt
+from dlstep.models import FAMILIES
+from dlstep.text.chat import as_conversations, chat_prompt, render, template_variables
 from dlstep.tiny.tokenizer import EOS_ID, build_tokenizer
 
 from ...helpers.shadow_llm import make_llm
@@ -192,3 +195,112 @@ def test_variables_of_the_template_are_set(
 def test_what_the_command_refuses(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "Hello", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("family", "text"),
+    [
+        ("sdar", "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"),
+        (
+            "llada",
+            "<|startoftext|><|start_header_id|>system<|end_header_id|>\n\nBe kind.<|eot_id|>"
+            "<|start_header_id|>user<|end_header_id|>\n\nHello<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+        ),
+        (
+            "llada2",
+            "<role>SYSTEM</role>Be kind.\ndetailed thinking off<|role_end|><role>HUMAN</role>Hello<|role_end|>"
+            "<role>ASSISTANT</role>",
+        ),
+    ],
+)
+def test_families_have_templates(family: str, text: str) -> None:
+    template = FAMILIES[family].chat_template
+    assert template is not None and render(build_tokenizer(), template, HELLO) == text
+
+
+@pytest.mark.parametrize("last", ["The answer is", "Answer: ", "  def f(x):\n    ", "<|im_end|>\nso "])
+@pytest.mark.parametrize("family", ["sdar", "llada", "llada2"])
+def test_the_last_turn_is_continued(family: str, last: str) -> None:
+    template = FAMILIES[family].chat_template
+    assert template is not None
+    text = render(build_tokenizer(), template, [*told("And now?"), {"role": "assistant", "content": last}], continues=True)
+    assert text.endswith(last.strip() if family == "llada" else last)
+
+
+def test_a_template_sees_tools_and_no_field_that_is_none() -> None:
+    template = "{% generation %}{{ tools }}{% endgeneration %}{{ messages }}"
+    messages: list[Any] = [{"role": "user", "content": "a", "name": None}]
+    text = render(build_tokenizer(), template, messages, tools=[{"type": "function"}])
+    assert text == "[{'type': 'function'}][{'role': 'user', 'content': 'a'}]"
+    assert template_variables(template + "{{ x }}", {"x": 1}) == {"x": 1}
+
+
+READS = {
+    "enable_thinking": "{% if enable_thinking is defined and enable_thinking is false %}<think></think>{% endif %}",
+    "reasoning_effort": "{% set reasoning_effort = reasoning_effort | default('low') %}{{ reasoning_effort }}",
+    "documents": "{{ documents }}",
+    "deep": "{% macro one(a) %}{{ a }}{{ deep }}{% endmacro %}{{ one(eos_token) }}",
+}
+
+
+@given(read=st.sets(st.sampled_from(list(READS))), set_=st.sets(st.sampled_from([*READS, "messages", "range", "a", "x"])))
+def test_a_variable_can_be_set_if_the_template_reads_it(read: set[str], set_: set[str]) -> None:
+    template = "".join(READS[name] for name in sorted(read)) + "{{ messages[0].content }}"
+    given_values = {name: {"k": [1, None, "é"]} if name == "deep" else False for name in sorted(set_)}
+    wrong = set_ - read | (set_ & {"documents"})
+    if wrong:
+        with pytest.raises(ValueError, match="chat_template_kwargs cannot set '"):
+            template_variables(template, given_values)
+    variables = template_variables(template, given_values, optional=wrong)
+    assert variables == {name: value for name, value in given_values.items() if name not in wrong}
+    text = render(build_tokenizer(), template, told("a"), variables=variables)
+    assert ("<think>" in text) == ("enable_thinking" in variables) and text.endswith("a")
+
+
+DEEP: list[Any] = []
+for _ in range(9999):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize(
+    ("given_values", "message"),
+    [
+        ([1], r"must be a mapping of variables to values, got \[1\]"),
+        ({"deep": float("nan")}, "must contain JSON values only"),
+        ({"deep": object()}, "must contain JSON values only"),
+        ({"deep": "\ud800"}, "must contain JSON values only"),
+        ({"deep": DEEP}, "must contain JSON values only"),
+        ({"deep": "x" * 65536}, "has 65548 characters as JSON: at most 65536 are allowed"),
+    ],
+)
+def test_variables_are_json_of_limited_size(given_values: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"chat_template_kwargs {message}"):
+        template_variables(READS["deep"], given_values)
+
+
+def test_a_last_turn_that_a_template_leaves_out_is_refused() -> None:
+    for template in ("{{ messages[0].content }}", "{{ messages[-1].content[:3] }}", "{{ messages[-1].content[-28:] }}"):
+        with pytest.raises(ValueError, match=r"the chat template cannot render these messages: .*final message"):
+            render(build_tokenizer(), template, [*told("2+2"), {"role": "assistant", "content": "four"}], continues=True)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ 1 / 0 }}",
+        "{{ messages.role.x }}",
+        "{{ messages|nothing }}",
+        "{% include 'config.json' %}",
+        "{{ messages + 1 }}",
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ namespace.__init__.__globals__ }}",
+        "{{ raise_exception.__globals__['json'] }}",
+        "{{ messages.append(1) }}",
+        "{% set ns = namespace() %}{% set ns.__class__ = 1 %}",
+        "{{ cycler.__init__.__globals__.os.popen('echo') }}",
+        "{{ 'x'.join(5) }}",
+    ],
+)
+def test_a_template_that_cannot_be_rendered_gives_a_sentence(template: str) -> None:
+    with pytest.raises(ValueError, match=r"the chat template cannot render these messages: ."):
+        render(build_tokenizer(), template, HELLO)

@@ -11,7 +11,8 @@ import pytest
 from openai import BadRequestError, NotFoundError
 
 from dlstep import SamplingParams
-from dlstep.text.rendering import render
+from dlstep.text.chat import render
+from dlstep.tiny.tokenizer import build_tokenizer
 
 from ....helpers.serving import TEMPLATE, Served, questions, served, tiny_llm
 
@@ -88,7 +89,7 @@ def test_a_list_of_prompts_is_answered_in_its_order(tiny: Served) -> None:
 @pytest.mark.parametrize("drafts", [False, True])
 def test_chat_is_the_rendered_prompt_answered(tiny: Served, drafts: bool) -> None:
     messages = [{"role": "user", "content": question} for question in questions(1)]
-    prompt = render(TEMPLATE, messages, {})
+    prompt = render(build_tokenizer(), TEMPLATE, messages)
     (wanted,) = expected([prompt])
     body = DRAFTS if drafts else {}
     with tiny.client() as client:

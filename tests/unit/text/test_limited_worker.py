@@ -1,0 +1,174 @@
+"""A worker ends a job that takes too long or too much memory, and does the next one."""
+
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlstep.text import limited_worker
+from dlstep.text.limited_worker import LimitedWorker
+
+ECHO = "collections:OrderedDict"  # a job that returns its keyword pairs
+BOMBS = {
+    "a long wait": ("time:sleep", 60, "more than 1 seconds"),
+    "one long operation": ("math:factorial", 10**9, "more than 1 seconds"),
+    "much memory": ("builtins:bytes", 1 << 31, "too much memory"),
+}
+
+
+def echoed(worker: LimitedWorker, text: str) -> str:
+    return worker.ask(ECHO, [("text", text)])["text"]
+
+
+def process_of(worker: LimitedWorker) -> Any:
+    """The process of a worker, after an ordinary job."""
+    assert echoed(worker, "ordinary") == "ordinary"
+    return worker._process
+
+
+@pytest.fixture
+def worker() -> Iterator[LimitedWorker]:
+    worker = LimitedWorker()
+    yield worker
+    worker.close()
+
+
+def test_a_process_does_many_jobs_and_each_has_the_whole_time(worker: LimitedWorker) -> None:
+    process = process_of(worker)
+    worker.seconds = 1.0
+    begun = time.monotonic()
+    while time.monotonic() - begun < 1.5:
+        assert echoed(worker, "a") == "a"
+    with pytest.raises(ValueError, match="KeyError: 'unknown'"):
+        worker.ask("operator:getitem", {}, "unknown")
+    assert process_of(worker) is process
+
+
+def test_a_result_that_is_too_long_is_refused(worker: LimitedWorker) -> None:
+    with pytest.raises(ValueError, match="it makes more than 67108864 bytes"):
+        worker.ask("builtins:bytes", 1 << 26)
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_another_process_does_the_job_after_one_that_was_ended(bomb: str, worker: LimitedWorker) -> None:
+    process = process_of(worker)
+    worker.seconds = 1.0
+    job, argument, reason = BOMBS[bomb]
+    with pytest.raises(ValueError, match=reason):
+        worker.ask(job, argument)
+    assert process.returncode is not None
+    assert process_of(worker) is not process
+
+
+def test_a_process_that_was_killed_between_jobs_is_replaced(worker: LimitedWorker) -> None:
+    process = process_of(worker)
+    process.kill()
+    process.wait()
+    assert process_of(worker) is not process
+
+
+@pytest.mark.parametrize("fault", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
+def test_a_process_that_stops_at_its_start_is_replaced(
+    fault: signal.Signals, worker: LimitedWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, start = list[Any](), limited_worker._process
+
+    def struck(memory: int) -> Any:
+        started.append(start(memory))
+        monkeypatch.setattr(limited_worker, "START_SECONDS", 60.0 if started[1:] else 0.5)
+        if len(started) == 1:
+            started[0].send_signal(fault)
+        return started[-1]
+
+    monkeypatch.setattr(limited_worker, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(limited_worker, "_process", struck)
+    assert process_of(worker) is started[1] and len(started) == 2 and started[0].returncode == -signal.SIGKILL
+
+
+def test_a_process_whose_first_job_fails_is_not_used() -> None:
+    worker = LimitedWorker(first="dlstep.nothing:load")
+    with pytest.raises(limited_worker.NotStartedError, match=r"did not start: .*: ModuleNotFoundError: No module named"):
+        echoed(worker, "a")
+    worker.close()
+
+
+def test_a_job_of_another_module_may_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worker: LimitedWorker) -> None:
+    (tmp_path / "noisy.py").write_text("def counted(text):\n    print({}, flush=True)\n    return {'length': len(text)}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert worker.ask("noisy:counted", "abc") == {"length": 3}
+
+
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_a_stopped_process_is_replaced(size: int, worker: LimitedWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGSTOP also stops the time limit inside the process; a large job does not even fit into its pipe."""
+    worker.seconds = 0.5
+    monkeypatch.setattr(limited_worker, "GRACE_SECONDS", 0.5)
+    assert echoed(worker, "a") == "a"
+    process_of(worker).send_signal(signal.SIGSTOP)
+    begin = time.monotonic()
+    with pytest.raises(ValueError, match=r"it takes more than 0\.5 seconds"):
+        echoed(worker, "b" * size)
+    assert time.monotonic() - begin < 30.0
+    assert echoed(worker, "c") == "c"
+
+
+def test_the_answer_to_an_interrupted_job_is_never_read(worker: LimitedWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = process_of(worker)
+
+    def interrupted(*given: object) -> None:
+        process.stdin.write(pickle.dumps((10.0, ECHO, ([("text", "stale")],))))
+        process.stdin.flush()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(limited_worker, "_answer", interrupted)
+        echoed(worker, "x")
+    assert process_of(worker) is not process
+
+
+def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from dlstep.text.limited_worker import LimitedWorker\nprint(LimitedWorker().ask('builtins:dict', [('a', 3)]))\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=100)
+    assert (done.stdout, done.stderr) == ("{'a': 3}\n", "")
+
+
+def test_threads_share_a_process(worker: LimitedWorker) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        texts = threads.map(lambda number: echoed(worker, str(number)), range(100))
+        assert list(texts) == [str(number) for number in range(100)]
+
+
+def test_a_process_ends_with_the_one_that_started_it() -> None:
+    script = (
+        "from dlstep.text.limited_worker import LimitedWorker\nworker = LimitedWorker()\n"
+        "print(len(worker.ask('builtins:dict')), worker._process.pid)\n"
+        "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-u", "-c", script], capture_output=True, text=True, check=False, timeout=100)
+    text, pid = done.stdout.split()
+    assert (text, done.returncode) == ("0", -signal.SIGKILL)
+    end = time.monotonic() + 10
+    while Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():  # a zombie has no command
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_forked_process_starts_another_one() -> None:
+    script = (
+        "import os\nfrom dlstep.text.limited_worker import LimitedWorker\nworker = LimitedWorker()\n"
+        "def pid():\n    assert worker.ask('builtins:dict') == {}\n    return worker._process.pid\n"
+        "first = pid()\nchild = os.fork()\nif not child:\n    assert pid() != first\n    raise SystemExit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\nassert pid() == first\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=100)
+    assert (done.returncode, done.stderr) == (0, "")
