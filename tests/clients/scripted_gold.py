@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from dlstep.core import Config, Span, SpanSamples, Spec, init
 from dlstep.engine.loader import LoadedEngine
-from dlstep.models.pieces import pieces
+from dlstep.models.description import pieces
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.testing.scripted import ScriptedDriver
 

@@ -17,7 +17,7 @@ from openai import AsyncOpenAI, OpenAI
 from dlstep import LLM, Config, Plan, Samples, Spec, init
 from dlstep.core import Driver
 from dlstep.engine.loader import LoadedEngine
-from dlstep.models.pieces import pieces
+from dlstep.models.description import pieces
 from dlstep.serve.engine_process import Host, ThreadHost
 from dlstep.serve.http.server import Server, listen
 from dlstep.serve.router.router import Router

@@ -6,7 +6,7 @@ from functools import cache
 from dlstep import LLM, Config, Plan, Samples, Spec, Strategy, init
 from dlstep.core import Driver
 from dlstep.engine.loader import LoadedEngine
-from dlstep.models.pieces import pieces
+from dlstep.models.description import pieces
 from dlstep.strategies import load
 from dlstep.testing.shadow import ShadowDriver
 from dlstep.tiny.tokenizer import EOS_ID, MASK_ID, build_tokenizer

@@ -368,7 +368,7 @@ MUTANTS = (
         ),
     ),
     *in_file(
-        "models/stored_quantization.py",
+        "models/quantization.py",
         (
             "restored",
             "scales of blocks in the other direction",
@@ -388,7 +388,7 @@ MUTANTS = (
     ),
     *in_file(
         "models/reading.py",
-        ("read_json", "read JSON files of any size", "(size := path.stat().st_size) > LARGEST_JSON", "(size := 0) > 0"),
+        ("check_size", "read JSON files of any size", "(size := path.stat().st_size) > LARGEST_JSON", "(size := 0) > 0"),
         noticed_by=("unit/models/test_check_agrees_with_loading.py",),
     ),
     *in_file(

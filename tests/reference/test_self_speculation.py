@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from dlstep.models.adapter import adapt
-from dlstep.models.adapter_files import read_adapter
+from dlstep.models.adapter import adapt, read_adapter
 
 from ..helpers.draft_adapter import write_draft_adapter
 from . import self_speculation

@@ -16,7 +16,7 @@ from dlstep.bench.decode_shape import DecodeLoad, DecodeRow
 from dlstep.driver import TorchDriver
 from dlstep.models import Checkpoint, load_checkpoint
 from dlstep.models.compiled import compile_layers
-from dlstep.models.routing import install_routers
+from dlstep.models.layers import install_routers
 from dlstep.strategies import own
 from dlstep.strategies.multi_bd import MultiBD
 

@@ -20,10 +20,9 @@ from .. import strategies
 from ..core import Spec, Strategy
 from ..distributed.ranks import ALONE, Ranks
 from ..models import Checkpoint
-from ..models.attention import ATTENTION, install
 from ..models.description import Description
-from ..models.experts import install_experts
 from ..models.families import FAMILIES, Family
+from ..models.layers import ATTENTION, install, install_experts
 from ..models.quantization import quantize
 from ..models.sharding import cuts_of, install_ranks, regions
 from ..models.transformers_internals import new_model

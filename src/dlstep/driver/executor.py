@@ -7,8 +7,7 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor
 
-from ..models.networks import Batch, Memory, PagedNetwork
-from ..models.networks.network import Answer
+from ..models.networks import Answer, Batch, Memory, PagedNetwork
 from .buckets import Bucket
 from .lowering import Gathered, LoweringTarget, lower, pack
 from .profile import region

@@ -19,7 +19,7 @@ from dlstep_kernels.tiles import Tiles, lay_tiles
 
 from ..core import DlstepError, Plan, Samples, SamplingParams, Span, SpanSamples, maker
 from ..core.soft import Merge
-from ..models.networks.batch import Batch, View, batch_of
+from ..models.networks import Batch, View, batch_of
 from .arena import staged
 from .masks import MaskTable
 from .packing import joined, split_floats, split_integers

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..distributed.ranks import Ranks
     from ..distributed.worker_group import RankInfo, WorkerGroup
     from ..models import Checkpoint
-    from ..models.adapter_files import Adapter
+    from ..models.adapter import Adapter
     from ..models.description import Description
 
 DEFAULT_MEMORY_SHARE = 0.9

@@ -8,13 +8,11 @@ from typing import TypeVar
 import torch
 from transformers import PreTrainedModel
 
-from .adapter import plan_adapter
-from .adapter_files import Adapter, read_adapter
+from .adapter import Adapter, plan_adapter, read_adapter
 from .description import Description, check_ends, read_description
 from .families import Family
-from .reading import brief
+from .reading import Contents, read_contents
 from .shapes import KVShape, kv_shapes
-from .shards import Contents, read_contents
 from .weights import empty_network, plan_weights
 
 Found = TypeVar("Found")
@@ -82,9 +80,9 @@ def _plan(problems: list[str], network: PreTrainedModel, family: Family, content
 
 
 def _listed(lines: list[str]) -> tuple[str, ...]:
-    """Return the first lines, shortened, and the number of the others."""
+    """Return the first lines, and the number of the others."""
     more = len(lines) - MOST_LISTED
-    return (*map(brief, lines[:MOST_LISTED]), *([f"and {more} more"] if more > 0 else []))
+    return (*lines[:MOST_LISTED], *([f"and {more} more"] if more > 0 else []))
 
 
 def _found(problems: list[str], read: Callable[[], Found]) -> Found | None:

@@ -11,9 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..core import Spec
 from ..distributed.ranks import ALONE, Ranks
 from .description import Description, check_ends, read_description
-from .digests import FileIdentity
-from .reading import briefly
-from .shards import read_contents
+from .reading import FileIdentity, read_contents
 from .weights import Progress, load_network, no_progress
 
 
@@ -66,7 +64,6 @@ class Checkpoint:
         return self.description.max_model_len
 
 
-@briefly
 def load_checkpoint(
     path: str | Path,
     device: str = "cpu",

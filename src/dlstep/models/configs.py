@@ -1,15 +1,196 @@
 """Convert each family's config.json to arguments of its transformers configuration class.
 
-The functions are pure. Features that the class does not support are rejected by name and value. A
-size or rotary base that is not stated is an error, never a default.
+The functions are pure. Features that the class does not support are rejected by name and value. A size or rotary base
+that is not stated is an error, never a default. Fields that no code reads are reported unless known to be harmless.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from dataclasses import fields
+from math import isfinite
+from pathlib import Path
 from typing import Any
 
-from .sizes import check_rope, objects
-from .stored_quantization import KEY, check_stored_quantization
+from transformers import PretrainedConfig
+
+from .quantization import KEY, check_stored_quantization
+from .shapes import kv_shapes
+from .transformers_internals import ACT2FN
+
+MAX_POSITIONS = 2**31 - 1  # positions are 32-bit integers on a device
+MAX_LAYERS = 1000
+MAX_EXPERTS = 10_000
+# Upper bounds of fields that the amount of work depends on, at any nesting level.
+BOUNDS = {
+    "num_hidden_layers": MAX_LAYERS,
+    "n_layers": MAX_LAYERS,
+    "num_experts": MAX_EXPERTS,
+    "n_routed_experts": MAX_EXPERTS,
+    "max_position_embeddings": MAX_POSITIONS,
+    "max_sequence_length": MAX_POSITIONS,
+}
+COUNTS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+ACTIVATIONS = ("hidden_act", "hidden_activation")
+POSITIVE = ("factor", "rope_theta", "original_max_position_embeddings")
+
+
+def objects(facts: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the facts, and every object inside them."""
+    waiting: list[Any] = [facts]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            yield value
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+
+
+def check_facts(facts: Mapping[str, Any]) -> None:
+    """Raise ValueError for impossible numbers, before anything is built."""
+    ends = facts.get("eos_token_id")
+    for end in ends if isinstance(ends, list) else [ends]:
+        if end is not None and (not isinstance(end, int) or isinstance(end, bool)):
+            raise ValueError(f"eos_token_id={end!r} is not an id of its network: give a number, or a list of them")
+    for inner in objects(facts):
+        for name, most in BOUNDS.items():
+            value = inner.get(name)
+            if isinstance(value, int | float) and not value <= most:
+                raise ValueError(f"{name} must be at most {most}, got {value!r}")
+        for name in ACTIVATIONS:
+            value = inner.get(name)
+            if value is not None and (not isinstance(value, str) or value not in ACT2FN):
+                raise ValueError(f"{name}={value!r} is no activation of transformers: give the name of one")
+
+
+def check_rope(stated: Mapping[str, Any]) -> None:
+    """Raise ValueError for rotary parameters that are not finite, or not above 0 where required."""
+    for name, value in stated.items():
+        if name in ("type", "rope_type") or value is None or isinstance(value, bool):
+            continue
+        if not isinstance(value, int | float) or not isfinite(value) or (name in POSITIVE and value <= 0):
+            kind = "a number above 0" if name in POSITIVE else "a finite number"
+            raise ValueError(f"{name} of the rotary embedding must be {kind}, got {value!r}")
+
+
+def is_count(value: object) -> bool:
+    """Return whether a value is an integer above 0."""
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def check_config(config: PretrainedConfig) -> None:
+    """Raise ValueError for impossible sizes."""
+    text: Any = config.get_text_config()
+    facts: dict[str, Any] = text.to_dict()
+    for name in COUNTS:
+        if not is_count(facts.get(name)):
+            raise ValueError(f"{name} must be an integer above 0, got {facts.get(name)!r}")
+    longest = facts.get("max_position_embeddings")
+    if not is_count(longest) or text.max_position_embeddings < 2:
+        raise ValueError(f"max_position_embeddings must be an integer from 2 to {MAX_POSITIONS}, got {longest!r}")
+    layers = facts["num_hidden_layers"]
+    if len(shapes := kv_shapes(config)) != layers:
+        raise ValueError(f"layer_types names {len(shapes)} layers, and num_hidden_layers is {layers}")
+    for number, shape in enumerate(shapes):
+        heads = facts["num_attention_heads"]
+        if not (is_count(shape.kv_heads) and is_count(shape.head_dim) and is_count(shape.group)):
+            raise ValueError(
+                f"layer {number} has {heads} heads of queries, {shape.kv_heads} of keys and a head_dim of {shape.head_dim}: "
+                "all must be integers above 0"
+            )
+        if shape.window is not None and not is_count(shape.window):
+            raise ValueError(f"sliding_window must be an integer above 0, got {shape.window!r}")
+
+
+def check_eos(folder: Path, ids: list[Any], embedded: int) -> tuple[int, ...]:
+    """Return ids without repetitions. Raises ValueError unless the network embeds all of them."""
+    for index in ids:
+        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < embedded:
+            raise ValueError(
+                f"{folder}: eos_token_id={index!r} is not an id of its network, which embeds {embedded}: give a number, or a "
+                "list of numbers"
+            )
+    return tuple(dict.fromkeys(ids))
+
+
+# Fields that never change what a network computes, grouped by the reason.
+HARMLESS: dict[str, tuple[str, ...]] = {
+    "says what the file is about, or where it comes from": (
+        "_name_or_path", "_commit_hash", "architectures", "auto_map", "custom_pipelines", "dtype", "license", "model_type",
+        "tokenizer_class", "torch_dtype", "transformers_version", "transformers_weights", "unsloth_version",
+    ),
+    "says how transformers loads, runs or returns, which dlstep decides": (
+        "_attn_implementation", "_attn_implementation_internal", "_experts_implementation", "_experts_implementation_internal",
+        "attn_implementation", "chunk_size_feed_forward", "experts_implementation", "flash_attention", "init_device",
+        "is_encoder_decoder", "kernel_config", "output_attentions", "output_hidden_states", "output_router_logits", "precision",
+        "pretraining_tp", "return_dict", "use_cache", "use_flash_attention",
+    ),
+    "matters in training only": (
+        "attention_dropout", "embedding_dropout", "fuse_cross_entropy", "init_cutoff_factor", "init_fn", "init_std",
+        "initializer_range", "mtp_loss_scaling_factor", "output_dropout", "residual_dropout", "router_aux_loss_coef",
+        "ada_dlm_loss_ratio", "ada_perm_ratio_global", "ada_perm_ratio_per_block", "adaptive_mask_rate", "ar_loss_weight",
+        "complementary_mask", "diff_loss_weight", "dlm_loss_weight", "dp_varying_mask_ratio", "global_loss_avg",
+        "multi_sampling", "num_skip_loss_tokens", "prefix_ratio", "random_length_prob", "tok_mask_half_life_ratio",
+    ),
+    "belongs to a part that another field switches off, which is checked": (
+        "alibi_bias_max", "attention_layer_norm_with_affine", "max_window_layers", "num_mtp_layers", "sliding_window",
+    ),
+    "belongs to tasks other than generating": ("finetuning_task", "id2label", "label2id", "num_labels", "problem_type"),
+    "marks places in prompts, which requests give as ids": (
+        "bos_token_id", "boi_token_id", "eoi_token_id", "image_token_id", "pad_token_id",
+    ),
+    "is read elsewhere: token ids, the size of a block, and this engine's own section": (
+        "block_size", "bd_size", "canvas_length", "dlstep", "eos_token_id", "include_qkv_bias", "mask_token_id",
+        "vision_config",
+    ),
+}  # fmt: skip
+# Names that configuration classes and networks of transformers look up without declaring them as fields.
+UNDECLARED = frozenset((
+    "global_head_dim", "head_dim", "num_global_key_value_heads", "partial_rotary_factor", "per_layer_config", "rope_scaling",
+    "rope_theta",
+))  # fmt: skip
+_HARMLESS = frozenset(name for names in HARMLESS.values() for name in names)
+
+
+class Stated(Mapping[str, Any]):
+    """The fields of a config.json. `names` records which of them were looked up."""
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        self._facts = facts
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.add(name)
+        return self._facts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._facts)
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+
+def unknown_fields(stated: Stated, arguments: Mapping[str, Any], config: PretrainedConfig) -> tuple[str, ...]:
+    """Return names of fields with a value that are neither harmless nor used for `config`, which was made from `arguments`."""
+    text = config.get_text_config()
+    foreign = set(arguments) - _known(config)
+    if text is config:
+        foreign -= UNDECLARED
+    unknown = _stating(stated, (set(stated) - stated.names) | foreign)
+    if text is not config and isinstance(inner := stated.get("text_config"), dict):
+        unknown += [f"text_config.{name}" for name in _stating(inner, set(inner) - _known(text) - UNDECLARED)]
+    return tuple(sorted(unknown))
+
+
+def _known(config: PretrainedConfig) -> set[str]:
+    """Return names that a configuration class declares."""
+    return {field.name for field in fields(config)} | set(dir(type(config))) | set(config.attribute_map)
+
+
+def _stating(facts: Mapping[str, Any], names: set[str]) -> list[str]:
+    """Return those of `names` that have a value in `facts` and are not harmless."""
+    return [name for name in names - _HARMLESS if facts.get(name) is not None]
+
 
 Facts = Mapping[str, Any]
 Arguments = dict[str, Any]

@@ -1,26 +1,32 @@
 """Description of a checkpoint folder, read without its weights. No remote code, no network access."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from transformers import PretrainedConfig, PreTrainedTokenizerBase
+from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..core import Spec
 from ..core.trainings import BIDIRECTIONAL, RANDOM_CANVAS, TRAININGS
 from ..text.tokenizers import load_tokenizer
-from .families import Family
-from .pieces import pieces
-from .reading import RefuseErrors, briefly, read_object
-from .recognise import name_of, read_facts, recognise
-from .sizes import check_config, check_eos, check_facts, is_count
-from .special_tokens import find_token
-from .stated import Stated, unknown_fields
-from .tokenizer_limits import check_tokenizer
+from .configs import Stated, check_config, check_eos, check_facts, is_count, unknown_fields
+from .families import Family, Token, name_of, read_facts, recognise
+from .reading import RefuseErrors, check_size, read_object
 
 # Fields that the "dlstep" section of a config.json may have in addition to strategy options.
 SPEC_FACTS = ("decoding_strategy", "training", "head_shift", "accept_rule", "mask_token_id")
+# Files of a tokenizer, whose sizes are bounded.
+TOKENIZER_FILES = (
+    "tokenizer*.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.*",
+)
 # Strategy options that a generation_config.json may state under the same name.
 GENERATION_OPTIONS = ("max_denoising_steps", "t_min", "t_max", "stability_threshold", "confidence_threshold")
 
@@ -74,7 +80,6 @@ class _Sources:
     family: Family
 
 
-@briefly
 def read_description(path: str | Path, model_name: str | None = None, *, mask_token_id: int | None = None) -> Description:
     """Return the facts of a checkpoint folder without reading its weights.
 
@@ -99,7 +104,8 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
     if not isinstance(declared, str | None):
         raise ValueError(f"{folder / 'config.json'}: decoding_strategy of its section dlstep must be a name, got {declared!r}")
     with RefuseErrors(f"the tokenizer in {folder} cannot be read"):
-        check_tokenizer(folder)
+        for path in (path for name in TOKENIZER_FILES for path in folder.glob(name)):
+            check_size(path)
         tokenizer = load_tokenizer(folder)
         vocabulary = tokenizer.get_vocab()
         largest = max(vocabulary.values())
@@ -255,3 +261,73 @@ def _options(sources: _Sources) -> dict[str, Any]:
     stated |= {name: generation.get(name) for name in GENERATION_OPTIONS} | {"entropy_bound": sampler.get("entropy_bound")}
     own = {name: value for name, value in sources.own.items() if name not in SPEC_FACTS}
     return {**sources.family.options, **{name: value for name, value in stated.items() if value is not None}, **own}
+
+
+def find_token(token: Token, vocabulary: dict[str, int], embedded: int) -> int | None:
+    """Return the vocabulary's id of one of the token's texts, else the published id, else None.
+
+    The published id must be below `embedded` and not the id of another token of the vocabulary.
+    """
+    for text in token.texts:
+        if text in vocabulary:
+            return vocabulary[text]
+    if token.id is None or token.id >= embedded or token.id in vocabulary.values():
+        return None
+    return token.id
+
+
+@cache
+def _byte_of_character() -> dict[str, int]:
+    """Return the byte map of byte-level BPE: printable bytes as they are, others from 256 on."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printable]
+    named = {chr(byte): byte for byte in printable}
+    return named | {chr(256 + number): byte for number, byte in enumerate(others)}
+
+
+def _parts(description: object) -> set[str]:
+    """Return the `type` of every part of a tokenizer's description, nested parts included."""
+    kinds: set[str] = set()
+    if isinstance(description, dict):
+        if isinstance(kind := description.get("type"), str):
+            kinds.add(kind)
+        for part in description.values():
+            kinds |= _parts(part)
+    elif isinstance(description, list):
+        for part in description:
+            kinds |= _parts(part)
+    return kinds
+
+
+def _piece(token: str, kinds: set[str]) -> bytes:
+    """Return the bytes of one token, for a decoder with these parts."""
+    if "ByteLevel" in kinds:
+        byte_of = _byte_of_character()
+        if all(character in byte_of for character in token):
+            return bytes(byte_of[character] for character in token)
+        return token.encode()
+    if "ByteFallback" in kinds and len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
+        return bytes([int(token[3:5], 16)])
+    if "Replace" in kinds or "Metaspace" in kinds:
+        return token.replace("\u2581", " ").encode()
+    return token.encode()
+
+
+def pieces(tokenizer: PreTrainedTokenizerBase) -> tuple[bytes, ...]:
+    """Return the bytes of each id up to the largest one; b"" for special tokens and unused ids."""
+    kinds: set[str] = set()
+    if isinstance(tokenizer, PreTrainedTokenizerFast):
+        backend = json.loads(tokenizer.backend_tokenizer.to_str())
+        kinds = _parts([backend.get("decoder"), backend.get("pre_tokenizer")])
+    silent = set(tokenizer.all_special_ids)
+    added = dict(tokenizer.added_tokens_decoder)
+    # Ids may have gaps, so the number of tokens can be smaller.
+    names = tokenizer.convert_ids_to_tokens(list(range(max(tokenizer.get_vocab().values()) + 1)))
+    result: list[bytes] = []
+    for index, name in enumerate(names):
+        token = added.get(index)
+        if index in silent or name is None or (token is not None and token.special):
+            result.append(b"")
+        else:
+            result.append(name.encode() if token is not None else _piece(name, kinds))
+    return tuple(result)

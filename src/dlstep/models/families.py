@@ -1,7 +1,13 @@
-"""The model families that can be decoded, one entry each."""
+"""The model families that can be decoded, one entry each, and the recognition of a checkpoint's family.
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+A family is recognised by config.json; if several fit, by tensors, other fields and names.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Literal
 
 from transformers import (
@@ -17,9 +23,36 @@ from transformers import (
 
 from ..core import trainings
 from ..core.spec import AcceptRule
-from . import configs, templates
+from . import configs
 from .configs import Arguments, Facts
-from .names import WeightRule
+from .reading import INDEX, SINGLE, read_contents, read_object
+from .weights import WeightRule
+
+CHATML_TEMPLATE = (
+    "{% for message in messages %}"
+    "<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+LLADA_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if loop.first %}<|startoftext|>{% endif %}"
+    "<|start_header_id|>{{ message['role'] }}<|end_header_id|>\n\n{{ message['content'] | trim }}<|eot_id|>"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
+)
+
+LLADA2_TEMPLATE = (
+    "{% if messages[0]['role'] == 'system' %}"
+    "<role>SYSTEM</role>{{ messages[0]['content'] }}\ndetailed thinking off<|role_end|>"
+    "{% else %}<role>SYSTEM</role>detailed thinking off<|role_end|>{% endif %}"
+    "{% for message in messages %}"
+    "{% if message['role'] == 'user' %}<role>HUMAN</role>{{ message['content'] }}<|role_end|>"
+    "{% elif message['role'] == 'assistant' %}<role>ASSISTANT</role>{{ message['content'] }}<|role_end|>{% endif %}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}<role>ASSISTANT</role>{% endif %}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +174,7 @@ def _dream(name: str, signs: Signs) -> Family:
         head_shift=1,
         decoding_strategy="dual_cache",
         training=trainings.BIDIRECTIONAL,
-        chat_template=templates.CHATML,
+        chat_template=CHATML_TEMPLATE,
     )
 
 
@@ -158,7 +191,7 @@ def _llada2(name: str, signs: Signs, decoding_strategy: str = "multi_bd", traini
         decoding_strategy=decoding_strategy,
         training=training,
         options={"block_size": 32},
-        chat_template=templates.LLADA2,
+        chat_template=LLADA2_TEMPLATE,
     )
 
 
@@ -175,7 +208,7 @@ def _sdar(name: str, network: type[PreTrainedModel], signs: Signs, config: Calla
         decoding_strategy="multi_bd",
         training=trainings.BLOCK_CAUSAL,
         options={"block_size": 4, "accept_threshold": 0.95},
-        chat_template=templates.CHATML,
+        chat_template=CHATML_TEMPLATE,
     )
 
 
@@ -198,7 +231,7 @@ _ENTRIES = (
         decoding_strategy="multi_bd",
         training=trainings.BLOCK_CAUSAL,
         options={"block_size": 32},
-        chat_template=templates.CHATML,
+        chat_template=CHATML_TEMPLATE,
     ),
     Family(
         "stable_diffcoder",
@@ -222,7 +255,7 @@ _ENTRIES = (
         ends=(Token(("<|endoftext|>",), 126081), Token(("<|eot_id|>",), 126348)),
         decoding_strategy="dual_cache",
         training=trainings.BIDIRECTIONAL,
-        chat_template=templates.LLADA,
+        chat_template=LLADA_TEMPLATE,
         qkv_biased=Qwen2ForCausalLM,
     ),
     Family(
@@ -237,7 +270,7 @@ _ENTRIES = (
         decoding_strategy="fast_dllm_v2",
         training=trainings.SUB_BLOCKS,
         options={"bd_size": 32},
-        chat_template=templates.CHATML,
+        chat_template=CHATML_TEMPLATE,
     ),
     _sdar("sdar", Qwen3ForCausalLM, Signs(("SDARForCausalLM",), ("sdar",)), configs.qwen3),
     Family(
@@ -251,7 +284,7 @@ _ENTRIES = (
         decoding_strategy="strided",
         training=trainings.CAUSAL,
         options={"block_size": 3},
-        chat_template=templates.CHATML,
+        chat_template=CHATML_TEMPLATE,
     ),
     _sdar("sdar_moe", Qwen3MoeForCausalLM, Signs(("SDARMoeForCausalLM",), ("sdar_moe",)), configs.qwen3_moe),
     _llada2("llada2", Signs(("LLaDA2MoeModelLM",), ("llada2_moe",))),
@@ -298,3 +331,92 @@ _ENTRIES = (
     _native("qwen3_moe", Qwen3MoeForCausalLM, configs.native_moe),
 )
 FAMILIES: dict[str, Family] = {family.name: family for family in _ENTRIES}
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """Return the content of config.json. Raises FileNotFoundError if the folder or the file is missing."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"checkpoint folder {str(folder)!r} does not exist: give the path of a local folder")
+    path = folder / "config.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} holds no config.json: it is not a checkpoint folder")
+    return read_object(path)
+
+
+def name_of(folder: Path) -> str:
+    """Return the folder's name, or `org/name` for a folder in the cache of a hub."""
+    if folder.parent.name == "snapshots" and (parts := folder.parent.parent.name.split("--"))[0] == "models":
+        return "/".join(parts[1:])
+    return folder.name
+
+
+def recognise(folder: Path, facts: dict[str, Any], model_name: str | None = None) -> Family:
+    """Return the family that `model_name` names, or if it is None, the family of the checkpoint folder.
+
+    Raises ValueError for an unknown name, and for a folder that fits no family.
+    """
+    if model_name is not None:
+        if model_name not in FAMILIES:
+            near = get_close_matches(model_name, FAMILIES, 1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(f"model_name={model_name!r} is unknown: choose from {', '.join(FAMILIES)}{meant}")
+        family = FAMILIES[model_name]
+    else:
+        family = _detect(folder, facts)
+    if family.qkv_biased is not None and facts.get("include_qkv_bias"):
+        return replace(family, network=family.qkv_biased)
+    return family
+
+
+def _detect(folder: Path, facts: dict[str, Any]) -> Family:
+    """Return the family that fits config.json.
+
+    If several fit, return the one whose tensor the files contain, else the first whose field is true in config.json,
+    else the first that the checkpoint's name matches, else the first that requires none of these.
+    """
+    named = list(_class_names(facts))
+    candidates = [family for family in FAMILIES.values() if _fits(family.signs, facts.get("model_type"), named)]
+    if not candidates:
+        raise ValueError(
+            f"{folder} is of model_type {facts.get('model_type')!r:.80} and architecture "
+            f"{', '.join(named)[:160] or 'none'}, which is "
+            f"not supported: choose a checkpoint of {', '.join(FAMILIES)}, or name one of these as model_name if it is "
+            "built like them (code that a checkpoint brings is never run)"
+        )
+    if (by_tensor := [family for family in candidates if family.signs.tensor]) and _holds(folder, by_tensor[0]):
+        return by_tensor[0]
+    if stating := [family for family in candidates if family.signs.fact and facts.get(family.signs.fact) is True]:
+        return stating[0]
+    names = " ".join(_published_names(folder, facts))
+    for family in candidates:
+        if family.signs.published and re.search(family.signs.published, names, re.IGNORECASE):
+            return family
+    return next((family for family in candidates if not family.signs.published and not family.signs.tensor), candidates[0])
+
+
+def _fits(signs: Signs, model_type: object, named: list[str]) -> bool:
+    """Return whether config.json, with this `model_type` and these class names, fits the signs."""
+    parts = [part for name in named for part in name.split(".")]
+    return model_type in signs.model_types or any(re.fullmatch(sign, part) for sign in signs.classes for part in parts)
+
+
+def _class_names(facts: dict[str, Any]) -> Iterator[str]:
+    """Yield the class names in config.json; a class of the folder's own code has its module's name in front."""
+    named, own = facts.get("architectures"), facts.get("auto_map")
+    names = [*(named if isinstance(named, list) else []), *(own.values() if isinstance(own, dict) else [])]
+    yield from (name for name in names if isinstance(name, str))
+
+
+def _published_names(folder: Path, facts: dict[str, Any]) -> Iterator[str]:
+    """Yield the names of the checkpoint: that in config.json, its folder's, and that of a download cache."""
+    if isinstance(known := facts.get("_name_or_path"), str):
+        yield known
+    yield name_of(folder.resolve())
+    yield from (part for part in folder.absolute().parts if part.startswith("models--"))
+
+
+def _holds(folder: Path, family: Family) -> bool:
+    """Return whether the files hold a tensor that is a sign of this family; False if there are no files."""
+    if not ((folder / SINGLE).is_file() or (folder / INDEX).is_file()):
+        return False
+    return any(re.fullmatch(family.signs.tensor or "", name) for name in read_contents(folder).tensors)

@@ -1,6 +1,9 @@
 """A fingerprint of what a network computes: equal for equal networks, independent of file paths."""
 
 import json
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -8,11 +11,13 @@ from typing import Any
 from transformers import PretrainedConfig
 
 from ..distributed.ranks import Ranks
-from .adapter_files import Adapter
+from .adapter import Adapter
 from .checkpoint import Checkpoint
-from .digests import FileIdentity, digests
+from .reading import FileIdentity, identify
 
 UNRELATED = ("_name_or_path", "transformers_version")  # fields of a configuration about its origin
+PIECE = 64 << 20  # bytes that one thread hashes in a row
+CHUNK = 1 << 20  # bytes read at a time
 
 
 def fingerprint(
@@ -29,7 +34,7 @@ def fingerprint(
         "network": type(checkpoint.network).__name__,
         "config": effective(checkpoint.description.config),
         "dtype": str(checkpoint.network.dtype),
-        "files": [(Path(file.path).name, digest) for file, digest in zip(files, _shared(files, checkpoint.ranks), strict=True)],
+        "files": [(file.path.name, digest) for file, digest in zip(files, _shared(files, checkpoint.ranks), strict=True)],
         "adapter": None if adapter is None else {"merged": merged},
         "ranks": checkpoint.ranks.size,
     }
@@ -47,3 +52,29 @@ def _shared(files: tuple[FileIdentity, ...], ranks: Ranks) -> list[str]:
     """Return the digests of all files; each of several ranks computes a share of them."""
     shares = ranks.gather_objects(digests(files[ranks.rank :: ranks.size]))
     return [shares[number % ranks.size][number // ranks.size] for number in range(len(files))]
+
+
+def digests(files: Sequence[FileIdentity]) -> list[str]:
+    """Return a digest of each file, which is the SHA-256 of those of its pieces: all processor cores hash pieces.
+
+    Raises ValueError for a file that is no longer the one that was identified.
+    """
+    found: list[str] = []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for file in files:
+            starts = range(0, file.size, PIECE) or (0,)
+            pieces = pool.map(_digest_of_piece, [file.path] * len(starts), starts)
+            found.append(sha256(b"".join(pieces)).hexdigest())
+    for file in files:
+        if identify(file.path) != file:
+            raise ValueError(f"{file.path} changed while it was loaded: load it again")
+    return found
+
+
+def _digest_of_piece(path: Path, start: int) -> bytes:
+    digest = sha256()
+    with path.open("rb") as file:
+        file.seek(start)
+        for _ in range(PIECE // CHUNK):
+            digest.update(file.read(CHUNK))
+    return digest.digest()

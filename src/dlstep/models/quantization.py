@@ -1,7 +1,11 @@
-"""Quantize the layers of a loaded network to FP8: weights once, activations in every forward pass."""
+"""8-bit weights: those that checkpoints store in the format of compressed-tensors, and FP8 layers of a loaded network.
+
+`quantize` quantizes weights once, and activations in every forward pass.
+"""
 
 import re
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -9,11 +13,103 @@ from transformers import PreTrainedModel
 
 from dlstep_kernels import quantize_rows, scaled_linear, supports_fp8
 
-from .experts import SCALES, fits, install_experts, stacked_experts
+from .layers import SCALES, fits, install_experts, stacked_experts
+from .reading import READABLE, Stored
 
+KEY = "quantization_config"
+SCALE = "_scale"  # suffix: the scales of `layer.weight` are `layer.weight_scale`
+CODES = ("F8_E4M3", "I8")  # dtypes of quantized weights in files
+BLOCK = 128  # rows and columns of a block that has one scale
+STRATEGIES = ("tensor", "channel", "block")
 Quantization = Literal["fp8"]
 # Names of decoder layers. Embeddings, head, norms, routers and vision towers keep their dtype.
 QUANTIZED = re.compile(r"(?!.*(vision|router)).*\blayers\.\d+\..*")
+# Supported fields of a group's weights and input activations. Whether inputs are quantized depends on dlstep's option
+# `quantization`, so what a checkpoint states about inputs can be ignored if their scales are computed at run time.
+WEIGHTS: dict[str, tuple[Any, ...]] = {
+    "num_bits": (8,),
+    "type": ("float", "int"),
+    "symmetric": (True, None),
+    "dynamic": (False, None),
+    "strategy": STRATEGIES,
+    "block_structure": ([BLOCK, BLOCK], None),
+    "group_size": (None,),
+    "actorder": (None,),
+}
+INPUTS: dict[str, tuple[Any, ...]] = {"num_bits": (8,), "dynamic": (True,), "strategy": ("token", "group", None)}
+
+
+def check_stored_quantization(facts: Mapping[str, Any]) -> None:
+    """Raise ValueError for a `quantization_config` other than 8-bit compressed-tensors with dynamic scales of inputs."""
+    stated = facts.get(KEY)
+    if stated is None:
+        return
+    if not isinstance(stated, dict) or stated.get("quant_method") != "compressed-tensors":
+        raise ValueError(f"{KEY}={stated!r} is not supported, only compressed-tensors with 8-bit weights is")
+    groups: Any = stated.get("config_groups")
+    if not isinstance(groups, dict) or not groups:
+        raise ValueError(f"{KEY}.config_groups={groups!r} is not supported: it contains no group")
+    _accept(stated, f"{KEY}.", {"kv_cache_scheme": (None,), "quantization_status": ("compressed", None)})
+    for name, group in groups.items():
+        where = f"{KEY}.config_groups.{name}."
+        if not isinstance(group, dict) or not isinstance(group.get("weights"), dict):
+            raise ValueError(f"{where[:-1]}={group!r} is not supported: it has no weights")
+        _accept(group["weights"], f"{where}weights.", WEIGHTS)
+        _accept(group, where, {"output_activations": (None,)})
+        inputs = group.get("input_activations")
+        if inputs is not None:
+            _accept(inputs if isinstance(inputs, dict) else {}, f"{where}input_activations.", INPUTS)
+
+
+def _accept(facts: Mapping[str, Any], where: str, allowed: Mapping[str, tuple[Any, ...]]) -> None:
+    """Raise ValueError for a field whose value is not allowed; None among the values also allows a missing field."""
+    for name, values in allowed.items():
+        if (value := facts.get(name)) not in values:
+            only = " or ".join(repr(each) for each in values)
+            raise ValueError(f"{where}{name}={value!r} is not supported, only {only} is")
+
+
+def is_scale(name: str, tensors: Mapping[str, Stored]) -> bool:
+    """Return whether a tensor contains the scales of a quantized weight."""
+    of = tensors.get(name.removesuffix(SCALE)) if name.endswith(SCALE) else None
+    return of is not None and of.dtype in CODES
+
+
+def dtype_problems(tensors: Mapping[str, Stored], used: Iterable[str]) -> Iterator[str]:
+    """Yield a line for each of the `used` tensors that cannot be read because of its dtype or the shape of its scales."""
+    for name in used:
+        tensor, scales = tensors[name], tensors.get(name + SCALE)
+        if tensor.dtype in READABLE:
+            continue
+        coded = tensor.dtype in CODES and len(tensor.shape) == 2
+        if not coded or scales is None:
+            more = f", and {name}{SCALE} is missing" if coded else ""
+            yield f"other dtype: {name} is {tensor.dtype}, not one of {', '.join(READABLE)}{more}"
+        elif scales.dtype not in READABLE:
+            yield f"other dtype: {name}{SCALE} is {scales.dtype}, not one of {', '.join(READABLE)}"
+        elif scales.shape not in (shapes := scale_shapes(tensor.shape)):
+            allowed = " or ".join(str(list(shape)) for shape in shapes)
+            yield f"other shape: {name}{SCALE} has {list(scales.shape)}, expected {allowed}"
+
+
+def scale_shapes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Return the allowed shapes of the scales of a weight [out, in]: a single scale, one per output, or one per block."""
+    rows, columns = shape
+    blocks = (-(-rows // BLOCK), -(-columns // BLOCK))
+    return list(dict.fromkeys([(), (1,), (1, 1), (rows,), (rows, 1), blocks]))
+
+
+def restored(codes: Tensor, scales: Tensor) -> Tensor:
+    """Return codes [out, in] times their scales in float32; `scales` has one of the `scale_shapes`."""
+    rows, columns = codes.shape
+    wide = scales.float()
+    if wide.numel() == 1:
+        wide = wide.reshape(1, 1)
+    elif wide.numel() == rows and wide.shape[-1] in (1, rows):
+        wide = wide.reshape(rows, 1)
+    else:
+        wide = wide.repeat_interleave(BLOCK, 0)[:rows].repeat_interleave(BLOCK, 1)[:, :columns]
+    return codes.float() * wide
 
 
 class QuantizedLinear(nn.Linear):

@@ -1,22 +1,25 @@
-"""Readers for files written by others: sizes are bounded, and each failure becomes a ValueError that names the file."""
+"""Read the files of a checkpoint: JSON files, and headers of safetensors files. A pickle is never opened.
+
+Each failure becomes a ValueError that names the file.
+"""
 
 import json
 import re
-from collections import Counter
-from collections.abc import Callable
-from functools import wraps
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
 LARGEST_JSON = 64 << 20  # bytes
-MOST_VALUES = 4_000_000  # of one file: each takes about 64 bytes of memory. The tokenizer.json of Gemma has 1.8 million.
-LONGEST_MESSAGE = 700  # letters
-Parameters = ParamSpec("Parameters")
-Returned = TypeVar("Returned")
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+READABLE = ("F32", "F16", "BF16")  # dtypes that can be loaded
+METADATA = "__metadata__"  # the entry of a header that is no tensor
+LONGEST_HEADER = 100_000_000  # bytes, the limit of the format
 # Errors that libraries raise for contents they do not expect. A missing file is not among them.
 BROKEN = (
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, AssertionError, ImportError,
@@ -60,58 +63,154 @@ def describe_error(error: BaseException) -> str:
     )
 
 
-def read_json(path: Path) -> Any:
-    """Return the value that a JSON file holds.
-
-    Raises ValueError for a file that is not JSON, is too large or nested too deeply, or has an object that states a
-    name twice: another reader could use the other value.
-    """
+def check_size(path: Path) -> None:
+    """Raise ValueError for a file that is too large."""
     if (size := path.stat().st_size) > LARGEST_JSON:
         raise ValueError(f"{path} has {size} bytes, and at most {LARGEST_JSON} are read: check that it is the right file")
+
+
+def read_json(path: Path) -> Any:
+    """Return the value that a JSON file holds. Raises ValueError for a file that is not JSON or too large."""
+    check_size(path)
     with RefuseErrors(f"{path} is no JSON"):
-        return parse_json(path.read_text(encoding="utf-8"))
-
-
-def parse_json(text: str) -> Any:
-    """Return the value of a JSON text. Raises ValueError for too many values, and if an object states a name twice."""
-    if (values := sum(map(text.count, ",[{"))) > MOST_VALUES:
-        raise ValueError(f"it has about {values} values, and at most {MOST_VALUES} are read: check that it is the right file")
-    return json.loads(text, object_pairs_hook=_named_once)
-
-
-def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs as a dict. Raises ValueError for a name that occurs twice."""
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"it states {name[:80]!r} twice in one object: keep one of them")
-    return values
-
-
-def brief(message: str) -> str:
-    """Return the message, without its middle if it is long because it repeats the content of a file."""
-    kept = LONGEST_MESSAGE // 2 - 3
-    return message if len(message) <= LONGEST_MESSAGE else f"{message[:kept]} ... {message[-kept:]}"
-
-
-def briefly(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
-    """Make a function that reads a folder raise brief messages only."""
-
-    @wraps(function)
-    def wrapped(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
-        try:
-            return function(*args, **kwargs)
-        except (ValueError, FileNotFoundError) as error:
-            if len(message := str(error)) <= LONGEST_MESSAGE:
-                raise
-            raise (FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError)(brief(message)) from error
-
-    return wrapped
+        return json.loads(path.read_text(encoding="utf-8"))
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the object that a JSON file holds. Raises ValueError for any other value, and as `read_json` does."""
+    """Return the object that a JSON file holds. Raises ValueError for any other value."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}")
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """A file, and the attributes that change when it is written or replaced."""
+
+    path: Path
+    size: int
+    mtime_ns: int
+    inode: int
+
+
+def identify(path: Path) -> FileIdentity:
+    """Return the identity of the file at `path` now. Raises FileNotFoundError if there is none."""
+    stat = path.stat()
+    return FileIdentity(path, stat.st_size, stat.st_mtime_ns, stat.st_ino)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A tensor in a safetensors file: `size` bytes of data, which begin `offset` bytes after the header."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    file: Path
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The tensors of a checkpoint by name, the problems of its files, and the files' identities before loading."""
+
+    tensors: dict[str, Stored]
+    problems: tuple[str, ...]
+    files: tuple[FileIdentity, ...] = ()
+
+
+def read_contents(folder: Path) -> Contents:
+    """Return the tensors in the safetensors files of `folder`. Raises FileNotFoundError if it has no such files."""
+    if (folder / SINGLE).is_file():
+        file = identify(folder / SINGLE)
+        try:
+            tensors = read_header(folder / SINGLE)
+        except ValueError as error:
+            return Contents({}, (str(error),))
+        return Contents({stored.name: stored for stored in tensors}, (), (file,))
+    if not (folder / INDEX).is_file():
+        raise FileNotFoundError(f"{folder} holds neither {SINGLE} nor {INDEX}{advice_on_pickles(folder)}")
+    try:
+        return _read_index(folder)
+    except ValueError as error:
+        return Contents({}, (f"{folder / INDEX} is not the index of a checkpoint: {error}: download it again",))
+
+
+def advice_on_pickles(folder: Path) -> str:
+    """Return advice about pickle files in the folder; empty if there are none."""
+    others = sorted({path.name for pattern in PICKLES for path in folder.glob(pattern)})
+    if others:
+        return f" ({', '.join(others)} may hold code and is not read: convert it to safetensors)"
+    if formats := sorted({path.name for path in folder.glob("*.gguf")}):
+        return f" ({', '.join(formats)} is not read: give the folder of the model in transformers' format)"
+    return ""
+
+
+def _read_index(folder: Path) -> Contents:
+    """Return the tensors of all shards that the index names, and how the shards differ from the index."""
+    files = [identify(folder / INDEX)]
+    where = _weight_map(folder)
+    tensors: dict[str, Stored] = {}
+    problems: list[str] = []
+    names: dict[str, set[str]] = {}
+    for name, file in where.items():
+        names.setdefault(file, set()).add(name)
+    for file, named in sorted(names.items()):
+        if Path(file).name != file or Path(file).suffix != ".safetensors":
+            problems.append(f"{INDEX} names {file!r}, which is no safetensors file of this folder")
+            continue
+        try:
+            contained = {stored.name: stored for stored in read_header(folder / file)}
+            files.append(identify(folder / file))
+        except (ValueError, FileNotFoundError) as error:
+            problems.append(str(error))
+            continue
+        problems += [f"{INDEX} places {name} in {file}, which does not hold it" for name in sorted(named - set(contained))]
+        problems += [f"{file} holds {name}, for which {INDEX} has no entry" for name in sorted(set(contained) - set(where))]
+        tensors |= {name: stored for name, stored in contained.items() if name in named}
+    return Contents(tensors, tuple(problems), tuple(files))
+
+
+def _weight_map(folder: Path) -> dict[str, str]:
+    """Return the file of each tensor that the index names. Raises ValueError if it is no index."""
+    index = read_json(folder / INDEX)
+    where: Any = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(where, dict) or not where or not all(isinstance(file, str) for file in where.values()):
+        raise ValueError("it has no weight_map of tensor names to file names")
+    return where
+
+
+def read_header(path: Path) -> list[Stored]:
+    """Return the tensors of one safetensors file, in the order of their data.
+
+    Raises FileNotFoundError if the file is missing, and ValueError if it is cut off, damaged or of another format.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: download it again")
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        first = file.read(8)
+        length = int.from_bytes(first, "little")
+        if first[:2] in (b"PK", b"\x80\x02", b"\x80\x04"):
+            raise ValueError(f"{path} is a pickle, which may hold code and is not read: convert it to safetensors")
+        if size < 8 or (size < 8 + length <= LONGEST_HEADER):
+            raise ValueError(f"{path} is cut off in its header, after {size} bytes: download it again")
+        content = file.read(min(length, LONGEST_HEADER))
+    wrong = f"{path} is no valid safetensors file, download it again"
+    with RefuseErrors(wrong):
+        header: Any = json.loads(content)
+        tensors = [_stored(name, facts, path) for name, facts in header.items() if name != METADATA]
+        whole = 8 + length + max((stored.offset + stored.size for stored in tensors), default=0)
+    if size < whole:
+        raise ValueError(f"{path} is cut off: it has {size} of {whole} bytes, download it again")
+    # The library checks that the data of the tensors have their sizes and fill the file without gaps.
+    with RefuseErrors(wrong), safe_open(path, framework="np"):
+        return sorted(tensors, key=lambda stored: stored.offset)
+
+
+def _stored(name: str, facts: dict[str, Any], path: Path) -> Stored:
+    """Return the tensor that an entry of a header describes."""
+    begin, end = facts["data_offsets"]
+    return Stored(name, tuple(facts["shape"]), facts["dtype"], path, begin, end - begin)

@@ -7,8 +7,8 @@ from dlstep import LLM
 from dlstep.evaluate.documents import Document, with_examples
 from dlstep.evaluate.items import items_of, prompt_of
 from dlstep.evaluate.options import EvalOptions
-from dlstep.text.detokenize import encode
 from dlstep.text.chat import render
+from dlstep.text.detokenize import encode
 
 from .answer_suite import AWKWARD, SHOTS, TRAINING, digest_of_prompts, frozen
 

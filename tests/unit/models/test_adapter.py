@@ -17,11 +17,10 @@ from transformers import PreTrainedModel
 
 from dlstep import LLM, SamplingParams, Strategy
 from dlstep.models import FAMILIES
-from dlstep.models.adapter import apply_adapter
-from dlstep.models.adapter_files import read_adapter
+from dlstep.models.adapter import apply_adapter, read_adapter
 from dlstep.models.compiled import compile_layers
-from dlstep.models.names import WeightRule
-from dlstep.models.shards import SINGLE, read_contents
+from dlstep.models.reading import SINGLE, read_contents
+from dlstep.models.weights import WeightRule
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.dual_cache import DualCache
 

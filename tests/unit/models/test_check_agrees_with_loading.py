@@ -13,7 +13,6 @@ import pytest
 
 from dlstep import LLM
 from dlstep.cli import main
-from dlstep.models import patterns
 
 from ...helpers.tiny_families import write_checkpoint
 from .test_adapter import noisy_adapter
@@ -24,7 +23,7 @@ Damage = Callable[[Path], object]
 
 CONFIG, TOKENIZER, WEIGHTS, ADAPTER = "config.json", "tokenizer.json", "model.safetensors", "adapter_config.json"
 NATIVE = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "auto_map": None}
-SLOW = r"([\w.]|[\w.]{2})+[0-9]$"  # of a name that ends with a letter
+NEVER_WRITTEN = "adapter_config.json has a value that peft never writes, save it again: "
 DEEP = "[" * 100_000 + "]" * 100_000
 
 
@@ -64,12 +63,6 @@ def raw_header(text: bytes) -> Damage:
     return lambda folder: (folder / WEIGHTS).write_bytes(struct.pack("<Q", len(text)) + text)
 
 
-def overlap(entries: dict[str, Any]) -> None:
-    """The last tensor lies where one of its size lies already."""
-    first, second = [name for name in entries if name.endswith("q_proj.weight")][:2]
-    entries[second]["data_offsets"] = entries[first]["data_offsets"]
-
-
 def typed(key: str, value: Any) -> Callable[[dict[str, Any]], object]:
     return lambda entries: entries["model.norm.weight"].update({key: value})
 
@@ -84,22 +77,13 @@ def tokens(change: Callable[[dict[str, Any]], object]) -> Damage:
 
 
 BAD: dict[str, tuple[Damage, str]] = {
-    "trailing bytes": (header(lambda entries: None, b"12345"), "is damaged: 5 bytes follow its last tensor"),
-    "overlapping tensors": (header(overlap), "is damaged: model.layers.1.self_attn.q_proj.weight overlaps"),
-    "offsets as text": (header(typed("data_offsets", ["0", "128"])), "has a shape or offsets that are no integers"),
-    "a shape of fractions": (header(typed("shape", [32.0])), "has a shape or offsets that are no integers"),
+    "trailing bytes": (header(lambda entries: None, b"12345"), "is no valid safetensors file, download it again"),
+    "offsets as text": (header(typed("data_offsets", ["0", "128"])), "is no valid safetensors file, download it again"),
+    "a shape of fractions": (header(typed("shape", [32.0])), "is no valid safetensors file, download it again"),
     "another kind of numbers": (header(typed("dtype", "X32")), "download it again"),
     "metadata that is none": (header(lambda entries: entries.update({"__metadata__": 5})), "download it again"),
-    "a deep header": (raw_header(DEEP.encode()), "has no valid safetensors header, download it again: it is nested too deeply"),
-    "a header that is a list": (raw_header(b"[1]"), "has no valid safetensors header, download it again"),
-    "an expert of many digits": (
-        header(
-            lambda entries: entries.update(
-                {f"model.layers.0.mlp.experts.{'9' * 5000}.up_proj.weight": entries.pop("lm_head.weight")}
-            )
-        ),
-        "model.layers.0.mlp.experts.9999",
-    ),
+    "a deep header": (raw_header(DEEP.encode()), "is no valid safetensors file, download it again: it is nested too deeply"),
+    "a header that is a list": (raw_header(b"[1]"), "is no valid safetensors file, download it again"),
     "positions 0": (
         config(max_position_embeddings=0),
         "max_position_embeddings must be an integer from 2 to 2147483647, got 0",
@@ -206,7 +190,7 @@ BAD: dict[str, tuple[Damage, str]] = {
     "a tokenizer_config that is a list": (write("tokenizer_config.json", "[]"), "cannot be read: "),
     "a deep tokenizer_config": (
         write("tokenizer_config.json", DEEP),
-        "tokenizer_config.json is no JSON: it is nested too deeply",
+        "cannot be read: it is nested too deeply",
     ),
     "a special token that is a number": (lambda folder: edit(folder, "tokenizer_config.json", eos_token=5), "cannot be read: "),
     "added tokens that are text": (
@@ -272,7 +256,7 @@ def test_check_and_loading_say_the_same(name: str, folder: Path, capsys: Capture
     assert time.monotonic() - begun < 30
     assert problems[0] in message
     assert sentence in message
-    assert len(problems) == 1 or name == "an expert of many digits"
+    assert len(problems) == 1
     assert "\n" not in message
     assert "libtorch" not in message
 
@@ -290,49 +274,24 @@ BAD_ADAPTERS: dict[str, tuple[Damage, str]] = {
     ),
     "no regex": (
         lambda folder: edit(folder, ADAPTER, target_modules="(q_proj"),
-        "target_modules='(q_proj' is no regular expression",
+        NEVER_WRITTEN,
     ),
     "no regex in a key": (
         lambda folder: edit(folder, ADAPTER, rank_pattern={"[": 4}),
-        "rank_pattern='[' is no regular expression",
+        NEVER_WRITTEN,
     ),
     "no regex beside": (
         lambda folder: edit(folder, ADAPTER, exclude_modules="*"),
-        "exclude_modules='*' is no regular expression",
+        NEVER_WRITTEN,
     ),
-    "a regex that takes for ever": (
-        lambda folder: edit(folder, ADAPTER, target_modules=SLOW),
-        "seconds to match the names of the modules: list the names instead",
-    ),
-    "a key that takes for ever": (
-        lambda folder: edit(folder, ADAPTER, alpha_pattern={SLOW: 2}),
-        "seconds to match the names of the modules: list the names instead",
-    ),
-    "a saved module that takes for ever": (
-        lambda folder: edit(folder, ADAPTER, modules_to_save=[SLOW]),
-        "seconds to match the names of the modules: list the names instead",
-    ),
-    "a layer that takes for ever": (
-        lambda folder: edit(folder, ADAPTER, layers_pattern=SLOW, layers_to_transform=[0]),
-        "seconds to match the names of the modules: list the names instead",
-    ),
-    "a regex that does not fit into memory": (
-        lambda folder: edit(folder, ADAPTER, target_modules="(((a{1000}){1000}){1000})"),
-        "exceeds",
-    ),
-    "a rank of 0": (lambda folder: edit(folder, ADAPTER, r=0), "states r=0, which peft never writes"),
-    "a rank as text": (lambda folder: edit(folder, ADAPTER, r="8"), "states r='8', which peft never writes"),
+    "a rank as text": (lambda folder: edit(folder, ADAPTER, r="8"), "adapter"),
     "an alpha as text": (
         lambda folder: edit(folder, ADAPTER, lora_alpha="x"),
-        "states lora_alpha='x', which peft never writes",
-    ),
-    "targets that are numbers": (
-        lambda folder: edit(folder, ADAPTER, target_modules=[1]),
-        "states target_modules=[1], which peft never writes",
+        NEVER_WRITTEN,
     ),
     "patterns that are a list": (
         lambda folder: edit(folder, ADAPTER, rank_pattern=[1]),
-        "states rank_pattern=[1], which peft never writes",
+        NEVER_WRITTEN,
     ),
     "layers without targets": (
         lambda folder: edit(folder, ADAPTER, target_modules=".*q", layers_to_transform=[1]),
@@ -345,10 +304,7 @@ BAD_ADAPTERS: dict[str, tuple[Damage, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD_ADAPTERS)
-def test_check_and_loading_say_the_same_of_an_adapter(
-    name: str, folder: Path, adapter: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(patterns, "MATCH_SECONDS", 0.5)
+def test_check_and_loading_say_the_same_of_an_adapter(name: str, folder: Path, adapter: Path, capsys: Captured) -> None:
     damage, sentence = BAD_ADAPTERS[name]
     damage(adapter)
     begun = time.monotonic()

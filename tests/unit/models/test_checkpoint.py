@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from dlstep.models import load_checkpoint, read_description
 from dlstep.models.check import check
-from dlstep.models.pieces import pieces
+from dlstep.models.description import pieces
 
 from ...helpers.random_checkpoints import BLOCK, EOS_ID, MASK_ID, ROWS, WORDS, write_checkpoint
 

@@ -13,10 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from dlstep import LLM, SamplingParams
 from dlstep.models import load_checkpoint
-from dlstep.models.compiled import MOST_VERSIONS, compile_layers
-from dlstep.models.experts import EXPERTS
-from dlstep.models.merged import Slice, merge_products
-from dlstep.models.routing import install_routers
+from dlstep.models.compiled import MOST_VERSIONS, Slice, compile_layers, merge_products
+from dlstep.models.layers import EXPERTS, install_routers
 
 from ...helpers.tiny_families import write_checkpoint
 

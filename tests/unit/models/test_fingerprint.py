@@ -13,10 +13,9 @@ from safetensors.torch import load_file, save_file
 from dlstep import LLM
 from dlstep.models import load_checkpoint, read_adapter
 from dlstep.models.fingerprint import fingerprint
-from dlstep.models.shards import read_header
+from dlstep.models.reading import read_header
 
 from ...helpers.tiny_families import write_checkpoint
-from .test_digests import cache  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 # For each number and name that a network of the family reads, another value that keeps the shapes of its weights.
 OTHER_FACTS: dict[str, dict[str, Any]] = {

@@ -11,7 +11,7 @@ from dlstep import LLM, SamplingParams, tiny
 from dlstep.distributed.ranks import Ranks
 from dlstep.models import load_checkpoint
 from dlstep.models.compiled import compile_layers
-from dlstep.models.experts import SCALES
+from dlstep.models.layers import SCALES
 from dlstep.models.quantization import QuantizedLinear, quantize
 from dlstep_kernels import quantize_rows, scaled_linear
 from dlstep_kernels.quantization import FP8, LARGEST

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.models import templates
+from dlstep.models import families
 from dlstep.serve.http.call_formats import GEMMA, HERMES, format_of
 
 QWEN = (
@@ -15,7 +15,13 @@ QWEN = (
 
 def test_the_template_defines_the_format() -> None:
     assert format_of(QWEN) is HERMES
-    for other in (None, templates.CHATML, templates.LLADA, templates.LLADA2, QWEN.replace("</tool_call>", "")):
+    for other in (
+        None,
+        families.CHATML_TEMPLATE,
+        families.LLADA_TEMPLATE,
+        families.LLADA2_TEMPLATE,
+        QWEN.replace("</tool_call>", ""),
+    ):
         assert format_of(other) is None
     assert format_of(QWEN + "<function=") is None and format_of(QWEN + "<arg_key>") is None
     assert format_of("{{ '<|tool_call>call:' + name }}{ {{- '<|\"|>' }} }<tool_call|>") is GEMMA

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from dlstep.core import SamplingParams, Spec
 from dlstep.core.accounting import FinishInfo
-from dlstep.models.pieces import pieces
+from dlstep.models.description import pieces
 from dlstep.serve.facts import ModelTexts
 from dlstep.serve.http.call_formats import FORMATS, GEMMA, HERMES, CallFormat
 from dlstep.serve.http.choices import ChoiceReader

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from dlstep.cli import main
 from dlstep.models import FAMILIES
+from dlstep.models.configs import HARMLESS, Stated, check_config, check_facts, unknown_fields
 from dlstep.models.fingerprint import effective
 from dlstep.models.reading import BROKEN
-from dlstep.models.sizes import check_config, check_facts
-from dlstep.models.stated import HARMLESS, Stated, unknown_fields
 
 from ...helpers.tiny_configs import FACTS
 from ...helpers.tiny_families import fill, write_checkpoint

@@ -11,7 +11,7 @@ from transformers.models.diffusion_gemma.modeling_diffusion_gemma import Diffusi
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeExperts
 
 from dlstep.models import load_checkpoint
-from dlstep.models.experts import EXPERTS, fits
+from dlstep.models.layers import EXPERTS, fits
 
 from ...helpers.tiny_families import write_checkpoint
 

@@ -10,7 +10,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from dlstep import LLM, SamplingParams
 from dlstep.models.compiled import compile_layers
-from dlstep.models.gated import Gated, Gates, gates_of
+from dlstep.models.layers import Gated, Gates, gates_of
 
 from ...helpers.draft_adapter import write_draft_adapter
 from ...helpers.tiny_families import write_checkpoint

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dlstep.models import load_checkpoint
-from dlstep.models.shards import read_contents
+from dlstep.models.reading import read_contents
 
 
 def shard(folder: Path) -> Path:
@@ -101,9 +101,9 @@ def empty_index(folder: Path) -> None:
 DAMAGES = {
     cut_data: r"model-00002-of-00003\.safetensors is cut off: it has \d+ of \d+ bytes, download it again",
     cut_header: r"model-00002-of-00003\.safetensors is cut off in its header, after 20 bytes: download it again",
-    spoil_header: r"model-00002-of-00003\.safetensors has no valid safetensors header",
-    leave_gap: r"model-00002-of-00003\.safetensors is damaged: \S+ leaves a gap after \S+, download it again",
-    give_other_size: r"model-00002-of-00003\.safetensors.* of shape \[.*, 2\] and \w+ has data from byte \d+ to \d+",
+    spoil_header: r"model-00002-of-00003\.safetensors is no valid safetensors file, download it again",
+    leave_gap: r"model-00002-of-00003\.safetensors is no valid safetensors file, download it again",
+    give_other_size: r"model-00002-of-00003\.safetensors is no valid safetensors file, download it again",
     remove_shard: r"model-00002-of-00003\.safetensors is missing: download it again",
     pickle_shard: r"model-00002-of-00003\.safetensors is a pickle, .*: convert it to safetensors",
     drop_entry: r"holds model\.norm\.weight, for which model\.safetensors\.index\.json has no entry",

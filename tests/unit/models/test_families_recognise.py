@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dlstep.models import read_description
-from dlstep.models.recognise import name_of
+from dlstep.models.families import name_of
 
 from ...helpers.tiny_families import write_checkpoint
 from .folders import Facts, described, folder_of, strategy_of

@@ -6,8 +6,7 @@ from math import prod
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.models.names import WeightRule
-from dlstep.models.placement import NetworkTensors, make_plan, shortened
+from dlstep.models.weights import NetworkTensors, WeightRule, make_plan, shortened
 
 RULES = (
     WeightRule(r"blocks\.(\d+)\.experts\.(?P<expert>\d+)\.gate", (r"layers.\1.gate_up",), 0),

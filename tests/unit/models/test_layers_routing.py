@@ -5,8 +5,8 @@ import torch
 from transformers import Glm4MoeConfig, Glm4MoeForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeTopkRouter
 
-from dlstep.models import routing
-from dlstep.models.routing import install_routers
+from dlstep.models import layers
+from dlstep.models.layers import install_routers
 
 
 @pytest.mark.parametrize(("groups", "kept", "normalised"), [(4, 2, True), (1, 1, True), (2, 2, False)])
@@ -26,13 +26,13 @@ def test_logits_are_the_same(groups: int, kept: int, normalised: bool, monkeypat
     ids = torch.randint(0, 50, (2, 9))
     expected = network(ids).logits
     asked: list[int] = []
-    choose = routing.choose_experts
+    choose = layers.choose_experts
 
     def counted(hidden: torch.Tensor, *given, **options):
         asked.append(len(hidden))
         return choose(hidden, *given, **options)
 
-    monkeypatch.setattr(routing, "choose_experts", counted)
+    monkeypatch.setattr(layers, "choose_experts", counted)
     install_routers(network)
     torch.testing.assert_close(network(ids).logits, expected, atol=1e-5, rtol=0)
     assert asked == [18] * len(routers) == [18] * 3

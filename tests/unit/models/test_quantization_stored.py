@@ -14,8 +14,7 @@ from dlstep import LLM, SamplingParams
 from dlstep.distributed.ranks import Ranks
 from dlstep.models import load_checkpoint
 from dlstep.models.check import check
-from dlstep.models.quantization import QuantizedLinear
-from dlstep.models.stored_quantization import check_stored_quantization
+from dlstep.models.quantization import QuantizedLinear, check_stored_quantization
 
 from ...helpers.tiny_families import write_checkpoint
 

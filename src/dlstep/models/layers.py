@@ -1,0 +1,243 @@
+"""Layers inside the unmodified transformers classes: paged attention, mixtures of experts, and adapters for drafts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from transformers import AttentionInterface, PreTrainedModel
+
+from dlstep_kernels import (
+    AttentionLayout,
+    ExpertScales,
+    Tiles,
+    choose_experts,
+    has_kernels,
+    mix_experts,
+    paged_attention,
+    store_kv,
+    tiled_attention,
+)
+from dlstep_kernels.experts import Activation
+from dlstep_kernels.quantization import FP8
+
+from .transformers_internals import ExpertsInterface, GELUTanh, Glm4MoeTopkRouter, SiLUActivation, plain_experts
+
+ATTENTION = "dlstep_paged"  # the name that is registered with transformers
+
+
+@dataclass(slots=True)  # frozen, torch 2.11 would guard compiled layers by every tensor below
+class PagedContext:
+    """Where a forward pass stores keys and values, and what its rows see."""
+
+    key_pages: tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]
+    """Key slots of each layer, page after page."""
+    value_pages: tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]
+    """Value slots of each layer, page after page."""
+    slot_mapping: Int64[Tensor, " n"]
+    """Slot of each row; -1: not stored."""
+    layouts: Mapping[tuple[int | None, int], AttentionLayout | Tiles]
+    """What rows see, by sliding window (or None) and query heads per key head; tiles if kernels read them."""
+
+
+def attend(
+    module: nn.Module,
+    query: Float[Tensor, "1 heads n head_dim"],
+    key: Float[Tensor, "1 kv_heads n head_dim"],
+    value: Float[Tensor, "1 kv_heads n head_dim"],
+    attention_mask: Tensor | None,
+    *,
+    scaling: float,
+    paged: PagedContext,
+    sliding_window: int | None = None,
+    **others: object,
+) -> tuple[Float[Tensor, "1 n heads head_dim"], None]:
+    """Store the rows' keys and values, then compute attention of each row over what it sees."""
+    del attention_mask, others
+    layer = int(module.layer_idx)  # pyright: ignore[reportArgumentType]
+    key_pages, value_pages = paged.key_pages[layer], paged.value_pages[layer]
+    keys, values, queries = key[0].transpose(0, 1), value[0].transpose(0, 1), query[0].transpose(0, 1)
+    layout = paged.layouts[sliding_window, queries.shape[1] // keys.shape[1]]
+    store_kv(keys, values, key_pages, value_pages, paged.slot_mapping)
+    if isinstance(layout, Tiles):
+        return tiled_attention(queries, key_pages, value_pages, layout, scale=scaling)[None], None
+    return paged_attention(queries, key_pages, value_pages, layout, scale=scaling)[None], None
+
+
+# It launches its own kernels, so there is nothing to compile.
+_UNCOMPILED = torch.compiler.disable(attend)
+
+
+def install() -> None:
+    """Register the attention with transformers. Calling it again is harmless."""
+    AttentionInterface.register(ATTENTION, _UNCOMPILED)
+
+
+EXPERTS = "dlstep_experts"  # the name under which transformers finds `mix`
+SCALES = {"gate_up_proj": "gate_up_scales", "down_proj": "down_scales"}  # the buffer with the scales of each quantized weight
+GROUPED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+GROUPED_ALIGNMENT = 16  # bytes; grouped_mm needs row sizes that are multiples of this
+_ACTIVATIONS: dict[type[nn.Module], Activation] = {nn.SiLU: "silu", SiLUActivation: "silu", GELUTanh: "gelu_tanh"}
+
+
+@torch.library.custom_op("dlstep::mix_experts", mutates_args=())
+def _mix_experts(
+    hidden: Tensor,
+    chosen: Tensor,
+    weights: Tensor,
+    gate_up: Tensor,
+    down: Tensor,
+    gate_up_scales: Tensor | None,
+    down_scales: Tensor | None,
+    activation: str,
+) -> Tensor:
+    """Wrap `mix_experts` as a custom operation, which compilers do not trace into."""
+    known: Any = activation  # schemas of operations do not support Literal types
+    scales = None if gate_up_scales is None or down_scales is None else ExpertScales(gate_up_scales, down_scales)
+    return mix_experts(hidden, chosen, weights, gate_up, down, scales, activation=known)
+
+
+@_mix_experts.register_fake
+def _(hidden: Tensor, *others: object) -> Tensor:
+    del others
+    return torch.empty_like(hidden)
+
+
+def mix(module: nn.Module, hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+    """Return the output of the experts of `module` for n rows; `fits(module)` must be true.
+
+    Shapes: `hidden` [n, hidden]; `chosen` and `weights` [n, k]. Not annotated, because compilers
+    trace this function.
+    """
+    experts: Any = module
+    scales = [getattr(experts, name, None) for name in SCALES.values()]
+    return _mix_experts(
+        hidden, chosen, weights, experts.gate_up_proj, experts.down_proj, *scales, _ACTIVATIONS[type(experts.act_fn)]
+    )
+
+
+def fits(module: nn.Module) -> bool:
+    """Return whether `mix` supports these experts."""
+    return plain_experts(module) and type(getattr(module, "act_fn", None)) in _ACTIVATIONS
+
+
+def install_experts(network: PreTrainedModel) -> None:
+    """Select the implementation of experts: dlstep's kernels if possible, else grouped_mm, else eager."""
+    stacked = stacked_experts(network)
+    stacks = [stack for module in stacked for stack in _stacks(module)]
+    if not stacks:
+        return
+    chosen = "eager"
+    if all(stack.dtype == FP8 for stack in stacks):
+        chosen = EXPERTS  # the other implementations cannot read quantized weights
+    elif all(stack.dtype in GROUPED_DTYPES for stack in stacks):
+        if has_kernels(stacks[0].device) and all(map(fits, stacked)):
+            chosen = EXPERTS
+        elif all(stack.shape[-1] * stack.element_size() % GROUPED_ALIGNMENT == 0 for stack in stacks):
+            chosen = "grouped_mm"
+    network.set_experts_implementation(chosen)
+    if chosen == EXPERTS:
+        install_routers(network)
+
+
+def stacked_experts(network: nn.Module) -> list[nn.Module]:
+    """Return the modules that hold the weights of all experts of a layer."""
+    return [module for module in network.modules() if _stacks(module)]
+
+
+def _stacks(module: nn.Module) -> list[nn.Parameter]:
+    """Return the module's own parameters that stack the weights of all its experts."""
+    named = module.named_parameters(recurse=False)
+    return [stack for name, stack in named if stack.ndim == 3 and name in SCALES]
+
+
+ExpertsInterface.register(EXPERTS, mix)
+
+
+def install_routers(network: PreTrainedModel) -> None:
+    """Make routers of known classes use `choose_experts`. Calling it again is harmless."""
+    for module in network.modules():
+        if isinstance(module, Glm4MoeTopkRouter):
+            module.__class__ = ExpertRouter
+            # transformers keeps it in float32 since 5.24; the kernel needs the dtype of the hidden states.
+            module.weight = nn.Parameter(module.weight.to(network.dtype), requires_grad=False)
+
+
+@torch.library.custom_op("dlstep::choose_experts", mutates_args=())
+def _choose_experts(
+    hidden: Tensor, weight: Tensor, bias: Tensor, groups: int, kept_groups: int, count: int, normalised: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Wrap `choose_experts` as a custom operation, which compilers do not trace into."""
+    return choose_experts(
+        hidden, weight, bias, groups=groups, kept_groups=kept_groups, count=count, normalised=normalised, scale=scale
+    )
+
+
+@_choose_experts.register_fake
+def _(
+    hidden: Tensor, weight: Tensor, bias: Tensor, groups: int, kept_groups: int, count: int, normalised: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    del weight, bias, groups, kept_groups, normalised, scale
+    size = (hidden.shape[0], count)
+    return hidden.new_empty(size, dtype=torch.int64), hidden.new_empty(size, dtype=torch.float32)
+
+
+class ExpertRouter(Glm4MoeTopkRouter):
+    """A router that uses `choose_experts`."""
+
+    def forward(self, hidden_states: Tensor) -> tuple[None, Tensor, Tensor]:
+        """Return (None, weights, chosen experts); only training would read logits.
+
+        Annotated as plain tensors, because compilers cannot trace shape checks.
+        """
+        chosen, weights = _choose_experts(
+            hidden_states.reshape(-1, self.hidden_dim),
+            self.weight,
+            self.e_score_correction_bias,
+            self.num_group,
+            self.topk_group,
+            self.top_k,
+            self.norm_topk_prob,
+            self.routed_scaling_factor,
+        )
+        return None, weights, chosen
+
+
+class Gates:
+    """The gate of each row of the current forward pass: 1 if the update applies to the row, else 0.
+
+    All layers share one object. `rows` is None if no row is gated.
+    """
+
+    def __init__(self) -> None:
+        self.rows: Tensor | None = None
+
+
+class Gated(nn.Module):
+    """A linear layer that adds the low-rank update `scale` times B @ A on the rows whose gate is 1.
+
+    `forward` is annotated with plain tensors, because compilers cannot trace shape checks.
+    """
+
+    def __init__(self, base: nn.Linear, a: Tensor, b: Tensor, scale: float, gates: Gates) -> None:
+        super().__init__()
+        kind = {"device": base.weight.device, "dtype": base.weight.dtype}
+        self.base, self.scale, self.gates = base, scale, gates
+        self.a, self.b = (nn.Parameter(part.to(**kind), requires_grad=False) for part in (a, b))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return the output for rows [..., n, in_features], with the update where the gate is 1."""
+        product = self.base(rows)
+        gates = self.gates.rows
+        if gates is None:
+            return product
+        update = nn.functional.linear(nn.functional.linear(rows, self.a), self.b) * self.scale
+        # Select instead of multiplying the update by the gate: adding 0 could change the bits of the other rows.
+        return torch.where(gates[:, None] > 0, product + update, product)
+
+
+def gates_of(network: PreTrainedModel) -> Gates | None:
+    """Return the gates that the layers of a network share; None if no layer is gated."""
+    return next((module.gates for module in network.modules() if isinstance(module, Gated)), None)

@@ -1,0 +1,401 @@
+"""Networks over KV cache pages: the interface that drivers use, and the two kinds of networks.
+
+`PlainNetwork` is a body and a head. `CanvasNetwork` is DiffusionGemma: an encoder for final tokens, a decoder for canvases,
+and state that canvases carry. Both are unmodified transformers classes. DiffusionGemma's expect a cache, so they get an
+empty one: keys and values go through the pages. Its decoder recomputes its self-conditioning signal from the previous
+logits; here the signal is stored, which is smaller by the ratio of vocabulary to hidden size.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float, Float32, Int32, Int64
+from torch import Tensor, nn
+from transformers import DiffusionGemmaForBlockDiffusion, PreTrainedModel
+
+from dlstep_kernels import (
+    AttentionLayout,
+    Drawn,
+    SamplerConfig,
+    Settings,
+    SoftRows,
+    has_kernels,
+    head_and_sample,
+    mean_embeddings,
+    merge_embeddings,
+    sample,
+)
+from dlstep_kernels.tiles import Tiles
+from dlstep_kernels.vocabulary import Share, sample_cut
+
+from ..core import DlstepError, Plan, Span, Spec
+from ..core.soft import Merge
+from ..distributed.ranks import ALONE, Ranks
+from .layers import PagedContext, gates_of
+from .shapes import KVShape, embedding_of, head_of, in_gib, kv_bytes_per_token, kv_shapes
+from .sharding import VocabRows, ids_of
+from .transformers_internals import NO_MASK, NO_MASKS, EmptyCache, cache_argument
+
+View = tuple[int | None, int]  # sliding window (None: full), query heads per key head
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """Indices of the carried state that each canvas of a denoising batch reads and writes.
+
+    A carry slot has two places, for even and odd draws. A draw reads one and writes the other, so
+    that a plan can be run again. A `fresh` canvas reads zeros. Place 0 is for padding.
+    """
+
+    found: Int64[Tensor, " s"]
+    left: Int64[Tensor, " s"]
+    fresh: Int64[Tensor, " s"]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One forward pass as tensors: `n` packed rows, `w` sampled positions.
+
+    `slot_mapping` is where each row's keys and values go (-1: nowhere), `layouts` what rows see, by
+    view. `sampled_rows` are the rows that predict the sampled positions, in plan order; entries
+    from `filled` on are padding. `soft` are rows with blended embeddings, `carry` is canvas state.
+    `gates` has 1 for each row of a draft and 0 for other rows; None if the network has no adapter for drafts.
+    """
+
+    tokens: Int64[Tensor, "1 n"]
+    positions: Int64[Tensor, "1 n"]
+    slot_mapping: Int64[Tensor, " n"]
+    layouts: Mapping[View, AttentionLayout | Tiles]
+    sampled_rows: Int64[Tensor, " w"]
+    settings: Settings
+    sampler: SamplerConfig
+    soft: SoftRows | None = None
+    carry: Carry | None = None
+    filled: Int64[Tensor, "1"] | None = None
+    gates: Int64[Tensor, " n"] | None = None
+
+
+def batch_of(
+    tensors: Mapping[str, Tensor],
+    layouts: Mapping[View, AttentionLayout | Tiles],
+    sampler: SamplerConfig,
+    merge: Merge | None,
+    mask_words: Int32[Tensor, "rows words"] | None = None,
+) -> Batch:
+    """Return the batch of these named tensors; `merge` is the rule for soft rows, if any.
+
+    `mask_words` are the token masks that `mask_rows` refers to.
+    """
+    soft = None
+    if merge is not None:
+        rows = tensors["soft_rows"]  # a row of -1 is padding
+        ids, probabilities = (tensors[name].view(len(rows), -1) for name in ("soft_ids", "soft_probabilities"))
+        residuals = tensors["soft_residuals"]
+        soft = SoftRows(rows, ids, probabilities, residuals, merge.mode, merge.renormalize, merge.weight)
+    return Batch(
+        tokens=tensors["tokens"][None],
+        positions=tensors["positions"][None],
+        slot_mapping=tensors["slot_mapping"],
+        layouts=layouts,
+        sampled_rows=tensors["sampled_rows"],
+        settings=Settings.of(tensors, len(tensors["sampled_rows"]), mask_words),
+        sampler=sampler,
+        soft=soft,
+        carry=Carry(tensors["found"], tensors["left"], tensors["fresh"]) if "found" in tensors else None,
+        filled=tensors.get("filled"),
+        gates=tensors.get("gates"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """KV cache pages of each layer, and state that canvases carry to their next forward pass."""
+
+    key_pages: tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]
+    value_pages: tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]
+    carried: Float[Tensor, "places canvas hidden"]
+
+    def copy(self, other: "Memory") -> None:
+        """Copy the content of `other`, which must have the same sizes."""
+        mine, theirs = [(*each.key_pages, *each.value_pages, each.carried) for each in (self, other)]
+        for own, its in zip(mine, theirs, strict=True):
+            own.copy_(its)
+
+
+PLAIN = (bool, int, float, str, type(None))
+
+
+class FirstLayers:
+    """The first layers of each stack, as few as possible so that they include every kind of layer in the stack.
+
+    Layers of the same kind differ only in the values of their tensors, so they launch the same kernels.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self._stacks: list[tuple[nn.Module, nn.ModuleList, nn.ModuleList]] = []
+        for module in network.modules():
+            layers = getattr(module, "layers", None)
+            if isinstance(layers, nn.ModuleList):
+                kinds = [_kind(layer) for layer in layers]
+                needed = max((kinds.index(kind) + 1 for kind in set(kinds)), default=0)
+                self._stacks.append((module, layers, layers[:needed]))
+
+    @contextmanager
+    def alone(self) -> Generator[None]:
+        """Make the network run only these layers inside the context. Its outputs are then meaningless."""
+        try:
+            for module, _, first in self._stacks:
+                module.layers = first
+            yield
+        finally:
+            for module, layers, _ in self._stacks:
+                module.layers = layers
+
+
+def _kind(layer: nn.Module) -> object:
+    """Return all properties of a layer except its index and the values of its tensors."""
+    modules: list[object] = []
+    for name, module in layer.named_modules():
+        facts = {key: value for key, value in vars(module).items() if isinstance(value, PLAIN) and key != "layer_idx"}
+        modules.append((name, type(module), frozenset(facts.items())))
+    tensors: list[Any] = [*layer.named_parameters(), *layer.named_buffers()]
+    return tuple(modules), tuple((name, tuple(tensor.shape), tensor.dtype) for name, tensor in tensors)
+
+
+Answer = Float[Tensor, "w vocab"] | Drawn
+
+
+class PagedNetwork(ABC):
+    """A transformers model over KV cache pages. It owns the weights, and `Memory` the pages."""
+
+    canvas_length = 0  # rows of each span of a sampling forward pass; 0: any number
+    gated = False  # whether it has an adapter that applies only to the rows of drafts
+    draws_itself = False  # whether `forward` returns samples (padding is free) instead of logits
+
+    def __init__(self, model: PreTrainedModel, spec: Spec, ranks: Ranks = ALONE) -> None:
+        self.model, self.spec, self.ranks = model, spec, ranks
+        self.shapes: tuple[KVShape, ...] = kv_shapes(model.config, ranks.size)
+
+    @abstractmethod
+    def forwards(self, plan: Plan) -> tuple[Plan, ...]:
+        """Split `plan`, which has spans, into forward passes in order; only the last one samples.
+
+        Raises DlstepError for a span that the network does not support.
+        """
+
+    @abstractmethod
+    def forward(self, batch: Batch, memory: Memory) -> Answer | None:
+        """Store keys and values; return logits or samples of sampled rows, None without any."""
+
+    def sample(self, batch: Batch, answer: Answer) -> Drawn:
+        """Return tokens, probabilities and the requested statistics."""
+        return answer if isinstance(answer, Drawn) else sample(answer, batch.settings, **self.allowed(batch))
+
+    def only_first_layers(self) -> AbstractContextManager[None]:
+        """Return a context in which `forward` launches each of its kernels, but skips most layers.
+
+        Its answers are then meaningless, and so is what it stores.
+        """
+        return self._first_layers.alone()
+
+    @cached_property
+    def _first_layers(self) -> FirstLayers:
+        return FirstLayers(self.model)
+
+    def allowed(self, batch: Batch) -> dict[str, Any]:
+        """Return the other arguments of `sample`: the ids that may be sampled, and the statistics to report."""
+        size, mask_id = self.spec.vocab_size, self.spec.mask_id
+        if batch.sampler.all_ids:
+            size, mask_id = embedding_of(self.model).num_embeddings, None
+        return {"vocab_size": size, "mask_id": mask_id, "sampler": batch.sampler}
+
+    def carried_size(self, slots: int) -> tuple[int, int, int]:
+        """Return the sizes of `Memory.carried` for this number of carry slots."""
+        del slots
+        return 0, 0, 0
+
+    def memory(self, num_pages: int, page_size: int, slots: int) -> Memory:
+        """Return zeroed memory. Raises torch.OutOfMemoryError with the numbers if too large."""
+        device, dtype = self.model.device, self.model.dtype
+        positions = num_pages * page_size + 1  # rows that are not stored write to the last position
+
+        pages = [(positions, shape.kv_heads, shape.head_dim) for shape in self.shapes]
+        sizes = [*pages, *pages, self.carried_size(slots)]  # keys, values
+        try:
+            *tensors, carried = [torch.zeros(size, dtype=dtype, device=device) for size in sizes]
+            return Memory(tuple(tensors[: len(pages)]), tuple(tensors[len(pages) :]), carried)
+        except RuntimeError as error:  # on a CPU, running out of memory is a plain RuntimeError
+            needed = in_gib(positions * kv_bytes_per_token(self.shapes, dtype))
+            raise torch.OutOfMemoryError(
+                f"num_pages={num_pages} of page_size={page_size} take {needed}, more than {device} has left: lower num_pages, "
+                f"or let it be -1 for as many as fit ({error})"
+            ) from error
+
+    def _context(self, batch: Batch, memory: Memory) -> PagedContext:
+        return PagedContext(memory.key_pages, memory.value_pages, batch.slot_mapping, batch.layouts)
+
+
+class PlainNetwork(PagedNetwork):
+    """A body and a head. In 16 bits, a kernel samples from hidden states without logits."""
+
+    def __init__(self, model: PreTrainedModel, spec: Spec, ranks: Ranks = ALONE) -> None:
+        super().__init__(model, spec, ranks)
+        self._body, self._head = model.base_model, head_of(model)
+        fused = has_kernels(model.device) and model.dtype.itemsize == 2
+        self._linear = self._head if fused and isinstance(self._head, nn.Linear) else None
+        self.draws_itself = self._linear is not None
+        self._gates = gates_of(model)
+        self.gated = self._gates is not None
+        self._share = Share(ids_of(model, ranks), ranks.exchange) if ranks.several else None
+
+    def forwards(self, plan: Plan) -> tuple[Plan, ...]:
+        """Return the plan itself. Raises DlstepError for spans of a canvas."""
+        for span in plan.spans:
+            if span.mode == "denoise" or span.carry != "none":
+                raise DlstepError(f"step {plan.step}, request {span.id}: the network cannot denoise a canvas")
+        return (plan,)
+
+    def forward(self, batch: Batch, memory: Memory) -> Answer | None:
+        """Store keys and values; return logits or samples of sampled rows, None without any."""
+        if self._gates is not None:
+            self._gates.rows = batch.gates
+        hidden = self._body(
+            **self._inputs(batch),
+            position_ids=batch.positions,
+            attention_mask=NO_MASK,
+            use_cache=False,
+            paged=self._context(batch, memory),
+        ).last_hidden_state
+        if self._gates is not None:
+            self._gates.rows = None  # other users of the model's modules feed no drafts
+        if not batch.sampled_rows.numel():
+            return None
+        rows = hidden[0].index_select(0, batch.sampled_rows)
+        if self._linear is None:
+            return self._head(rows)
+        return head_and_sample(
+            rows,
+            self._linear.weight,
+            batch.settings,
+            **self.allowed(batch),
+            bias=self._linear.bias,
+            filled=batch.filled,
+            share=self._share,
+        )
+
+    def sample(self, batch: Batch, answer: Answer) -> Drawn:
+        """Return tokens, probabilities and statistics. A rank has the logits of its shard of the ids."""
+        if self._share is None or isinstance(answer, Drawn):
+            return super().sample(batch, answer)
+        return sample_cut(answer, batch.settings, self._share.cut, self._share.exchange, **self.allowed(batch))
+
+    def _inputs(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the rows as ids, or as embeddings if some rows are blends."""
+        if batch.soft is None:
+            return {"input_ids": batch.tokens}
+        mask_id = self.spec.mask_id
+        assert mask_id is not None, "soft rows blend with the mask"
+        embedding, soft = embedding_of(self.model), batch.soft
+        table = embedding.weight
+        if isinstance(embedding, VocabRows):  # gather the blended rows from all ranks
+            count = soft.ids.numel()
+            last = torch.full((1,), mask_id, dtype=torch.int64, device=table.device)
+            table = embedding.rows(torch.cat((soft.ids.flatten(), last)))
+            soft = replace(soft, ids=torch.arange(count, device=table.device).view_as(soft.ids))
+            mask_id = count
+        return {"inputs_embeds": merge_embeddings(embedding(batch.tokens[0]), table, mask_id, soft)[None]}
+
+
+class CanvasNetwork(PagedNetwork):
+    """A network that encodes final tokens, predicting nothing, and denoises whole canvases."""
+
+    def __init__(self, model: PreTrainedModel, spec: Spec, ranks: Ranks = ALONE) -> None:
+        super().__init__(model, spec, ranks)
+        text: Any = model.config.get_text_config()
+        if text.use_bidirectional_attention == "all":
+            raise ValueError("use_bidirectional_attention='all' is not supported: final tokens are encoded causally")
+        self._network: Any = model
+        self._decoder: Any = self._network.model.decoder
+        self._cache = {cache_argument(model): EmptyCache(self.shapes, model.dtype, model.device)}
+        self.canvas_length = self._network.config.canvas_length or 0
+        self._hidden_size: int = text.hidden_size
+
+    def carried_size(self, slots: int) -> tuple[int, int, int]:
+        """Return the sizes of `Memory.carried`: place 0 and two places for each carry slot."""
+        return 1 + 2 * slots, self.canvas_length, self._hidden_size
+
+    def forwards(self, plan: Plan) -> tuple[Plan, ...]:
+        """Split the plan into its encoded spans and its denoised spans, in this order."""
+        for span in plan.spans:
+            self._check(plan, span)
+        modes = [tuple([span for span in plan.spans if span.mode == mode]) for mode in ("encode", "denoise")]
+        return tuple([replace(plan, spans=spans) for spans in modes if spans])
+
+    def _check(self, plan: Plan, span: Span) -> None:
+        if span.mode == "encode":
+            if span.sampled or span.soft is not None:
+                raise DlstepError(f"step {plan.step}, request {span.id}: an encoded span cannot have sampled or soft rows")
+        elif not len(span.tokens) == len(span.sampled) == self.canvas_length or span.carry == "none" or span.soft is not None:
+            raise DlstepError(
+                f"step {plan.step}, request {span.id}: the network denoises whole canvases of {self.canvas_length} positions, "
+                f"carrying something over; the span feeds {len(span.tokens)}, samples {len(span.sampled)}, carry={span.carry!r}"
+            )
+
+    def forward(self, batch: Batch, memory: Memory) -> Float32[Tensor, "w vocab"] | None:
+        """Encode and return None, or return logits of canvases and store their carried state."""
+        paged, carry = self._context(batch, memory), batch.carry
+        if carry is None:
+            self._network.model.encoder.language_model(
+                input_ids=batch.tokens,
+                position_ids=batch.positions,
+                attention_mask=NO_MASKS,
+                **self._cache,
+                paged=paged,
+            )
+            return None
+        held = memory.carried.index_select(0, carry.found).masked_fill(carry.fresh[:, None, None] != 0, 0.0)
+        with _signalling(self._decoder.self_conditioning, held.flatten(0, 1)[None]):
+            logits = self._network(
+                decoder_input_ids=batch.tokens,
+                decoder_position_ids=batch.positions,
+                decoder_attention_mask=NO_MASKS,
+                **self._cache,
+                paged=paged,
+            ).logits[0]
+        temperatures = batch.settings.temperatures
+        assert temperatures is not None, "canvases are sampled at a temperature"
+        memory.carried.index_copy_(0, carry.left, self._signal(logits, temperatures).view_as(held))
+        return logits
+
+    def _signal(self, logits: Float32[Tensor, "n vocab"], temperatures: Float32[Tensor, " n"]) -> Float[Tensor, "n hidden"]:
+        """Return the next self-conditioning signal: mean embeddings, rounded as by transformers."""
+        embedding = self._decoder.embed_tokens
+        scale = embedding.embed_scale.to(embedding.weight.dtype)
+        if isinstance(embedding, VocabRows):  # each rank weighs its rows of whole distributions
+            cut = embedding.cut
+            scaled = (logits / temperatures[:, None]).to(embedding.weight.dtype)
+            shares = scaled.softmax(-1, dtype=torch.float32)[:, cut.first : cut.first + cut.count]
+            return self.ranks.add_up(shares.to(embedding.weight.dtype) @ embedding.weight) * scale
+        # The PyTorch twin on every device: the kernel is not faster, and may round differently.
+        return mean_embeddings.twin(logits, temperatures, embedding.weight) * scale
+
+
+@contextmanager
+def _signalling(module: nn.Module, signal: Float[Tensor, "1 n hidden"]) -> Iterator[None]:
+    """Replace the signal in calls of `module(embeddings, signal)` while the context is open."""
+    handle = module.register_forward_pre_hook(lambda _, inputs: (inputs[0], signal))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def paged(model: PreTrainedModel, spec: Spec, ranks: Ranks = ALONE) -> PagedNetwork:
+    """Return `model`, or a rank's shard of it, with its keys and values in pages."""
+    kind = CanvasNetwork if isinstance(model, DiffusionGemmaForBlockDiffusion) else PlainNetwork
+    return kind(model, spec, ranks)
