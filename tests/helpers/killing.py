@@ -50,9 +50,10 @@ def child_that_holds(folder: Path) -> int:
     child = os.fork()
     if not child:
         try:
-            RunLock(folder)
+            lock = RunLock(folder)
             os.write(writing, b"x")
             time.sleep(600)
+            lock.close()
         finally:
             os._exit(1)
     os.close(writing)

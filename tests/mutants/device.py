@@ -311,7 +311,7 @@ MUTANTS = (
     ),
     *in_file(
         "engine/run_lock.py",
-        ("RunLock._lock", "lock a run's folder in shared mode", ".LOCK_EX |", ".LOCK_SH |"),
+        ("RunLock.check", "write to a folder that was replaced", "if not same", "if False"),
     ),
     *in_file(
         "engine/shared_decode.py",

@@ -139,9 +139,9 @@ def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path: Path, sto
     try:
         if stopped:
             os.kill(child, signal.SIGSTOP)
-        with pytest.raises(ValueError, match=rf"out.run is in use by process {child}: .*`kill -9 {child}`.* another output"):
+        with pytest.raises(ValueError, match=r"out.run is in use by another process: .* another output"):
             answer_all(Scripted(0, 99), LINES, out)
-        with pytest.raises(ValueError, match=f"process {child}"):
+        with pytest.raises(ValueError, match="another process"):
             check_free(tmp_path / "out.run")
         answer_all(Scripted(0, 99), LINES, tmp_path / "other")
     finally:
@@ -191,7 +191,7 @@ def test_a_stopped_command_goes_on_after_a_second_one_was_refused(tmp_path: Path
             assert main(["batch", str(given_), str(out), "--num_threads", "1"]) == 2
         finally:
             first.send_signal(signal.SIGCONT)
-        assert f"in use by process {first.pid}" in capsys.readouterr().err
+        assert "in use by another process" in capsys.readouterr().err
         assert first.wait(START) == 0
     ids = [json.loads(line)["custom_id"] for line in out.read_text().splitlines()]
     assert ids == [f"story-{number}" for number in range(300)]

@@ -1,21 +1,32 @@
-"""Who holds the lock of a folder."""
+"""A folder that another holder writes to is refused, and a deleted one is noticed."""
 
+import shutil
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from dlstep.engine.run_lock import LOCK, RunLock
+from dlstep.core import DlstepError
+from dlstep.engine.run_lock import RunLock, check_free
 
 
-def test_a_holder_is_named_by_its_host_and_one_that_wrote_nothing_yet_by_no_name(tmp_path: Path) -> None:
-    for said, expected in (
-        ('{"pid": 7, "host": "elsewhere"}', "in use by process 7 on elsewhere: wait"),
-        ("", "in use by another process: wait"),
-        ("[" * 5000, "in use by another process: wait"),
-        ('{"pid": -1, "host": "x"}', "in use by another process: wait"),
-    ):
-        with closing(RunLock(tmp_path)):
-            (tmp_path / LOCK).write_text(said)
-            with pytest.raises(ValueError, match=expected):
-                RunLock(tmp_path)
+def test_a_second_holder_is_refused_until_the_first_is_closed(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    check_free(folder)
+    with closing(RunLock(folder)) as lock:
+        for other in (RunLock, check_free):
+            with pytest.raises(ValueError, match=r"run is in use by another process: .*fuser .*run/lock"):
+                other(folder)
+        lock.check()
+    check_free(folder)
+    with closing(RunLock(folder)):
+        pass
+
+
+def test_a_folder_that_was_replaced_is_noticed(tmp_path: Path) -> None:
+    with closing(RunLock(tmp_path / "run")) as lock:
+        shutil.rmtree(tmp_path / "run")
+        with pytest.raises(DlstepError, match="run was deleted or replaced"):
+            lock.check()
+        with closing(RunLock(tmp_path / "run")), pytest.raises(DlstepError, match="run was deleted or replaced"):
+            lock.check()

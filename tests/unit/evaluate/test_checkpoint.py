@@ -44,14 +44,14 @@ def test_a_second_process_on_a_folder_is_refused_before_a_model_is_loaded(
     finally:
         ended(child)
     printed = capsys.readouterr().err
-    assert f"{folder} is in use by process {child}: wait until it ends" in printed and printed.count("\n") == 1
+    assert f"{folder} is in use by another process: wait until it ends" in printed and printed.count("\n") == 1
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "lock"} == before
 
 
 def test_the_run_itself_holds_the_lock_and_a_killed_holder_blocks_nobody(options: EvalOptions, tmp_path: Path) -> None:
     class Second(Answering):
         def step(self) -> Any:
-            with pytest.raises(ValueError, match=f"{chosen.out} is in use by process"):
+            with pytest.raises(ValueError, match=f"{chosen.out} is in use by another process"):
                 run(chosen)
             refused.append(True)
             return super().step()
