@@ -48,7 +48,6 @@ QUICK = {
     "eval": ("--dataset_limit", "2"),
     "compare": ("--problems", "1"),
     "laws": ("--examples", "2"),
-    "simulate": ("--requests", "1", "--fewest", "20", "--replicas", "2"),
 }
 # Published names of models, and the family of each.
 PUBLISHED = {

@@ -27,7 +27,6 @@ EXAMPLES = f"""
     dlstep serve                   the same over HTTP, for OpenAI clients
     dlstep batch IN.jsonl OUT.jsonl
                                    a file of requests in OpenAI's batch format
-    dlstep simulate                what 1 to 1,000 replicas would do
     dlstep view RECORDING          a saved recording or trace as one HTML page
     dlstep strategies              decoding strategies and their options
     dlstep rules                   decoding rules and their options
@@ -52,7 +51,6 @@ COMMANDS = {
     "models": ("List families of models, or check a checkpoint.", "models"),
     "replay": ("Re-execute a saved trace without a model.", "inspect:replay"),
     "view": ("Write a recording or a trace as a page that opens without a server.", "view"),
-    "simulate": ("Simulate 1 to 1,000 replicas in virtual time.", "simulate"),
     "bench": ("Measure host cost, decode steps, kernels or a server.", "bench"),
     "doctor": ("Check versions, devices, kernels and optional packages.", "doctor"),
 }

@@ -57,12 +57,11 @@ def test_rates_become_rows(capsys: pytest.CaptureFixture[str]) -> None:
         assert row["tokens_per_forward"] >= 1 and row["http_ms_per_request"] > 0 and row["engine_ms_per_forward"] > 0
 
 
-def test_rows_say_what_a_simulation_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_have_lengths_and_costs(capsys: pytest.CaptureFixture[str]) -> None:
     with served(shadow_engine(seconds=0.01)) as server:
         arguments = ["--rates", "[10,20]", "--seconds", "1", "--max_tokens", "8", "--seed", "4", "--warm", "true", "--json"]
         assert main(["bench", "serve", server.url, *arguments]) == 0
-    text = capsys.readouterr().out
-    for row in json.loads(text):
+    for row in json.loads(capsys.readouterr().out):
         assert len(row["answers"]) == row["requests"] and row["load"] == {
             "seconds": 1.0, "seed": 4, "prompts": 256, "max_tokens": 8, "warm": True
         }  # fmt: skip
@@ -71,11 +70,6 @@ def test_rows_say_what_a_simulation_needs(tmp_path: Path, capsys: pytest.Capture
         assert row["busy_ms_per_forward"] >= 10 and 0 < row["forwards"] <= forwards
         assert min(answer[0] for answer in row["answers"]) > 8 and row["rows_per_forward"] > 1
         assert row["first_p50"] <= row["latency_p50"] <= row["latency_p95"]
-    path = tmp_path / "rows.json"
-    path.write_text(text)
-    assert main(["simulate", "--fit", str(path), "--replicas", "1", "--json"]) == 0
-    cost = json.loads(capsys.readouterr().out)["cost"]
-    assert cost["forward"] + cost["row"] * row["rows_per_forward"] >= 0.008
 
 
 def test_a_table_is_printed_and_refusals_are_counted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,1 +1,0 @@
-"""Simulated replicas: real schedulers on scripted samples, in virtual time."""
