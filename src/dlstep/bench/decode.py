@@ -100,22 +100,22 @@ def measure_decode(
 
 def _own_strategy(checkpoint: Checkpoint) -> Strategy:
     """Return the strategy that the checkpoint names, with the checkpoint's options."""
-    strategy = strategies.PLUGINS.value(checkpoint.decoding_strategy or "multi_bd")
+    strategy = strategies.PLUGINS.value(checkpoint.description.decoding_strategy or "multi_bd")
     known = options_of(strategy)
-    return with_options(strategy, {name: value for name, value in checkpoint.options.items() if name in known})
+    return with_options(strategy, {name: value for name, value in checkpoint.description.options.items() if name in known})
 
 
 def _decoding(
     checkpoint: Checkpoint, network: PagedNetwork, batch_size: int, states: int
 ) -> tuple[TorchDriver, list[tuple[State, int]]]:
     """Return a driver, and `states` evenly spread steps at which all requests sample, each with the first state."""
-    length = min(checkpoint.max_model_len, 384)
+    length = min(checkpoint.description.max_model_len, 384)
     pages = batch_size * (-(-length // PAGE_SIZE) + 1)
     config = Config(checkpoint.spec, PAGE_SIZE, pages, length, 64 * length, batch_size)
     begin = init(config, _own_strategy(checkpoint))
     params = SamplingParams(max_tokens=ANSWER_TOKENS, ignore_eos=True)
     for number, problem in enumerate(problems(batch_size)):
-        prompt = checkpoint.tokenizer.encode(problem.prompt, add_special_tokens=False)
+        prompt = checkpoint.description.tokenizer.encode(problem.prompt, add_special_tokens=False)
         begin = add(begin, Request(number, tuple(prompt), params))
     # The parts of captured graphs cannot be timed.
     driver = TorchDriver(checkpoint, config, enforce_eager=True, network=network)

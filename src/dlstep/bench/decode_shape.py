@@ -148,13 +148,13 @@ class DecodeRow:
     def __init__(
         self, checkpoint: Checkpoint, strategy: Strategy, load: DecodeLoad, *, enforce_eager: bool, captures: bool = True
     ) -> None:
-        self.name = checkpoint.name
+        self.name = checkpoint.description.name
         self.state = _filled(checkpoint, strategy, load)
         driver = TorchDriver(checkpoint, self.state.config, enforce_eager=enforce_eager)
         if captures:
             driver.capture(strategy)
         pace = Pace(load.tokens_per_forward, checkpoint.spec.vocab_size)
-        self.driver = PacedDriver(driver, pace, scripted=checkpoint.decoding_strategy not in PACED_BY_OPTIONS)
+        self.driver = PacedDriver(driver, pace, scripted=checkpoint.description.decoding_strategy not in PACED_BY_OPTIONS)
 
     def step(self) -> tuple[Plan, float, float]:
         """Run a step. Return its plan, its seconds without the script, and those of schedule and commit."""

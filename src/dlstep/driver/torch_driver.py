@@ -52,7 +52,7 @@ class TorchDriver:
         spec = config.spec
         if spec.vocab_size > embedded or not (spec.mask_id is None or 0 <= spec.mask_id < embedded):
             raise ValueError(
-                f"Config.spec has {spec.vocab_size} ids and mask id {spec.mask_id}, the network {checkpoint.name} "
+                f"Config.spec has {spec.vocab_size} ids and mask id {spec.mask_id}, the network {checkpoint.description.name} "
                 f"embeds {embedded}: build the Config from checkpoint.spec"
             )
         self.config = config

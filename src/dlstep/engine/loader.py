@@ -158,8 +158,8 @@ def _load(config: EngineConfig, gather: Callable[[], "WorkerGroup"], undone: Exi
     return LoadedEngine(
         state,
         driver,
-        checkpoint.tokenizer,
-        checkpoint.name,
+        checkpoint.description.tokenizer,
+        checkpoint.description.name,
         prompt_end="\n" if embedded else "",
         chat_template=tiny.CHAT_TEMPLATE if embedded else model.description.family.chat_template,
         session_pages=config.session_pages or 0,

@@ -1,12 +1,10 @@
 """Load a checkpoint folder: no remote code, no pickled weights, no network access."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from ..core import Spec
 from ..distributed.ranks import ALONE, Ranks
@@ -29,39 +27,9 @@ class Checkpoint:
     """Identity of each weight file before it was read; empty if none was loaded."""
 
     @property
-    def name(self) -> str:
-        """The name of the folder."""
-        return self.description.name
-
-    @property
     def spec(self) -> Spec:
         """The facts for the core."""
         return self.description.spec
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The tokenizer of the folder."""
-        return self.description.tokenizer
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """Strategy options that the checkpoint was trained with or states."""
-        return self.description.options
-
-    @property
-    def decoding_strategy(self) -> str | None:
-        """The strategy the network was trained for."""
-        return self.description.decoding_strategy
-
-    @property
-    def training(self) -> str | None:
-        """How the network was trained."""
-        return self.description.training
-
-    @property
-    def max_model_len(self) -> int:
-        """The longest context."""
-        return self.description.max_model_len
 
 
 def load_checkpoint(

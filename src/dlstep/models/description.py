@@ -12,7 +12,7 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTo
 from ..core import Spec
 from ..core.trainings import BIDIRECTIONAL, RANDOM_CANVAS, TRAININGS
 from ..text.tokenizers import load_tokenizer
-from .configs import Stated, check_config, check_eos, check_facts, is_count, unknown_fields
+from .configs import Stated, unknown_fields
 from .families import Family, Token, name_of, read_facts, recognise
 from .reading import RefuseErrors, check_size, read_object
 
@@ -144,11 +144,9 @@ def _config(folder: Path, facts: dict[str, Any], family: Family) -> tuple[Pretra
     config_class: Any = family.network.config_class
     assert config_class is not None, f"{family.network.__name__} has no configuration class"
     with RefuseErrors(f"{folder / 'config.json'}, read as {family.name}"):
-        check_facts(facts)
         stated = Stated(facts)
         arguments = family.config(stated)
         config = config_class(**arguments)
-        check_config(config)
     return config, unknown_fields(stated, arguments, config)
 
 
@@ -166,7 +164,7 @@ def _max_tokens(sources: _Sources) -> int | None:
     stated = sources.generation.get("max_new_tokens")
     if stated is None or _training(sources) not in (BIDIRECTIONAL, RANDOM_CANVAS):
         return None
-    if not is_count(stated):
+    if type(stated) is not int or stated < 1:
         raise ValueError(f"{sources.folder / 'generation_config.json'}: max_new_tokens must be at least 1, got {stated!r}")
     return stated
 
@@ -229,8 +227,19 @@ def _eos_ids(sources: _Sources) -> tuple[int, ...]:
         for value in source:
             ids += value if isinstance(value, list) else [value]
         if ids := [index for index in ids if index is not None]:
-            return check_eos(sources.folder, ids, text.vocab_size)
+            return _checked_eos(sources.folder, ids, text.vocab_size)
     raise ValueError(f"{sources.folder} names no end-of-sequence token: set eos_token_id in its config.json")
+
+
+def _checked_eos(folder: Path, ids: list[Any], embedded: int) -> tuple[int, ...]:
+    """Return ids without repetitions. Raises ValueError unless the network embeds all of them."""
+    for index in ids:
+        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < embedded:
+            raise ValueError(
+                f"{folder}: eos_token_id={index!r} is not an id of its network, which embeds {embedded}: give a number, or a "
+                "list of numbers"
+            )
+    return tuple(dict.fromkeys(ids))
 
 
 def check_ends(description: Description) -> None:

@@ -175,7 +175,6 @@ class PagedNetwork(ABC):
 
     canvas_length = 0  # rows of each span of a sampling forward pass; 0: any number
     gated = False  # whether it has an adapter that applies only to the rows of drafts
-    draws_itself = False  # whether `forward` returns samples (padding is free) instead of logits
 
     def __init__(self, model: PreTrainedModel, spec: Spec, ranks: Ranks = ALONE) -> None:
         self.model, self.spec, self.ranks = model, spec, ranks
@@ -248,7 +247,6 @@ class PlainNetwork(PagedNetwork):
         self._body, self._head = model.base_model, head_of(model)
         fused = has_kernels(model.device) and model.dtype.itemsize == 2
         self._linear = self._head if fused and isinstance(self._head, nn.Linear) else None
-        self.draws_itself = self._linear is not None
         self._gates = gates_of(model)
         self.gated = self._gates is not None
         self._share = Share(ids_of(model, ranks), ranks.exchange) if ranks.several else None

@@ -5,7 +5,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,6 @@ SCALE = "_scale"  # suffix: the scales of `layer.weight` are `layer.weight_scale
 CODES = ("F8_E4M3", "I8")  # dtypes of quantized weights in files
 BLOCK = 128  # rows and columns of a block that has one scale
 STRATEGIES = ("tensor", "channel", "block")
-Quantization = Literal["fp8"]
 # Names of decoder layers. Embeddings, head, norms, routers and vision towers keep their dtype.
 QUANTIZED = re.compile(r"(?!.*(vision|router)).*\blayers\.\d+\..*")
 # Supported fields of a group's weights and input activations. Whether inputs are quantized depends on dlstep's option

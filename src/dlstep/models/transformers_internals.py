@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
-from transformers.activations import ACT2FN as ACT2FN, GELUTanh as GELUTanh, SiLUActivation as SiLUActivation
+from transformers.activations import GELUTanh as GELUTanh, SiLUActivation as SiLUActivation
 from transformers.integrations.moe import ExpertsInterface as ExpertsInterface
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeTopkRouter as Glm4MoeTopkRouter
 

@@ -43,11 +43,10 @@ from ...helpers.triton_interpreter import needs_interpreter
 from .random_gemmas import BOUND, CANVAS, CONFIDENCE, STEPS, write_gemma
 
 
-def padded(checkpoint: Checkpoint, config: Config, *, counted: bool) -> TorchDriver:
+def padded(checkpoint: Checkpoint, config: Config) -> TorchDriver:
     """A driver that runs what graphs would be captured of."""
     driver = TorchDriver(checkpoint, config)
     main, network = driver._caches.main, paged(checkpoint.network, config.spec)
-    network.draws_itself = counted
     main.executor = PaddedExecutor(network, main.memory, driver._target, captures=False)
     return driver
 
@@ -97,7 +96,7 @@ def test_padding_changes_no_answer(
 
     monkeypatch.setattr(graphs, "bucket_of", chosen)
     answers = []
-    for driver in (TorchDriver(checkpoint, config), padded(checkpoint, config, counted=room == "roomier")):
+    for driver in (TorchDriver(checkpoint, config), padded(checkpoint, config)):
         state = init(config, strategy)
         for number, length in enumerate((3, 5)):
             params = SamplingParams(max_tokens=2 + number, temperature=temperature, seed=number)
@@ -306,7 +305,7 @@ def test_graphs_read_the_masks_of_each_forward_pass(
     checkpoint = checkpoints["plain"]
     spec = checkpoint.spec
     config = Config(spec, page_size=4, num_pages=90, max_model_len=48, max_num_batched_tokens=64, max_num_reqs=3)
-    graphed = with_graphs(padded(checkpoint, config, counted=True), monkeypatch)
+    graphed = with_graphs(padded(checkpoint, config), monkeypatch)
     executor = graphed._caches.main.executor
     assert isinstance(executor, PaddedExecutor)
     answers, dropped, kinds = [], 0, set[bool]()
@@ -346,7 +345,7 @@ def test_the_caller_works_once_in_each_pass(
     """It works after the start of the pass; with several ranks, before each pass without a graph."""
     checkpoint = checkpoints["plain"]
     config = Config(checkpoint.spec, page_size=4, num_pages=40, max_model_len=40, max_num_batched_tokens=12, max_num_reqs=2)
-    driver = with_graphs(padded(checkpoint, config, counted=True), monkeypatch)
+    driver = with_graphs(padded(checkpoint, config), monkeypatch)
     executor = driver._caches.main.executor
     assert isinstance(executor, PaddedExecutor)
     order: list[str] = []
@@ -428,7 +427,7 @@ def test_the_first_bucket_of_a_kind_is_warmed_up_by_all_layers(
 ) -> None:
     checkpoint = checkpoints[kind]
     config = Config(checkpoint.spec, page_size=4, num_pages=60, max_model_len=48, max_num_batched_tokens=64, max_num_reqs=3)
-    driver = padded(checkpoint, config, counted=True)
+    driver = padded(checkpoint, config)
     executor: Any = driver._caches.main.executor
     counts: list[int] = []
     network: Any = checkpoint.network.base_model

@@ -265,9 +265,9 @@ def test_temperatures_are_those_of_transformers() -> None:
 def test_a_folder_says_how_it_wants_to_be_decoded(gemmas: dict[str, Checkpoint]) -> None:
     checkpoint = gemmas["settling"]
     assert checkpoint.spec.mask_id is None and checkpoint.spec.eos_ids == (EOS_ID,)
-    assert checkpoint.spec.vocab_size == VOCABULARY and checkpoint.max_model_len == 512
-    assert checkpoint.decoding_strategy == "diffusion_gemma"
-    assert checkpoint.options == {
+    assert checkpoint.spec.vocab_size == VOCABULARY and checkpoint.description.max_model_len == 512
+    assert checkpoint.description.decoding_strategy == "diffusion_gemma"
+    assert checkpoint.description.options == {
         "canvas_length": CANVAS,
         "max_denoising_steps": STEPS,
         "entropy_bound": BOUND,

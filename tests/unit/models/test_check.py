@@ -45,7 +45,7 @@ def test_every_family_is_told_as_it_would_be_loaded(family: str, tmp_path: Path,
     assert told["parameters"] == sum(parameter.numel() for parameter in reference.parameters())
     made = load_checkpoint(tmp_path, model_name=family)
     assert told["mask_id"] == made.spec.mask_id
-    assert told["strategies"][made.decoding_strategy] is None
+    assert told["strategies"][made.description.decoding_strategy] is None
     assert sum(layer["layers"] for layer in told["kv_layers"]) == len(kv_shapes(made.network.config))
 
 

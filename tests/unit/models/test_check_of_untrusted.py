@@ -152,7 +152,12 @@ def test_the_strategy_of_a_folder_is_looked_up_only(name: str, folder: Path, cap
     [
         {"model_type": "planted", "architectures": ["planted.Planted"]},
         {"model_type": "evil.planted", "architectures": ["evil.planted.Planted"], "auto_map": LOCAL},
-        {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_act": "planted.Planted"},
+        {
+            "model_type": "qwen3",
+            "architectures": ["Qwen3ForCausalLM"],
+            "hidden_act": "planted.Planted",
+            "dlstep": {"decoding_strategy": "multi_bd"},
+        },
         {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "quantization_config": {"quant_method": "planted"}},
         {"dlstep": {"block_size": {"class_path": "planted.Planted"}}},
         {"dlstep": {"__class__": "planted.Planted"}},

@@ -57,10 +57,10 @@ def test_a_checkpoint_is_ready_to_decode(folders):
     assert not checkpoint.network.training
     assert checkpoint.network.dtype == torch.float32
     assert checkpoint.network.config._attn_implementation == "dlstep_paged"
-    facts = (checkpoint.name, checkpoint.options, checkpoint.decoding_strategy)
+    facts = (checkpoint.description.name, checkpoint.description.options, checkpoint.description.decoding_strategy)
     assert facts == ("plain", {"block_size": BLOCK, "buffer_size": 3}, "multi_bd")
-    assert checkpoint.max_model_len == 256
-    assert len(checkpoint.tokenizer) == checkpoint.spec.vocab_size
+    assert checkpoint.description.max_model_len == 256
+    assert len(checkpoint.description.tokenizer) == checkpoint.spec.vocab_size
 
 
 def test_a_dtype_may_be_chosen(folders):

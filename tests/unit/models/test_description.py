@@ -35,7 +35,7 @@ def planted(tmp_path: Path) -> Path:
 
 def test_no_code_of_a_folder_is_run(planted: Path) -> None:
     checkpoint = load_checkpoint(planted)
-    assert checkpoint.tokenizer.decode(checkpoint.tokenizer.encode("3 + 4 = 7")) == "3 + 4 = 7"
+    assert checkpoint.description.tokenizer.decode(checkpoint.description.tokenizer.encode("3 + 4 = 7")) == "3 + 4 = 7"
     assert not (planted.parent / "mark").exists()
 
 

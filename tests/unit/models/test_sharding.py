@@ -33,8 +33,10 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 
 
 def strategy_of(checkpoint: Any) -> Any:
-    options = {name: value for name, value in checkpoint.options.items() if name in ("block_size", "bd_size", "canvas_length")}
-    kind = load(checkpoint.decoding_strategy)
+    described = checkpoint.description
+    sizes = ("block_size", "bd_size", "canvas_length")
+    options = {name: value for name, value in described.options.items() if name in sizes}
+    kind = load(described.decoding_strategy)
     return kind(**{name: value for name, value in options.items() if name in kind.__dataclass_fields__})
 
 
