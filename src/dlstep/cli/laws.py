@@ -1,13 +1,12 @@
 """`dlstep laws`: the laws of the engine, tried on a user's strategy or rule."""
 
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import indent
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..extras import require
 from ..processes import Worker, WorkerDied
@@ -16,16 +15,14 @@ from .options import new_parser
 from .parser import ArgumentParser, Namespace
 
 if TYPE_CHECKING:
-    from ..testing.trial import LawVerdict, TrialLimits
+    from ..testing.trial import LawVerdict, Opened, TrialLimits
 
 EXAMPLES = """
     dlstep laws my_strategy.py
     dlstep laws my_rule.py --examples 1000 --law_timeout 600
     dlstep laws factor --only [progress,transparency]
 """
-PLAIN_SECONDS = 15.0  # seconds between two lines about the same law if stderr is no terminal
-START_SECONDS = 60.0  # seconds allowed for the worker's imports
-SILENT_SECONDS = 20.0  # seconds beyond the time limits after which a worker counts as stopped
+SILENT_SECONDS = 60.0  # seconds beyond the time limits, also for imports, after which the worker counts as stopped
 
 
 def parser() -> ArgumentParser:
@@ -65,147 +62,75 @@ def run(options: Namespace) -> int:
     for name in only or []:
         if name not in KNOWN:
             raise ValueError(f"law {name!r} is unknown: choose from {', '.join(KNOWN)}")
-    chosen = [name for name in KNOWN if only is None or name in only]
+    laws = [name for name in KNOWN if only is None or name in only]
     limits = TrialLimits(options.examples, options.seed, options.case_timeout, options.shrink_timeout, options.law_timeout)
-    with TrialReport(limits, json=options.json) as report:
-        _try(options.name, chosen, limits, report)
+    rows = _try(options.name, laws, limits, Console(stderr=options.json))
     if options.json:
-        print(json_text(report.rows))
-    return 1 if any(row["failure"] for row in report.rows) else 0
+        print(json_text(rows))
+    return 1 if any(row["failure"] for row in rows) else 0
 
 
-def _try(name: str, laws: list[str], limits: "TrialLimits", report: "TrialReport") -> None:
-    """Try the laws in a worker process, because user code may stop or crash its process; report each message."""
-    from ..testing.failures import dumped_frames
-    from ..testing.trial import Finished, TrialRefused, serve
+def _try(name: str, laws: list[str], limits: "TrialLimits", console: Console) -> list[dict[str, Any]]:
+    """Try laws in a worker process, because user code may stop or crash its process. Print and return the verdicts."""
+    from ..testing.trial import KNOWN, LawVerdict, serve
 
+    def show(text: str) -> None:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    rows: list[dict[str, Any]] = []
+    warned: set[str] = set()  # a rule is tried on several strategies
+    subject, remaining = "", list[str]()
     with TemporaryDirectory() as folder:
-        dump = Path(folder, "stack")
-        worker = Worker(serve, name, laws, limits, str(dump), name="the process")
-        spare = START_SECONDS
+        worker = Worker(serve, name, laws, limits, folder, name="the process")
         try:
-            while not isinstance(message := worker.receive(2 * limits.case_timeout + spare), Finished):
-                spare = SILENT_SECONDS
-                if isinstance(message, TrialRefused):
-                    raise report.refusal(message.reason)
-                report.take(message)
-        except WorkerDied as died:
-            stack = dump.read_text(encoding="utf-8", errors="replace") if dump.exists() else ""
-            late = f"the case did not end within {2 * limits.case_timeout:g} s, although it was interrupted"
-            reason = late if "Timeout (" in stack else str(died)
-            report.died("\n".join(filter(None, (reason, dumped_frames(stack)))), name)
+            while True:
+                with Console(stderr=True).status(f"trying {remaining[0]}" if remaining else f"loading {name}"):
+                    message = _received(worker, limits, Path(folder), "" if subject else name)
+                if message is None:
+                    return rows
+                if isinstance(message, LawVerdict):
+                    law = remaining.pop(0)
+                    show(f"  {'broken' if message.failure else 'holds '}  {law}{_out_of_time(message, limits)}")
+                    if message.failure:
+                        summary = (KNOWN[law].__doc__ or "").partition("\n")[0]
+                        show(indent(f"{summary}\n{message.failure}", " " * 10))
+                    rows.append({"subject": subject, "law": law, "failure": message.failure, "cases": message.cases})
+                else:
+                    subject, remaining = message.subject, list(laws)
+                    show(subject)
+                for warning in message.warnings:
+                    if warning not in warned:
+                        warned.add(warning)
+                        show(f"  warning {warning}")
+                if isinstance(message, LawVerdict) and message.last:
+                    show("  the other laws are not tried: most of them would fail in the same way")
+                if isinstance(message, LawVerdict) and message.died:
+                    return rows
         finally:
             worker.kill()
             worker.end()
 
 
-class TrialReport:
-    """The output of a trial: a line per finished law, and one updated in place for the current law.
+def _received(worker: Worker, limits: "TrialLimits", folder: Path, loading: str) -> "Opened | LawVerdict | None":
+    """Return the next message, or the verdict on a process that ended before.
 
-    If stderr is not a terminal, a line is printed each time a law has run for another
-    `PLAIN_SECONDS`.
-
-    Args:
-        limits: The limits of the trial.
-        json: Whether stdout is only for the rows; everything else then goes to stderr.
+    Raises ValueError, after printing the frames of user code, if `loading` cannot be loaded.
     """
+    from ..testing.trial import TrialRefused, ended
 
-    def __init__(self, limits: "TrialLimits", *, json: bool) -> None:
-        self.rows: list[dict[str, Any]] = []
-        self._limits = limits
-        self._live = live = Console(stderr=True)
-        columns = (TextColumn("  {task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
-        self._bar = Progress(*columns, TextColumn("{task.fields[note]}"), console=live, transient=True)
-        self._terminal = live.is_terminal
-        # Lines for a terminal go through the bar's console, which draws them above the bar.
-        self._shares = self._terminal and (json or Console().is_terminal)
-        self._console = live if self._shares else Console(stderr=json)
-        self._subject = self._law = self._summary = ""
-        self._began = self._last_line = 0.0
-        self._shrinking = False
-        self._warned: set[str] = set()
+    try:
+        message = worker.receive(limits.law_timeout + limits.shrink_timeout + limits.case_timeout + SILENT_SECONDS)
+    except WorkerDied as died:
+        message = ended(str(died), limits, folder, loading)
+    if not isinstance(message, TrialRefused):
+        return message
+    sentence, _, frames = message.reason.partition("\n")
+    if frames:
+        print(frames, file=sys.stderr)
+    raise ValueError(sentence)
 
-    def __enter__(self) -> "TrialReport":
-        return self
 
-    def __exit__(self, *exception: object) -> None:
-        if self._terminal:
-            self._bar.stop()
-
-    def take(self, message: object) -> None:
-        """Show one message of the trial."""
-        from ..testing.trial import Began, Counted, LawVerdict, Opened
-
-        match message:
-            case Opened():
-                self._subject = message.subject
-                self._print(message.subject)
-                self._warn(message.warnings)
-            case Began():
-                self._begin(message.law, message.summary)
-            case Counted():
-                self._count(message.cases, shrinking=message.shrinking)
-            case LawVerdict():
-                self._judge(message)
-            case _:
-                raise TypeError(f"unknown message {message!r}")
-
-    def died(self, failure: str, name: str) -> None:
-        """Show that the process of the trial ended before a verdict."""
-        from ..testing.trial import LawVerdict
-
-        if not self._law:
-            raise self.refusal(f"{name} cannot be loaded: {failure}")
-        self._judge(LawVerdict(0, failure, last=True))
-
-    def refusal(self, reason: str) -> ValueError:
-        """Print the frames after the first line of a reason, and return the error to raise."""
-        sentence, _, frames = reason.partition("\n")
-        if frames:
-            self._print(frames, self._live)
-        return ValueError(sentence)
-
-    def _begin(self, law: str, summary: str) -> None:
-        self._law, self._summary = law, summary
-        self._began = self._last_line = monotonic()
-        self._shrinking = False
-        for task in self._bar.task_ids:
-            self._bar.remove_task(task)
-        self._bar.add_task(law, total=self._limits.examples, note="")
-        if self._terminal:
-            self._bar.start()
-
-    def _count(self, cases: int, *, shrinking: bool) -> None:
-        if self._terminal:
-            note = "a case failed; shrinking it" if shrinking else ""
-            self._bar.update(self._bar.task_ids[-1], note=note, completed=None if shrinking else cases)
-        elif shrinking and not self._shrinking:
-            most = f"at most {self._limits.shrink_timeout:g} s"
-            self._print(f"          {self._law}: a case failed; shrinking it, {most}", self._live)
-        elif monotonic() - self._last_line >= PLAIN_SECONDS and not shrinking:
-            self._last_line = monotonic()
-            spent = f"{self._last_line - self._began:.0f} s"
-            self._print(f"          {self._law}: {cases} of {self._limits.examples} cases, {spent}", self._live)
-        self._shrinking = shrinking
-
-    def _judge(self, verdict: "LawVerdict") -> None:
-        tried = f", in the {verdict.cases} of {self._limits.examples} cases that {self._limits.law_timeout:g} s allowed"
-        more = f"{tried} (--law_timeout)" if verdict.out_of_time and not verdict.failure else ""
-        self._print(f"  {'broken' if verdict.failure else 'holds '}  {self._law}{more}")
-        if verdict.failure:
-            self._print(indent(f"{self._summary}\n{verdict.failure}", " " * 10))
-        self._warn(verdict.warnings)
-        self.rows.append({"subject": self._subject, "law": self._law, "failure": verdict.failure, "cases": verdict.cases})
-        if verdict.last:
-            self._print("  the other laws are not tried: most of them would fail in the same way")
-
-    def _warn(self, warnings: tuple[str, ...]) -> None:
-        for warning in warnings:
-            if warning not in self._warned:  # a rule is tried on several strategies
-                self._warned.add(warning)
-                self._print(f"  warning {warning}")
-
-    def _print(self, text: str, console: Console | None = None) -> None:
-        if self._terminal and not self._shares:
-            self._bar.stop()  # until the next law begins; stdout may lead to the same terminal, as with `| tee`
-        (console or self._console).print(text, markup=False, highlight=False, soft_wrap=True)
+def _out_of_time(verdict: "LawVerdict", limits: "TrialLimits") -> str:
+    if not verdict.out_of_time:
+        return ""
+    return f", in the {verdict.cases} of {limits.examples} cases that {limits.law_timeout:g} s allowed (--law_timeout)"

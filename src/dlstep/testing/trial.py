@@ -1,15 +1,13 @@
 """Trials of the laws on user code, in a worker process with time limits, for `dlstep laws`.
 
-User code may never return, catch every exception, print or exit. SIGALRM interrupts a case at its
-time limit, also in `time.sleep`. Code that ignores the interrupt, or stays inside C, ends at twice
-the limit: `faulthandler` then writes the stack to a file and ends the process.
+User code may never return, catch every exception, print or exit. At the time limit of a case,
+`faulthandler` writes the stack to a file and ends the process, wherever the code is: in a loop, in
+`time.sleep` or inside C. The values drawn for the case are in a second file by then.
 """
 
 import faulthandler
-import inspect
 import os
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from io import TextIOBase
@@ -25,18 +23,25 @@ from hypothesis.strategies import DataObject, SearchStrategy, data as any_data
 
 from .. import rules, strategies
 from ..core import DlstepError, Rule, SampleSpec, Spec, Strategy, options_of
-from ..core.faults import UserCodeTimeout
 from ..core.plugins import ImportFailed
-from .advice import ON_REQUEST, open_field_warnings, unrequested_reads
-from .failures import case_shown, description, printed_frames, timed_out, user_frames
+from .failures import (
+    ON_REQUEST,
+    case_shown,
+    description,
+    dumped_frames,
+    open_field_warnings,
+    printed,
+    unrequested_reads,
+    user_frames,
+)
 from .generators import Case
 from .laws import LAWS, Law, progress
 
 CARRIERS = ("multi_bd", "dual_cache")
 # Without `progress`, other laws may never end: try it first, and stop if it fails.
 KNOWN: dict[str, Law] = {law.__name__: law for law in sorted(LAWS, key=lambda law: law is not progress)}
-REPORT_SECONDS = 0.1  # minimum time between two counts
 PRINTED = 1000  # maximum number of characters kept of a failing case's output
+STACK, CASE = "stack", "case"  # files that say what a process did that had to be ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,87 +72,78 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
-    """A message before the cases of `law`."""
-
-    law: str
-    summary: str
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """A message with the number of cases that held or, if `shrinking`, of smaller cases tried."""
-
-    cases: int
-    shrinking: bool
-
-
-@dataclass(frozen=True, slots=True)
 class LawVerdict:
-    """The verdict on a law, which holds if `failure` is empty; `last` ends its subject."""
+    """The verdict on a law, which holds if `failure` is empty; `last` ends its subject, `died` the trial."""
 
     cases: int
     failure: str
     out_of_time: bool = False
     last: bool = False
+    died: bool = False
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TrialRefused:
-    """The last message if the file or name cannot be tried."""
+    """The only message if the file or name cannot be tried."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The last message, after the verdicts on all laws."""
+def serve(connection: Connection, name: str, laws: list[str], limits: TrialLimits, folder: str) -> None:
+    """Try laws on a strategy or rule and send messages, the last of them None.
 
-
-def serve(connection: Connection, name: str, only: list[str], limits: TrialLimits, dump: str) -> None:
-    """Try the laws `only` on a strategy or rule and send messages. The last is TrialRefused or Finished.
-
-    This is the target of the worker process; `dump` is the file for a stack from `faulthandler`.
+    This is the target of the worker process; the files `STACK` and `CASE` go to `folder`.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard what user code writes past sys.stdout
-    set_hypothesis_home_dir(Path(dump).parent)  # no .hypothesis folder in the current one
-    with open(dump, "w", encoding="utf-8") as file:
-        faulthandler.enable(file)
-        connection.send(tried(name, only, limits, connection.send, file))
+    set_hypothesis_home_dir(folder)  # no .hypothesis folder in the current one
+    with Path(folder, STACK).open("w", encoding="utf-8") as stack, Path(folder, CASE).open("w", encoding="utf-8") as case:
+        faulthandler.enable(stack)
+        for message in tried(name, laws, limits, stack, case):
+            connection.send(message)
+        connection.send(None)
 
 
 def tried(
-    name: str, only: list[str], limits: TrialLimits, send: Callable[[object], None], dump: TextIO
-) -> TrialRefused | Finished:
-    """Try laws in the main thread and pass messages to `send`; return the last message."""
+    name: str, laws: list[str], limits: TrialLimits, stack: TextIO, case: TextIO
+) -> Iterator[Opened | LawVerdict | TrialRefused]:
+    """Try laws on a strategy or rule, and yield messages."""
     output = OutputTail()
     try:
-        with output.captured(), time_limit(limits.case_timeout, dump):
+        with output.captured(), time_limit(limits.case_timeout, stack):
             found = subjects(name)
             opened = [Opened(title, tuple(open_field_warnings(value))) for title, value in found]
     except ImportFailed as error:
-        return TrialRefused("\n".join((str(error), *printed_frames(error))))
+        yield TrialRefused("\n".join(filter(None, (str(error), printed(user_frames(error))))))
+        return
     except BaseException as error:  # noqa: BLE001 - the user's module may raise anything
-        if isinstance(error, (ValueError, DlstepError)) and not user_frames(error):
-            return TrialRefused(str(error))
-        return TrialRefused(f"{name} cannot be loaded: {description(error, limits.case_timeout)}")
+        own = isinstance(error, (ValueError, DlstepError)) and not user_frames(error)
+        yield TrialRefused(str(error) if own else f"{name} cannot be loaded: {description(error)}")
+        return
     for message, (_, value) in zip(opened, found, strict=True):
-        send(message)
+        yield message
         reads = unrequested_reads(value)
-        for law in only:
-            send(Began(law, (inspect.getdoc(KNOWN[law]) or "").splitlines()[0]))
-            trial = Trial(KNOWN[law], value, limits, send, output, dump)
+        for law in laws:
+            trial = Trial(KNOWN[law], value, limits, output, stack, case)
             verdict = trial.verdict()
-            missing = [
-                sentence for field, sentence in reads if not any(ON_REQUEST[field][1](spec) for spec in trial.sample_specs)
-            ]
-            verdict = replace(verdict, warnings=tuple(missing)) if trial.sample_specs else verdict
-            send(verdict)
-            reads = [] if trial.sample_specs else reads
+            if trial.sample_specs:
+                empty = [field for field in reads if not any(ON_REQUEST[field][1](spec) for spec in trial.sample_specs)]
+                verdict = replace(verdict, warnings=tuple(reads[field] for field in empty))
+                reads = {}
+            yield verdict
             if verdict.last:
                 break
-    return Finished()
+
+
+def ended(reason: str, limits: TrialLimits, folder: Path, loading: str) -> LawVerdict | TrialRefused:
+    """Return the last message of a process that ended for a `reason`, while `loading` a file or in a case."""
+    stack, case = ((folder / name).read_text(encoding="utf-8", errors="replace") for name in (STACK, CASE))
+    frames = dumped_frames(stack)
+    if "Timeout (" in stack:
+        what = frames[0].name if frames else "the case"
+        reason = f"{what} was still running after {limits.case_timeout:g} s, the time limit of a case (--case_timeout)"
+    reason = "\n".join(filter(None, (reason, printed(frames), f"Case:\n{case}" if case else "")))
+    return TrialRefused(f"{loading} cannot be loaded: {reason}") if loading else LawVerdict(0, reason, last=True, died=True)
 
 
 def subjects(name: str) -> list[tuple[str, Strategy]]:
@@ -202,26 +198,13 @@ class OutputTail(TextIOBase):
 
 
 @contextmanager
-def time_limit(seconds: float, dump: TextIO) -> Iterator[None]:
-    """Raise UserCodeTimeout in the block after `seconds`; end the process after twice as long.
-
-    For the main thread. Raises repeatedly, because user code may catch it; not on Windows.
-    """
-    faulthandler.dump_traceback_later(2 * seconds, exit=True, file=dump)
-    timer = hasattr(signal, "setitimer")
-    if timer:
-        signal.signal(signal.SIGALRM, _interrupt)
-        signal.setitimer(signal.ITIMER_REAL, seconds, seconds / 4)
+def time_limit(seconds: float, stack: TextIO) -> Iterator[None]:
+    """Write the stack to a file and end the process if the block takes longer than `seconds`."""
+    faulthandler.dump_traceback_later(seconds, exit=True, file=stack)
     try:
         yield
     finally:
-        if timer:
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
         faulthandler.cancel_dump_traceback_later()
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise UserCodeTimeout
 
 
 class _Stop(BaseException):
@@ -229,10 +212,10 @@ class _Stop(BaseException):
 
 
 class _Recorded:
-    """A wrapper of Hypothesis' `data` that records drawn values and sample specifications."""
+    """A wrapper of Hypothesis' `data` that records drawn values, also in a file, and sample specifications."""
 
-    def __init__(self, data: DataObject, sample_specs: set[SampleSpec]) -> None:
-        self._data, self._sample_specs = data, sample_specs
+    def __init__(self, data: DataObject, sample_specs: set[SampleSpec], file: TextIO) -> None:
+        self._data, self._sample_specs, self._file = data, sample_specs, file
         self.drawn: list[Any] = []
 
     def draw(self, strategy: SearchStrategy[Any], label: Any = None) -> Any:
@@ -242,26 +225,26 @@ class _Recorded:
         of_case = value.strategy if isinstance(value, Case) else value
         if isinstance(of_case, Strategy):
             self._sample_specs.add(of_case.sample_spec)
+        self._file.seek(0)
+        self._file.truncate()
+        self._file.write(case_shown(self.drawn))
+        self._file.flush()
         return value
 
 
 class Trial:
     """One law, tried on random cases until a case fails, all hold or the time is up."""
 
-    def __init__(
-        self, law: Law, value: Strategy, limits: TrialLimits, send: Callable[[object], None], output: OutputTail, dump: TextIO
-    ) -> None:
-        self._law, self._value, self._limits, self._send, self._output, self._dump = law, value, limits, send, output, dump
-        self._held = self._shrunk = 0  # cases that held; smaller cases tried after a failure
+    def __init__(self, law: Law, value: Strategy, limits: TrialLimits, output: OutputTail, stack: TextIO, case: TextIO) -> None:
+        self._law, self._value, self._limits, self._output, self._stack, self._file = law, value, limits, output, stack, case
+        self._held = 0  # cases that held
         self._end = monotonic() + limits.law_timeout
-        self._reported = 0.0
         self._failure: tuple[int, str] | None = None  # length and text of the smallest failing case
-        self._stopped = self._timed_out = False
+        self._stopped = False
         self.sample_specs: set[SampleSpec] = set()  # of the strategies that were drawn
 
     def verdict(self) -> LawVerdict:
         """Return the outcome of the law."""
-        trial = given(data=any_data())(self._case)
         trial = settings(
             max_examples=self._limits.examples,
             deadline=None,
@@ -269,7 +252,7 @@ class Trial:
             report_multiple_bugs=False,
             phases=(Phase.generate, Phase.shrink),
             suppress_health_check=(HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much),
-        )(trial)
+        )(given(data=any_data())(self._case))
         error: BaseException | None = None
         try:
             with self._output.captured():
@@ -278,25 +261,23 @@ class Trial:
             error = raised
         if self._failure is not None:
             flaky = isinstance(error, Flaky) and not self._stopped
-            text = self._failure[1] + (
-                "\nThe same case held when it ran again: a strategy or a rule must be pure." if flaky else ""
-            )
-            return LawVerdict(self._held, text, last=self._timed_out or self._law is progress)
+            impure = "\nThe same case held when it ran again: a strategy or a rule must be pure." if flaky else ""
+            return LawVerdict(self._held, self._failure[1] + impure, last=self._law is progress)
+        if self._stopped and not self._held:
+            return LawVerdict(0, f"no case was finished within {self._limits.law_timeout:g} s (--law_timeout)")
         if error is None or self._stopped:
-            none = "" if self._held else f"no case was finished within {self._limits.law_timeout:g} s (--law_timeout)"
-            return LawVerdict(self._held, none, out_of_time=self._stopped)
-        return LawVerdict(self._held, description(error, self._limits.case_timeout), last=True)
+            return LawVerdict(self._held, "", out_of_time=self._stopped)
+        return LawVerdict(self._held, description(error), last=True)
 
     def _case(self, data: DataObject) -> None:
         """Try one case; re-raise for Hypothesis."""
         if monotonic() > self._end:
             self._stopped = True
             raise _Stop
-        self._report()
-        recorded = _Recorded(data, self.sample_specs)
         self._output.tail = ""
+        recorded = _Recorded(data, self.sample_specs, self._file)
         try:
-            with time_limit(self._limits.case_timeout, self._dump):
+            with time_limit(self._limits.case_timeout, self._stack):
                 self._law(self._value, cast("DataObject", recorded))
         except (StopTest, UnsatisfiedAssumption):
             raise  # Hypothesis' own
@@ -309,21 +290,8 @@ class Trial:
         """Keep the smallest failing case. The first failure starts the time limit for shrinking."""
         if self._failure is None:
             self._end = monotonic() + self._limits.shrink_timeout
-            self._reported = 0.0
         case = case_shown(drawn)
-        self._stopped = self._timed_out = timed_out(error)
         if self._failure is None or len(case) < self._failure[0]:
-            parts = [description(error, self._limits.case_timeout)]
-            parts += [f"Case:\n{case}"] if case else []
-            printed = self._output.tail.rstrip("\n")
-            parts += [f"It printed:\n{printed}"] if printed else []
-            self._failure = len(case), "\n".join(parts)
-        if self._stopped:  # smaller cases would time out as well
-            raise _Stop from None
-
-    def _report(self) -> None:
-        now, shrinking = monotonic(), self._failure is not None
-        self._shrunk += shrinking
-        if now >= self._reported + REPORT_SECONDS:
-            self._reported = now
-            self._send(Counted(self._shrunk if shrinking else self._held, shrinking))
+            output = self._output.tail.rstrip("\n")
+            parts = [description(error), f"Case:\n{case}" if case else "", f"It printed:\n{output}" if output else ""]
+            self._failure = len(case), "\n".join(filter(None, parts))
