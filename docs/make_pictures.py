@@ -1,14 +1,20 @@
-"""Draw how every rule fills in one story, and write the pictures, the rules' pages and the table of rules: `make pictures`.
+"""Draw how every rule fills in one story, and write all that `make pictures` keeps up to date.
+
+It writes the pictures, the rules' pages, and the tables of rules and of families of models.
 
 `python docs/make_pictures.py quota saber` draws these rules only. Nothing is random: the same code gives the same files.
 """
 
+import re
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dlstep import LLM, SamplingParams, Trace, tiny
-from dlstep.cli.inspect import RuleRow, rule_rows, rules_markdown
+from dlstep.cli.models import cells, family_rows
+from dlstep.cli.rules import RuleRow, rule_rows
 from dlstep.core import Rule, with_options
 from dlstep.core.options import options_of
 from dlstep.evaluate.entries import CARRIERS, fitted
@@ -17,6 +23,7 @@ from dlstep.text.words import counted
 from dlstep.views import filling_svg
 
 FOLDER = Path(__file__).parent
+MODELS = FOLDER / "models.md"
 PAGES, PICTURES = FOLDER / "strategies", FOLDER / "strategies" / "pictures"
 INDEX = PAGES / "index.md"
 BEGIN, END, BY_HAND = "<!-- {} -->\n", "<!-- end of {} -->\n", "## Five rows by hand\n"
@@ -91,6 +98,48 @@ def page(text: str, row: RuleRow) -> str:
     return replaced(text, "picture", section(row))
 
 
+COLUMNS = ("family", "class in transformers", "recognised by", "mask id", "shift", "rule", "block size", "strategies")
+# "Title" (other words), 2025, arXiv 2505.22618; or one word instead of the title.
+_PAPER = re.compile(r'(?:"([^"]+)"(?: \([^)]*\))?|([\w.-]+)), (20\d\d), arXiv (\d{4}\.\d{5})')
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """The source of a rule."""
+
+    title: str
+    year: int
+    arxiv: str
+
+
+def papers(source: str) -> tuple[Paper, ...]:
+    """The papers that a text cites with year and arXiv number."""
+    return tuple(Paper(title or word, int(year), number) for title, word, year, number in _PAPER.findall(source))
+
+
+def table(*lines: Iterable[str]) -> str:
+    """A Markdown table."""
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+def rules_table(rows: list[RuleRow]) -> str:
+    """The table of rules of `strategies/index.md`; links are relative to that page."""
+    lines = [("rule", "idea", "from", "goes with"), ("---",) * 4]
+    for row in rows:
+        linked = [
+            f"{paper.title}, {paper.year}, [arXiv {paper.arxiv}](https://arxiv.org/abs/{paper.arxiv})"
+            for paper in papers(row.source)
+        ]
+        carried = ", ".join(f"`{carrier}`" for carrier in row.carriers)
+        lines.append((f"[`{row.name}`]({row.name}.md)", row.summary.rstrip("."), "; ".join(linked) or row.source, carried))
+    return table(*lines)
+
+
+def families_table() -> str:
+    """The table of families of `models.md`."""
+    return table(COLUMNS, ("---",) * len(COLUMNS), *map(cells, family_rows()))
+
+
 def main() -> None:
     """Write the pictures, the pages and the table of rules."""
     rows = [row for row in rule_rows() if row.name in own()]
@@ -102,7 +151,8 @@ def main() -> None:
         (PICTURES / f"{row.name}.svg").write_text(picture(row), encoding="utf-8")
         path.write_text(page(path.read_text(encoding="utf-8"), row), encoding="utf-8")
         print(f"{row.name}: {(PICTURES / f'{row.name}.svg').stat().st_size} bytes")
-    INDEX.write_text(replaced(INDEX.read_text(encoding="utf-8"), "zoo", rules_markdown(rows) + "\n"), encoding="utf-8")
+    INDEX.write_text(replaced(INDEX.read_text(encoding="utf-8"), "zoo", rules_table(rows)), encoding="utf-8")
+    MODELS.write_text(replaced(MODELS.read_text(encoding="utf-8"), "families", families_table()), encoding="utf-8")
 
 
 if __name__ == "__main__":

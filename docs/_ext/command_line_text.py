@@ -5,22 +5,14 @@ from collections.abc import Iterator
 
 from option_text import escaped
 
-from dlstep.cli.commands import COMMANDS, module_of, parser_of
+from dlstep.cli.commands import COMMANDS, parser_of
 from dlstep.cli.parser import ArgumentParser
-
-
-def parsers() -> Iterator[tuple[str, ArgumentParser]]:
-    """Yield the name and the parser of every command and of every kind of a command."""
-    for command in COMMANDS:
-        yield f"dlstep {command}", parser_of(command)
-        for kind, (_, make, _) in getattr(module_of(command)[0], "KINDS", {}).items():
-            yield f"dlstep {command} {kind}", make()
 
 
 def text() -> str:
     """Return a section for every command."""
     seen: dict[tuple[str, ...], str] = {}  # the flags of a group, and the command that lists them
-    return "\n".join("\n".join(_section(*each, seen)) for each in parsers())
+    return "\n".join("\n".join(_section(f"dlstep {command}", parser_of(command), seen)) for command in COMMANDS)
 
 
 def _section(name: str, parser: ArgumentParser, seen: dict[tuple[str, ...], str]) -> Iterator[str]:

@@ -3,9 +3,9 @@
 import re
 from dataclasses import MISSING, Field, fields, is_dataclass
 from importlib import import_module
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
-from dlstep.cli.parser import shown
+from dlstep.cli.parser import kinds
 from dlstep.core.checks import limits_of
 from dlstep.engine.option_help import field_help
 
@@ -33,13 +33,17 @@ def options_text(path: str) -> str:
     return table(("option", "type", "default", "meaning"), rows)
 
 
+def _type(hint: Any) -> str:
+    """The type of an option, in which classes have short names."""
+    names = [kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind) for kind in kinds(hint)]
+    shown = " | ".join("None" if name == "NoneType" else name for name in names)
+    return "`" + re.sub(r"(?:\w+\.)+(?=\w)", "", shown).replace("|", r"\|") + "`"
+
+
 def _row(field: Field[Any], hint: Any, bound: Any, help_text: str) -> tuple[str, ...]:
-    # `<class 'dlstep.core.request.Thresholds'>` and names with modules become short names.
-    kind = re.sub(r"<class '([\w.]+)'>", r"\1", shown(hint).replace("null", "None"))
-    kind = "`" + re.sub(r"(?:\w+\.)+(?=\w)", "", kind).replace("|", r"\|") + "`"
     short = f"{type(field.default).__name__}()" if is_dataclass(field.default) else repr(field.default)
     default = "" if field.default is MISSING else f"`{short}`"
-    return f"`{field.name}`", ", ".join(filter(None, [kind, allowed(bound)])), default, escaped(help_text)
+    return f"`{field.name}`", ", ".join(filter(None, [_type(hint), allowed(bound)])), default, escaped(help_text)
 
 
 def allowed(hint: Any) -> str:

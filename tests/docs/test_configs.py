@@ -53,7 +53,7 @@ def described(name: str, model: str | None) -> Described:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_file_fits_its_family(path: Path) -> None:
     family, strategy = path.stem.split(".")
-    flat = options_in(str(path), {"eval": own_names()})
+    flat = options_in(str(path), "eval")
     own = {name: value for name, value in flat.items() if name in own_names()}
     engine = {name: value for name, value in flat.items() if name not in own}
     EvalOptions(**own | {"tasks": tuple(own["tasks"])})
@@ -81,7 +81,7 @@ def test_published_settings_fit_their_families_and_say_what_to_expect() -> None:
     family_of = {path.stem: RESULTS.get(path.stem, path.stem) for path in files}
     assert set(family_of) >= set(RESULTS) and set(family_of.values()) == set(FAMILIES) - WITHOUT_SETTINGS
     for path in files:
-        flat = options_in(str(path), {"eval": own_names()})
+        flat = options_in(str(path), "eval")
         own = {name: value for name, value in flat.items() if name in own_names()}
         EvalOptions(**own | {"tasks": tuple(own["tasks"])})
         facts = described(family_of[path.stem], None)

@@ -10,8 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from dlstep import Config, Spec, init, strategies
-from dlstep.cli import main
-from dlstep.cli.inspect import Paper, RuleRow, papers, rule_rows
+from dlstep.cli.rules import RuleRow, rule_rows
 from dlstep.core import options_of
 from dlstep.rules import PLUGINS, own
 
@@ -49,11 +48,10 @@ def test_a_picture_is_that_of_the_present_decode(maker: ModuleType) -> None:
     assert maker.picture(ROWS["remdm"]) == (PAGES / "pictures" / "remdm.svg").read_text(), "run make pictures"
 
 
-def test_the_index_has_the_table_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["rules", "--markdown"]) == 0
+def test_the_index_has_the_table_of_rules(maker: ModuleType) -> None:
     index = (PAGES / "index.md").read_text()
     table = index.partition("<!-- zoo -->\n")[2].partition("<!-- end of zoo -->\n")[0]
-    assert capsys.readouterr().out == table, "run make pictures"
+    assert maker.rules_table(list(ROWS.values())) == table, "run make pictures"
     lines = table.splitlines()[2:]
     assert [re.match(r"\| \[`(\w+)`\]\((\S+)\)", line).groups() for line in lines] == [  # pyright: ignore
         (name, f"{name}.md") for name in ROWS
@@ -68,9 +66,9 @@ def test_links_to_files_lead_somewhere(page: Path) -> None:
     assert not [link for link in links if "://" not in link and not (page.parent / link).exists()]
 
 
-def test_papers_are_found_in_a_source() -> None:
+def test_papers_are_found_in_a_source(maker: ModuleType) -> None:
     text = 'A et al., "One, two" (OT), 2025, arXiv 2501.00001; that of Three-4, 2026, arXiv 2601.00002, not (arXiv 2601.00003)'
-    assert papers(text) == (Paper("One, two", 2025, "2501.00001"), Paper("Three-4", 2026, "2601.00002"))
+    assert maker.papers(text) == (maker.Paper("One, two", 2025, "2501.00001"), maker.Paper("Three-4", 2026, "2601.00002"))
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=list(ROWS))
@@ -94,9 +92,3 @@ def refused(made: Callable[[], object]) -> bool:
     except ValueError:
         return True
     return False
-
-
-@pytest.mark.parametrize("arguments", [["quota", "--markdown"], ["--markdown", "--json"]], ids=" ".join)
-def test_the_table_is_of_all_rules(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["rules", *arguments]) == 2
-    assert "leave out NAME and --json" in capsys.readouterr().err

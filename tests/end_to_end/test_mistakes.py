@@ -94,7 +94,6 @@ FILES = {
     "unknown.yaml": "accept_treshold: 0.3\n",
     "broken.yaml": "accept_threshold: [0.3\n",
     "imports.yaml": "rule: ./value.py\n",
-    "section.yaml": "eval:\n  accept_threshold: 0.3\n",
     "broken.jsonl": '{"prompt": "a", "answer": "b"}\n{"prompt": "c"\n',
     "misnamed.jsonl": '{"question": "a", "anser": "b"}\n',
 }
@@ -183,7 +182,6 @@ COMMANDS = [
     command("generate STORY --config unknown.yaml", "no option 'accept_treshold': did you mean --accept_threshold?"),
     command("generate STORY --config broken.yaml", "the file 'broken.yaml' is no YAML of options", "line 1"),
     command("generate STORY --config imports.yaml", "is a path, which imports a module: give it on the command line"),
-    command("eval --config section.yaml", "accept_threshold is in section `eval:`, it belongs to `engine:`"),
     command("eval --grid '{\"accept_threshold\": [0.3'", "--grid takes options with lists of values, like {"),
     command("eval --grid '{\"acept_threshold\": [0.3]}'", "no option 'acept_threshold'", "did you mean accept_threshold?"),
     command("eval --tasks shels", "--tasks: 'shels' is unknown, choose from shells"),

@@ -26,10 +26,6 @@ MUTANTS = (
         noticed_by=("unit/batch/test_runner.py",),
     ),
     *in_file(
-        "cli/yaml_file.py",
-        ("load", "accept any nesting in an option file", "deep > DEEPEST", "False"),
-    ),
-    *in_file(
         "evaluate/answerer_pool.py",
         ("Processes._overdue", "never give up a worker that hangs", "stuck(limit)", "stuck(1000000000.0)"),
     ),

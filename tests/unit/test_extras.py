@@ -138,7 +138,7 @@ from contextlib import suppress
 from dlstep.cli.main import command_of
 for command in {[*COMMANDS]!r}:
     with suppress(SystemExit):
-        command_of([command, "--help"])
+        command_of([*command.split(), "--help"])
 print("all", len({[*COMMANDS]!r}))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

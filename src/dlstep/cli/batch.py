@@ -9,9 +9,8 @@ from typing import Any
 from ..engine.config import EngineConfig, engine_config
 from ..engine.option_help import field_help
 from ..extras import require
-from .options import add_config_option, add_options, new_parser
+from .options import OF_STRATEGY, add_config_option, add_options, new_parser
 from .parser import ArgumentParser, Namespace
-from .serve import ENGINE_FIELDS
 
 EXAMPLES = """
     dlstep batch in.jsonl out.jsonl               an embedded model, in this process
@@ -23,6 +22,7 @@ EXAMPLES = """
       "body": {"prompt": "Max has 5 eggs. Now Max gets 2 more. How many eggs does
       Max have?"}}' | tr -d '\\n' | tr -s ' ' > in.jsonl
 """
+ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in OF_STRATEGY)
 OWN = ("input", "output", "config", "progress")
 
 

@@ -1,6 +1,5 @@
 """`dlstep bench`: rows of measurements, as a table or as JSON."""
 
-from collections.abc import Callable
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import Any
 
 from ..bench.answers import BATCHES, LENGTHS, SCRIPTS
 from ..strategies import ALIASES
-from . import bench_serve
 from .options import new_parser
 from .parser import ArgumentParser, Namespace
 from .rows import followed, report
@@ -19,20 +17,10 @@ dlstep bench host --memory"""
 DECODE_EXAMPLE = """dlstep bench decode
 dlstep bench decode --shape sdar-8b --contexts [512,4096] --plot steps.png"""
 KERNELS_EXAMPLE = "dlstep bench kernels --json"
-EXAMPLES = "\n".join((HOST_EXAMPLE, DECODE_EXAMPLE, KERNELS_EXAMPLE, bench_serve.EXAMPLE))
 # Columns of the tables; JSON has all.
 SHAPE_COLUMNS = ("context", "batch", "rows", "step_us", "roofline_us", "ratio", "host_share", "host_us", "tokens_per_s")
 KERNEL_COLUMNS = ("kernel", "case", "equal", "us", "least_us", "share")
 SHAPES = "sdar-1.7b, sdar-8b, llada2-mini, dream-7b, fast-dllm-v2-1.5b, diffusion-gemma-26b"
-
-
-def parser() -> ArgumentParser:
-    """Return the parser of `dlstep bench` without a kind."""
-    return new_parser(
-        "dlstep bench KIND ...",
-        "Measure host cost (no model needed), decode steps, kernels (on CUDA), or a server.",
-        EXAMPLES,
-    )
 
 
 def host_parser() -> ArgumentParser:
@@ -171,12 +159,3 @@ def shape_rows(chosen: Namespace) -> list[dict[str, Any]]:
     if chosen.plot is not None:
         plot_decode(rows, Path(chosen.plot))
     return rows
-
-
-# Name, summary, parser factory, and function from options to exit code.
-KINDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace], int]]] = {
-    "host": ("Host cost per request and step.", host_parser, run_host),
-    "decode": ("Decode steps of a model, or of random weights in the shape of one.", decode_parser, run_decode),
-    "kernels": ("Kernels against their twins and the limits of the device.", kernels_parser, run_kernels),
-    "serve": ("Load on a running server, at rising rates.", bench_serve.parser, bench_serve.run),
-}

@@ -1,37 +1,43 @@
 """`dlstep models check`: describe a checkpoint folder and its problems, without loading its weights."""
 
 from collections import Counter
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .json_text import json_text
-from .options import new_parser
+from .options import command_parser
 from .parser import ArgumentParser, Namespace
 
 if TYPE_CHECKING:
     from ..models.check import CheckpointReport
 
-EXAMPLES = """
-    dlstep models check /path/to/checkpoint
-    dlstep models check /path/to/checkpoint --model_name dream_reasoner --json
-    dlstep models check /path/to/checkpoint --lora_path /path/to/adapter
-"""
+EXAMPLES = """dlstep models check /path/to/checkpoint
+dlstep models check /path/to/checkpoint --model_name dream_reasoner --json
+dlstep models check /path/to/checkpoint --lora_path /path/to/adapter"""
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """Describe a checkpoint folder: its family, the size of its keys and values, and the strategies that fit.
+
+    Lists tensors that would be missing or not used. Weights are not loaded, code of the checkpoint is never run.
+    """
+
+    path: str
+    """The checkpoint folder, or a name of the hub: org/name or org/name@revision."""
+    _: KW_ONLY
+    model_name: str | None = None
+    """Family, where config.json leaves a doubt."""
+    lora_path: Path | None = None
+    """Folder of a LoRA adapter for it."""
+    json: bool = False
+    """Print a JSON object, and nothing else, on stdout."""
 
 
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep models check`."""
-    options = new_parser(
-        "dlstep models check PATH [options]",
-        "Say what a checkpoint folder is, what its keys and values take, which strategies fit, and which tensors would be "
-        "missing or not used. Its weights are not loaded, its code is never run.",
-        EXAMPLES,
-    )
-    options.add_argument(
-        "path", type=str, metavar="PATH", help="The checkpoint folder, or a name of the hub: org/name or org/name@revision."
-    )
-    options.add_argument("--model_name", type=str | None, default=None, help="Family, where config.json leaves a doubt.")
-    options.add_argument("--lora_path", type=str | None, default=None, help="Folder of a LoRA adapter for it.")
-    options.add_argument("--json", action="store_true", help="Print a JSON object, and nothing else, on stdout.")
-    return options
+    return command_parser("models check", CheckOptions, EXAMPLES)
 
 
 def run(options: Namespace) -> int:

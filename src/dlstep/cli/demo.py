@@ -4,10 +4,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import KW_ONLY, dataclass
 from inspect import getdoc
 from time import monotonic
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Ge
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
@@ -24,41 +26,41 @@ from ..views import frames_view, legend, sequence_view
 from ..views.display import display
 from ..views.terminal import MASK
 from .json_text import json_text
-from .options import new_parser
+from .options import command_parser
 from .parser import ArgumentParser, Namespace
 from .rows import followed
 
-EXAMPLES = """
-    dlstep demo
-    dlstep demo --problems 500
-    dlstep demo --json > rows.json
-"""
-
-
+EXAMPLES = "dlstep demo\ndlstep demo --problems 500\ndlstep demo --json > rows.json"
 SHOWN = DECODERS[1:]  # the decoders whose blocks are shown
 Runs = list[dict[str, Any]]  # the runs of a recording
 Failures = dict[str, Exception]  # the error of each decoder whose model failed, by label
 SECONDS_PER_STEP = 0.2  # slow enough to watch on a terminal
 
 
+@dataclass(frozen=True)
+class DemoOptions:
+    """Watch embedded models decode word problems, then compare accuracy and speed."""
+
+    _: KW_ONLY
+    problems: Annotated[int, Ge(1)] = 64
+    """Held-out problems per row of the table."""
+    shown: Annotated[int, Ge(1)] = 2
+    """Problems whose decode is shown."""
+    seed: int = 0
+    """Seed of the problems."""
+    device: str | None = None
+    """cpu or cuda; by default cuda if there is one."""
+    json: bool = False
+    """Print a JSON list of rows, and nothing else, on stdout."""
+
+
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep demo`."""
-    options = new_parser(
-        "dlstep demo [options]", "Watch embedded models decode word problems, then compare accuracy and speed.", EXAMPLES
-    )
-    options.add_argument("--problems", type=int, default=64, help="Held-out problems per row of the table.")
-    options.add_argument("--shown", type=int, default=2, help="Problems whose decode is shown.")
-    options.add_argument("--seed", type=int, default=0, help="Seed of the problems.")
-    options.add_argument("--device", type=str | None, default=None, help="cpu or cuda; by default cuda if there is one.")
-    options.add_argument("--json", action="store_true", help="Print a JSON list of rows, and nothing else, on stdout.")
-    return options
+    return command_parser("demo", DemoOptions, EXAMPLES)
 
 
 def run(options: Namespace) -> int:
     """Show decodes and then the table. With --json, print only the rows. Return 1 if a model failed, else 0."""
-    for name in ("problems", "shown"):
-        if options[name] < 1:
-            raise ValueError(f"--{name} must be at least 1, got {options[name]}")
     console, failures = Console(), Failures()
     if not options.json:
         with display(enabled=not console.is_terminal):  # on a terminal, only the pictures are drawn

@@ -3,6 +3,7 @@
 import os
 import platform
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -20,22 +21,26 @@ from ..extras import EXTRAS
 from ..text.words import counted, printable
 from ..views.progress_bars import waiting_line
 from .json_text import json_text
-from .options import new_parser
+from .options import command_parser
 from .parser import ArgumentParser, Namespace
 
 NEEDED = ("torch", "transformers", "triton", "tokenizers", "safetensors", "huggingface-hub", "numpy")
 Facts = dict[str, Any]
+EXAMPLES = "dlstep doctor\ndlstep doctor --json"
+
+
+@dataclass(frozen=True)
+class DoctorOptions:
+    """Check versions, devices, kernels, the model cache, the jail for generated programs, and optional packages."""
+
+    _: KW_ONLY
+    json: bool = False
+    """Print a JSON object, and nothing else, on stdout."""
 
 
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep doctor`."""
-    options = new_parser(
-        "dlstep doctor [options]",
-        "Check versions, devices, kernels, the model cache, the jail for generated programs, and optional packages.",
-        "dlstep doctor\ndlstep doctor --json",
-    )
-    options.add_argument("--json", action="store_true", help="Print a JSON object, and nothing else, on stdout.")
-    return options
+    return command_parser("doctor", DoctorOptions, EXAMPLES)
 
 
 def run(options: Namespace) -> int:

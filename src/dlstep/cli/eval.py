@@ -43,7 +43,7 @@ def parser() -> ArgumentParser:
     options = new_parser(
         "dlstep eval [options]", "Accuracy and speed on tasks. Run it again to resume. See docs/evaluation.md.", EXAMPLES
     )
-    add_config_option(options, {"eval": own_names()})
+    add_config_option(options)
     chosen = tuple(field for field in fields(EvalOptions) if field.name != "grid")
     texts = field_help(EvalOptions)
     add_options(options, "evaluation", EvalOptions, chosen, texts)

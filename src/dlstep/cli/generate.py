@@ -2,77 +2,70 @@
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
+from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 from .. import tiny
-from ..engine.config import engine_config
+from ..core import SamplingParams
+from ..engine.config import EngineConfig
 from ..llm import LLM
 from ..text.output import Output, Prompt
 from ..text.words import WIDTH, counted, harmless, printable
 from ..views.display import display
 from ..views.progress_bars import waiting_line
 from .json_text import json_text
-from .options import (
-    add_config_option,
-    add_engine_options,
-    add_sampling_options,
-    engine_options,
-    new_parser,
-    pins_of,
-    sampling_params,
-)
+from .options import OF_REQUEST, OF_STRATEGY, add_config_option, command_parser, engine_of, pins_of, sampling_params
 from .parser import ArgumentParser, Namespace
 
-EXAMPLES = """
-    dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?'
-    dlstep generate 'first prompt' 'second prompt' --json
-    dlstep generate 'a prompt' --decoding_strategy d2f --accept_threshold 0.7
-    dlstep generate 'a prompt' --decoding_strategy multi_bd --rule quota --steps_per_block 4
-    dlstep generate --decoding_strategy dual_cache --rule quota --help
-    dlstep generate 'a prompt' --decoding_strategy multi_bd --sampling_mode edit
-    dlstep generate 'a prompt' --model /path/to/checkpoint --device cuda --temperature 0.8 --seed 1
-    dlstep generate 'a prompt' --config options.yaml --max_tokens 32
-    dlstep generate 'a question' --chat --system 'Answer briefly.' --model /path/to/checkpoint
-    dlstep generate 'a prompt' --model /path/to/checkpoint --lora_path /path/to/adapter
-    dlstep generate 'a prompt' --stop+ ';' --stop+ 'END'
-    dlstep generate 'a prompt' --json_schema schema.json
-    dlstep generate 'a prompt' --pinned '{"5": 42, "9": " shells"}' --max_tokens 16
-"""
-# Options of this command only.
-OWN = ("prompts", "pinned", "chat", "system", "chat_template_kwargs", "config", "json", "progress", "profile")
+EXAMPLES = """dlstep generate \\
+  'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?'
+dlstep generate 'first prompt' 'second prompt' --json
+dlstep generate 'a prompt' --decoding_strategy d2f --accept_threshold 0.7
+dlstep generate 'a prompt' --rule quota --steps_per_block 4
+dlstep generate --decoding_strategy dual_cache --rule quota --help
+dlstep generate 'a prompt' --decoding_strategy multi_bd --sampling_mode edit
+dlstep generate 'a prompt' --model /path/to/checkpoint --device cuda
+dlstep generate 'a prompt' --temperature 0.8 --seed 1
+dlstep generate 'a prompt' --config options.yaml --max_tokens 32
+dlstep generate 'a question' --chat --system 'Answer briefly.' --model org/x
+dlstep generate 'a prompt' --model org/x --lora_path /path/to/adapter
+dlstep generate 'a prompt' --stop+ ';' --stop+ 'END'
+dlstep generate 'a prompt' --json_schema schema.json
+dlstep generate 'a prompt' --pinned '{"5": 42, "9": " shells"}'"""
+
+
+@dataclass(frozen=True)
+class GenerateOptions:
+    """Answer prompts, all of them decoded together."""
+
+    prompts: tuple[str, ...]
+    """Texts to continue. For embedded models, a missing newline at the end is added."""
+    _: KW_ONLY
+    chat: bool = False
+    """Treat each prompt as a user's message, not as text to continue."""
+    system: str | None = None
+    """With --chat: a system message before each prompt."""
+    chat_template_kwargs: dict[str, Any] | None = None
+    """With --chat: variables of the chat template, like '{"enable_thinking": false}'."""
+    json: bool = False
+    """Print a JSON list of the outputs, and nothing else, on stdout."""
+    progress: bool = True
+    """Draw a progress bar where stderr is a terminal."""
+    profile: Path | None = None
+    """Write a trace of the decode, as JSON."""
+    pinned: Any = None
+    """Pinned tokens: offsets in the answer, each with an id or a text, like '{"5": 42, "9": " shells"}'."""
 
 
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep generate`, without the options of the strategy."""
-    options = new_parser(
-        "dlstep generate PROMPT [PROMPT ...] [options]", "Answer prompts, all of them decoded together.", EXAMPLES
-    )
-    options.add_argument(
-        "prompts",
-        nargs="+",
-        type=str,
-        metavar="PROMPT",
-        help="Texts to continue. For embedded models, a missing newline at the end is added.",
-    )
-    options.add_argument("--chat", action="store_true", help="Treat each prompt as a user's message, not as text to continue.")
-    options.add_argument("--system", type=str | None, default=None, help="With --chat: a system message before each prompt.")
-    options.add_argument(
-        "--chat_template_kwargs",
-        type=dict[str, Any] | None,
-        default=None,
-        metavar="JSON",
-        help="With --chat: variables of the chat template, like '{\"enable_thinking\": false}'.",
-    )
+    options = command_parser("generate", GenerateOptions, EXAMPLES)
     add_config_option(options)
-    options.add_argument("--json", action="store_true", help="Print a JSON list of the outputs, and nothing else, on stdout.")
-    options.add_argument("--progress", type=bool, default=True, help="Draw a progress bar where stderr is a terminal.")
-    options.add_argument(
-        "--profile", type=str | None, default=None, metavar="FILE", help="Write a trace of the decode, as JSON."
-    )
-    add_engine_options(options)
-    add_sampling_options(options)
+    # `seed` is the request's option: with a single caller, the engine's seed has no additional effect.
+    options.add_options(EngineConfig, "engine", without=("seed", *OF_STRATEGY))
+    options.add_options(SamplingParams, "sampling", without=OF_REQUEST)
     return options
 
 
@@ -81,9 +74,9 @@ def run(options: Namespace) -> int:
     params = sampling_params(options)
     if not options.chat and (options.system is not None or options.chat_template_kwargs is not None):
         raise ValueError("--system and --chat_template_kwargs apply only to conversations: add --chat")
-    pins = None if options.pinned is None else pins_of(options)
+    pins = None if options.pinned is None else pins_of(options.pinned)
     profile = nullcontext() if options.profile is None else _profiled(options.profile)
-    config = engine_config(engine_options(options, OWN))
+    config = engine_of(options, GenerateOptions, SamplingParams)
     with display(enabled=options.progress):  # show something at once: the imports take seconds
         with waiting_line(f"loading {config.model or 'an embedded model'}"):
             llm = LLM.from_config(config)
@@ -109,7 +102,7 @@ def shown(text: str) -> str:
     return harmless(text) if sys.stdout.isatty() else text
 
 
-def _profiled(path: str) -> AbstractContextManager[object]:
+def _profiled(path: Path) -> AbstractContextManager[object]:
     """Return a context that profiles its body into `path`, whose folder must exist."""
     from ..driver.profile import check_trace, profiled
 

@@ -5,19 +5,15 @@ import re
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
-from importlib.metadata import packages_distributions
-from pathlib import Path
 from textwrap import indent
-from traceback import walk_tb
-from typing import Any
 
 from ..core import DlstepError
 from ..engine.threads import spin_less
 from ..rules import HOLDERS
 from ..text.words import printable
-from .commands import COMMANDS, FIRST_STEPS, SUMMARY, Kinds, Run, listing, module_of, parser_of, top_parser
+from .commands import COMMANDS, FIRST_STEPS, SUMMARY, Run, parser_of, print_completion, run_of, top_parser
 from .flags import with_flags
-from .parser import Namespace, folded
+from .parser import Namespace
 
 CLOSED_PIPE = 128 + 13  # exit code that a shell reports for a process ended by SIGPIPE
 LONGEST_MESSAGE = 2000  # characters
@@ -28,54 +24,39 @@ def command_of(arguments: Sequence[str]) -> tuple[Namespace, Run]:
     """Return the parsed options and the function to call with them. Raises ValueError for invalid ones."""
     if not arguments:
         return Namespace(), print_first_steps
-    command, rest = arguments[0], arguments[1:]
-    if command not in COMMANDS:
-        return without_command(arguments)
-    module, which = module_of(command)
-    if kinds := getattr(module, "KINDS", None):
-        return kind_of(module, kinds, command, rest)
-    if command == "serve":
-        rest = module.with_model_named(rest)
-    parser = parser_of(command, rest)
-    return parser.parse_args(rest), getattr(module, f"run_{which}" if which else "run")
+    if arguments[0].startswith("-"):
+        options = top_parser().parse_args(arguments)
+        if options.print_completion is None:
+            raise ValueError("dlstep needs a command: `dlstep --help` lists all")
+        return options, print_completion
+    command = command_in(arguments)
+    rest = arguments[len(command.split()) :]
+    if command == "serve" and rest and not rest[0].startswith("-"):
+        rest = ["--model", *rest]
+    return parser_of(command, rest).parse_args(rest), run_of(command)
 
 
-def without_command(arguments: Sequence[str]) -> tuple[Namespace, Run]:
-    """Return the result of `command_of` for arguments without a command. Raises ValueError for an unknown command."""
-    if not arguments[0].startswith("-"):
-        near = get_close_matches(arguments[0], COMMANDS, 1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise ValueError(f"dlstep has no command {arguments[0]!r}: {hint}`dlstep --help` lists all")
-    options = top_parser().parse_args(arguments)
-    if options.print_completion is None:
-        raise ValueError("dlstep needs a command: `dlstep --help` lists all")
-    from .completion import print_completion
-
-    return options, print_completion
+def command_in(arguments: Sequence[str]) -> str:
+    """Return the command that the first one or two words name. Raises ValueError for an unknown one."""
+    first, words = arguments[0], " ".join(arguments[:2])
+    if words in COMMANDS:
+        return words
+    longer = [name for name in COMMANDS if name.startswith(f"{first} ")]
+    near = get_close_matches(words, longer, 1) if "-" not in words else []
+    if first in COMMANDS and not near:
+        return first
+    near = near or longer or get_close_matches(first, COMMANDS, 1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise ValueError(f"dlstep has no command {words if longer else first!r}: {hint}`dlstep --help` lists all")
 
 
 def print_first_steps(options: Namespace) -> int:
     """Print first things to try, each with its command line."""
     print(f"{SUMMARY}\n")
     for task, line in FIRST_STEPS.items():
-        print(f"{task}:\n{indent(chr(10).join(folded(line)), '  ')}")
+        print(f"{task}:\n{indent(line, '  ')}")
     print("\n`dlstep --help` lists all commands, and `dlstep COMMAND --help` explains one.")
     return 0
-
-
-def kind_of(module: Any, kinds: Kinds, command: str, arguments: Sequence[str]) -> tuple[Namespace, Run]:
-    """Return the result of `command_of` for a command with several kinds, which `module` defines."""
-    if kind := next((word for word in arguments if word in kinds), None):
-        _, make, run = kinds[kind]
-        place = arguments.index(kind)
-        return make().parse_args([*arguments[:place], *arguments[place + 1 :]]), run
-    parser = listing(module.parser(), "kind", {name: summary for name, (summary, _, _) in kinds.items()})
-    if (word := next(iter(arguments), "-")) and not word.startswith("-") and (near := get_close_matches(word, kinds, 1)):
-        raise ValueError(f"dlstep {command} has no {word!r}: did you mean {near[0]}?")
-    options = parser.parse_args(arguments)
-    if not hasattr(module, "run"):
-        raise ValueError(f"dlstep {command} needs a kind: give one of {', '.join(kinds)}")
-    return options, module.run
 
 
 def underscored(arguments: Sequence[str]) -> list[str]:
@@ -116,26 +97,12 @@ def _run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         raise
     except (ValueError, OSError, DlstepError) as error:
-        if raised_elsewhere(error):
-            raise
         message = shortened(with_flags(" ".join(str(error).split()), {*vars(options), *HOLDERS} if vars(options) else ()))
         print(f"dlstep: error: {printable(message)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("dlstep: interrupted", file=sys.stderr)
         return 130
-
-
-def raised_elsewhere(error: BaseException) -> bool:
-    """Return whether a user's strategy or rule raised the error: its author needs the traceback."""
-    installed = {*sys.stdlib_module_names, *packages_distributions()}
-    for frame, _ in reversed(list(walk_tb(error.__traceback__))):
-        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if package == __name__.partition(".")[0]:
-            return False
-        if package not in installed and Path(frame.f_code.co_filename).is_file():
-            return True
-    return False
 
 
 def parsed(arguments: Sequence[str]) -> tuple[Namespace, Run]:

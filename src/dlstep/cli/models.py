@@ -1,48 +1,47 @@
-"""`dlstep models`: list the supported families of networks, or check a checkpoint."""
+"""`dlstep models`: list the supported families of networks."""
 
-from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
-from . import check
-from .inspect import print_wrapped
 from .json_text import json_text
-from .options import new_parser
+from .options import command_parser
 from .parser import ArgumentParser, Namespace
+from .strategies import print_wrapped
 
 if TYPE_CHECKING:
     from ..models import Family
 
-EXAMPLES = "dlstep models\ndlstep models --json\ndlstep models --markdown\ndlstep models check /path/to/checkpoint"
-COLUMNS = ("family", "class in transformers", "recognised by", "mask id", "shift", "rule", "block size", "strategies")
+EXAMPLES = "dlstep models\ndlstep models --json\ndlstep models check /path/to/checkpoint"
 
-# Actions besides the list: name, summary, parser factory, function from options to exit code.
-KINDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace], int]]] = {
-    "check": ("Describe a checkpoint and report its problems.", check.parser, check.run),
-}
+
+@dataclass(frozen=True)
+class ModelsOptions:
+    """List the families of networks."""
+
+    _: KW_ONLY
+    json: bool = False
+    """Print a JSON list, and nothing else, on stdout."""
 
 
 def parser() -> ArgumentParser:
-    """Return the parser of `dlstep models`, without an action."""
-    options = new_parser(
-        "dlstep models [options] [ACTION ...]", "List the families of networks, or check a checkpoint.", EXAMPLES
-    )
-    options.add_argument("--json", action="store_true", help="Print a JSON list, and nothing else, on stdout.")
-    options.add_argument("--markdown", action="store_true", help="Print the Markdown table of docs/models.md.")
-    return options
+    """Return the parser of `dlstep models`."""
+    return command_parser("models", ModelsOptions, EXAMPLES)
 
 
 def run(options: Namespace) -> int:
-    """Print the list."""
+    """Print the list. Lines wrap between words only."""
     rows = family_rows()
     if options.json:
         print(json_text(rows))
-    elif options.markdown:
-        print(families_markdown(rows))
-    else:
-        print_rows(rows)
+        return 0
+    console = Console()
+    for name, network, recognised, mask_id, shift, rule, size, able in map(cells, rows):
+        console.print(Text.assemble((name, "bold"), f", {network}"))
+        facts = f"mask {mask_id}, shift {shift}, rule {rule}, {size.replace(', ', ' ')}"
+        print_wrapped(console, (f"recognised by {recognised}", facts, f"strategies {able}"))
     return 0
 
 
@@ -97,17 +96,3 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
         row["block_option"] if size is None else f"{row['block_option']}, {size}",
         ", ".join(row["strategies"]),
     )
-
-
-def print_rows(rows: list[dict[str, Any]]) -> None:
-    """Print the families. Lines wrap between words only."""
-    console = Console()
-    for name, network, recognised, mask_id, shift, rule, size, able in map(cells, rows):
-        console.print(Text.assemble((name, "bold"), f", {network}"))
-        facts = f"mask {mask_id}, shift {shift}, rule {rule}, {size.replace(', ', ' ')}"
-        print_wrapped(console, (f"recognised by {recognised}", facts, f"strategies {able}"))
-
-
-def families_markdown(rows: list[dict[str, Any]]) -> str:
-    """Return the table of families of `docs/models.md`."""
-    return "\n".join(f"| {' | '.join(line)} |" for line in (COLUMNS, ("---",) * len(COLUMNS), *map(cells, rows)))

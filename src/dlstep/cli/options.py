@@ -1,62 +1,70 @@
-"""Dataclasses as command-line options: one flat name per field, the same as in a YAML file."""
+"""Options that several commands have: those of the engine, of a request, and of the strategy and its rule."""
 
 import json
 import re
 from argparse import SUPPRESS
-from dataclasses import MISSING, Field, fields
+from collections.abc import Sequence
+from dataclasses import fields
 from inspect import cleandoc
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
-from ..core import SamplingParams
+from .. import rules, strategies, tiny
+from ..core import Options, Rule, SamplingParams
 from ..core.checks import short
-from ..engine.config import EngineConfig
-from ..engine.option_help import field_help
+from ..core.plugins import searched
+from ..engine.config import EngineConfig, engine_config
+from ..engine.option_help import field_help as field_help, option_rows, parts_of
+from ..engine.resolve import base_of, chosen, embedded_facts
 from .parser import ArgumentParser, Namespace
-from .yaml_file import Owners
 
-# `seed` is the request's option: with a single caller, the engine's seed has no additional effect.
-# Strategy options have separate flags that replace these fields. Pinned tokens may be texts, so
-# `--pinned` is separate.
+# Strategy options have separate flags that replace these fields.
 OF_STRATEGY = ("thresholds", "strategy_options", "buffer_policy")
-ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in ("seed", *OF_STRATEGY))
+# Pinned tokens may be texts, so `--pinned` is separate.
+OF_REQUEST = (*OF_STRATEGY, "pinned")
+NAMES = ("decoding_strategy", "sampling_mode", "rule", "inner", "model")  # options that determine which other options exist
 PINS = '{"5": 42, "9": " shells"}'
-SAMPLING_FIELDS = tuple(field for field in fields(SamplingParams) if field.name not in (*OF_STRATEGY, "pinned"))
-LARGEST_SCHEMA = 1 << 20  # bytes
+
+
+def command_parser(command: str, owner: Any, examples: str) -> ArgumentParser:
+    """Return the parser of a command with the options in the fields of `owner`, whose docstring is the summary."""
+    parser = ArgumentParser(f"dlstep {command}", owner.__doc__, examples)
+    parser.add_own(owner)
+    return parser
 
 
 def new_parser(usage: str, summary: str, examples: str) -> ArgumentParser:
-    """Return a parser that raises instead of exiting, with cleaned-up examples."""
-    return ArgumentParser(usage, summary, cleandoc(examples))
+    """Return a parser with long lines of examples folded."""
+    shown = "\n".join(line for example in cleandoc(examples).splitlines() for line in folded(example))
+    parser = ArgumentParser(" ".join(takewhile(str.islower, usage.partition(" [")[0].split())), summary, shown)
+    parser.usage = usage
+    return parser
 
 
-SHORT = {"tensor_parallel_size": ("--tp",)}  # names that other servers use
+def folded(example: str, width: int = 78) -> list[str]:
+    """Return the lines of an example. A long one continues after a backslash, and its note goes below it."""
+    if len(example) <= width:
+        return [example]
+    line, *notes = re.split(r"(?<=\S) {2,}(?=\S)", example, maxsplit=1)
+    lines = [""]
+    for words in re.findall(r"--\S+ (?:'[^']*'|[^\s'-]\S*)|'[^']*'|\S+", line):  # an option and its value stay together
+        if lines[-1] and len(lines[-1]) + len(words) + 3 > width:
+            lines[-1] += " \\"
+            lines.append(f"  {words}")
+        else:
+            lines[-1] += f" {words}" if lines[-1] else words
+    return [*lines, *(f"      {note}" for note in notes)]
 
 
-def add_options(parser: ArgumentParser, title: str, owner: type, chosen: tuple[Field[Any], ...], texts: dict[str, str]) -> None:
+def add_options(parser: ArgumentParser, title: str, owner: Any, chosen: Any = None, texts: Any = None) -> None:
     """Add an option for each of the `chosen` fields of a dataclass."""
-    group = parser.add_argument_group(title)
-    hints = get_type_hints(owner)  # without the ranges: the dataclass checks them, with better messages
-    for field in chosen:
-        hint = hints[field.name]
-        default = field.default
-        if get_origin(hint) is tuple:
-            item = get_args(hint)[0]
-            hint = list[item] | item  # also one item without brackets
-            default = [] if default is MISSING else list(default)
-        if field.name == "decoding_strategy":
-            hint = str | None
-        if field.name == "max_tokens":
-            hint, default = int | None, None  # None stands for the model's default
-        if field.name == "json_schema":
-            hint = str | dict[str, Any] | None
-        assert default is not MISSING, f"{owner.__name__}.{field.name} has no default"
-        group.add_argument(f"--{field.name}", *SHORT.get(field.name, ()), type=hint, default=default, help=texts[field.name])
+    names = {field.name for field in fields(owner)}
+    parser.add_options(owner, title, without=names - {field.name for field in chosen or fields(owner)})
 
 
-def add_config_option(parser: ArgumentParser, owners: Owners | None = None) -> None:
-    """Add `--config FILE.yaml` and `--print_config`; with `owners`, the file's options are in sections."""
-    parser.owners = owners or {}
+def add_config_option(parser: ArgumentParser) -> None:
+    """Add `--config FILE.yaml` and `--print_config`."""
     parser.add_argument(
         "--config",
         action="config",
@@ -65,39 +73,20 @@ def add_config_option(parser: ArgumentParser, owners: Owners | None = None) -> N
         help="YAML file of options by their names, or in sections like `engine:`; options after it override it.",
     )
     printed = "Print all options as YAML, and stop."
-    parser.add_argument("--print_config", action="print", nargs=0, default=SUPPRESS, help=printed)
+    parser.add_argument("--print_config", type=bool, nargs=0, default=SUPPRESS, help=printed)
 
 
-def add_engine_options(parser: ArgumentParser) -> None:
-    """Add the options of the engine."""
-    add_options(parser, "engine", EngineConfig, ENGINE_FIELDS, field_help(EngineConfig))
+def engine_of(options: Namespace, *others: Any, **changes: Any) -> EngineConfig:
+    """Return the engine's configuration: all options except the fields of the dataclasses `others`, and `changes`."""
+    left_out = {field.name for owner in others for field in fields(owner)}
+    return engine_config({name: value for name, value in vars(options).items() if name not in left_out} | changes)
 
 
-def add_sampling_options(parser: ArgumentParser) -> None:
-    """Add the options of a request."""
-    schema = "A JSON schema that the answer conforms to: a JSON file, or JSON text. In an option file, also a mapping."
-    add_options(parser, "sampling", SamplingParams, SAMPLING_FIELDS, field_help(SamplingParams) | {"json_schema": schema})
-    parser.add_argument(
-        "--pinned",
-        type=Any,  # JSON has no integer keys
-        default=None,
-        metavar="JSON",
-        help=f"Pinned tokens: offsets in the answer, each with an id or a text, like '{PINS}'.",
-    )
-
-
-def engine_options(options: Namespace, others: tuple[str, ...]) -> dict[str, Any]:
-    """Return the options of the engine and the strategy: all except those of a request and `others`."""
-    left_out = {*others, *(field.name for field in SAMPLING_FIELDS)}
-    return {name: value for name, value in vars(options).items() if name not in left_out}
-
-
-def pins_of(options: Namespace) -> dict[int, Any]:
+def pins_of(pins: Any) -> dict[int, Any]:
     """Return the tokens of `--pinned` by offset, with JSON's text keys converted to int.
 
     Raises ValueError if it is not a mapping of offsets.
     """
-    pins = options.pinned
     if not isinstance(pins, dict) or not all(re.fullmatch("-?[0-9]{1,18}", str(offset)) for offset in pins):
         raise ValueError(f"--pinned takes offsets in the answer with an id or a text each, like '{PINS}', got {short(pins)}")
     return {int(offset): token for offset, token in pins.items()}
@@ -105,11 +94,9 @@ def pins_of(options: Namespace) -> dict[int, Any]:
 
 def sampling_params(options: Namespace) -> SamplingParams:
     """Return the request options. Raises ValueError for values out of range."""
-    values: dict[str, Any] = {field.name: options[field.name] for field in SAMPLING_FIELDS}
+    values = {field.name: options[field.name] for field in fields(SamplingParams) if field.name not in OF_REQUEST}
     if values["max_tokens"] is None:
         del values["max_tokens"]
-    for name in ("stop", "stop_token_ids", "canvas", "choice"):
-        values[name] = tuple(values[name]) if isinstance(values[name], list) else (values[name],)
     if isinstance(values["json_schema"], str):
         values["json_schema"] = schema_in(values["json_schema"])
     return SamplingParams(**values)
@@ -120,23 +107,79 @@ def schema_in(source: str) -> Any:
 
     Raises ValueError if the file cannot be read, or if the schema is not a JSON object.
     """
-    text, where = source, "the text"
+    inline = source.lstrip().startswith("{")
+    where = "the text" if inline else f"the file {short(source)}"
     try:
-        if not source.lstrip().startswith("{"):
-            where = f"the file {short(source)}"
-            with Path(source).open("rb") as file:
-                content = file.read(LARGEST_SCHEMA + 1)
-            if len(content) > LARGEST_SCHEMA:
-                raise ValueError(f"it has more than {LARGEST_SCHEMA} bytes")
-            text = content.decode("utf-8-sig")
-        schema = json.loads(text)
+        schema = json.loads(source if inline else Path(source).read_text("utf-8-sig"))
         if not isinstance(schema, dict) or not schema:
             raise ValueError('it is not an object with keywords, like {"type": "object"}')
         return schema
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise ValueError(
-            f"--json_schema takes JSON text or the path of a JSON file; {where} cannot be read: {reason}"
-        ) from error
+        message = f"--json_schema takes JSON text or the path of a JSON file; {where} cannot be read: {error.strerror}"
+        raise ValueError(message) from error
     except (ValueError, RecursionError) as error:
         raise ValueError(f"--json_schema: {where} holds no JSON schema: {error}") from error
+
+
+def title_of(value: Options) -> str:
+    """Return the heading for the options of a strategy or a rule."""
+    kind, plugins = ("rule", rules.PLUGINS) if isinstance(value, Rule) else ("strategy", strategies.PLUGINS)
+    return f"{kind} {plugins.name_of(type(value)) or type(value).__name__}"
+
+
+def own_strategy(model: str | None) -> str | None:
+    """Return the strategy that a model declares, or None if only loading the checkpoint can tell."""
+    embedded = embedded_facts()
+    if model is None or model in embedded:
+        return embedded[model or tiny.names()[0]]["decoding_strategy"]
+    try:
+        facts = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
+        name = facts["dlstep"]["decoding_strategy"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # loading the checkpoint reports the problem
+        return None
+    return name if isinstance(name, str) and strategies.is_known(name) else None
+
+
+def requested_parts(command: str, arguments: Sequence[str]) -> list[Options]:
+    """Return the requested strategy and rule, whose options exist; none if they depend on the checkpoint.
+
+    Modules are also searched in the current folder.
+    """
+    parser = ArgumentParser(command, partial=True)
+    for name in NAMES:
+        parser.add_argument(f"--{name}", type=str | None)
+    add_config_option(parser)
+    requested = parser.parse_known_args(arguments, Namespace())[0]
+    config = EngineConfig(decoding_strategy=requested.decoding_strategy, sampling_mode=requested.sampling_mode)
+    with searched(Path.cwd()):
+        base = chosen(config, own_strategy(requested.model))
+        holders = rules.with_values({name: requested[name] for name in rules.HOLDERS if requested[name] is not None})
+        if base is None:
+            return []
+        try:
+            return list(parts_of(base_of(base, holders)))
+        except ValueError:  # the rule may need another option, which is parsed next
+            return [base_of(base, {}), *holders.values()]
+
+
+def add_strategy_options(parser: ArgumentParser, arguments: Sequence[str]) -> None:
+    """Add flags for the options of the requested strategy and rule, and hidden ones for all others.
+
+    The hidden flags allow a clear error for an option of another strategy. Raises ValueError for an
+    unknown strategy.
+    """
+    taken = {field.name for owner in (EngineConfig, SamplingParams) for field in fields(owner)}
+    added: set[str] = set()
+    for part in requested_parts(parser.prog, arguments):
+        group = parser.add_argument_group(title_of(part))
+        for row in option_rows(part):
+            if row.name in taken:
+                cls = type(part).__name__
+                raise ValueError(f"{cls}.{row.name} has the name of another option: give the field another name")
+            if row.name not in added:
+                group.add_argument(f"--{row.name}", type=row.hint, default=SUPPRESS, help=row.line())
+                added.add(row.name)
+    classes = [plugins.load(name) for plugins in (strategies.PLUGINS, rules.PLUGINS) for name in plugins.own()]
+    for name in dict.fromkeys(field.name for cls in classes for field in fields(cls)):
+        if name not in added:
+            parser.add_argument(f"--{name}", type=Any, default=SUPPRESS, help=SUPPRESS)

@@ -1,40 +1,42 @@
-"""The command-line parser: argparse, with typed values written as YAML, and options from YAML files."""
+"""The command-line parser: options from dataclasses, with typed values written as YAML, and options from YAML files.
+
+argparse parses the words. Its own types, choices and messages are replaced: a value is read as YAML and checked against a
+type hint, and every mistake is a ValueError with a sentence.
+"""
 
 import argparse
 import functools
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
-from itertools import takewhile
+from dataclasses import MISSING, fields
+from pathlib import Path
 from textwrap import fill, indent
 from types import NoneType, UnionType
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin
+from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
+from ..core.checks import check_ranges
 from ..engine.option_errors import meant
+from ..engine.option_help import field_help
 from ..text.words import WIDTH
 from . import yaml_file
-from .flags import as_yaml, hint_with_flags
+from .flags import BARE, as_yaml, with_flags
 
-# Names of types in messages, in the order in which they appear for a union.
-WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", dict: "a mapping like {name: value}"}
-SHORT = {str: "[one,two]"}  # example lists by item type
-
-
-def folded(example: str, width: int = WIDTH - 2) -> list[str]:
-    """Return the lines of an example. A long one continues after a backslash, and its note goes below it."""
-    if len(example) <= width:
-        return [example]
-    line, *notes = re.split(r"(?<=\S) {2,}(?=\S)", example, maxsplit=1)
-    lines = [""]
-    for words in re.findall(r"--\S+ (?:'[^']*'|[^\s'-]\S*)|'[^']*'|\S+", line):  # an option and its value stay together
-        if lines[-1] and len(lines[-1]) + len(words) + 3 > width:
-            lines[-1] += " \\"
-            lines.append(f"  {words}")
-        else:
-            lines[-1] += f" {words}" if lines[-1] else words
-    return [*lines, *(f"      {note}" for note in notes)]
+# For each type: its name in the help, and in messages. For a union, messages name them in this order.
+TYPES = {
+    int: ("INT", "a whole number"),
+    float: ("NUMBER", "a number"),
+    bool: ("{true,false}", "true or false"),
+    str: ("TEXT", "a text"),
+    Path: ("PATH", "a path"),
+    dict: ("JSON", "a mapping like {name: value}"),
+}
+# The type of an option on the command line, if it is another one than that of the field.
+HINTS = {"decoding_strategy": str | None, "max_tokens": int | None, "json_schema": str | dict[str, Any] | None}
+SHORT = {"tensor_parallel_size": ("--tp",)}  # names that other servers use
+SCHEMA_HELP = "A JSON schema that the answer conforms to: a JSON file, or JSON text. In an option file, also a mapping."
+Owner = TypeVar("Owner")
 
 
 class Namespace(argparse.Namespace):
@@ -42,6 +44,11 @@ class Namespace(argparse.Namespace):
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self, name)
+
+    def of(self, owner: Callable[..., Owner]) -> Owner:
+        """Return a dataclass with the options that its fields name."""
+        names = [field.name for field in fields(owner)]  # pyright: ignore[reportArgumentType]
+        return owner(**{name: self[name] for name in names if name in vars(self)})
 
 
 def kinds(hint: Any) -> tuple[Any, ...]:
@@ -51,20 +58,24 @@ def kinds(hint: Any) -> tuple[Any, ...]:
 
 def shown(hint: Any) -> str:
     """Return a type as the help shows it."""
-    names = {NoneType: "null", **{kind: kind.__name__ for kind in WORDS}}
-    return " | ".join(names.get(kind, str(kind).replace("typing.", "")) for kind in kinds(hint))
+    members = [kind for kind in kinds(hint) if kind is not NoneType]
+    words = next((get_args(kind) for kind in members if get_origin(kind) is Literal), ())
+    if words:
+        return f"{{{','.join(map(str, words))}}}"
+    lists = [get_args(kind)[0] for kind in members if get_origin(kind) in (list, tuple)]
+    if lists:
+        return f"[{shown(lists[0])},...]"
+    return TYPES.get(get_origin(members[0]) or members[0], ("JSON", ""))[0]
 
 
 def in_words(hint: Any) -> str:
     """Return a description of the values that a type allows."""
     members = kinds(hint)
-    alternatives = [
-        words for kind, words in WORDS.items() if kind in members or any(get_origin(each) is kind for each in members)
-    ]
-    alternatives += [f"one of {', '.join(map(repr, get_args(each)))}" for each in members if get_origin(each) is Literal]
-    alternatives += [
-        f"a list like {SHORT.get(get_args(each)[0], '[1,2]')}" for each in members if get_origin(each) in (list, tuple)
-    ]
+    origins = [get_origin(kind) or kind for kind in members]
+    alternatives = [words for kind, (_, words) in TYPES.items() if kind in origins]
+    alternatives += [f"one of {', '.join(map(repr, get_args(kind)))}" for kind in members if get_origin(kind) is Literal]
+    items = [get_args(kind)[0] for kind in members if get_origin(kind) is list]
+    alternatives += [f"a list like {'[one,two]' if item is str else '[1,2]'}" for item in items]
     return " or ".join(alternatives + ["null"] * (NoneType in members))
 
 
@@ -75,45 +86,45 @@ def fitted(value: Any, hint: Any) -> Any:
         for each in arguments:
             with suppress(TypeError):
                 return fitted(value, each)
-    elif kind in (list, tuple) and isinstance(value, list | tuple):
-        return kind([fitted(each, arguments[0]) for each in value])
-    elif kind is float and type(value) is int:
-        return float(value)
+    elif kind is list and isinstance(value, list):
+        return [fitted(each, arguments[0]) for each in value]
+    elif (kind is float and type(value) is int) or (kind is Path and type(value) is str):
+        return Path(str(value)) if kind is Path else float(value)
     elif kind is Any or (kind is Literal and value in arguments) or (kind is not Literal and type(value) is kind):
         return value
     raise TypeError(f"{value!r} is not of type {hint}")
 
 
 class StoreOption(argparse.Action):
-    """An action that stores a typed value. Lists also have an option `--name+`, which appends."""
+    """An action that stores a typed value. A list also has an option `--name+`, which appends."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, *, type: Any = str, **options: Any) -> None:
-        members = kinds(type)
-        words = get_args(type) if get_origin(type) is Literal else ("true", "false") if bool in members else ()
-        if words and options.get("nargs") != 0:
-            options["metavar"] = f"{{{','.join(map(str, (*words, *('null',) * (NoneType in members))))}}}"
-        if get_origin(type) is list:
-            options["metavar"] = "[ITEM,...]"
-        appending = [f"{name}+" for name in option_strings if any(get_origin(each) is list for each in members)]
+        self.wraps = get_origin(type) is tuple  # one item is given without brackets
+        self.hint = list[get_args(type)[0]] | get_args(type)[0] if self.wraps else type
+        if isinstance(options.get("default"), tuple):
+            options["default"] = list(options["default"])
+        if options.get("nargs") != 0:
+            options = {"metavar": shown(self.hint)} | options
+        appending = [f"{name}+" for name in option_strings if any(get_origin(each) is list for each in kinds(self.hint))]
         super().__init__([*option_strings, *appending], dest, **options)
-        self.hint = type
-        # argparse's own message for missing arguments is less clear, so `ArgumentParser.parse_args`
-        # checks them.
+        # argparse's own message for missing arguments is less clear, so `ArgumentParser.parse_args` checks them.
         self.needed, self.required = self.required, False
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         """Store the values of the option, unless an optional positional argument was omitted."""
-        if values is not None:  # None: an optional positional argument was omitted
+        if values is not None:
             self.take(namespace, True if self.nargs == 0 else values, option_string or "")
 
     def take(self, namespace: Any, raw: Any, flag: str, *, loaded: bool = False) -> None:
         """Set the option to a value, or append to it if the flag ends with +."""
-        several = self.nargs == "+" and (raw if isinstance(raw, list) else [raw])
-        value = [self.read(each, loaded) for each in several] if several else self.read(raw, loaded)
+        if self.nargs == "+":
+            value = [self.read(each, loaded) for each in (raw if isinstance(raw, list) else [raw])]
+        else:
+            value = self.read(raw, loaded)
         if flag.endswith("+"):
             both = (getattr(namespace, self.dest), value)
             value = [item for each in both for item in (each if isinstance(each, list) else [each])]
-        setattr(namespace, self.dest, value)
+        setattr(namespace, self.dest, [value] if self.wraps and not isinstance(value, list) else value)
 
     def read(self, raw: Any, loaded: bool) -> Any:
         """Return the value of a command-line text, or of a value `loaded` from a file.
@@ -136,55 +147,39 @@ class ConfigFile(argparse.Action):
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         """Set the options that the file holds. Raise ValueError for one that the command does not have."""
-        for name, value in yaml_file.options_in(values, parser.owners).items():
+        for name, value in yaml_file.options_in(values, parser.prog.rpartition(" ")[2]).items():
             if (action := parser.action_of(name)) is not None:
                 action.take(namespace, value, str(name), loaded=True)
             elif not parser.partial:
-                hint = hint_with_flags(meant(str(name), parser.names()), parser.names())
-                raise ValueError(f"--config: `{parser.prog}` has no option {name!r}" + (f": {hint}" if hint else ""))
-
-
-class PrintConfig(argparse.Action):
-    """An action that makes the parser print the options as YAML and exit."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        """Make the parser print the options."""
-        parser.prints = True
+                raise ValueError(f"--config: `{parser.prog}` has no option {name!r}{parser.hint(str(name))}")
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """A formatter that keeps the line breaks of examples and shows each option's type and default."""
+    """A formatter that keeps the line breaks of examples and shows each option's default."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        if not isinstance(action, StoreOption):
-            return action.help
-        text = as_yaml(action.help or "")
+        if not isinstance(action, StoreOption) or action.nargs == 0 or action.needed or action.default is argparse.SUPPRESS:
+            return as_yaml(action.help or "")
         default = str(action.default).lower() if isinstance(action.default, bool) else str(action.default)
-        default = "null" if action.default is None else default.replace("%", "%%")
-        facts = ["required"] if action.needed else []
-        facts += [] if action.nargs == 0 else [f"type: {shown(action.hint)}"]
-        facts += [] if action.needed or action.default is argparse.SUPPRESS else [f"default: {default}"]
-        return f"{text} ({', '.join(facts)})"
+        return as_yaml(f"{action.help} (default: {default.replace('%', '%%')})")
 
 
 class ArgumentParser(argparse.ArgumentParser):
     """A parser that raises ValueError with a message instead of exiting.
 
-    Its help shows `usage`, a sentence and examples before the options. With `partial`, it has only
-    some options of a command, no help, and ignores other names in an option file. `owners` maps
-    each section of such a file besides `engine:` to its allowed names.
+    Its help shows a sentence and examples before the options. With `partial`, it has only some options of a command, no help,
+    and ignores other names in an option file.
     """
 
-    def __init__(self, usage: str, summary: str = "", examples: str = "", *, partial: bool = False) -> None:
-        self.owners: Mapping[str, Sequence[str]] = {}
-        self.partial, self.prints = partial, False
-        shown = "\n".join(line for example in examples.splitlines() for line in folded(example))
-        description = f"{fill(summary, WIDTH)}\n\nexamples:\n{indent(shown, '  ')}"
-        prog = " ".join(takewhile(str.islower, usage.partition(" [")[0].split()))
-        super().__init__(prog, usage, description, formatter_class=HelpFormatter, add_help=False, allow_abbrev=False)
-        switch = functools.partial(StoreOption, type=bool, nargs=0, default=False)
-        for name, action in ((None, StoreOption), ("store_true", switch), ("config", ConfigFile), ("print", PrintConfig)):
-            self.register("action", name, action)
+    def __init__(self, prog: str, summary: str = "", examples: str = "", *, partial: bool = False) -> None:
+        self.partial = partial
+        self._checked: list[Any] = []
+        description = f"{fill(' '.join(summary.split()), WIDTH)}\n\nexamples:\n{indent(examples, '  ')}"
+        super().__init__(prog, description=description, formatter_class=HelpFormatter, add_help=False, allow_abbrev=False)
+        self.usage = f"{prog} [options]"
+        self.register("action", None, StoreOption)
+        self.register("action", "store_true", functools.partial(StoreOption, type=bool, nargs=0, default=False))
+        self.register("action", "config", ConfigFile)
         if not partial:
             self.add_argument("-h", "--help", action="help", help="Show this help message and exit.")
 
@@ -196,6 +191,38 @@ class ArgumentParser(argparse.ArgumentParser):
         """Add a group of options, like argparse, but with any types."""
         return super().add_argument_group(*arguments, **options)
 
+    def add_own(self, owner: Any) -> None:
+        """Add the options of a command: the fields of a dataclass, whose docstrings are help texts.
+
+        A field that is not keyword-only is a positional argument, which can be omitted if it has a default. A boolean that is
+        false by default is a switch. Ranges in the annotations are checked.
+        """
+        texts, hints, positional = field_help(owner), get_type_hints(owner), list[str]()
+        self._checked.append(owner)
+        for field in fields(owner):
+            hint, needed = hints[field.name], field.default is MISSING
+            options: dict[str, Any] = {"help": texts[field.name], "default": None if needed else field.default}
+            if field.kw_only:
+                switch = hint is bool and field.default is False
+                self.add_argument(f"--{field.name}", type=hint, nargs=0 if switch else None, **options)
+                continue
+            several, name = get_origin(hint) is tuple, field.name.upper().removesuffix("S")
+            positional.append(f"{name} [{name} ...]" if several else name if needed else f"[{name}]")
+            options |= {"metavar": name, "nargs": "+" if several else None if needed else "?"}
+            self.add_argument(field.name, type=get_args(hint)[0] if several else hint, **options)
+        self.usage = " ".join([self.prog, *positional, "[options]"])
+
+    def add_options(self, owner: Any, title: str, *, without: Container[str] = ()) -> None:
+        """Add a group with an option for each field of a dataclass, whose docstring is the help text."""
+        group = self.add_argument_group(title)
+        texts, hints = field_help(owner), get_type_hints(owner) | HINTS  # without the ranges: the dataclass checks them
+        for field in fields(owner):
+            if field.name not in without:
+                default = None if field.name == "max_tokens" else field.default  # None: the model's default
+                help_text = SCHEMA_HELP if field.name == "json_schema" else texts[field.name]
+                flags = (f"--{field.name}", *SHORT.get(field.name, ()))
+                group.add_argument(*flags, type=hints[field.name], default=default, help=help_text)
+
     def error(self, message: str) -> NoReturn:
         """Raise ValueError with the message."""
         raise ValueError(message)
@@ -206,17 +233,15 @@ class ArgumentParser(argparse.ArgumentParser):
         action = self._option_string_actions.get(f"--{name}", positionals.get(str(name)))
         return action if isinstance(action, StoreOption) else None
 
-    def names(self) -> list[str]:
-        """Return the names of all options."""
-        return [action.dest for action in self._actions if isinstance(action, StoreOption) and action.option_strings]
-
-    def get_defaults(self) -> dict[str, Any]:
-        """Return the default of every option."""
-        return {action.dest: action.default for action in self._actions if isinstance(action, StoreOption)}
+    def hint(self, name: str) -> str:
+        """Return what an unknown option may mean, after a colon; empty if nothing is similar."""
+        names = [action.dest for action in self._actions if isinstance(action, StoreOption) and action.option_strings]
+        found = with_flags(meant(name, names), names, BARE)
+        return f": {found}" if found else ""
 
     def changed(self, options: Namespace) -> dict[str, Any]:
         """Return the options that do not have their default value."""
-        usual = self.get_defaults()
+        usual = {action.dest: action.default for action in self._actions}
         return {name: value for name, value in vars(options).items() if value != usual.get(name)}
 
     def parse_args(self, args: Sequence[str], namespace: Any = None) -> Any:  # type: ignore[override]
@@ -224,14 +249,18 @@ class ArgumentParser(argparse.ArgumentParser):
         options, unknown = self.parse_known_args(args, namespace or Namespace())
         missing = next((each for each in self._actions if getattr(each, "needed", False) and options[each.dest] is None), None)
         if missing is not None:
-            article = "an" if missing.dest[0] in "aeio" else "a"
-            name = missing.dest.removesuffix("s")
+            article, name = "an" if missing.dest[0] in "aeio" else "a", missing.dest.removesuffix("s")
             raise ValueError(f"{self.prog} needs {article} {name}: `{self.prog} --help` shows examples")
         if unknown:
             flag = next((each[2:].partition("=")[0] for each in unknown if each.startswith("--")), "")
-            hint = hint_with_flags(meant(flag, self.names()), self.names()) if flag else ""
-            raise ValueError(f"unrecognized arguments: {' '.join(unknown)}" + (f": {hint}" if hint else ""))
-        if self.prints:
-            print(yaml.safe_dump(vars(options), sort_keys=False, allow_unicode=True), end="")
+            raise ValueError(f"unrecognized arguments: {' '.join(unknown)}{self.hint(flag)}")
+        if vars(options).pop("print_config", False):
+            texts = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
+            print(yaml.safe_dump(texts, sort_keys=False, allow_unicode=True), end="")
             self.exit()
+        try:
+            for owner in self._checked:
+                check_ranges(options.of(owner))
+        except ValueError as error:
+            raise ValueError(with_flags(str(error), vars(options))) from error
         return options

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, strategies as st
 from rich.console import Console
 
-from dlstep.cli import attach, bench_serve, generate, main, serve
+from dlstep.cli import attach, generate, main
 from dlstep.cli.parser import Namespace
 from dlstep.core import Abort, Add, Fail, Request, SamplingParams, Spec, State, Trace, abort, add, init
 from dlstep.serve.http import server as serving_server
@@ -203,7 +203,7 @@ def strange() -> Iterator[str]:
 @pytest.mark.parametrize(
     ("status", "answer", "words"),
     [
-        (200, b"[]", "it sent no JSON object"), (200, b"hello", "no dlstep server answers"),
+        (200, b"[]", "form that this dlstep"), (200, b"hello", "no dlstep server answers"),
         (200, b"{}", "form that this dlstep"), (200, b'{"data": [5], "runs": [{"head": 5}]}', "form that this dlstep"),
         (404, b"gone", "status 404"), (500, b'{"error": {"message": "a\\u001b[31mb"}}', "refused: a\ufffd[31mb"),
         (200, b"[" * 100_000, "no dlstep server"),
@@ -230,11 +230,13 @@ def test_mistakes_are_told_in_a_sentence(capsys: Captured, monkeypatch: pytest.M
     with served(shadow_engine(), keys=("sesame",)) as server:
         for url, interval, words in (
             (f"http://127.0.0.1:{port}", 0.2, "no dlstep server answers at"), ("ftp://x", 0.2, "URL must be like"),
-            ("localhost:8000", 0.2, "URL must be like"), (server.url, 0.0, "--interval must be above 0"),
+            ("localhost:8000", 0.2, "URL must be like"),
             (server.url, 0.2, "requires an API key, and DLSTEP_API_KEY holds none"),
         ):  # fmt: skip
             with pytest.raises(ValueError, match=re.escape(words)):
                 attach.run(Namespace(url=url, request=None, interval=interval, json=False))
+        assert main(["attach", server.url, "--interval", "0"]) == 2
+        assert "--interval must be more than 0.0, got 0.0" in capsys.readouterr().err
         monkeypatch.setenv("DLSTEP_API_KEY", "sesame")
         assert main(["attach", server.url]) == 0
         assert capsys.readouterr().out == "no request is under way, and the steps of none are kept\n"
@@ -253,9 +255,3 @@ def test_a_browser_opens_once_the_model_is_there(opens: bool, monkeypatch: pytes
         assert asked.wait(60)
     assert urls == ["http://127.0.0.1:1/"]
     assert ("the page is at http://127.0.0.1:1/" in capsys.readouterr().err) == (not opens)
-
-
-def test_help_fits_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    for module in (serve, bench_serve, attach):
-        assert max(map(len, module.parser().format_help().splitlines())) <= 80

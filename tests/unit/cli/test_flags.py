@@ -3,7 +3,7 @@
 import pytest
 
 import dlstep.rules.threshold  # noqa: F401 - a rule, whose class messages may name
-from dlstep.cli.flags import as_yaml, hint_with_flags, with_flags
+from dlstep.cli.flags import BARE, as_yaml, with_flags
 
 NAMES = ("rule", "stop", "max_tokens", "model", "num_pages")
 
@@ -37,7 +37,7 @@ def test_only_names_that_are_options_become_flags(message: str, shown: str) -> N
     ],
 )
 def test_a_hint_names_nothing_but_options(hint: str, shown: str) -> None:
-    assert hint_with_flags(hint, NAMES) == shown
+    assert with_flags(hint, NAMES, BARE) == shown
 
 
 def test_none_is_null_in_yaml() -> None:

@@ -1,7 +1,6 @@
-"""`dlstep strategies` and `dlstep replay`."""
+"""`dlstep replay`."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,24 +8,12 @@ import pytest
 
 from dlstep import Request, Samples, SamplingParams, Trace
 from dlstep.cli import main
-from dlstep.cli.inspect import strategy_rows
 from dlstep.core import Add, Fail, Prune, Rebuild
 
 from ...helpers.shadow_llm import make_llm
 from .failing import Captured, failure
 
 QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
-
-
-def test_strategies_are_listed_with_their_options(capsys: Captured) -> None:
-    assert main(["strategies"]) == 0
-    out = capsys.readouterr().out
-    assert "multi_bd" in out
-    assert "d2f" in out
-    assert main(["strategies", "--json"]) == 0
-    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
-    assert rows["multi_bd"]["model"] == "tiny-bd"
-    assert rows["d2f"]["options"]["buffer_size"] == 4
 
 
 @pytest.fixture
@@ -107,15 +94,3 @@ def test_every_event_of_a_trace_is_counted(trace_path: Path, capsys: Captured) -
     assert {name: found[name] for name in ("add", "adopt", "abort", "fail", "rebuild", "prune")} == {
         "add": 3, "adopt": 0, "abort": 1, "fail": 1, "rebuild": 0, "prune": 1,
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("arguments", [["strategies"], ["strategies", "--matrix"]])
-def test_lists_of_strategies_fit_80_columns(arguments: list[str], capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert main(arguments) == 0
-    out = capsys.readouterr().out
-    assert max(map(len, out.splitlines())) <= 80 and "\N{HORIZONTAL ELLIPSIS}" not in out
-    for row in strategy_rows():
-        assert re.search(rf"\b{row.name}\b", out)
-        if arguments == ["strategies"]:
-            assert all(f"{name}={'null' if value is None else value}" in out for name, value in row.options.items())

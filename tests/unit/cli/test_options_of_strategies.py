@@ -77,7 +77,7 @@ def test_help_explains_the_options_of_the_strategy_and_the_rule_that_are_chosen(
     plain = help_of(capsys)
     assert "strategy multi_bd: --block_size" in plain and "rule threshold: --accept_threshold" in plain
     text = help_of(capsys, "--decoding-strategy", "dual_cache", "--rule=quota")
-    assert "strategy dual_cache: --block_size BLOCK_SIZE Positions of a block. (more than 0; default 32)" in text
+    assert "strategy dual_cache: --block_size INT Positions of a block. (more than 0; default 32)" in text
     assert "rule quota: --steps_per_block" in text and "--cache {none,prefix,dual}" in text
     assert "--accept_threshold" not in text.partition("examples:")[2].partition("engine:")[2] and "--num_pages" in text
     assert "strategy diffusion_gemma: --canvas_length" in help_of(capsys, "--model", "tiny-canvas")
@@ -94,7 +94,7 @@ def test_flags_may_have_hyphens_and_so_may_names_in_yaml(tmp_path: Path, capsys:
     capsys.readouterr()
     assert chosen[0] == chosen[1] and "D2F" in repr(chosen[0]) and "Quota(steps_per_block=3," in repr(chosen[0])
     path.write_text("steps-per-block: 3\nsteps_per_block: 4\n")
-    assert "it says an option twice" in failure(capsys, "--config", str(path))
+    assert "says an option twice" in failure(capsys, "--config", str(path))
     path.write_text("acept_threshold: 0.5\n")
     assert "'acept_threshold': did you mean --accept_threshold?" in failure(capsys, "--config", str(path))
 
@@ -147,7 +147,7 @@ def test_files_of_ones_own_are_found_in_the_current_folder(
     rule: str, strategy: str, folder: Path, capsys: Captured, chosen: list[object]
 ) -> None:
     arguments = ["--decoding_strategy", strategy, "--rule", rule]
-    assert "rule Odd: --odd ODD How odd. (at least 0.0, at most 1.0; default 0.5)" in help_of(capsys, "--rule", rule)
+    assert "rule Odd: --odd NUMBER How odd. (at least 0.0, at most 1.0; default 0.5)" in help_of(capsys, "--rule", rule)
     assert main(["generate", "a", *arguments, "--odd", "7"]) == 0
     capsys.readouterr()
     (made,) = chosen
@@ -176,25 +176,6 @@ def test_an_exception_while_decoding_in_ones_own_file_names_its_line(folder: Pat
     main(["generate", "a", "--rule", "./lab/odd_rule.py", "--max_tokens", "4"])
     printed = capsys.readouterr()
     assert re.search(r"chosen raised ValueError: mine \(odd_rule\.py:\d+\)", printed.out + printed.err)
-
-
-def test_errors_of_libraries_outside_of_site_packages_are_one_line(tmp_path: Path) -> None:
-    """Libraries may lie in any folder of PYTHONPATH: what they raise is no error in a file of the user's own."""
-    (tmp_path / "odd_library.py").write_text("def meant(name, known):\n    raise ValueError(f'no {name} here')\n")
-    about = tmp_path / "odd_library-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: odd-library\nVersion: 1.0\n")
-    (about / "top_level.txt").write_text("odd_library\n")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
-    script = "import odd_library, sys; from dlstep.cli import main, parser; parser.meant = odd_library.meant; sys.exit(main())"
-    arguments = [sys.executable, "-c", script, "generate", "a", "--nonsense", "1"]
-    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "dlstep: error: no nonsense here\n")
-    for part in about.iterdir():
-        part.unlink()
-    about.rmdir()
-    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "odd_library.py" in done.stderr
 
 
 SCRIPT = """

@@ -1,0 +1,50 @@
+"""`dlstep replay`: re-execute a saved trace without a model."""
+
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+
+from ..core import Abort, Add, Adopt, Fail, Prune, Rebuild, ReplayDiverged, Samples, Trace
+from ..text.constraints import recompiled
+from ..text.words import counted, printable
+from .json_text import json_text
+from .options import command_parser
+from .parser import ArgumentParser, Namespace
+
+EXAMPLES = "dlstep replay decode.jsonl"
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """Plan every step of a saved trace again, compare with the recorded plans, and commit the recorded samples."""
+
+    file: Path
+    """What Trace.save wrote."""
+    _: KW_ONLY
+    json: bool = False
+    """Print a JSON object, and nothing else, on stdout."""
+
+
+def parser() -> ArgumentParser:
+    """Return the parser of `dlstep replay`."""
+    return command_parser("replay", ReplayOptions, EXAMPLES)
+
+
+def run(options: Namespace) -> int:
+    """Print what was replayed, or the first divergence. Return 1 for a divergence, else 0."""
+    trace = recompiled(Trace.load(options.file))
+    kinds = {"add": Add, "adopt": Adopt, "abort": Abort, "fail": Fail, "rebuild": Rebuild, "prune": Prune}
+    counts = {name: sum(isinstance(event, kind) for event in trace.events) for name, kind in kinds.items()}
+    steps = sum(isinstance(event, Samples) for event in trace.events)
+    try:
+        state, divergence = trace.replay(), None
+    except ReplayDiverged as error:
+        state, divergence = None, str(error)
+    if options.json:
+        print(json_text({"steps": steps, **counts, "divergence": divergence}))
+    elif state is None:
+        print(f"diverged: {printable(divergence or '')}")
+    else:
+        live = len(state.running) + len(state.waiting)
+        known = counted(counts["add"] + counts["adopt"], "request")
+        print(f"replayed {counted(steps, 'step')} of {known}, {live} of them unfinished: every plan is as recorded")
+    return 0 if state is not None else 1

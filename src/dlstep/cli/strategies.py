@@ -1,0 +1,150 @@
+"""`dlstep strategies`: list decoding strategies, explain one, or show the compatibility matrix."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, asdict, dataclass
+from inspect import getdoc
+from pathlib import Path
+from textwrap import wrap
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from .. import rules, strategies
+from ..core.options import Options, with_options
+from ..core.plugins import searched
+from ..engine.compatibility import Features, MatrixRow, matrix
+from ..engine.config import EngineConfig
+from ..engine.option_help import option_rows, paragraphs, parts_of
+from ..engine.resolve import embedded_models_for
+from .flags import as_yaml
+from .json_text import json_text
+from .options import command_parser, title_of
+from .parser import ArgumentParser, Namespace
+
+EXAMPLES = "dlstep strategies dual_cache\ndlstep strategies dual_cache --rule quota\ndlstep strategies --matrix"
+SHORT = ("mode", "blocks", "exact", "shares", "cuts", "temp.", "carries")  # headings for the fields of `Features`
+
+
+@dataclass(frozen=True)
+class StrategiesOptions:
+    """List decoding strategies and their options, one strategy in detail, or the compatibility matrix."""
+
+    name: str | None = None
+    """A strategy, whose options are explained."""
+    _: KW_ONLY
+    rule: str | None = None
+    """With NAME: explain the options of this rule as well."""
+    matrix: bool = False
+    """Instead: strategies against models, and their features."""
+    json: bool = False
+    """Print a JSON list, and nothing else, on stdout."""
+
+
+def parser() -> ArgumentParser:
+    """Return the parser of `dlstep strategies`."""
+    return command_parser("strategies", StrategiesOptions, EXAMPLES)
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyRow:
+    """A listed strategy; `model` is its embedded model, `options` include those of its rule."""
+
+    name: str
+    summary: str
+    model: str | None
+    options: dict[str, object]
+
+
+def strategy_rows() -> list[StrategyRow]:
+    """Return all available strategies, each with the embedded model trained for it."""
+    rows: list[StrategyRow] = []
+    for name in strategies.available():
+        model = next(iter(embedded_models_for(EngineConfig(decoding_strategy=name))), None)
+        value = strategies.PLUGINS.value(name)
+        rows.append(StrategyRow(name, paragraphs(value)[0].splitlines()[0], model, flat(value)))
+    return rows
+
+
+def flat(value: Options) -> dict[str, object]:
+    """Return the default of every option, including those of the rule."""
+    return {row.name: row.default for part in reversed(list(parts_of(value))) for row in option_rows(part)}
+
+
+def run(options: Namespace) -> int:
+    """Print the list, a strategy or the matrix."""
+    if options.name is None and options.rule is not None:
+        raise ValueError("--rule explains the rule of a strategy: name the strategy, too, or use `dlstep rules`")
+    if options.name is not None:
+        if options.matrix:
+            raise ValueError("--matrix is about all strategies: leave the name out")
+        with searched(Path.cwd()):
+            rule_field = {} if options.rule is None else {"rule": rules.PLUGINS.value(options.rule)}
+            value = with_options(strategies.PLUGINS.value(options.name), rule_field)
+        return print_options(value, as_json=options.json)
+    if options.json:
+        print(json_text([asdict(row) for row in (matrix() if options.matrix else strategy_rows())]))
+    elif options.matrix:
+        print_matrix(matrix())
+    else:
+        for row in strategy_rows():
+            print_entry(row.name, f"embedded model {row.model}" if row.model else "", [row.summary], row.options)
+        Console().print(Text("Use: dlstep generate PROMPT --decoding_strategy NAME --OPTION VALUE", "dim"))
+    return 0
+
+
+def print_entry(name: str, remark: str, texts: Iterable[str], options: Mapping[str, object]) -> None:
+    """Print heading, remark, texts and options of a strategy or a rule."""
+    console = Console()
+    console.print(Text.assemble((name, "bold"), f", {remark}" if remark else ""))
+    print_wrapped(console, (*texts, "  ".join(f"{option}={default}" for option, default in options.items())))
+
+
+def print_wrapped(console: Console, texts: Iterable[str], indent: str = "  ") -> None:
+    """Print indented paragraphs, in at most 100 columns."""
+    for text in filter(None, texts):
+        lines = wrap(
+            as_yaml(text), min(console.width, 100), initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+        )
+        console.print(Text("\n".join(lines)))
+
+
+def print_options(value: Options, *, as_json: bool) -> int:
+    """Print every option of a strategy or rule and of the values that it contains: range, default, help."""
+    parts = list(parts_of(value))
+    if as_json:
+        rows = [row for part in parts for row in option_rows(part)]
+        facts = [{"name": row.name, "default": row.default, "allowed": row.allowed, "help": row.help} for row in rows]
+        print(json_text(facts))
+        return 0
+    console = Console()
+    for part in parts:
+        console.print(Text(title_of(part), "bold"))
+        print_wrapped(console, (" ".join(text.split()) for text in paragraphs(part)))
+        for row in option_rows(part):
+            console.print(Text(f"  --{row.name}", "bold"))
+            print_wrapped(console, (row.line(),), indent="      ")
+    return 0
+
+
+def print_matrix(rows: list[MatrixRow]) -> None:
+    """Print which strategies fit which models, and the features of each strategy."""
+    models = _fitting("Models and strategies", "a network trained as", {row.strategy: row.models for row in rows})
+    families = _fitting("Families and strategies", "family", {row.strategy: row.families for row in rows})
+    features = Table("strategy", *SHORT, title="What strategies do by default")
+    for row in rows:
+        values = asdict(row.features).values()
+        features.add_row(row.strategy, *(("no", "yes")[v] if isinstance(v, bool) else str(v) for v in values))
+    console = Console()
+    console.print(models, families, features)
+    for paragraph in (getdoc(Features) or "").split("\n\n"):
+        console.print(Text(f"{' '.join(paragraph.split())}\n"))
+
+
+def _fitting(title: str, heading: str, faults: Mapping[str, Mapping[str, str | None]]) -> Table:
+    """Return a table of fitting strategies. `faults` gives the reason against each; None if it fits."""
+    table = Table(heading, "decodes with", "and not with", title=title)
+    for name in next(iter(faults.values())):
+        names = [strategy for strategy, against in faults.items() if not against[name]]
+        table.add_row(name, ", ".join(names), ", ".join(strategy for strategy in faults if strategy not in names))
+    return table
