@@ -14,20 +14,20 @@ from ..core import Config, Spec, Strategy, options_of, with_options
 from ..core.checks import short
 from ..core.lifecycle import least_pages
 from ..core.trainings import BIDIRECTIONAL, PROMPT_IN_FULL, TRAININGS, training_mismatch
-from .checkpoint_options import BLOCK, check_name, check_options
 from .config import EngineConfig
 from .option_errors import unknown
 
 # Default positions of the KV cache if `num_pages` is None: 128 answers of the embedded models.
 DEFAULT_POSITIONS = 65_536
 EDIT = "multi_bd_edit"
+BLOCK = "bd_size"  # size of a block that is divided into sub-blocks; for checkpoints only
 SUB_BLOCKS = (8, 4, 2, 1)  # sub-block sizes of fast_dllm_v2; the first proper divisor is used
 # Unmasked tokens of `edit` strategies may change until their block is sealed.
 SAMPLING_MODES = {EDIT: "edit", "dmax": "edit"}
 
 
 class ModelFacts(Protocol):
-    """The facts of a model that options depend on. A loaded checkpoint satisfies this protocol.
+    """The facts of a model that options depend on, such as the description of a checkpoint.
 
     `options` are strategy options that the checkpoint states, `training` names how it was trained.
     """
@@ -144,8 +144,8 @@ def _with_strategy(config: EngineConfig, model: ModelFacts) -> tuple[Strategy, E
             f"give decoding_strategy, one of {', '.join(strategies.available())}"
         )
     if config.decoding_strategy is None and isinstance(choice, str):
-        check_name(model.name, choice)
-    check_options(model.name, model.options)
+        _check_name(model.name, choice)
+    _check_options(model.name, model.options)
     given, own = rules.with_values(dict(config.strategy_options)), rules.with_values(model.options)
     base = base_of(choice, own | given)
     known = options_of(base)
@@ -252,3 +252,31 @@ def build(config: EngineConfig, spec: Spec) -> tuple[Config, Strategy]:
         strategy = with_options(strategies.PLUGINS.value(strategy), dict(config.strategy_options))
     shared = {field.name: attrgetter(field.name)(config) for field in fields(Config) if field.name != "spec"}
     return Config(spec=spec, **shared), strategy
+
+
+def _check_name(model: str, declared: str, *, option: str = "decoding_strategy") -> None:
+    """Raise ValueError unless `declared` is the name of a known strategy (or rule).
+
+    Only the caller may give a dotted path: it could import a module from the checkpoint folder.
+    """
+    plugins = strategies.PLUGINS if option == "decoding_strategy" else rules.PLUGINS
+    if not plugins.is_known(declared):
+        raise ValueError(
+            f"{model} asks for {option}={declared!r}, and a checkpoint may only ask for one of "
+            f"{', '.join(plugins.available())}: give {option} yourself if you trust another one"
+        )
+
+
+def _check_options(model: str, options: Mapping[str, Any]) -> None:
+    """Raise ValueError for options that no strategy or rule has. Values are checked later."""
+    classes = [plugins.load(name) for plugins in (strategies.PLUGINS, rules.PLUGINS) for name in plugins.own()]
+    known = {field.name for cls in classes for field in fields(cls)} | {BLOCK}
+    for option, value in options.items():
+        if option not in known:
+            raise ValueError(f"{model} states {option}={short(value)}, which no strategy knows: take it out of its config.json")
+        if option == BLOCK and (type(value) is not int or value <= 0):
+            raise ValueError(f"{model} states {option}={short(value)}, which must be an integer above 0")
+        if option in rules.HOLDERS:
+            if not isinstance(value, str):
+                raise ValueError(f"{model} states {option}={short(value)}, which must be the name of a rule")
+            _check_name(model, value, option=option)

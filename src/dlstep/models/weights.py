@@ -82,7 +82,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """Where tensors go, and what does not fit: names of checkpoint tensors, with an explanation."""
+    """Where tensors go, and what does not fit: parameters without a tensor, and checkpoint tensors with an explanation."""
 
     placements: tuple[Placement, ...]
     missing: tuple[str, ...]
@@ -138,8 +138,7 @@ def make_plan(
         if stored[tensor] != (needed := _joined(shapes)):
             misshaped.append(f"{tensor} has {list(stored[tensor])}, the network takes {list(needed)}")
         placements += _placed(tensor, targets, shapes, filled)
-    used = tuple(rule for rule in rules if any(map(re.compile(rule.pattern).fullmatch, stored)))
-    missing = sorted({_described(tensors.names[first], part, used, rules) for first, part in _unfilled(tensors.shapes, filled)})
+    missing = sorted(_described(tensors.names[first], part) for first, part in _unfilled(tensors.shapes, filled))
     return LoadPlan(tuple(placements), tuple(missing), tuple(unused), tuple(misshaped))
 
 
@@ -195,58 +194,11 @@ def _unfilled(shapes: Mapping[str, Shape], filled: Mapping[str, Mapping[Part, st
                     yield first, (expert, half)
 
 
-def _described(names: tuple[str, ...], part: Part, used: tuple[WeightRule, ...], rules: tuple[WeightRule, ...]) -> str:
-    """Return names of tensors that would fill a part, if possible in the checkpoint's scheme."""
+def _described(names: tuple[str, ...], part: Part) -> str:
+    """Return the names of a parameter, and which part of it is meant."""
     expert, half = part
-    if candidates := [tensor for name in names for tensor in tensor_names(name, part, used)]:
-        return " or ".join(dict.fromkeys(candidates))
-    candidates = [tensor for name in names for tensor in tensor_names(name, part, rules)]
     where = ("" if expert is None else f", expert {expert}") + ("" if half is None else f", half {half} of its rows")
-    return " or ".join(dict.fromkeys([*candidates, *(f"{name}{where}" for name in names)]))
-
-
-def tensor_names(parameter: str, part: Part, rules: Iterable[WeightRule]) -> Iterator[str]:
-    """Yield names of tensors that the rules, applied in reverse, put into this part of a parameter.
-
-    Supports only simple regexes: literals, groups, and optional groups without a number.
-    """
-    expert, half = part
-    for rule in rules:
-        known = "(?P<expert>" in rule.pattern
-        if (half is not None and rule.half != half) or (known and expert is None):
-            continue
-        for target in rule.targets:
-            groups = _groups(target, parameter)
-            if groups is None:
-                continue
-            name = _spelt(rule.pattern, groups | ({"expert": str(expert)} if known else {}))
-            if (parameter, part if known or half is not None else (None, rule.half)) in _targets(name, (rule,)):
-                yield name
-
-
-def _groups(target: str, parameter: str) -> dict[str, str] | None:
-    """Return the groups with which `target` expands to `parameter`; None if impossible."""
-    pieces = re.split(r"\\(\d+)|\\g<(\w+)>", target)
-    pattern, seen = "", set[str]()
-    for literal, number, name in zip(pieces[::3], [*pieces[1::3], None], [*pieces[2::3], None], strict=True):
-        pattern += re.escape(literal)
-        if group := number or name:
-            pattern += f"(?P=g{group})" if group in seen else f"(?P<g{group}>.+?)"
-            seen.add(group)
-    match = re.fullmatch(pattern, parameter)
-    return None if match is None else {name[1:]: value for name, value in match.groupdict().items()}
-
-
-def _spelt(pattern: str, groups: Mapping[str, str]) -> str:
-    """Return a name that a simple regex matches with these groups, by number or name."""
-    text = re.sub(r"\(\?:[^()]*\)\?", "", pattern)
-    numbers = iter(range(1, text.count("(") + 1))
-
-    def value(group: re.Match[str]) -> str:
-        return groups.get(group["name"] or "", groups.get(str(next(numbers)), ""))
-
-    text = re.sub(r"\((?:\?P<(?P<name>\w+)>)?[^()]*\)", value, text)
-    return re.sub(r"\\(.)", r"\1", text)
+    return " or ".join(f"{name}{where}" for name in names)
 
 
 @contextmanager

@@ -89,12 +89,15 @@ def test_tensors_that_do_not_fit_are_listed(tmp_path: Path, capsys: Captured) ->
     tensors["model.norm.weight"] = torch.ones(5)
     save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
     assert facts(tmp_path, capsys, code=1)["problems"] == [
-        "missing: model.layers.2.mlp.experts.5.up_proj.weight",
+        "missing: model.layers.2.mlp.experts.gate_up_proj, expert 5, half 1 of its rows",
         "not used: model.layers.0.extra",
         "other shape: model.norm.weight has [5], the network takes [32]",
     ]
     assert main(["models", "check", str(tmp_path)]) == 1
-    assert "problems: 3\n  missing: model.layers.2.mlp.experts.5.up_proj.weight\n" in capsys.readouterr().out
+    assert (
+        "problems: 3\n  missing: model.layers.2.mlp.experts.gate_up_proj, expert 5, half 1 of its rows\n"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_truncated_shard(folder: Path, capsys: Captured) -> None:
