@@ -4,10 +4,10 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from textwrap import indent
 
 from ..core import DlstepError
+from ..core.checks import did_you_mean
 from ..engine.threads import spin_less
 from ..rules import HOLDERS
 from ..text.words import printable
@@ -42,12 +42,11 @@ def command_in(arguments: Sequence[str]) -> str:
     if words in COMMANDS:
         return words
     longer = [name for name in COMMANDS if name.startswith(f"{first} ")]
-    near = get_close_matches(words, longer, 1) if "-" not in words else []
-    if first in COMMANDS and not near:
+    hint = did_you_mean(words, longer) if "-" not in words else ""
+    if first in COMMANDS and not hint:
         return first
-    near = near or longer or get_close_matches(first, COMMANDS, 1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise ValueError(f"dlstep has no command {words if longer else first!r}: {hint}`dlstep --help` lists all")
+    hint = hint or (f"give {' or '.join(longer)}." if longer else did_you_mean(first, COMMANDS))
+    raise ValueError(f"dlstep has no command {words if longer else first!r}: {hint} `dlstep --help` lists all")
 
 
 def print_first_steps(options: Namespace) -> int:

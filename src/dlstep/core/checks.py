@@ -6,8 +6,9 @@ builtin types become builtin values. The checks come from the annotations of a d
 """
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
 from functools import cache
 from inspect import isabstract
 from operator import attrgetter
@@ -21,6 +22,7 @@ _WORD = 1 << 63
 _Limit = tuple[str, Any]
 _Convert = Callable[[Any], Any]  # returns the value to store; raises TypeError for a wrong type
 
+LONGEST_NAME = 100  # characters that are compared with known names
 LONGEST = 1 << 24  # items of a sequence; a range could have any length without using memory
 _OWN = {int, float, bool, str, bytes, list, tuple, dict, NoneType}
 ARRAY_LIBRARIES = ("numpy", "torch", "array", "jax", "jaxlib", "cupy", "pandas")
@@ -42,6 +44,12 @@ class _Short(Repr):
 def short(given: object) -> str:
     """Return a short repr of `given` for messages."""
     return " ".join(_Short().repr(given).split())
+
+
+def did_you_mean(name: str, known: Iterable[str], start: str = "") -> str:
+    """Return the question whether the most similar known name is meant, after `start`; empty if none is similar."""
+    near = get_close_matches(name[:LONGEST_NAME], list(known), 1)
+    return f"{start}did you mean {near[0]}?" if near else ""
 
 
 def plain(given: object) -> Any:

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
-from difflib import get_close_matches
 from functools import wraps
 from inspect import isabstract, signature
 from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
-from .checks import check_ranges, listed, pairs_of, plain, short, text_of, whole_numbers
+from .checks import check_ranges, did_you_mean, listed, pairs_of, plain, short, text_of, whole_numbers
 from .faults import UserCodeTimeout, described
 
 SHIPPING = tuple(f"{__name__.partition('.')[0]}.{package}." for package in ("strategies", "rules"))
@@ -174,6 +173,5 @@ def explains(hint: Callable[[str, object], str], owner: str) -> Callable[[Callab
 def unknown_option(owner: str, name: str, value: object, known: Iterable[str], hint: str = "") -> str:
     """Return the message for an unknown option, hinting at the nearest name or all names."""
     known = sorted(known)
-    near = get_close_matches(name, known, 1)
-    hint = hint or (f"did you mean {near[0]}?" if near else f"options are {', '.join(known)}")
+    hint = hint or did_you_mean(name, known) or f"options are {', '.join(known)}"
     return f"{owner} has no option {short(name)}, but {name[:40]}={short(value)} is given: {hint}"

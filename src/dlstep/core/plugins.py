@@ -5,7 +5,6 @@ import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, is_dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import module_from_spec, spec_from_file_location
@@ -14,7 +13,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, Generic, TypeVar
 
-from .checks import short
+from .checks import did_you_mean, short
 from .faults import defined, of_import
 from .options import Options, by_default
 
@@ -92,8 +91,8 @@ class PluginGroup(Generic[Kind]):
         option, package = self.other
         if name in _modules(package):
             return f"did you mean {option}={name!r}?"
-        if near := get_close_matches(name, self.available(), 1):
-            return f"did you mean {near[0]}? `dlstep {self.package.rpartition('.')[2]}` lists all of them"
+        if near := did_you_mean(name, self.available()):
+            return f"{near} `dlstep {self.package.rpartition('.')[2]}` lists all of them"
         return f"choose from {', '.join(self.available())}, or give a dotted module path or the path of a .py file"
 
     def value(self, given: str | type[Kind] | Kind) -> Kind:

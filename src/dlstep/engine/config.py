@@ -5,13 +5,12 @@ Options of a strategy are defined only by the fields of its class and of its rul
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Interval
 
 from ..core import Strategy
-from ..core.checks import check_ranges, short
+from ..core.checks import check_ranges, did_you_mean, short
 from ..core.options import StrategyOptions, sorted_options
 from ..core.request import Seed
 from ..core.spec import Count, Length, Seats
@@ -132,8 +131,7 @@ def _check_names(config: EngineConfig) -> None:
         ("capture_graphs", config.capture_graphs, CAPTURES),
     ):
         if value is not None and value not in allowed:
-            near = [ABBREVIATIONS[value]] if value in ABBREVIATIONS else get_close_matches(value, allowed, 1)
-            more = f": did you mean {near[0]}?" if near else ""
+            more = did_you_mean(ABBREVIATIONS.get(value, value), allowed, ": ")
             more = "; leave it out for the dtype that suits the device" if value == "auto" else more
             raise ValueError(f"EngineConfig.{name} must be one of {', '.join(allowed)}, got {short(value)}{more}")
 

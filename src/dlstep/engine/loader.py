@@ -6,7 +6,6 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from .. import tiny
 from ..core import Config, Driver, Event, SamplingParams, Spec, State, Strategy, init
+from ..core.checks import did_you_mean
 from ..core.lifecycle import least_pages
 from ..core.trainings import TRAININGS
 from ..text.detokenize import Tokenizer
@@ -250,10 +250,9 @@ def _folder(config: EngineConfig) -> Path:
     if path.is_file():
         raise ValueError(f"model={model!r} is a file: give the folder that holds it")
     if not path.is_dir():
-        near = get_close_matches(model, tiny.names(), 1)
         raise ValueError(
             f"no checkpoint folder at {model!r}, and the embedded models are {', '.join(tiny.names())}"
-            + (f": did you mean {near[0]}?" if near else "; a model of a hub has a name like org/name")
+            + (did_you_mean(model, tiny.names(), ": ") or "; a model of a hub has a name like org/name")
         )
     return path
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from typing import Any
 
 from .. import rules, strategies
 from ..core import SamplingParams, Strategy, options_of
-from ..core.checks import short
+from ..core.checks import did_you_mean, short
 from ..core.options import unknown_option
 from .config import ENGINE_FIELDS
 
@@ -88,16 +87,14 @@ NOT_NEEDED = {
 
 def unknown(owner: str, name: str, value: object, strategy: Strategy) -> str:
     """Return the message for an option that neither the engine nor the strategy `owner` has."""
-    known = [*options_of(strategy), *ENGINE_FIELDS]
-    elsewhere = _location(name, value, options_of(strategy))
-    near = get_close_matches(name, known, 1)
-    return unknown_option(owner, name, value, options_of(strategy), elsewhere or (f"did you mean {near[0]}?" if near else ""))
+    own = options_of(strategy)
+    hint = _location(name, value, own) or did_you_mean(name, [*own, *ENGINE_FIELDS])
+    return unknown_option(owner, name, value, own, hint)
 
 
 def meant(name: str, known: Iterable[str]) -> str:
     """Return a hint at what an unknown flag may mean; empty if nothing is similar."""
-    near = get_close_matches(name, list(known), 1)
-    return _foreign(name) or (f"did you mean --{near[0]}?" if near else "")
+    return _foreign(name) or did_you_mean(name, known).replace("mean ", "mean --")
 
 
 def _location(name: str, value: object, own: Mapping[str, Any]) -> str:

@@ -6,7 +6,6 @@ A family is recognised by config.json; if several fit, by tensors, other fields 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +21,7 @@ from transformers import (
 )
 
 from ..core import trainings
+from ..core.checks import did_you_mean
 from ..core.spec import AcceptRule
 from . import configs
 from .configs import Arguments, Facts
@@ -357,8 +357,7 @@ def recognise(folder: Path, facts: dict[str, Any], model_name: str | None = None
     """
     if model_name is not None:
         if model_name not in FAMILIES:
-            near = get_close_matches(model_name, FAMILIES, 1)
-            meant = f"; did you mean {near[0]}?" if near else ""
+            meant = did_you_mean(model_name, FAMILIES, "; ")
             raise ValueError(f"model_name={model_name!r} is unknown: choose from {', '.join(FAMILIES)}{meant}")
         family = FAMILIES[model_name]
     else:

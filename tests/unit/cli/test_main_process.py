@@ -150,7 +150,6 @@ def test_the_version() -> None:
         (["batch"], "dlstep batch needs an input: `dlstep batch --help` shows examples"),
         (["replay"], "dlstep replay needs a file: `dlstep replay --help` shows examples"),
         (["models", "check"], "dlstep models check needs a path: `dlstep models check --help` shows examples"),
-        (["bench"], "dlstep has no command 'bench': did you mean bench host? `dlstep --help` lists all"),
     ],
 )
 def test_what_is_missing_is_named(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:

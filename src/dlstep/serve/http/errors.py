@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from fastapi import Request
@@ -11,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from ...core.checks import short
+from ...core.checks import did_you_mean, short
 from ..router.pending_requests import PendingRequest
 from ..shapes import ErrorBody, ErrorDetail
 
@@ -105,8 +104,7 @@ def invalid(errors: Sequence[Mapping[str, Any]], known: Iterable[str] = ()) -> A
         message = UNSUPPORTED[fields[0]]
     elif first["type"] == "extra_forbidden":
         names = tuple(known) if len(place) == 1 else ()  # of the fields next to it
-        near = get_close_matches(str(place[-1])[:LONGEST_NAME], names, 1)
-        meant = f"did you mean {near[0]}?" if near else ""
+        meant = did_you_mean(str(place[-1]), names)
         if "dlstep" in names:
             options = f"{meant} Options" if meant else "options"
             message = f"this field is unknown; {options} of the decoding strategy belong in the object dlstep"

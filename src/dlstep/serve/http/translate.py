@@ -3,13 +3,12 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from typing import Any
 
 from ... import rules
 from ...core import Request, RequestFault, Rule, SamplingParams, SequenceState, Spec, Strategy, add, options_of, refusal
 from ...core.automaton import Automaton
-from ...core.checks import short
+from ...core.checks import did_you_mean, short
 from ...core.options import unknown_option
 from ...engine.watchdog import limited
 from ...text.chat import chat_prompt, template_of
@@ -21,7 +20,7 @@ from ..facts import Facts, ModelTexts
 from ..messages import ModelInfo, Submit
 from ..router.heads import Head
 from .call_formats import begins_reasoning, format_in, format_of
-from .errors import LONGEST_NAME, ApiError, mentions
+from .errors import ApiError, mentions
 from .schema import (
     ChatRequest,
     CompletionRequest,
@@ -257,8 +256,7 @@ def strategy_options(strategy: Strategy, extra: Mapping[str, Any]) -> dict[str, 
     for name in rules.HOLDERS:
         rule = options.get(name)
         if rule is not None and not (isinstance(rule, str) and rules.is_known(rule)):
-            near = get_close_matches(str(rule)[:LONGEST_NAME], rules.available(), 1)
-            meant = f": did you mean {near[0]}?" if near else f", one of {', '.join(rules.available())}"
+            meant = did_you_mean(str(rule), rules.available(), ": ") or f", one of {', '.join(rules.available())}"
             message = f"dlstep.{name} must be the name of a rule, got {short(rule)}{meant}"
             raise ApiError(400, message, param=f"dlstep.{name}")
     options = rules.with_values(options)
