@@ -11,7 +11,7 @@ from ..engine.loader import LoadedEngine
 from ..engine.reads import ReadResult, Reads, read_request
 from ..processes import Heart
 from .engine_steps import Steps
-from .log_lines import STDERR
+from .log_lines import LOG
 from .messages import EMPTY_WINDOW, Cancel, Command, Drop, EngineLoad, ModelInfo, News, StepReport, Submit
 
 MOST_FAILURES = 2  # consecutive failed forward passes that an engine survives; one more ends it
@@ -106,7 +106,7 @@ class EngineLoop:
 
     def _handle_failure(self, error: RuntimeError) -> None:
         self._failures += 1
-        STDERR.write(f"dlstep: a forward pass failed ({self._failures}): {error}")
+        LOG.warning("dlstep: a forward pass failed (%s): %s", self._failures, error)
         if self._failures > MOST_FAILURES:
             raise error
         if self._failures == MOST_FAILURES and self._reading and self._reads is not None:

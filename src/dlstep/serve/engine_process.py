@@ -1,6 +1,7 @@
 """Hosts, which run an engine in a separate process or in a thread, connected by a pipe."""
 
 import gc
+import logging
 import os
 import threading
 from dataclasses import replace
@@ -18,6 +19,7 @@ from ..engine.devices import FIRST_DEVICE, device_of
 from ..engine.loader import LoadedEngine, load_engine
 from ..processes import Heart, Worker, disconnect, last_words
 from .engine_loop import execute_commands
+from .log_lines import LineHandler
 from .messages import EngineFailed
 
 
@@ -119,6 +121,7 @@ class ThreadHost:
 def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
     """Run the engine process: start heartbeats, load the engine, then execute commands."""
     heart = Heart(pipe)
+    logging.getLogger().addHandler(LineHandler(2))
     gc.disable()  # the millions of objects that loading creates stay: traversing them would only take time
     try:
         with searched(Path.cwd()):

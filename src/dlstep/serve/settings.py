@@ -50,10 +50,10 @@ class ServeOptions:
     body_timeout: Seconds = 30.0
     """Seconds that a client may take to send a request's body."""
     idle_timeout: Seconds = 30.0
-    """Seconds after which a connection is closed if its client sends no complete request header or reads none of its answer."""
-    max_connections: Annotated[int, Ge(1)] = 1000
-    """Maximum number of open connections, lowered if there are too few file descriptors (`ulimit -n`). A further connection
-    replaces the one that has been idle longest."""
+    """Seconds between two requests of a connection after which it is closed."""
+    max_connections: Annotated[int, Ge(1)] = 900
+    """Maximum number of open connections, each of which takes a file descriptor (`ulimit -n`). Requests of further connections
+    get status 503."""
     drain_seconds: Annotated[float, Interval(ge=0.0, le=1e9)] = 30.0
     """Seconds that running requests may take after SIGTERM or Ctrl-C; then they end with their settled tokens."""
     ping_seconds: Seconds = 15.0

@@ -1,17 +1,16 @@
-"""Log lines that cannot be written, find no room or come too often."""
+"""Log lines that cannot be written or find no room."""
 
 import fcntl
 import logging
 import os
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
 
 import pytest
 
-from dlstep.serve.log_lines import LineWriter, SeldomFilter
+from dlstep.serve.log_lines import LineHandler
 
 from ...helpers.serving import served, shadow_engine
 
@@ -61,11 +60,10 @@ def test_lines_that_find_no_room_are_dropped_and_counted(monkeypatch: pytest.Mon
     reader, writer = os.pipe()
     fcntl.fcntl(writer, F_SETPIPE_SZ, 4096)
     dropped = list[int]()
-    lines = LineWriter(writer, lambda: dropped.append(1))
+    lines = LineHandler(writer, lambda: dropped.append(1))
     texts = [f"{number:04} {'x' * 995}" for number in range(100)]
     for text in texts:
-        lines.write(text)
-    lines.close(0.1)
+        lines.handle(logging.makeLogRecord({"msg": text}))
     assert 100 - 10 - 6 <= len(dropped) < 100
     found = list[bytes]()
 
@@ -75,21 +73,7 @@ def test_lines_that_find_no_room_are_dropped_and_counted(monkeypatch: pytest.Mon
 
     thread = Thread(target=read)
     thread.start()
-    lines.close(10)
+    lines.stop(10)
     os.close(writer)
     thread.join(10)
     assert found[0].decode().splitlines() == texts[: 100 - len(dropped)], "what is written is whole and in order"
-
-
-def test_records_of_one_kind_are_written_seldom(caplog: pytest.LogCaptureFixture) -> None:
-    logger = logging.Logger("test")
-    kept = list[str]()
-    handler = logging.Handler()
-    handler.emit = lambda record: kept.append(record.getMessage())
-    handler.addFilter(SeldomFilter(0.2))
-    logger.addHandler(handler)
-    for round_ in range(2):
-        for number in range(1000):
-            logger.warning("accept failed: %s", number)
-        time.sleep(0.25 * (1 - round_))
-    assert kept[0] == "accept failed: 0" and 2 <= len(kept) < 20 and "times more" in kept[1]

@@ -1,6 +1,8 @@
-"""One HTTP request: its pending requests, and the response or stream built from them."""
+"""One HTTP request: its pending requests, the response or stream built from them, and its line in the log."""
 
 import asyncio
+import json
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import suppress
@@ -10,7 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from ..log_lines import LineHandler
 from ..router.heads import Head
+from ..router.pending_requests import PendingRequest
 from ..router.recording_store import KeptRequest
 from ..router.router import NotReady, QueueFull, Router
 from .choices import ChoiceReader, Piece, read_choices
@@ -22,6 +26,7 @@ from .translate import TranslatedBody
 Result = TypeVar("Result")
 GONE = "the client disconnected"
 LONG = 2048  # tokens; longer answers are serialized in a thread (10 µs per token)
+LAST_LINES = 1.0  # seconds to write the last log lines when the server exits
 TURN = 0.005  # seconds after which a stream with many chunks yields to the event loop
 
 
@@ -180,6 +185,55 @@ class AnswerJob:
         return usage_of(self.pending_requests, self.copies).model_dump(mode="json", exclude_unset=True)
 
 
+class RequestLog:
+    """One JSON line per request on stdout: its cost and finish reasons. Lines that cannot be written are counted."""
+
+    def __init__(self, router: Router) -> None:
+        self._prompts = router.options.log_prompts
+        self._handler = LineHandler(1, router.metrics.unlogged.inc) if router.options.log_requests else None
+
+    def write(self, job: AnswerJob) -> None:
+        """Write the line of a request whose answers have ended or were just cancelled."""
+        if self._handler is None:
+            return
+        row = _row(job, asyncio.get_running_loop().time())
+        if self._prompts:
+            row["prompts"] = [pending.submit.prompt for pending in job.pending_requests]
+            row["texts"] = [choice.text for choice in job.choices]
+        self._handler.handle(logging.makeLogRecord({"msg": json.dumps(row)}))
+
+    def close(self) -> None:
+        """Wait until all lines are written, but not for a stalled reader."""
+        if self._handler is not None:
+            self._handler.stop(LAST_LINES)
+
+
+def _row(job: AnswerJob, now: float) -> dict[str, object]:
+    """Return the log line of a request as a dictionary. Running answers count as ended `now`."""
+    pending_requests = job.pending_requests
+    errors = sorted({pending.error for pending in pending_requests if pending.error})
+    return {
+        "time": round(time.time(), 3),
+        "id": job.head.id,
+        "owner": job.owner,
+        "answers": len(pending_requests),
+        "prompt_tokens": sum(len(pending.submit.prompt) for pending in pending_requests),
+        "tokens": sum(len(pending.tokens) for pending in pending_requests),
+        "forwards": sum(pending.nfe for pending in pending_requests),
+        "finish_reasons": [pending.finish_info.reason if pending.finish_info else "abort" for pending in pending_requests],
+        "queued_s": _longest(pending_requests, lambda pending: pending.sent),
+        "first_token_s": _longest(pending_requests, lambda pending: pending.first),
+        "seconds": _longest(pending_requests, lambda pending: now if pending.ended is None else pending.ended),
+        **({"errors": errors} if errors else {}),
+    }
+
+
+def _longest(pending_requests: list[PendingRequest], time_of: Callable[[PendingRequest], float | None]) -> float | None:
+    """Return the longest time in seconds from the arrival of a request to `time_of`, or None."""
+    seconds = [end - pending.arrived for pending in pending_requests if (end := time_of(pending)) is not None]
+    return round(max(seconds), 4) if seconds else None
+
+
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
     """Return the result of `work`. If the client disconnects first, cancel it and raise ApiError, which is never sent."""
     working, gone = asyncio.create_task(work), asyncio.create_task(_gone(receive))
@@ -209,7 +263,6 @@ class EventStream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events until they end or the client disconnects."""
-        scope["probe"] = PING  # the connection sends it to test whether the client still reads
         try:
             with suppress(ApiError):
                 await unless_gone(receive, self.stream_response(send))

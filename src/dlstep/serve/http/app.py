@@ -19,11 +19,10 @@ from ...core.automaton import Automaton
 from ...text import constraints
 from .. import shapes
 from ..facts import Facts, description_of
-from ..log_lines import LineWriter
 from ..router.heads import Head
 from ..router.router import NotReady, Router
 from . import errors, page_files, recordings, translate
-from .answers import AnswerJob, Body, unless_gone
+from .answers import AnswerJob, Body, RequestLog, unless_gone
 from .bodies import CheckedRoute
 from .choosable import choices_of, options_answer
 from .described import METRICS, READY, REQUEST_ERRORS, answered, streamed
@@ -31,7 +30,6 @@ from .errors import ApiError, json_response
 from .forking import forked
 from .guards import OPEN, BodyGuard, HostGuard, KeyGuard, hosts_of
 from .reading import read
-from .request_log import RequestLog
 from .responses import ResponseJob, chat_of, renamed
 from .schema import (
     AnyRequest,
@@ -57,8 +55,7 @@ class Api:
         self.router = router
         self._jobs: dict[str, AnswerJob] = {}
         self._choices: tuple[State, shapes.StrategyChoices] | None = None  # cached for the current engine
-        self.lines = LineWriter(1, router.metrics.unlogged.inc)
-        self._log = RequestLog(router.options, self.lines)
+        self.log = RequestLog(router)
         # Long texts may take seconds to encode. Tokenizers are not thread-safe, hence one thread.
         self.worker = WorkerThread("dlstep-texts", max(MOST_TEXTS, router.options.max_queue), router.metrics.refused)
         self._compiler = FairWorker("dlstep-constraints", MOST_TEXTS, router.metrics.refused, constraints.stop)
@@ -146,7 +143,7 @@ class Api:
 
     def _ended(self, job: AnswerJob) -> None:
         del self._jobs[job.head.id]
-        self._log.write(job)
+        self.log.write(job)
 
     async def cancel(self, request: Request, request_id: str) -> Response:
         """End a request of the same API key; its answers end with their settled tokens."""
@@ -247,7 +244,7 @@ def create_app(router: Router, keys: tuple[str, ...] = ()) -> FastAPI:
     )
     api = Api(router)
     app.router.route_class, app.state.worker = CheckedRoute, api.worker
-    app.state.log = api.lines
+    app.state.log = api.log
     security = [Security(HTTPBearer(auto_error=False))] if keys else []  # for the schema; the guard checks keys
     for method, path, function, responses in (
         ("POST", "/v1/completions", api.completions, streamed(Completion)),

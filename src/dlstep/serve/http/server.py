@@ -15,18 +15,36 @@ from threading import Thread, current_thread, main_thread
 from types import FrameType
 
 import uvicorn
+from fastapi import FastAPI
 
 from ...engine.config import EngineConfig
 from ..engine_process import ProcessHost
-from ..log_lines import STDERR, LineHandler, LineWriter
+from ..log_lines import LOG, LineHandler
 from ..router.router import Router
 from ..settings import ServeOptions
+from .answers import LAST_LINES, RequestLog
 from .app import create_app
-from .connections import Connection, ConnectionConfig
 
 LOCAL = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # address for the browser if all interfaces listen
-BACKLOG = 2048  # connections that the kernel queues until the server accepts them
-LINES = 1.0  # seconds to write the last log lines when the server exits
+GRACE = 5  # seconds that open connections may take to close after the last answer
+
+
+def uvicorn_config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
+    """Return the configuration of uvicorn, which limits connections and headers."""
+    return uvicorn.Config(
+        app,
+        http="h11",
+        loop="asyncio",
+        ws="none",
+        log_config=None,
+        log_level="error",  # its warnings are about requests that it refuses
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        limit_concurrency=options.max_connections + 1,  # uvicorn counts the connection that it refuses
+        timeout_keep_alive=int(max(1, options.idle_timeout)),
+        timeout_graceful_shutdown=GRACE,
+    )
 
 
 class Server(uvicorn.Server):
@@ -34,9 +52,8 @@ class Server(uvicorn.Server):
 
     def __init__(self, router: Router, keys: tuple[str, ...], ready: Callable[[], None] = lambda: None) -> None:
         app = create_app(router, keys)
-        super().__init__(ConnectionConfig(app, router.options))
-        self._log: LineWriter = app.state.log
-        self._stderr = LineWriter(2)
+        super().__init__(uvicorn_config(app, router.options))
+        self._log: RequestLog = app.state.log
         self._signals = 0
         self._router, self._ready = router, ready
         self._drained: asyncio.Task[None] | None = None
@@ -57,7 +74,7 @@ class Server(uvicorn.Server):
             await super().serve(sockets)
             for watch in watches:
                 watch.cancel()
-        await asyncio.to_thread(self._close_logs)
+        await asyncio.to_thread(self._log.close)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -76,27 +93,6 @@ class Server(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start accepting connections."""
-        await super().startup(sockets)
-        for listener in sockets or ():
-            listener.listen(BACKLOG)  # uvicorn's `backlog` also limits accepts per turn, so it is small
-
-    async def on_tick(self, counter: int) -> bool:
-        """Check the connections once a second. uvicorn calls this method ten times a second."""
-        if not counter % 10:
-            for connection in list(self.server_state.connections):
-                if isinstance(connection, Connection):
-                    connection.check()
-        return await super().on_tick(counter)
-
-    def _close_logs(self) -> None:
-        self._log.close(LINES)
-        self._stderr.close(LINES)
-
-    def _log_message(self, message: str) -> None:
-        self._stderr.write(f"dlstep: {message}")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain at the first signal, exit at the second. Engines end with this process."""
@@ -118,16 +114,16 @@ class Server(uvicorn.Server):
 
     def _renew(self) -> None:
         if self._router.replicas.renew():
-            self._log_message("restarting the engines, one by one")
+            LOG.warning("dlstep: restarting the engines, one by one")
         else:
-            self._log_message("the engines are already restarting, or shutting down")
+            LOG.warning("dlstep: the engines are already restarting, or shutting down")
 
     def _drain(self) -> None:
         if self._drained is None:
             self._drained = asyncio.create_task(self._end())
 
     async def _end(self) -> None:
-        self._log_message(f"shutting down; running requests: {self._router.live}")
+        LOG.warning("dlstep: shutting down; running requests: %s", self._router.live)
         await self._router.drain()
         self.should_exit = True
 
@@ -186,8 +182,10 @@ def serve(config: EngineConfig, options: ServeOptions, *, opens: bool = False) -
         page = f"http://{LOCAL.get(host, shown)}:{port}/"
         server = Server(router, keys, partial(_once_ready, page if opens else None))
         print(f"dlstep: listening on http://{shown}:{port}; /ready shows when the model is loaded", file=sys.stderr, flush=True)
-        logging.getLogger().addHandler(LineHandler(STDERR))
+        stderr = LineHandler(2)
+        logging.getLogger().addHandler(stderr)
         asyncio.run(server.serve([listener]))
+        stderr.stop(LAST_LINES)
     if not router.failure:
         return 0
     if router.refused:

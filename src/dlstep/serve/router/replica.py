@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from ..engine_process import Death, Host
-from ..log_lines import STDERR
+from ..log_lines import LOG
 from ..messages import EngineLoad, Message, ModelInfo
 from ..settings import ServeOptions
 from .link import Deadline, Link
@@ -76,7 +76,7 @@ class Replica:
 
     def record_death(self, death: Death, deadline: Deadline | None) -> None:
         """Record the death of the engine, and log the reason."""
-        STDERR.write(f"dlstep: {death.reason}")
+        LOG.warning("dlstep: %s", death.reason)
         self.deaths += 1
         self.last_death = death
         self.set_phase("restarting")

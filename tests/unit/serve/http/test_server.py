@@ -1,0 +1,109 @@
+"""Limits on connections, and what the server answers to unusual but valid requests."""
+
+import json
+import socket
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from ....helpers.serving import Paced, Served, served, shadow_engine
+
+COMPLETIONS = "/v1/completions"
+GOOD = {"prompt": "x", "max_tokens": 4}
+CLOSED = 15.0  # seconds in which a connection must be closed whose limit is one second, on a busy machine
+
+
+def raw(server: Served, head: bytes = b"", *, small: bool = False) -> socket.socket:
+    """A connection to a server that has sent so much."""
+    host, port = server.url.removeprefix("http://").split(":")
+    connection = socket.socket()
+    if small:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(CLOSED)
+    connection.connect((host, int(port)))
+    connection.sendall(head)
+    return connection
+
+
+def request(body: dict[str, Any] | None = None, path: str = COMPLETIONS, more: bytes = b"") -> bytes:
+    """A request as it is sent."""
+    if body is None:
+        return b"GET " + path.encode() + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n" + more + b"\r\n"
+    content = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n"
+    return head.encode() + more + b"\r\n" + content
+
+
+def rest_of(connection: socket.socket) -> bytes:
+    """All that a server sends until it closes the connection, which must be soon."""
+    found = b""
+    try:
+        while part := connection.recv(1 << 16):
+            found += part
+    except ConnectionResetError:
+        pass
+    return found
+
+
+def test_idle_connections_are_closed_between_requests() -> None:
+    with served(shadow_engine(), idle_timeout=1.0) as server, raw(server, request(path="/health")) as silent:
+        assert rest_of(silent).count(b"200 OK") == 1
+
+
+def test_requests_of_too_many_connections_get_503() -> None:
+    with served(shadow_engine(), max_connections=8) as server, ExitStack() as stack:
+        idle = [stack.enter_context(raw(server)) for _ in range(8)]
+        with raw(server, request(path="/health")) as refused:
+            assert b" 503 " in refused.recv(4096)
+        idle[0].sendall(request(path="/health"))
+        assert b"200 OK" in idle[0].recv(4096), "open connections are still served"
+
+
+def test_a_client_that_disconnects_frees_its_pages() -> None:
+    engine = shadow_engine(0.05, max_model_len=1024, num_pages=1000)
+    assert isinstance(engine.driver, Paced)
+    with served(engine) as server:
+        for stream in (False, True):
+            gone = raw(server, request({**GOOD, "stream": stream, "max_tokens": 900, "ignore_eos": True}))
+            server.until(lambda: server.router.live == 1)
+            gone.close()
+            begun = engine.driver.runs
+            server.until_idle()
+            assert engine.driver.runs < begun + 150, "its pages were free long before its end"
+
+
+def test_a_body_that_is_too_large_is_refused_before_its_end() -> None:
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    begun = head + b"4000\r\n" + b"x" * 0x4000 + b"\r\n"
+    with served(shadow_engine(), max_body_bytes=1000) as server, raw(server, begun) as connection:
+        assert b" 413 " in connection.recv(4096)
+
+
+def test_an_upgrade_to_a_websocket_is_answered_over_http_without_advice_to_install(caplog: pytest.LogCaptureFixture) -> None:
+    upgrade = b"Connection: upgrade, close\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n"
+    with served(shadow_engine()) as server, raw(server, request(path="/health", more=upgrade)) as client:
+        assert rest_of(client).startswith(b"HTTP/1.1 200 ")
+    assert {record.name for record in caplog.records} == {"dlstep.serve"}
+
+
+def test_models_can_be_retrieved_and_get_routes_take_head() -> None:
+    with served(shadow_engine(), served_model_name="team/model") as server, server.http() as http:
+        client = server.client()
+        assert client.models.retrieve("team/model") == client.models.list().data[0]
+        missing = http.get("/v1/models/other")
+        assert missing.status_code == 404 and missing.json()["error"]["code"] == "model_not_found"
+        app: Any = server.server.config.app
+        paths = {method: {route.path for route in app.routes if method in route.methods} for method in ("GET", "HEAD")}
+        assert paths["GET"] == paths["HEAD"] and len(paths["GET"]) > 10
+        for path in (path for path in paths["GET"] if "{" not in path):
+            answer = http.head(path)
+            assert answer.status_code == 200 and not answer.content and http.get(path).content, path
+
+
+def test_seeds_have_64_bits_with_a_sign() -> None:
+    with served(shadow_engine()) as server, server.http() as http:
+        for seed, status in (((1 << 63) - 1, 200), (-(1 << 63), 200), (1 << 63, 400), (-(1 << 63) - 1, 400)):
+            assert http.post(COMPLETIONS, json=GOOD | {"seed": seed}).status_code == status
+        several = http.post(COMPLETIONS, json=GOOD | {"seed": (1 << 63) - 1, "n": 2, "temperature": 1})
+        assert several.status_code == 200, "the seeds of further answers may be larger"
