@@ -2,13 +2,10 @@
 
 import os
 import platform
-from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -17,7 +14,7 @@ from rich.text import Text
 from .. import __version__
 from ..core import DlstepError
 from ..engine.devices import GIB
-from ..extras import EXTRAS
+from ..extras import EXTRAS, installed
 from ..text.words import counted, printable
 from ..views.progress_bars import waiting_line
 from .json_text import json_text
@@ -25,7 +22,8 @@ from .options import command_parser
 from .parser import ArgumentParser, Namespace
 
 NEEDED = ("torch", "transformers", "triton", "tokenizers", "safetensors", "huggingface-hub", "numpy")
-Facts = dict[str, Any]
+PROBLEM = "problem"
+Facts = dict[str, str]  # from the name of a package, device or service to what it is
 EXAMPLES = "dlstep doctor\ndlstep doctor --json"
 
 
@@ -50,149 +48,90 @@ def run(options: Namespace) -> int:
     if options.json:
         print(json_text(facts))
     else:
-        print_table(facts)
-    return int(bool(facts["problems"]))
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, text in facts.items():
+            table.add_row(Text(name, "bold"), Text(printable(text)))
+        Console().print(table)
+    return int(PROBLEM in facts)
 
 
 def facts_of() -> Facts:
-    """Return all facts as JSON data."""
-    problems = [reason for name in ("torch", "transformers") if (reason := import_problem(name)) is not None]
-    devices, cuda_problem = devices_of() if not problems else ([], None)
-    return {
-        "versions": {"python": platform.python_version(), "dlstep": __version__, **{name: version_of(name) for name in NEEDED}},
-        "problems": problems,
-        "devices": devices,
-        "cuda_problem": cuda_problem,
-        "kernels": kernels_of(devices),
-        "hub": hub_facts(),
-        "jail": jail_facts(),
-        "extras": [extra_facts(name, [*packages.values()]) for name, packages in EXTRAS.items()],
-    }
+    """Return all facts."""
+    facts = {"python": platform.python_version(), "dlstep": __version__}
+    facts |= {name: installed(name) or "not installed" for name in NEEDED}
+    problems = [problem for name in ("torch", "transformers") if (problem := import_problem(name))]
+    facts |= {PROBLEM: "; ".join(problems)} if problems else devices_of()
+    facts |= hub_facts() | {"jail": jail_fact()}
+    return facts | {f"[{name}]": extra_fact(name, [*packages.values()]) for name, packages in EXTRAS.items()}
 
 
-def version_of(name: str) -> str | None:
-    """Return the version of an installed package; None if it is not installed."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
-def import_problem(name: str) -> str | None:
-    """Return why a package cannot be imported; None if it can."""
+def import_problem(name: str) -> str:
+    """Return why a package cannot be imported; empty if it can."""
     try:
         import_module(name)
     except Exception as error:  # noqa: BLE001 - a broken installation may raise anything
         return f"{name} cannot be imported: {_one_line(error)}"
-    return None
+    return ""
 
 
-def devices_of() -> tuple[list[Facts], str | None]:
-    """Return the devices that torch finds, and the reason why it cannot use CUDA (None if it can)."""
-    import torch
-
-    cpu = {"name": "cpu", "description": f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"}
-    try:
-        if torch.version.cuda is None:
-            return [cpu], "this torch was built without CUDA"
-        torch.cuda.init()
-        found = [_cuda_device(number) for number in range(torch.cuda.device_count())]
-    except Exception as error:  # noqa: BLE001 - a broken driver may raise anything
-        return [cpu], _one_line(error)
-    return [*found, cpu], None if found else "torch finds no CUDA device"
-
-
-def _cuda_device(number: int) -> Facts:
+def devices_of() -> Facts:
+    """Return the devices that torch finds, why it cannot use CUDA, and whether Triton kernels run on them."""
     import torch
 
     from dlstep_kernels.choice import has_kernels
 
-    properties = torch.cuda.get_device_properties(number)
-    capability = f"{properties.major}.{properties.minor}"
-    return {
-        "name": f"cuda:{number}",
-        "description": f"{properties.name}, {properties.total_memory / GIB:.0f} GiB, compute capability {capability}",
-        "kernels": has_kernels(torch.device("cuda", number)),
-    }
-
-
-def kernels_of(devices: list[Facts]) -> Facts:
-    """Return how Triton kernels run here: compiled, in Triton's interpreter (tests only) or not at all, and why."""
-    able = [device["name"] for device in devices if device.get("kernels")]
-    if able:
-        return {"kind": "compiled", "reason": f"on {', '.join(able)}"}
-    if find_spec("triton") is None:
-        return {"kind": "none", "reason": "triton is not installed; decoding uses PyTorch"}
-    if any(device["name"] != "cpu" for device in devices):
-        return {"kind": "none", "reason": "they need compute capability 8.0 or above; decoding uses PyTorch"}
-    if os.environ.get("TRITON_INTERPRET") == "1":
-        return {"kind": "interpreter", "reason": "TRITON_INTERPRET=1, for tests; decoding uses PyTorch"}
-    return {"kind": "none", "reason": "there is no CUDA device; decoding uses PyTorch"}
+    facts, able = Facts(), list[str]()
+    try:
+        if torch.version.cuda is None:
+            raise RuntimeError("this torch was built without CUDA")
+        torch.cuda.init()
+        for number in range(torch.cuda.device_count()):
+            found, name = torch.cuda.get_device_properties(number), f"cuda:{number}"
+            memory, capability = f"{found.total_memory / GIB:.0f} GiB", f"compute capability {found.major}.{found.minor}"
+            facts[name] = f"{found.name}, {memory}, {capability}"
+            able += [name] if has_kernels(torch.device(name)) else []
+    except Exception as error:  # noqa: BLE001 - a broken driver may raise anything
+        facts["cuda"] = f"not available: {_one_line(error)}"
+    facts["cpu"] = f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"
+    needs = (
+        "triton is not installed" if find_spec("triton") is None else "there is no device of compute capability 8.0 or above"
+    )
+    facts["kernels"] = f"compiled: on {', '.join(able)}" if able else f"none: {needs}; decoding uses PyTorch"
+    return facts
 
 
 def hub_facts() -> Facts:
-    """Return the settings of the Hugging Face hub client, and the names of the models in its cache."""
+    """Return the settings of the Hugging Face hub client, and the number of models in its cache."""
     try:
         from huggingface_hub import constants
     except Exception as error:  # noqa: BLE001 - a broken installation may raise anything
-        return {"problem": _one_line(error)}
-    cache = Path(constants.HF_HUB_CACHE)
-    models = [path.name.removeprefix("models--").replace("--", "/") for path in sorted(cache.glob("models--*"))]
-    return {"endpoint": constants.ENDPOINT, "cache": str(cache), "models": models, "offline": constants.HF_HUB_OFFLINE}
+        return {"hub": _one_line(error)}
+    cache, offline = Path(constants.HF_HUB_CACHE), constants.HF_HUB_OFFLINE
+    models = counted(len([*cache.glob("models--*")]), "model")
+    contact = "offline (HF_HUB_OFFLINE)" if offline else "not contacted by this command"
+    return {"hub": f"{constants.ENDPOINT}, {contact}", "hub cache": f"{cache}, {models}"}
 
 
-def jail_facts() -> Facts:
+def jail_fact() -> str:
     """Return whether the jail for programs written by a model is available, and the reason if it is not."""
     from ..evaluate.jail import find_jail
 
     try:
         find_jail()
     except (DlstepError, ValueError, OSError) as error:
-        return {"available": False, "reason": _one_line(error)}
-    return {"available": True, "reason": ""}
+        return f"not available: {_one_line(error)}"
+    return "available"
 
 
-def extra_facts(name: str, packages: list[str]) -> Facts:
+def extra_fact(name: str, packages: list[str]) -> str:
     """Return the installed versions of an extra's packages, the missing packages, and the command that installs them."""
-    versions = {name: version_of(name) for name in [package.partition(" ")[0] for package in packages]}
-    missing = [package for package, found in versions.items() if found is None]
-    install = f"pip install 'dlstep[{name}]'" if missing else None
-    return {"name": name, "versions": versions, "missing": missing, "install": install}
-
-
-def print_table(facts: Facts) -> None:
-    """Print the facts as a table, one line per fact."""
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, text in lines(facts):
-        table.add_row(Text(name, "bold"), Text(printable(text)))
-    Console().print(table)
-
-
-def lines(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of each line of the table."""
-    for name, found in facts["versions"].items():
-        yield name, found or "not installed"
-    for problem in facts["problems"]:
-        yield "problem", problem
-    for device in facts["devices"]:
-        yield device["name"], device["description"]
-    if facts["cuda_problem"]:
-        yield "cuda", f"not available: {facts['cuda_problem']}"
-    yield "kernels", f"{facts['kernels']['kind']}: {facts['kernels']['reason']}"
-    hub = facts["hub"]
-    if "problem" in hub:
-        yield "hub", hub["problem"]
-    else:
-        yield "hub", f"{hub['endpoint']}, {'offline (HF_HUB_OFFLINE)' if hub['offline'] else 'not contacted by this command'}"
-        yield "hub cache", f"{hub['cache']}, {counted(len(hub['models']), 'model')}"
-    jail = facts["jail"]
-    yield "jail", "available" if jail["available"] else f"not available: {jail['reason']}"
-    for extra in facts["extras"]:
-        found = ", ".join(f"{name} {number}" for name, number in extra["versions"].items() if number)
-        lacking = f"missing {', '.join(extra['missing'])}: {extra['install']}" if extra["missing"] else ""
-        yield f"[{extra['name']}]", "; ".join(filter(None, (found, lacking)))
+    versions = {package: installed(package) for package in [package.partition(" ")[0] for package in packages]}
+    found = [f"{package} {number}" for package, number in versions.items() if number]
+    missing = [package for package, number in versions.items() if not number]
+    lacking = f"missing {', '.join(missing)}: pip install 'dlstep[{name}]'"
+    return "; ".join(filter(None, (", ".join(found), lacking if missing else "")))
 
 
 def _one_line(error: Exception) -> str:
