@@ -6,6 +6,7 @@ A template is a program that comes with the checkpoint. transformers runs it in 
 import json
 import re
 from collections.abc import Container, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from ..core.checks import listed, short, text_of
@@ -99,7 +100,7 @@ def template_variables(template: str, given: object, optional: Container[str] = 
     variables = json.loads(text)
     if not isinstance(variables, dict):
         raise ValueError(f"chat_template_kwargs must be a mapping of variables to values, got {short(given)}")
-    known = _variables_of(template) if variables else []
+    known = _variables_of(template) if variables else ()
     for name in variables:
         if name not in known and name not in optional:
             read = ", ".join(known) or "none"
@@ -107,7 +108,8 @@ def template_variables(template: str, given: object, optional: Container[str] = 
     return {name: value for name, value in variables.items() if name in known}
 
 
-def _variables_of(template: str) -> list[str]:
+@lru_cache(maxsize=8)
+def _variables_of(template: str) -> tuple[str, ...]:
     """Return the names of the variables that a template reads. Raises ValueError for an invalid template."""
     from jinja2 import Environment, TemplateError
     from jinja2.meta import find_undeclared_variables
@@ -116,7 +118,7 @@ def _variables_of(template: str) -> list[str]:
         parsed = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(MARKS.sub("", template))
     except TemplateError as error:
         raise ValueError(f"the chat template is not valid: {error}") from error
-    return sorted(find_undeclared_variables(parsed) - OWN)
+    return tuple(sorted(find_undeclared_variables(parsed) - OWN))
 
 
 def template_of(tokenizer: Tokenizer | None, template: str | None) -> str | None:
