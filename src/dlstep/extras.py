@@ -12,7 +12,7 @@ EXTRAS = {
     "lm-eval": {"lm_eval": "lm-eval"},
     "lora": {"peft": "peft"},
     "notebook": {"matplotlib": "matplotlib"},
-    "ray": {"ray": "ray"},
+    "ray": {"pyarrow": "pyarrow", "ray": "ray"},
     "serve": {"fastapi": "fastapi", "openai": "openai", "prometheus_client": "prometheus-client", "uvicorn": "uvicorn"},
     "structured": {"outlines_core": "outlines-core"},
 }

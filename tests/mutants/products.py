@@ -4,14 +4,13 @@ from .mutant import in_file
 
 MUTANTS = (
     *in_file(
-        "batch/actors.py",
-        ("Actors._check", "let an actor load forever", "now - slot.begun > loading", "False"),
-        (
-            "Actors._room",
-            "replace an actor that was given up",
-            "/ size for node in nodes)) - len(self._slots)",
-            "/ size for node in nodes))",
-        ),
+        "batch/actor.py",
+        ("EngineActor._decode", "wait for a request while others are decoded", "live and self._questions.empty()", "False"),
+    ),
+    *in_file(
+        "batch/ray_pool.py",
+        ("RayPool._all", "repeat no lost request", "if self._missing", "if False"),
+        noticed_by=("unit/batch/test_ray_pool_rounds.py",),
     ),
     *in_file(
         "batch/checkpoint.py",

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from annotated_types import Ge, Interval
+from annotated_types import Interval
 
 from ..core.checks import check_ranges
 
@@ -22,14 +22,14 @@ class BatchOptions:
     one; null: no Ray."""
     actors: Annotated[int, Interval(ge=1, le=4096)] | None = None
     """With --ray: number of engines, each with its own copy of the network; null: one per free GPU
-    (per N GPUs of a node with --tp N), or one per node if there are no GPUs, and more when nodes
-    join. The batch begins when the first engine is ready."""
-    max_restarts: Annotated[int, Ge(0)] = 10
-    """With --ray: how often an actor is replaced after it or its node died. The batch continues
-    while any actor is left."""
-    actor_timeout: Annotated[float, Interval(ge=1.0, le=1e6)] = 60.0
-    """With --ray: seconds without a heartbeat after which an actor is killed and its requests move
-    to other actors. A single forward pass may take ten times as long."""
+    (per N GPUs of a node with --tp N), also of nodes that join later, or one per node if there are
+    no GPUs. The batch begins when the first engine is ready."""
+    max_retries: Annotated[int, Interval(ge=0, le=1000)] = 3
+    """With --ray: how often a request is repeated after its engine's process or node died. A request
+    that kills its engine each time, also alone, gets an error."""
+    actor_timeout: Annotated[float, Interval(ge=1.0, le=1e6)] = 600.0
+    """With --ray: seconds that a forward pass may take; after that the actor's process ends and is
+    started again. The first passes may take minutes, because they compile."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

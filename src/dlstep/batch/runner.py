@@ -11,7 +11,7 @@ from .engine import BatchEngine
 from .lines import RequestLine
 
 if TYPE_CHECKING:
-    from .actors import Actors  # needs ray
+    from .ray_pool import RayPool  # needs ray
 
 Show = Callable[[int, str], None]  # number of answers so far, status text
 
@@ -20,7 +20,7 @@ def no_show(done: int, status: str) -> None:
     """Show nothing."""
 
 
-def answer_all(pool: "BatchEngine | Actors", lines: list[RequestLine], out: Path, show: Show = no_show) -> int:
+def answer_all(pool: "BatchEngine | RayPool", lines: list[RequestLine], out: Path, show: Show = no_show) -> int:
     """Answer all requests without an answer, and write `out`. Return the number of errors.
 
     If the process is killed, call this again: it resumes and writes a byte-identical `out`. Raises

@@ -78,6 +78,6 @@ def pool_of(config: EngineConfig, chosen: Any) -> Any:
         from ..engine.loader import load_engine
 
         return BatchEngine(load_engine(config), chosen.served_model_name, chosen.template())
-    from ..batch.actors import Actors
+    from ..batch.ray_pool import RayPool
 
-    return Actors(config, chosen)
+    return RayPool(config, chosen)

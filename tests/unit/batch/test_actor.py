@@ -1,0 +1,82 @@
+"""The engine of an actor answers concurrent calls together, and ends its process if a forward pass hangs."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from dlstep.batch import actor
+from dlstep.batch.actor import EngineActor, about
+from dlstep.batch.engine import AnsweredRequest, BatchEngine
+from dlstep.batch.lines import content_key
+from dlstep.engine.config import EngineConfig
+from dlstep.serve.messages import EngineFailed
+
+from ...helpers.serving import shadow_engine
+from .batches import engine, lines_of, run, stories
+
+ROOT = Path(__file__).parents[3]
+
+
+def actor_of(batch: BatchEngine, seconds: float = 600.0) -> EngineActor:
+    """An actor with this engine."""
+    with patch.object(actor, "loaded", lambda *_: batch):
+        return EngineActor(seconds, EngineConfig(), None, None, "")
+
+
+def test_concurrent_calls_have_the_answers_of_a_batch(tmp_path: Path) -> None:
+    lines = lines_of(stories(24))
+    answering, facts = actor_of(BatchEngine(engine())), BatchEngine(engine()).about.facts
+    blocks = [range(start, start + 3) for start in range(0, 24, 3)]
+    with ThreadPoolExecutor(len(blocks)) as calls:
+        rows = [{"place": list(block), "content": [json.dumps(lines[place].content) for place in block]} for block in blocks]
+        replies = list(calls.map(answering, rows))
+    assert [place for reply in replies for place in reply["place"]] == list(range(24))
+    found = [json.loads(answer) for reply in replies for answer in reply["answer"]]
+    assert [key for key, *_ in found] == [content_key(facts, line.content) for line in lines]
+    bodies = [row["response"]["body"] for row in run(lines, tmp_path / "out.jsonl")]
+    assert [body for _, _, body, _ in found] == bodies
+
+
+def test_a_line_that_is_no_request_is_an_error_of_its_own() -> None:
+    reply = actor_of(BatchEngine(shadow_engine()))({"place": [3], "content": [json.dumps({"method": "GET"})]})
+    _, status, body, _ = json.loads(reply["answer"][0])
+    assert reply["place"] == [3] and status == 400 and body["error"]["param"] == "body"
+
+
+def test_an_engine_that_cannot_be_made_says_why() -> None:
+    reason = about(EngineConfig(model="no-such"), None, None, "")
+    assert isinstance(reason, EngineFailed) and reason.error.startswith("no checkpoint folder at 'no-such'")
+
+
+def answer_with(step: Callable[[BatchEngine], list[AnsweredRequest]]) -> None:
+    """Send a request to an engine with this step, in a process of its own."""
+    with patch.object(BatchEngine, "step", step):
+        content = json.dumps(lines_of(stories(1))[0].content)
+        actor_of(BatchEngine(shadow_engine()), 1.0)({"place": [0], "content": [content]})
+
+
+def hanging(batch: BatchEngine) -> list[AnsweredRequest]:
+    """Never return."""
+    time.sleep(600)
+    return []
+
+
+def failing(batch: BatchEngine) -> list[AnsweredRequest]:
+    """Fail like a kernel."""
+    raise RuntimeError("CUDA error")
+
+
+@pytest.mark.parametrize(("step", "words"), [(hanging, "Timeout (0:00:01)!"), (failing, "RuntimeError: CUDA error")])
+def test_the_process_ends_if_a_forward_pass_hangs_or_fails(
+    step: Callable[[BatchEngine], list[AnsweredRequest]], words: str
+) -> None:
+    code = f"from {__name__} import answer_with, {step.__name__}; answer_with({step.__name__})"
+    done = subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and words in done.stderr and "_decode" in done.stderr
