@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from dlstep import LLM, SamplingParams, tiny
-from dlstep.views.recordings import recording
+from dlstep.views.frames import recording
 
 MODEL, OPTIONS = "tiny-bd", {"buffer_size": 1, "accept_threshold": 0.9}
 PROBLEMS, SEED, MAX_TOKENS = 2, 2, 64

@@ -70,6 +70,6 @@ for _kind in (State, Plan, Samples, Trace):
     _kind.__str__ = _text
 
 if "IPython" in sys.modules:  # show states, plans and traces as pictures in notebooks
-    from .views.notebook import register
+    from .views.html import register
 
     register()

@@ -133,7 +133,7 @@ def shape_rows(chosen: Namespace) -> list[dict[str, Any]]:
     from ..bench.shapes import shape_of
     from ..driver.profile import check_trace
     from ..engine.devices import find_device
-    from ..views.plots import check_plot
+    from ..views.figures import check_plot
 
     shape = shape_of(chosen.shape)
     check_trace(chosen.profile)

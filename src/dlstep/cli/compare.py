@@ -99,7 +99,7 @@ def run(options: Namespace) -> int:
     from ..evaluate.items import read_documents
     from ..evaluate.options import CODE_TASKS, grid_of
     from ..evaluate.pictures import rules_figure, save
-    from ..views.plots import check_plot
+    from ..views.figures import check_plot
     from ..views.progress_bars import scoring_bar
 
     chosen = evaluation_of(options)

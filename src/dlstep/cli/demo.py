@@ -23,7 +23,7 @@ from ..llm import LLM
 from ..session import Session
 from ..text.words import counted, harmless, printable
 from ..views import frames_view, legend, sequence_view
-from ..views.display import display
+from ..views.progress_bars import display
 from ..views.terminal import MASK
 from .json_text import json_text
 from .options import command_parser

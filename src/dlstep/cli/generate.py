@@ -13,8 +13,7 @@ from ..engine.config import EngineConfig
 from ..llm import LLM
 from ..text.output import Output, Prompt
 from ..text.words import WIDTH, counted, harmless, printable
-from ..views.display import display
-from ..views.progress_bars import waiting_line
+from ..views.progress_bars import display, waiting_line
 from .json_text import json_text
 from .options import OF_REQUEST, OF_STRATEGY, add_config_option, command_parser, engine_of, pins_of, sampling_params
 from .parser import ArgumentParser, Namespace

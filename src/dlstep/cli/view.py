@@ -11,8 +11,8 @@ from ..core.checks import short
 from ..core.trace import INAPPLICABLE, reason_of
 from ..text.constraints import recompiled
 from ..text.words import counted
+from ..views.frames import KIND, VERSION, recording
 from ..views.page import page_of
-from ..views.recordings import KIND, VERSION, recording
 from .options import command_parser
 from .parser import ArgumentParser, Namespace
 

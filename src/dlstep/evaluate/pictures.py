@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..text.words import clipped, counted, printable
-from ..views.plots import COLOURS, OTHERS
+from ..views.figures import COLOURS, OTHERS
 from .comparing import ComparisonRow, Curve, curves_of, value_of
 
 if TYPE_CHECKING:

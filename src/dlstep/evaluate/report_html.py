@@ -8,8 +8,8 @@ from typing import Any
 from ..core import Trace
 from ..text.constraints import recompiled
 from ..text.words import counted
+from ..views.frames import recording
 from ..views.page import page_around, report_page
-from ..views.recordings import recording
 from .checkpoint import EvalRun
 from .report import charts_of, names_of, trace_path
 from .table import TableLine, pieces

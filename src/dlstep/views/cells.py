@@ -196,3 +196,18 @@ def stays(trace: Trace, request_id: int = 0) -> tuple[Stay, ...]:
     if steps < 0:
         raise KeyError(f"the trace contains no request {request_id}")
     return tuple(sorted([*gone, *current.values()], key=lambda stay: (stay.since, stay.offset)))
+
+
+def fill_order(trace: Trace, request_id: int = 0) -> tuple[int, ...]:
+    """Return, per answer token, the sampling forward pass (from 1) that set its final value.
+
+    Args:
+        trace: The trace of a decode.
+        request_id: Id of the request.
+
+    Raises:
+        KeyError: If the trace does not contain the request.
+    """
+    last = {stay.offset: max(stay.since, 1) for stay in stays(trace, request_id) if stay.until is None}
+    answer = next(sequence.answer for state in reversed([*trace.states()]) if (sequence := state.find(request_id)))
+    return tuple(last[offset] for offset in range(len(answer)))

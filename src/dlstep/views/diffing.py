@@ -1,26 +1,65 @@
-"""Find the differences of two states or two traces."""
+"""Differences of two states or two traces, as text and positions. `html.diff_html` draws the same values."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
 from operator import attrgetter
-from typing import overload
+from typing import Literal
 
-from ..core import Event, ReplayDiverged, Request, Samples, SequenceState, State, Trace
+from ..core import Event, ReplayDiverged, Request, Samples, SequenceState, Spec, State, Trace
 from ..core.checks import short
 from ..core.options import shown_options
 from ..core.trace import INAPPLICABLE, applied, folded, reason_of
 from ..core.values import differing, names_of
-from ..text.words import listed
-from .differences import Fate, Move, Position, RequestDiff, StateDiff, TraceDiff
+from ..text.words import clipped, counted, listed, more, packed, piece, run_text
 from .texts import event_text, status
 
+Kind = Literal["unmasked", "changed", "remasked", "old", "new"]
+MOST_INNER, MOST_RUNS = 8, 12  # shown by `str`
 _WORDS = {"cache_digest": "KV cache", "cache": "pages", "live": "ids in use", "ended": "order of endings"}
 
 
-@overload
-def diff(old: State, new: State) -> StateDiff: ...
-@overload
-def diff(old: Trace, new: Trace) -> TraceDiff: ...
-def diff(old: State | Trace, new: State | Trace) -> StateDiff | TraceDiff:
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Adjacent positions of an answer that changed in the same way, or the old or new event of two traces."""
+
+    kind: Kind
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The difference of two values, which is false if they are equal. Its `str` fits 80 columns."""
+
+    title: str = ""
+    """What is compared."""
+    parts: tuple[str, ...] = ()
+    """Counts and options that differ, as text; if nothing else differs, the names of fields."""
+    runs: tuple[Run, ...] = ()
+    """Positions whose tokens differ. A masked position has no token."""
+    inner: tuple["Difference", ...] = ()
+    """Differences of what the values contain, such as requests."""
+
+    def __bool__(self) -> bool:
+        return bool(self.parts or self.runs or self.inner)
+
+    @property
+    def head(self) -> str:
+        """The title, as a prefix of `parts`."""
+        return f"{self.title}: " if self.title and self.parts else self.title
+
+    def __str__(self) -> str:
+        if not self:
+            return self.title or "no difference"
+        lines = packed(self.parts, self.head) if self.title or self.parts else []
+        inner = [run.text for run in self.runs[:MOST_RUNS]] + more(len(self.runs) - MOST_RUNS, "run of positions")
+        inner += [line for value in self.inner[:MOST_INNER] for line in str(value).splitlines()]
+        inner += more(len(self.inner) - MOST_INNER, "request")
+        indent = "  " if self.title else ""
+        return "\n".join([*lines, *(clipped(f"{indent}{line}") for line in inner)])
+
+
+def diff(old: State | Trace, new: State | Trace) -> Difference:
     """Return the difference from `old` to `new`, which is false if they are equal.
 
     States are compared request by request, in time linear in their positions. For traces, the
@@ -50,30 +89,85 @@ def diff(old: State | Trace, new: State | Trace) -> StateDiff | TraceDiff:
     )
 
 
-def _state_diff(old: State, new: State) -> StateDiff:
+def _state_diff(old: State, new: State) -> Difference:
     counts = ({"step": state.step, "pages held": len(state.cache.owners)} for state in (old, new))
-    moves = (*_moves(*counts), *_options(old, new))
-    requests = _requests_diff(old.sequences(), new.sequences())
-    queues = differing(old, new, ("waiting", "running", "finished", "ended", "live"))
-    others = [] if requests else queues
-    others += differing(old, new, ("cache", "cache_digest", "next_seq_id", "releases"))
-    others += differing(old.config, new.config, ("spec",))
-    return StateDiff(moves, requests, tuple(_WORDS.get(name, name) for name in others), new.config.spec)
+    moves = [*_moves(*counts), *_options(old, new)]
+    requests = tuple(_requests_diff(old, new))
+    if not (moves or requests):
+        others = differing(old, new, ("waiting", "running", "finished", "ended", "live"))
+        others += differing(old, new, ("cache", "cache_digest", "next_seq_id", "releases"))
+        others += differing(old.config, new.config, ("spec",))
+        moves = [f"other {_WORDS.get(name, name)}" for name in others]
+    return Difference("", tuple(moves), (), requests)
 
 
-def _options(old: State, new: State) -> Iterator[Move]:
-    """Yield the options of strategy and engine that differ."""
+def _options(old: State, new: State) -> list[str]:
+    """Return the options of strategy and engine that differ."""
+    one, two = old.config, new.config
+    of_config = ({name: attrgetter(name)(config) for name in names_of(one) if name != "spec"} for config in (one, two))
     if type(old.strategy) is not type(new.strategy):
-        yield Move("strategy", type(old.strategy).__name__, type(new.strategy).__name__)
+        moves = [_move("strategy", type(old.strategy).__name__, type(new.strategy).__name__)]
     else:
         shown, now = shown_options(old.strategy), shown_options(new.strategy)
-        yield from _moves({name: option for name, option in shown.items() if name in now}, now)
-    one, two = old.config, new.config
-    names = [name for name in names_of(one) if name != "spec"]
-    yield from (Move(name, attrgetter(name)(one), attrgetter(name)(two)) for name in differing(one, two, names))
+        moves = _moves({name: option for name, option in shown.items() if name in now}, now)
+    return moves + _moves(*of_config)
+
+
+def _moves(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
+    """Return the entries that differ."""
+    return [_move(name, value, new[name]) for name, value in old.items() if value != new[name]]
+
+
+def _move(name: str, old: object, new: object) -> str:
+    return f"{name} {_shown(old)} -> {_shown(new)}"
+
+
+def _shown(value: object) -> str:
+    match value:
+        case (int(first), int(last)):
+            return f"{first} to {last - 1}"
+        case float():
+            return f"{value:g}"
+        case _:
+            return str(value)
+
+
+def _requests_diff(old: State, new: State) -> Iterator[Difference]:
+    """Yield the differences of requests, matched by sequence number, id and prompt."""
+    before, after = (
+        {(one.request.seq_id, one.id, one.request.prompt): (one, waits) for one, waits in state.sequences()}
+        for state in (old, new)
+    )
+    for key in sorted(before.keys() | after.keys()):
+        title = f"request {key[1]}"
+        if key not in after:
+            yield Difference(title, ("removed",))
+        elif key not in before:
+            sequence, waits = after[key]
+            runs = _runs({}, sequence.unmasked_tokens, new.config.spec)
+            yield Difference(title, ("added", *_numbers(runs), status(sequence, waits)), tuple(run for run, _ in runs))
+        elif before[key] != after[key]:
+            yield _request_diff(title, before[key], after[key], new.config.spec)
+
+
+def _request_diff(title: str, old: tuple[SequenceState, bool], new: tuple[SequenceState, bool], spec: Spec) -> Difference:
+    """Return the difference of a request in two states. The flags: is it waiting?"""
+    (one, _), (two, _) = old, new
+    runs = _runs(one.unmasked_tokens, two.unmasked_tokens, spec)
+    drafts = _drafts(two)
+    redrafted = sum(drafts.get(position, token) != token for position, token in _drafts(one).items())
+    parts = [*_numbers(runs), *([f"{redrafted} redrafted"] if redrafted else []), *_moves(_counts(*old), _counts(*new))]
+    if not parts:
+        others = differing(one.request, two.request, names_of(Request))
+        others += differing(one.request_spec, two.request_spec, ("limit", "stop_ids", "grid", "strategy"))
+        others += differing(one, two, ("extra", "window", "past"))
+        others += differing(one.accounting, two.accounting, ("stop_state", "storage", "finish_info"))
+        parts = [f"other {name}" for name in others]
+    return Difference(title, tuple(parts), tuple(run for run, _ in runs))
 
 
 def _drafts(sequence: SequenceState) -> dict[int, int]:
+    """Return the masked positions that are fed as tokens, as in canvases."""
     return {position: token for position, token, known in sequence.answer_cells() if not known}
 
 
@@ -93,84 +187,55 @@ def _counts(sequence: SequenceState, waits: bool) -> dict[str, object]:
     }
 
 
-def _moves(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[Move, ...]:
-    """Return the entries that differ."""
-    return tuple([Move(name, value, new[name]) for name, value in old.items() if value != new[name]])
+def _runs(old: Mapping[int, int], new: Mapping[int, int], spec: Spec) -> list[tuple[Run, int]]:
+    """Return the runs of positions whose tokens differ, each with its length."""
+
+    def kind_of(position: int) -> Kind:
+        if position not in old:
+            return "unmasked"
+        return "changed" if position in new else "remasked"
+
+    changed = [position for position in sorted(old.keys() | new.keys()) if old.get(position) != new.get(position)]
+    runs: list[tuple[Run, int]] = []
+    for (_, kind), group in groupby(enumerate(changed), lambda item: (item[1] - item[0], kind_of(item[1]))):
+        run = [position for _, position in group]
+        was, now = ("".join([piece(spec, side.get(position)) for position in run]) for side in (old, new))
+        tokens = {"unmasked": now, "changed": f"{was} -> {now}", "remasked": was}[kind]
+        runs.append((Run(kind, f"{run_text(run[0], run[-1])} {kind}: {tokens}"), len(run)))
+    return runs
 
 
-def _request_diff(old: SequenceState, new: SequenceState, waited: bool, waits: bool) -> RequestDiff | None:
-    """Return the difference of a request in two states; None if equal. The flags: is it waiting?"""
-    moves = _moves(_counts(old, waited), _counts(new, waits))
-    if old == new and not moves:
-        return None
-    before, after = old.unmasked_tokens, new.unmasked_tokens
-    positions = tuple(
-        [
-            Position(position, before.get(position), after.get(position))
-            for position in sorted(before.keys() | after.keys())
-            if before.get(position) != after.get(position)
-        ]
-    )
-    old_drafts, new_drafts = _drafts(old), _drafts(new)
-    drafts = sum(new_drafts.get(position, token) != token for position, token in old_drafts.items())
-    others = differing(old.request, new.request, names_of(Request))
-    others += differing(old.request_spec, new.request_spec, ("limit", "stop_ids", "grid", "strategy"))
-    others += differing(old, new, ("extra",)) + differing(
-        old.accounting, new.accounting, ("stop_state", "storage", "finish_info")
-    )
-    if not (positions or drafts or moves):
-        others += differing(old, new, ("window", "past"))
-    shown_by = {"storage": ("stored", "pages"), "finish_info": ("status", "answer length")}
-    moved = {move.name for move in moves}
-    kept = tuple([name for name in others if not moved.intersection(shown_by.get(name, ()))])
-    fate: Fate = "ended" if new.finish_info is not None and old.finish_info is None else "continued"
-    return RequestDiff(new.id, new.request.seq_id, fate, positions, moves, drafts, kept)
+def _numbers(runs: Iterable[tuple[Run, int]]) -> list[str]:
+    """Return how many positions changed in each way."""
+    numbers = {kind: sum(count for run, count in runs if run.kind == kind) for kind in ("unmasked", "changed", "remasked")}
+    return [f"{number} {kind}" for kind, number in numbers.items() if number]
 
 
-def _key(sequence: SequenceState) -> tuple[int, int, tuple[int, ...]]:
-    return sequence.request.seq_id, sequence.id, sequence.request.prompt
-
-
-def _requests_diff(
-    old: Iterable[tuple[SequenceState, bool]], new: Iterable[tuple[SequenceState, bool]]
-) -> tuple[RequestDiff, ...]:
-    """Return the differences of (sequence, waits) pairs, matched by sequence number, id and prompt."""
-    before, after = ({_key(sequence): (sequence, waits) for sequence, waits in side} for side in (old, new))
-    diffs: list[RequestDiff] = []
-    for key in sorted(before.keys() | after.keys()):
-        seq_id, request_id, _ = key
-        if key not in after:
-            diffs.append(RequestDiff(request_id, seq_id, "removed"))
-        elif key not in before:
-            sequence, waits = after[key]
-            positions = tuple([Position(position, None, token) for position, token in sequence.unmasked_tokens.items()])
-            moves = (Move("status", None, status(sequence, waits)),)
-            diffs.append(RequestDiff(request_id, seq_id, "added", positions, moves))
-        else:
-            (one, waited), (two, waits) = before[key], after[key]
-            changed = _request_diff(one, two, waited, waits)
-            diffs += [changed] if changed is not None else []
-    return tuple(diffs)
-
-
-def _trace_diff(old: Trace, new: Trace) -> TraceDiff:
-    first = _state_diff(old.first, new.first)
+def _trace_diff(old: Trace, new: Trace) -> Difference:
+    first, same, state = _state_diff(old.first, new.first), 0, old.first
     if first:
-        one, two = _folded("old", old.first, old.events), _folded("new", new.first, new.events)
-        return TraceDiff(0, "", "", first, _state_diff(one, two), equal=False)
-    state, same = old.first, 0
+        ends = (_folded("old", old.first, old.events), _folded("new", new.first, new.events))
+        return Difference(
+            "the first states differ", (), (), (_titled("there", first), _titled("at the end", _state_diff(*ends)))
+        )
     while same < min(len(old.events), len(new.events)) and old.events[same] == new.events[same]:
         state = applied(state, old.events[same], same)
         same += 1
     rest, others = old.events[same:], new.events[same:]
     if not (rest or others):
-        return TraceDiff(same, "", "", first, first, equal=True)
+        return Difference(f"no difference in {counted(same, 'event')}")
     texts = _first_difference(rest[0], others[0]) if rest and others else (event_text(*rest[:1]), event_text(*others[:1]))
+    runs = (Run("old", f"old: {texts[0] or 'ended'}"), Run("new", f"new: {texts[1] or 'ended'}"))
     # The states after the first different event are compared before any later event is applied.
     one, two = _folded("old", state, rest[:1], same), _folded("new", state, others[:1], same)
     there = _state_diff(one, two)
-    one, two = _folded("old", one, rest[1:], same + 1), _folded("new", two, others[1:], same + 1)
-    return TraceDiff(same, *texts, there, _state_diff(one, two), equal=False)
+    end = _state_diff(_folded("old", one, rest[1:], same + 1), _folded("new", two, others[1:], same + 1))
+    title = f"the same for {counted(same, 'event')}, then different at event {same}"
+    return Difference(title, (), runs, (_titled("after it", there), _titled("at the end", end)))
+
+
+def _titled(title: str, found: Difference) -> Difference:
+    return replace(found, title=title) if found else Difference(f"{title}: no difference")
 
 
 def _folded(side: str, state: State, events: Iterable[Event], first: int = 0) -> State:
@@ -189,11 +254,10 @@ def _first_difference(old: Event, new: Event) -> tuple[str, str]:
         names = ["KV cache" if name == "cache_digest" else name for name in differing(old.plan, new.plan, names_of(old.plan))]
         return f"{event_text(old)}, another plan ({listed(names)})", f"{event_text(new)}, another plan"
     for span, one, two in zip(old.plan.spans, old.rows, new.rows, strict=True):
-        was = tuple(zip(span.sampled, one.tokens, one.probabilities, strict=True))
-        now = tuple(zip(span.sampled, two.tokens, two.probabilities, strict=True))
-        for answer, other in zip(was, now, strict=True):
-            if answer != other:
-                place = f"step {old.plan.step}, request {span.id}, position {answer[0]}"
-                first, second = (f"{place}: token {token}, probability {p:.4g}" for _, token, p in (answer, other))
-                return first, second
+        was, now = (list(zip(rows.tokens, rows.probabilities, strict=True)) for rows in (one, two))
+        for position, first, second in zip(span.sampled, was, now, strict=True):
+            if first != second:
+                place = f"step {old.plan.step}, request {span.id}, position {position}"
+                texts = [f"{place}: token {token}, probability {p:.4g}" for token, p in (first, second)]
+                return texts[0], texts[1]
     return f"{event_text(old)}, other statistics", f"{event_text(new)}, other statistics"

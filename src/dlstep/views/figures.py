@@ -1,10 +1,18 @@
-"""Formatting of numbers with their errors, and tables of them for terminals."""
+"""Formatting of numbers with their errors, tables of them for terminals, and what plots share."""
 
 from collections.abc import Container, Iterable, Sequence
+from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
+
+from ..core.checks import short
+from ..extras import require
+
+# Distinguishable with any colour vision.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f7f7f")
+OTHERS = "#a0a0a0"
 
 
 def text_table(heads: Sequence[str], rows: Iterable[Sequence[str]], left: Container[int] = ()) -> Table:
@@ -38,3 +46,17 @@ def interval(value: float | None, low: float | None, high: float | None, scale: 
 def chance(p: float | None) -> str:
     """Return a p-value as text. Values below 0.001 become `<0.001`, never 0."""
     return "<0.001" if p is not None and p < 0.001 else number(p, 3)
+
+
+def check_plot(option: str = "--plot", path: Path | None = None) -> None:
+    """Raise ValueError if no plot can be written to `path`: plots need matplotlib. Call this before a measurement."""
+    require(option, "notebook")
+    if path is None:
+        return
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    kinds = sorted(FigureCanvasBase.get_supported_filetypes())
+    if path.suffix.removeprefix(".").lower() not in kinds:
+        raise ValueError(f"{option} {short(str(path))} has no supported image format: end it with one of .{', .'.join(kinds)}")
+    if not path.parent.is_dir():
+        raise ValueError(f"{option} {short(str(path))} is in a folder that does not exist")

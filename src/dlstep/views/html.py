@@ -1,15 +1,26 @@
-"""States, plans and traces as self-contained, escaped HTML for notebooks, without scripts."""
+"""States, plans, traces and differences as self-contained, escaped HTML for notebooks.
 
+Only `steps_html` contains a script, for its slider.
+"""
+
+import json
+import sys
+import warnings
+import zlib
+from base64 import b64encode
 from collections.abc import Iterable
+from functools import cache
 from html import escape
+from typing import Any
 
 from ..core.options import Options, options_of
-from ..core.plan import Plan
+from ..core.plan import Plan, Samples
 from ..core.sequence import SequenceState, Strategy
 from ..core.spec import Spec
 from ..core.state import State
 from ..core.trace import Trace
-from ..text.words import counted, piece
+from ..text.output import Output
+from ..text.words import counted, more, piece
 from .cells import (
     EVENT_COLUMNS,
     SPAN_COLUMNS,
@@ -24,6 +35,9 @@ from .cells import (
     span_row,
     status,
 )
+from .diffing import Difference, Kind
+from .frames import recording
+from .page import bundle, source
 
 COLOURS = {
     "prompt": "#e3e3e3",
@@ -51,9 +65,18 @@ MEANINGS: dict[Phase | Use, str] = {
     "cached": "a page without a request, kept for prefix caching",
     "free": "a page that was used before and is free",
 }
+# Dark on light, and distinct from the colours of phases.
+KIND_STYLES: dict[Kind, str] = {
+    "unmasked": "background:#c3e6cb;color:#111",
+    "changed": "background:#f5c6cb;color:#111",
+    "remasked": "background:#d6d8db;color:#111;text-decoration:line-through",
+    "old": "display:block",
+    "new": "display:block",
+}
 BOX = "font:13px/1.7 ui-monospace,monospace;color:#111;background:#fafafa;border:1px solid #ccc;padding:8px;margin:4px 0"
 # Display limits: of longer lists, only the end is shown (of pages, the beginning).
-MOST_CELLS, MOST_PAGES, MOST_SEQUENCES, MOST_EVENTS = 600, 400, 32, 200
+MOST_CELLS, MOST_PAGES, MOST_SEQUENCES, MOST_EVENTS, MOST_RUNS = 600, 400, 32, 200, 60
+LARGEST = 1 << 23  # bytes of JSON of `steps_html`; more would make a notebook slow
 
 
 def filled(name: str) -> str:
@@ -198,3 +221,85 @@ def trace_html(trace: Trace) -> str:
     head = f"<b>trace</b> of {counted(len(rows), 'event')}, with {passes}"
     table = _table(EVENT_COLUMNS, ((*row[:3], _few(row.requests), *row[4:]) for row in rows[left_out:]))
     return f'<div style="{BOX}"><div>{head}</div>{more}{table}</div>'
+
+
+def diff_html(diff: Difference) -> str:
+    """Return the difference of two states or traces: changed counts, and runs of positions coloured by kind.
+
+    Args:
+        diff: The difference.
+    """
+    return f'<div style="{BOX}"><b>difference</b>{_difference(diff)}</div>'
+
+
+def _difference(diff: Difference) -> str:
+    if not diff:
+        return note(str(diff))
+    style = "padding:0 4px;margin-right:4px;white-space:pre-wrap"
+    runs = "".join(_span(f"{KIND_STYLES[run.kind]};{style}", run.kind, run.text) for run in diff.runs[:MOST_RUNS])
+    inner = "".join(map(_difference, diff.inner[:MOST_SEQUENCES]))
+    rest = more(len(diff.runs) - MOST_RUNS, "run of positions") + more(len(diff.inner) - MOST_SEQUENCES, "request")
+    return f"{note(diff.head + ', '.join(diff.parts))}<div>{runs}</div>{inner}{''.join(map(note, rest))}"
+
+
+def steps_html(trace: Trace) -> str:
+    """Return the states of a trace as HTML in which a slider selects the step.
+
+    The HTML is ASCII. It contains the last state as static HTML, for viewers that run no scripts. A page
+    can contain several of these texts. For a long trace, only the last state is shown.
+
+    Args:
+        trace: The trace of a decode.
+    """
+    *_, last = trace.states()
+    runs = recording(trace)["runs"][-MOST_SEQUENCES:]
+    style = source("shared.css") + source("steps.css")
+    data = {"style": style, "first": trace.first.step, "last": last.step, "runs": [_needed(run) for run in runs]}
+    packed = json.dumps(data, separators=(",", ":")).encode()
+    static = state_html(last).encode("ascii", "xmlcharrefreplace").decode()
+    if len(packed) > LARGEST:
+        long = f"These {counted(last.step, 'step')} are too long for a slider: save the trace, and run dlstep view FILE"
+        return f"{note(long)}{static}"
+    steps = b64encode(zlib.compress(packed, 9)).decode()
+    return f'<div class="dlstep-steps" data-steps="{steps}">{static}</div>\n<script>{_script()}</script>'
+
+
+def _needed(run: dict[str, object]) -> dict[str, object]:
+    """Return the parts of a run that the script reads."""
+    return {name: run[name] for name in ("head", "frames", "steps")}
+
+
+@cache
+def _script() -> str:
+    """Return the script as ASCII. It is wrapped in a function, because a page may contain it several times."""
+    return f'(() => {{\n"use strict";\n{bundle("steps.js")}}})();'.encode("ascii", "backslashreplace").decode()
+
+
+DRAWN = {
+    State: state_html,
+    Plan: plan_html,
+    Trace: trace_html,
+    Difference: diff_html,
+}
+SHORT = (State, Plan, Samples, Trace, Difference, Output)  # shown as `str` in text consoles
+
+
+def register() -> None:
+    """Register HTML and short text formatters with the running IPython, if there is one."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if shell is None:
+        return
+    # tqdm, which transformers imports, warns about missing widgets, which dlstep does not need.
+    warnings.filterwarnings("ignore", message="IProgress not found")
+    formatters = shell.display_formatter.formatters
+    for kind, draw in DRAWN.items():
+        formatters["text/html"].for_type(kind, draw)
+    for kind in SHORT:
+        formatters["text/plain"].for_type(kind, write)
+
+
+def write(value: object, printer: Any, cycle: bool) -> None:
+    """Print a value with `str`. Values of the core contain no cycles."""
+    del cycle
+    printer.text(str(value))

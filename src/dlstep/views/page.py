@@ -6,16 +6,20 @@ The policy of a page lists the hashes of its scripts and styles, so it runs no o
 import json
 import re
 from base64 import b64encode
+from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
-from typing import Any
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..text.words import printable
-from .bundling import FOLDER, bundle, source
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
+FOLDER = Path(__file__).parents[1] / "serve" / "page"
+# import { a, b } from "./x.js";  or  import * as a from "./x.js";
+IMPORT = re.compile(r'^import (?:\{([^}]*)\}|\* as (\w+)) from "\./([\w-]+\.js)";\n', re.MULTILINE)
+EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*? |class |const )(\w+))", re.MULTILINE)
 ENTRY = "app.js"
 LINKED = re.compile(r'<link rel="stylesheet"[^>]*>\n|<script type="module"[^>]*></script>\n')
 # The page fetches nothing; icons, pictures and saved files are data URLs or blobs.
@@ -59,8 +63,10 @@ def report_page(template: str, *, entry: str = "", data: object = None, steps: b
 
 
 @cache
-def _templates() -> Environment:
+def _templates() -> "Environment":
     """Return the Jinja templates of the pages. Every value is escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     return Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
@@ -74,6 +80,8 @@ def _templates() -> Environment:
 
 def _shown(value: Any) -> str:
     """Return a template's value on one line without control characters, unless it is HTML."""
+    from markupsafe import Markup
+
     return value if isinstance(value, Markup) else printable(str(value))
 
 
@@ -104,3 +112,43 @@ def _module(script: str) -> str:
 
 def _hash(text: str) -> str:
     return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
+
+
+def bundle(entry: str) -> str:
+    """Return a JavaScript module and its imports as one script, which needs no server.
+
+    Each module becomes a function that returns its exports, in dependency order. The sources use
+    only the two forms of import that `IMPORT` matches.
+    """
+    return "".join(_wrapped(name) for name in _in_order(entry, []))
+
+
+def _in_order(name: str, seen: list[str]) -> Iterator[str]:
+    """Yield the names of a module and its transitive imports, dependencies first."""
+    if name in seen:
+        return
+    seen.append(name)
+    for _, _, imported in IMPORT.findall(source(name)):
+        yield from _in_order(imported, seen)
+    yield name
+
+
+def source(name: str) -> str:
+    """Return the text of a file of the page."""
+    return (FOLDER / name).read_text("utf-8")
+
+
+def _wrapped(name: str) -> str:
+    text = source(name)
+    exports = EXPORT.findall(text)
+    body = EXPORT.sub("", IMPORT.sub(lambda match: f"const {_names(match)} = {_variable(match[3])};\n", text))
+    return f"const {_variable(name)} = (() => {{\n{body}return {{ {', '.join(exports)} }};\n}})();\n"
+
+
+def _names(match: re.Match[str]) -> str:
+    """Return the left side of the assignment that replaces an import."""
+    return match[2] or f"{{{match[1].replace(' as ', ': ')}}}"
+
+
+def _variable(name: str) -> str:
+    return f"module_{name.removesuffix('.js').replace('-', '_')}"

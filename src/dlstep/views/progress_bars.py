@@ -1,10 +1,16 @@
-"""Progress bars for batches of requests, loading and downloads. All of them are parts of one display."""
+"""Progress bars for batches of requests, loading and downloads, as parts of one live area at the bottom of the terminal.
 
-from collections.abc import Callable, Iterator
+Two separate areas would overwrite each other's lines.
+"""
+
+import sys
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -12,15 +18,16 @@ from rich.progress import (
     Progress,
     ProgressColumn,
     SpinnerColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.text import Text
 
 from ..core import State
 from ..text.words import WIDTH
-from .display import display
 from .terminal import answer_text
 
 if TYPE_CHECKING:
@@ -30,23 +37,126 @@ MOST_ANSWERS = 8  # with more requests, only their number is shown
 LINES_OF_ANSWER = 8
 
 
+class Display:
+    """A live area on stderr. It is drawn only if stderr is a terminal that can move its cursor."""
+
+    def __init__(self, *, enabled: bool) -> None:
+        self.console = Console(stderr=True)
+        self.drawn = enabled and self.console.is_terminal and not self.console.is_dumb_terminal
+        self._parts: list[RenderableType] = []
+        # Lines that are printed meanwhile go above the area. If stdout is not a terminal, it is not redirected.
+        self._live = Live(
+            self, console=self.console, transient=True, refresh_per_second=10, redirect_stdout=sys.stdout.isatty()
+        )
+
+    def __rich__(self) -> Group:
+        return Group(*self._parts)
+
+    @contextmanager
+    def showing(self, part: RenderableType) -> Generator[None]:
+        """Show `part` below the others until the end of the block."""
+        self._parts.append(part)
+        try:
+            yield
+        finally:
+            self._parts[:] = [each for each in self._parts if each is not part]
+
+    def start(self) -> None:
+        """Draw the parts until `stop`."""
+        if self.drawn:
+            self._live.start(refresh=True)
+
+    def refresh(self) -> None:
+        """Draw the parts now. Imports that follow may keep the drawing thread from running."""
+        if self._live.is_started:
+            self._live.refresh()
+
+    def stop(self) -> None:
+        """Remove the parts from the terminal."""
+        self._live.stop()
+
+
+_open: list[Display] = []  # the display of this process, if one is open
+
+
 @contextmanager
-def _shown(*columns: ProgressColumn, enabled: bool = True) -> Iterator[Progress]:
-    """Yield a bar that is a part of the display. It is disabled if the display is not drawn."""
+def display(*, enabled: bool = True) -> Generator[Display]:
+    """Yield the open display of this process. If there is none, open one until the end of the block.
+
+    `enabled` applies to a new display only. If it is False, nothing that is shown inside the block is drawn.
+    """
+    if _open:
+        yield _open[0]
+        return
+    area = Display(enabled=enabled)
+    _open.append(area)
+    try:
+        area.start()
+        yield area
+    finally:
+        _open.remove(area)
+        area.stop()
+
+
+def close() -> None:
+    """Remove the open display from the terminal, if there is one."""
+    for area in _open:
+        area.stop()
+
+
+class RateColumn(ProgressColumn):
+    """The speed of a task in units per second."""
+
+    def render(self, task: Task) -> Text:
+        """Return the speed; empty while it is unknown."""
+        return Text(f"{task.speed:.1f} a second" if task.speed else "")
+
+
+@contextmanager
+def bar(
+    text: str, total: int | None, *columns: ProgressColumn, enabled: bool = True, visible: bool = True
+) -> Iterator[Callable[..., None]]:
+    """Show a bar as a part of the display. Yield the method `update` of `rich.progress.Progress` for its task."""
     with display(enabled=enabled) as area:
-        bar = Progress(*columns, console=area.console, auto_refresh=False, disable=not area.drawn)
-        with area.showing(bar):
-            yield bar
+        progress = Progress(*columns, console=area.console, auto_refresh=False, disable=not area.drawn)
+        with area.showing(progress):
+            yield partial(progress.update, progress.add_task(text, total=total, visible=visible, note=""))
+
+
+def _counts() -> tuple[ProgressColumn, ...]:
+    return TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn()
 
 
 @contextmanager
 def waiting_line(text: str, *, enabled: bool = True) -> Iterator[None]:
     """Show what the program is doing, and for how long, until the end of the block."""
-    with _shown(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), enabled=enabled) as bar:
-        bar.add_task(text, total=None)
-        with display() as area:
-            area.refresh()
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with display(enabled=enabled) as area, bar(text, None, *columns):
+        area.refresh()
         yield
+
+
+@contextmanager
+def progress_bar(total: int, *, enabled: bool) -> Iterator[Callable[[State], None]]:
+    """Show how many of `total` requests have ended, on a terminal. Yield the update function.
+
+    Up to `MOST_ANSWERS` answers are shown as they form. Unfinished requests of other callers lower the number.
+    """
+    with display(enabled=enabled) as area, bar("answers", total, *_counts(), TextColumn("{task.fields[note]}")) as update:
+        forming = FormingAnswers()
+        first_step: list[int] = []
+
+        def show(state: State) -> None:
+            if not area.drawn:
+                return
+            forming.state = state
+            first_step[:] = first_step or [state.step]
+            ended = max(0, total - len(state.running) - len(state.waiting))
+            note = f"step {state.step - first_step[0]}, {len(state.running)} running, {len(state.waiting)} waiting"
+            update(completed=ended, note=note)
+
+        with area.showing(forming if total <= MOST_ANSWERS else Group()):
+            yield show
 
 
 class FormingAnswers:
@@ -61,73 +171,30 @@ class FormingAnswers:
             return Group()
         running = state.running[:MOST_ANSWERS]
         most = WIDTH * LINES_OF_ANSWER // max(1, len(running))
-        texts = (answer_text(sequence, state, prompt=False) for sequence in running)
-        return Group(*(text[-most:] if len(text) > most else text for text in texts))
-
-
-def answer_columns() -> tuple[ProgressColumn, ...]:
-    """Return the columns of a bar that counts answers."""
-    return TextColumn("answers"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[rate]}")
-
-
-@contextmanager
-def progress_bar(total: int, *, enabled: bool) -> Iterator[Callable[[State], None]]:
-    """Show how many of `total` requests have ended, on a terminal. Yield the update function.
-
-    Up to `MOST_ANSWERS` answers are shown as they form. Unfinished requests of other callers lower the number.
-    """
-    forming = FormingAnswers()
-    with display(enabled=enabled) as area, area.showing(forming), _shown(*answer_columns()) as bar:
-        task = bar.add_task("answers", total=total, rate="")
-        first_step: list[int] = []
-
-        def show(state: State) -> None:
-            if bar.disable:
-                return
-            if total <= MOST_ANSWERS:
-                forming.state = state
-            first_step[:] = first_step or [state.step]
-            ended = max(0, total - len(state.running) - len(state.waiting))
-            running = f"step {state.step - first_step[0]}, {len(state.running)} running, {len(state.waiting)} waiting"
-            bar.update(task, completed=ended, rate=running)
-
-        yield show
+        return Group(*(answer_text(sequence, state, prompt=False)[-most:] for sequence in running))
 
 
 @contextmanager
 def loading_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int], None]]:
     """Show how many of `total` bytes of weights are loaded. Yield a function that adds a number of bytes."""
-    columns = (TextColumn("weights"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with _shown(*columns, enabled=enabled) as bar:
-        task = bar.add_task("weights", total=total)
-        yield lambda size: bar.advance(task, size)
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with bar("weights", total, TextColumn("{task.description}"), *columns, enabled=enabled) as update:
+        yield lambda size: update(advance=size)
 
 
 @contextmanager
 def capturing_bar(*, enabled: bool) -> Iterator[Callable[[int, int], None]]:
     """Show how many graphs are captured. Yield a function that sets the captured and total numbers."""
-    columns = (TextColumn("graphs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with _shown(*columns, enabled=enabled) as bar:
-        task = bar.add_task("graphs", total=None, visible=False)  # visible once there are graphs; a CPU has none
-        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+    # It becomes visible once there are graphs; a CPU has none.
+    with bar("graphs", None, *_counts(), enabled=enabled, visible=False) as update:
+        yield lambda done, total: update(completed=done, total=total, visible=True)
 
 
 @contextmanager
 def counting_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, str], None]]:
     """Show how many of `total` answers exist. Yield a function that sets their number and a status."""
-    with _shown(*answer_columns(), enabled=enabled) as bar:
-        task = bar.add_task("answers", total=total, rate="")
-        first: list[int] = []
-
-        def show(done: int, status: str) -> None:
-            if bar.disable:
-                return
-            first[:] = first or [done - 1]  # the rate excludes answers of an earlier run
-            seconds = bar.tasks[0].elapsed or 0.0
-            rate = f"{(done - first[0]) / seconds:.1f} a second" if seconds else ""
-            bar.update(task, completed=done, rate=", ".join(filter(None, (status, rate))))
-
-        yield show
+    with bar("answers", total, *_counts(), TextColumn("{task.fields[note]}"), RateColumn(), enabled=enabled) as update:
+        yield lambda done, status: update(completed=done, note=status)
 
 
 @contextmanager
@@ -145,10 +212,8 @@ def measuring_bar(total: int | None) -> Iterator[Callable[[str], None] | None]:
 
     Rows arrive in bursts, half a minute apart: a spinner and a clock show that the program is running.
     """
-    columns = (SpinnerColumn(), TextColumn("measuring"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
-    with _shown(*columns, TextColumn("{task.description}")) as bar:
-        task = bar.add_task("", total=total)
-        yield None if bar.disable else lambda words: bar.update(task, advance=1, description=f"after {words}")
+    with display() as area, bar("measuring", total, SpinnerColumn(), *_counts(), TextColumn("{task.fields[note]}")) as update:
+        yield (lambda words: update(advance=1, note=f"after {words}")) if area.drawn else None
 
 
 @contextmanager
@@ -156,7 +221,9 @@ def download_bars() -> "Iterator[type[tqdm[Any]]]":
     """Yield a subclass of tqdm whose bars are parts of the display, for libraries that show downloads with a given class."""
     from tqdm.auto import tqdm
 
-    with _shown(TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[count]}")) as shown:
+    columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[count]}"))
+    with display() as area:
+        shown = Progress(*columns, console=area.console, auto_refresh=False, disable=not area.drawn)
 
         class DownloadBar(tqdm):  # pyright: ignore[reportMissingTypeArgument]
             """A tqdm bar that is a task of `shown`. `gui` keeps tqdm from writing to the terminal."""
@@ -173,4 +240,5 @@ def download_bars() -> "Iterator[type[tqdm[Any]]]":
             def clear(self, *values: Any, **options: Any) -> None:
                 """Do nothing: the task is removed with `shown`."""
 
-        yield DownloadBar
+        with area.showing(shown):
+            yield DownloadBar

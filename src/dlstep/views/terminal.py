@@ -3,18 +3,18 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ..core import Plan, SequenceState, State, Trace
+from ..core import SequenceState, State
 from ..text.words import counted, piece, printable
-from .cells import EVENT_COLUMNS, SPAN_COLUMNS, Phase, Use, cells, event_rows, page_cells, sequences, span_row, status
+from .cells import Phase, cells, status
 
 # Colours of medium lightness, which are readable on light and on dark backgrounds. The phases also differ in brightness,
 # slant and the sign of a masked position, for terminals without colours and for readers who cannot tell them apart.
-ORANGE, BLUE, PURPLE, TEAL = "#c06000", "#1f7fd0", "#a65ac8", "#00897b"
+ORANGE, BLUE, PURPLE = "#c06000", "#1f7fd0", "#a65ac8"
 PHASE_STYLES: dict[Phase, str] = {
     "prompt": "dim",
     "final": "bold",
@@ -23,13 +23,6 @@ PHASE_STYLES: dict[Phase, str] = {
     "draft": f"italic {PURPLE}",
     "masked": "dim",
     "void": "dim italic",
-}
-USE_STYLES: dict[Use, str] = {"owned": BLUE, "shared": PURPLE, "cached": TEAL, "free": "dim"}
-USE_SIGNS: dict[Use, str] = {
-    "owned": "\N{BLACK SQUARE}",
-    "shared": "\N{WHITE SQUARE CONTAINING BLACK SMALL SQUARE}",
-    "cached": "\N{WHITE SQUARE}",
-    "free": "\N{MIDDLE DOT}",
 }
 MASK = "\N{LIGHT SHADE}"
 Shown = list[tuple[str | None, Phase, float]]  # text (None: a mask), phase and probability of positions
@@ -112,28 +105,6 @@ def sequence_view(sequence: SequenceState, state: State) -> RenderableType:
     return Panel(answer_text(sequence, state), title=counts, title_align="left")
 
 
-def page_map(state: State) -> Text:
-    """Return one sign per page that was ever allocated.
-
-    Args:
-        state: The state to show.
-    """
-    text = Text()
-    for cell in page_cells(state):
-        text.append(USE_SIGNS[cell.use], USE_STYLES[cell.use])
-    return text
-
-
-def state_view(state: State) -> RenderableType:
-    """Return all requests of a state and its page map.
-
-    Args:
-        state: The state to show.
-    """
-    counts = f"step {state.step}: {len(state.running)} running, {len(state.waiting)} waiting, {len(state.finished)} finished"
-    return Group(Text(counts), *(sequence_view(sequence, state) for sequence in sequences(state)), page_map(state))
-
-
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str = "") -> Table:
     """Return a table of any values, shown as `str`.
 
@@ -146,45 +117,3 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str =
     for row in rows:
         made.add_row(*[Text(printable(str(value))) for value in row])
     return made
-
-
-def plan_view(plan: Plan) -> RenderableType:
-    """Return a table of the fed and sampled positions of each span of a plan.
-
-    Args:
-        plan: The plan to show.
-    """
-    return table(SPAN_COLUMNS, map(span_row, plan.spans), f"plan of step {plan.step}")
-
-
-def trace_view(trace: Trace) -> RenderableType:
-    """Return a table of the effects of each event of a trace.
-
-    Args:
-        trace: The trace to show.
-    """
-    rows = ((*row[:3], ", ".join(map(str, row.requests)), *row[4:]) for row in event_rows(trace))
-    return table(EVENT_COLUMNS, rows, "trace")
-
-
-def fill_order(trace: Trace, request_id: int = 0) -> tuple[int, ...]:
-    """Return, per answer token, the sampling forward pass (from 1) that set its final value.
-
-    Args:
-        trace: The trace of a decode.
-        request_id: Id of the request.
-
-    Raises:
-        KeyError: If the trace does not contain the request.
-    """
-    seen = [sequence for state in trace.states() if (sequence := state.find(request_id)) is not None]
-    if not seen:
-        raise KeyError(f"the trace contains no request {request_id}")
-    answer, start = seen[-1].answer, len(seen[-1].request.prompt)
-    order = [1] * len(answer)
-    for sequence in seen:
-        known = sequence.tokens(start, start + len(answer))
-        for place, token in enumerate(answer):
-            if place >= len(known) or known[place] != token:
-                order[place] = sequence.steps + 1
-    return tuple(order)

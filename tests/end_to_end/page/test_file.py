@@ -8,8 +8,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from dlstep.cli import main
-from dlstep.views.bundling import FOLDER, bundle
-from dlstep.views.page import page_of
+from dlstep.views.page import FOLDER, bundle, page_of
 
 from ...helpers.serving import tiny_llm
 from .browser import Watched, files_opened

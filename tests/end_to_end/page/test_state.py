@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dlstep import strategies
-from dlstep.views.recordings import recording
+from dlstep.views.frames import recording
 
 from ...helpers.recorded import recorded
 from ...unit.views.test_frames import Shown, by_updates

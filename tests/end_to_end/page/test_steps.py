@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from dlstep import Session, Trace, views
 
 from ...helpers.serving import tiny_llm
-from ...unit.views.test_steps import spelled
+from ...unit.views.test_html_steps import spelled
 from .browser import Watched, files_opened
 from .hostile import TEXTS
 from .test_safety import FOREIGN

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dlstep.cli import main
-from dlstep.views.recordings import recorded
+from dlstep.views.frames import recorded
 
 HEAD = {"request": "1", "options": {}}
 CELL = [0, 5, 0.5, "x"]

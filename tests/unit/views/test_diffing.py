@@ -1,5 +1,6 @@
 """Differences of states and traces: false exactly for equal values, complete enough to go from one to the other, and short."""
 
+import re
 from dataclasses import replace
 from itertools import pairwise, product
 
@@ -26,12 +27,13 @@ from dlstep.core import (
 from dlstep.rules.quota import Quota
 from dlstep.strategies import load
 from dlstep.testing import ShadowDriver
-from dlstep.views import diff
-from dlstep.views.differences import Move, Position
+from dlstep.text.words import piece
+from dlstep.views import Difference, diff
 
 from ...helpers.recorded import recorded
 
 NAMES = strategies.available()
+RUN = re.compile(r"(\d+)(?: to (\d+))? (\w+): (.*)")
 SPEC = Spec(mask_id=49, eos_ids=(48,), vocab_size=50, pieces=tuple(b"%c" % (32 + token) for token in range(50)))
 
 
@@ -62,22 +64,34 @@ def check_difference(old: State, new: State) -> None:
     assert bool(found) == (old != new)
     check_text(found)
     before, after = requests(old), requests(new)
-    diffs = {(request.seq_id, request.id): request for request in found.requests}
-    assert {key for key, request in diffs.items() if request.fate == "added"} == after.keys() - before.keys()
-    assert {key for key, request in diffs.items() if request.fate == "removed"} == before.keys() - after.keys()
-    for key, sequence in after.items():
-        known = tokens(before[key]) if key in before else {}
-        if key in diffs:
-            for change in diffs[key].positions:
-                assert known.get(change.position) == change.old != change.new
-                known = {**known, change.position: change.new}
-            counts = {move.name: move.new for move in diffs[key].moves}
-            assert counts.get("settled", sequence.settled) == sequence.settled
-            assert counts.get("forward passes", sequence.nfe) == sequence.nfe
-            assert counts.get("pages", len(sequence.pages)) == len(sequence.pages)
-        else:
-            assert sequence == before[key]
-        assert {position: token for position, token in known.items() if token is not None} == tokens(sequence)
+    # Equal ids may belong to several requests of a state, which their sequence numbers order.
+    keys = [key for key in sorted(before.keys() | after.keys()) if before.get(key) != after.get(key)]
+    assert [request.title for request in found.inner] == [f"request {request_id}" for _, request_id in keys]
+    for key, request in zip(keys, found.inner, strict=True):
+        assert (key not in before) == (request.parts[0] == "added") and (key not in after) == (request.parts == ("removed",))
+        if key in after:
+            check_positions(request, tokens(before[key]) if key in before else {}, tokens(after[key]), new.config.spec)
+        if key in after and key in before:
+            one, two = before[key], after[key]
+            for name, was, now in (("settled", one.settled, two.settled), ("forward passes", one.nfe, two.nfe)):
+                moved = [part for part in request.parts if part.startswith(f"{name} ")]
+                assert moved == ([f"{name} {was} -> {now}"] if was != now else [])
+
+
+def check_positions(request: Difference, before: dict[int, int], after: dict[int, int], spec: Spec) -> None:
+    """The runs hold exactly the positions whose tokens differ, with the old and the new tokens."""
+    shown: list[int] = []
+    for run in request.runs:
+        first, last, kind, text = RUN.fullmatch(run.text).groups()  # pyright: ignore[reportOptionalMemberAccess]
+        positions = range(int(first), int(last or first) + 1)
+        old, new = ("".join(piece(spec, side.get(position)) for position in positions) for side in (before, after))
+        assert text == {"unmasked": new, "changed": f"{old} -> {new}", "remasked": old}[kind] and kind == run.kind
+        for position in positions:
+            assert {"unmasked": position not in before, "remasked": position not in after}.get(
+                kind, position in before and position in after
+            )
+        shown += positions
+    assert shown == [place for place in sorted(before.keys() | after.keys()) if before.get(place) != after.get(place)]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -122,24 +136,20 @@ def test_fields_that_nothing_else_shows_are_named() -> None:
         (replace(state, cache=replace(state.cache, fresh=3)), "pages"),
         (replace(state, config=replace(state.config, spec=replace(SPEC, head_shift=1))), "spec"),
     ):
-        assert diff(state, changed).others == (name,)
+        assert diff(state, changed).parts == (f"other {name}",)
         assert str(diff(state, changed)) == f"other {name}"
-    (found,) = diff(state, replace(state, waiting=waiting)).requests
-    assert (found.fate, found.others) == ("continued", ("params",))
+    assert str(diff(state, replace(state, waiting=waiting))) == "request 0: other params"
     block = sequence.window[0]
     surer = replace(block, probabilities=tuple([1.0] * len(block.probabilities)))
     blocks = state.waiting.remove([0]).push_front([replace(sequence, window=(surer, *sequence.window[1:]))])
-    (found,) = diff(state, replace(state, waiting=blocks)).requests
-    assert (found.positions, found.moves, found.others) == ((), (), ("window",))
     assert str(diff(state, replace(state, waiting=blocks))) == "request 0: other window"
-    assert diff(state, replace(state, config=replace(state.config, num_pages=8))).moves == (Move("num_pages", 16, 8),)
+    assert diff(state, replace(state, config=replace(state.config, num_pages=8))).parts == ("num_pages 16 -> 8",)
     options = with_options(state.strategy, {"accept_threshold": 0.25})
-    assert diff(state, replace(state, strategy=options)).moves == (Move("accept_threshold", 0.9, 0.25),)
+    assert diff(state, replace(state, strategy=options)).parts == ("accept_threshold 0.9 -> 0.25",)
     other_rule = replace(state.strategy, rule=Quota(2))
-    assert diff(state, replace(state, strategy=other_rule)).moves == (Move("rule", "Threshold", "Quota"),)
+    assert diff(state, replace(state, strategy=other_rule)).parts == ("rule Threshold -> Quota",)
     decoded = state.waiting.remove([0]).push_front([sequence.with_strategy(options)])
-    (found,) = diff(state, replace(state, waiting=decoded)).requests
-    assert (found.positions, found.moves, found.others) == ((), (), ("strategy",))
+    assert str(diff(state, replace(state, waiting=decoded))) == "request 0: other strategy"
 
 
 def start() -> State:
@@ -160,13 +170,9 @@ def answered(state: State, plan: Plan, token: int, probability: float) -> State:
 def test_texts_of_a_step() -> None:
     state = start()
     after = answered(state, schedule(state), 33, 0.99)
-    found = diff(state, after).find(0)
-    assert found is not None
-    assert found.positions == tuple(Position(position, None, 33) for position in range(2, 8))
-    assert [change.kind for change in found.positions] == ["unmasked"] * 6
     assert str(diff(state, after)).splitlines()[-1] == "  2 to 7 unmasked: AAAAAA"
-    back = diff(after, state).find(0)
-    assert back is not None and {change.kind for change in back.positions} == {"remasked"}
+    (back,) = diff(after, state).inner
+    assert [run.kind for run in back.runs] == ["remasked"]
     other = answered(state, schedule(state), 34, 0.99)
     assert str(diff(after, other)) == "request 0: 6 changed\n  2 to 7 changed: AAAAAA -> BBBBBB"
 
@@ -178,8 +184,8 @@ def test_traces_differ_at_the_event_that_was_changed(name: str) -> None:
     for place in range(0, len(trace.events), 3):
         short = Trace(trace.first, trace.events[:place])
         found = diff(trace, short)
-        assert found and found.same == place and found.new == "" and found.old
-        assert found.end == diff(state, short.state)
+        assert found.title.endswith(f"different at event {place}") and found.runs[1].text == "new: ended"
+        assert found.inner[1].inner == diff(state, short.state).inner
         check_text(found)
         event = trace.events[place]
         if isinstance(event, Samples) and any(rows.tokens for rows in event.rows):
@@ -187,10 +193,11 @@ def test_traces_differ_at_the_event_that_was_changed(name: str) -> None:
             if rows != event.rows:
                 other = Trace(trace.first, (*trace.events[:place], Samples(event.plan, rows)))
                 found = diff(trace, other)
-                assert found.same == place and "probability" in found.old != found.new
+                old, new = (run.text for run in found.runs)
+                assert found.title.endswith(f"event {place}") and "probability" in old and old[5:] != new[5:]
         longer = Trace(trace.first, (*trace.events[:place], Rebuild()))
         if not isinstance(event, Rebuild):
-            assert diff(trace, longer).same == place and "rebuild" in diff(trace, longer).new
+            assert "rebuild" in diff(trace, longer).runs[1].text
             check_text(diff(trace, longer))
 
 
@@ -198,8 +205,7 @@ def test_traces_that_begin_differently_share_no_event() -> None:
     trace, _ = recorded("multi_bd", 1)
     other = Trace(replace(trace.first, cache_digest=7))
     found = diff(trace, other)
-    assert found and found.same == 0 and found.there.others == ("KV cache",)
-    assert found.place == "the first states differ"
+    assert str(found).splitlines()[:2] == ["the first states differ", "  there: other KV cache"]
 
 
 @pytest.mark.parametrize("other", [None, 5, "a state", (), State])

@@ -26,8 +26,7 @@ from dlstep.core import (
 from dlstep.core.trace import apply
 from dlstep.testing.generators import Case, cases
 from dlstep.testing.harness import run_case
-from dlstep.views.frames import Feeding, Frame, FrameEncoder, FrameRecorder, folded, joined
-from dlstep.views.recordings import recording
+from dlstep.views.frames import Feeding, Frame, FrameEncoder, FrameRecorder, folded, joined, recording
 
 from ...helpers.recorded import recorded
 from ...helpers.serving import tiny_llm

@@ -8,7 +8,6 @@ from dlstep import LLM, Config, Request, SamplingParams, Session, Spec, add, ini
 from dlstep.strategies import load
 from dlstep.views.cells import event_rows
 from dlstep.views.html import COLOURS
-from dlstep.views.terminal import PHASE_STYLES, USE_STYLES
 
 from ...helpers.shadow_llm import make_llm
 from .conftest import PARAMS, PROMPT
@@ -104,4 +103,3 @@ def test_colours_can_be_told_apart() -> None:
     for one, two in combinations(full, 2):
         assert math.dist(colours[one], colours[two]) > 35, (one, two)
     assert all(sum(colour) > 3 * 140 for colour in colours.values()), "dark text is written on them"
-    assert len({*USE_STYLES.values(), PHASE_STYLES["open"]}) == len(USE_STYLES) + 1

@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterable
 
 from ...text.detokenize import cut, decode
-from ...views.frames import FrameEncoder
-from ...views.recordings import VERSION
+from ...views.frames import VERSION, FrameEncoder
 from ..facts import Facts
 from ..router.heads import Head
 from ..router.pending_requests import PendingRequest

@@ -14,7 +14,7 @@ from openai.types.chat import ChatCompletionChunk
 
 from dlstep import SamplingParams, Trace
 from dlstep.serve.http import recordings
-from dlstep.views.recordings import recording
+from dlstep.views.frames import recording
 
 from ....helpers.serving import Paced, Served, questions, served, shadow_engine, tiny_llm
 from ..router.test_replica import Mortal

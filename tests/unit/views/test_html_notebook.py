@@ -24,8 +24,8 @@ def test_notebooks_show_states_plans_and_traces(session: Session, monkeypatch: p
     assert drawn(session.plan) == views.plan_html(session.plan)
     assert drawn(session.trace) == views.trace_html(session.trace)
     states, first = views.diff(session.state, session.trace.first), views.diff(session.trace, Trace(session.trace.first))
-    assert drawn(states) == views.state_diff_html(states)
-    assert drawn(first) == views.trace_diff_html(first)
+    assert drawn(states) == views.diff_html(states)
+    assert drawn(first) == views.diff_html(first)
     written = shell.display_formatter.formatters["text/plain"]
     output = session.output(0)
     for value in (session.state, session.plan, session.samples, session.trace, states, first, output):

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep import LLM, SamplingParams, Session, Trace, views
-from dlstep.views import steps
-from dlstep.views.recordings import recording
+from dlstep.views.frames import recording
 
 from ...end_to_end.page.hostile import TEXTS
 from ...helpers.shadow_llm import make_llm, spec
@@ -134,6 +133,6 @@ def test_a_session_without_requests_is_shown(llm: LLM) -> None:
 
 
 def test_too_many_steps_are_shown_without_a_slider(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "LARGEST", 100)
+    monkeypatch.setattr("dlstep.views.html.LARGEST", 100)
     html = views.steps_html(trace)
     assert "run dlstep view FILE" in html and "<script" not in html and views.state_html(trace.replay())[:60] in html

@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from dlstep import SamplingParams
-from dlstep.views.display import close, display
-from dlstep.views.progress_bars import capturing_bar, download_bars, loading_bar, waiting_line
+from dlstep.views.progress_bars import capturing_bar, close, display, download_bars, loading_bar, waiting_line
 
 from ...helpers.screen import screen
 from ...helpers.shadow_llm import make_llm
