@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import KW_ONLY, dataclass
 from inspect import getdoc
@@ -21,7 +21,7 @@ from ..core import SamplingParams
 from ..evaluate.frontier import DECODERS, MAX_TOKENS, FrontierRow, as_json, label, measure
 from ..llm import LLM
 from ..session import Session
-from ..text.words import counted, harmless, printable
+from ..text.words import counted, harmless
 from ..views import frames_view, legend, sequence_view
 from ..views.progress_bars import display
 from ..views.terminal import MASK
@@ -33,7 +33,6 @@ from .rows import followed
 EXAMPLES = "dlstep demo\ndlstep demo --problems 500\ndlstep demo --json > rows.json"
 SHOWN = DECODERS[1:]  # the decoders whose blocks are shown
 Runs = list[dict[str, Any]]  # the runs of a recording
-Failures = dict[str, Exception]  # the error of each decoder whose model failed, by label
 SECONDS_PER_STEP = 0.2  # slow enough to watch on a terminal
 
 
@@ -60,27 +59,26 @@ def parser() -> ArgumentParser:
 
 
 def run(options: Namespace) -> int:
-    """Show decodes and then the table. With --json, print only the rows. Return 1 if a model failed, else 0."""
-    console, failures = Console(), Failures()
+    """Show decodes and then the table. With --json, print only the rows."""
+    console, device = Console(), options.device
     if not options.json:
         with display(enabled=not console.is_terminal):  # on a terminal, only the pictures are drawn
-            show_all(tiny.problems(options.shown, options.seed), options.device, console, failures)
-    rows = measured(tiny.problems(options.problems, options.seed), options.device, failures)
-    if not rows:
-        raise next(iter(failures.values()))
+            show_all(tiny.problems(options.shown, options.seed), device, console)
+    problems = tiny.problems(options.problems, options.seed)
+    points = [(decoder, value) for decoder in DECODERS for value in decoder.values]
+    measured = (measure(decoder, value, problems, device, progress=False) for decoder, value in points)
+    rows = followed(measured, len(points), lambda row: f"{label(row.strategy, row.options)}, {words(row.option)} {row.value}")
     if options.json:
         print(json_text([as_json(row) for row in rows]))
     else:
         print_table(rows, console)
-    for name, error in failures.items():
-        print(f"{name} failed: {type(error).__name__}: {printable(' '.join(str(error).split()))}", file=sys.stderr)
-    return int(bool(failures))
+    return 0
 
 
-def show_all(problems: Sequence[tiny.Problem], device: str | None, console: Console, failures: Failures) -> None:
+def show_all(problems: Sequence[tiny.Problem], device: str | None, console: Console) -> None:
     """Show a recorded decode while the first model loads, then decode `problems` with several decoders.
 
-    On a terminal, show pictures with a legend; otherwise, print text. Errors are added to `failures`.
+    On a terminal, show pictures with a legend; otherwise, print text.
     """
     if console.is_terminal:
         print_legend(console)
@@ -90,19 +88,13 @@ def show_all(problems: Sequence[tiny.Problem], device: str | None, console: Cons
     first = show_recorded(tiny.recorded()["runs"], console, lambda: pool.submit(SHOWN[0].model, SHOWN[0].values[0], device))
     pool.shutdown(wait=False)
     for number, problem in enumerate([] if console.is_terminal else problems, 1):
-        console.print(f"problem {number}: {problem.prompt.strip()} ({problem.answer})", soft_wrap=True, highlight=False)
+        print(f"problem {number}: {problem.prompt.strip()} ({problem.answer})")
     described: set[str] = set()
     for decoder in SHOWN:
-        try:
-            llm = first.result() if decoder is SHOWN[0] else decoder.model(decoder.values[0], device)
-            summary = getdoc(sys.modules[type(llm.state.strategy).__module__]) or ""
-            subtitle = (
-                "the same, with another option" if decoder.strategy in described else summary.splitlines()[0].partition(": ")[2]
-            )
-            described.add(decoder.strategy)
-            show(llm, problems, console, f"{decoder.label}: {subtitle}")
-        except Exception as error:  # noqa: BLE001 - whatever one model raises must not end the demo
-            failures[decoder.label] = error
+        llm = first.result() if decoder is SHOWN[0] else decoder.model(decoder.values[0], device)
+        summary = (getdoc(sys.modules[type(llm.state.strategy).__module__]) or "").splitlines()[0].partition(": ")[2]
+        show(llm, problems, console, f"{decoder.label}: {'another option' if decoder.strategy in described else summary}")
+        described.add(decoder.strategy)
 
 
 def print_legend(console: Console) -> None:
@@ -128,7 +120,7 @@ def show_recorded(runs: Runs, console: Console, load: Callable[[], Future[LLM]])
     Call `load` after the first frame, wait until its future is done, and return the future.
     """
     if not console.is_terminal:
-        print_recorded(runs, console)
+        print_recorded(runs)
         loading = load()
         wait([loading])
         return loading
@@ -148,16 +140,16 @@ def show_recorded(runs: Runs, console: Console, load: Callable[[], Future[LLM]])
     return loading
 
 
-def print_recorded(runs: Runs, console: Console) -> None:
+def print_recorded(runs: Runs) -> None:
     """Print the first answer of a recording as text, one line per forward pass."""
     run = runs[0]
-    console.print(f"{title_of(runs)}\n{run['head']['prompt'].strip()}", soft_wrap=True, highlight=False, markup=False)
+    print(f"{title_of(runs)}\n{run['head']['prompt'].strip()}")
     settled = ""
     for frame in run["frames"]:
         settled += "".join(text for *_, text in frame["tokens"])
         window = "".join(MASK if text is None else text for *_, text in frame["cells"])
-        console.print(f"{frame['nfe']:4} {harmless(settled + window)}", soft_wrap=True, highlight=False, markup=False)
-    console.file.flush()
+        print(f"{frame['nfe']:4} {harmless(settled + window)}")
+    sys.stdout.flush()
 
 
 def show(llm: LLM, problems: Sequence[tiny.Problem], console: Console, title: str) -> None:
@@ -174,12 +166,11 @@ def show(llm: LLM, problems: Sequence[tiny.Problem], console: Console, title: st
                 time.sleep(SECONDS_PER_STEP)
         return
     session.run()
-    console.print(f"\n{title}", soft_wrap=True, highlight=False)
+    print(f"\n{title}")
     for number in range(len(problems)):
         output = session.output(number)
         cost = f"{counted(len(output.token_ids), 'token')} in {counted(output.nfe, 'forward pass')}"
-        text = f"  {number + 1}: {harmless(output.text.strip())}\n     {cost}"
-        console.print(text, soft_wrap=True, highlight=False, markup=False)
+        print(f"  {number + 1}: {harmless(output.text.strip())}\n     {cost}")
 
 
 def picture(session: Session, title: str) -> Group:
@@ -189,22 +180,6 @@ def picture(session: Session, title: str) -> Group:
     return Group(Text(title, style="bold"), *(sequence_view(sequence, state) for sequence in sequences if sequence is not None))
 
 
-def measured(problems: Sequence[tiny.Problem], device: str | None, failures: Failures) -> list[FrontierRow]:
-    """Measure each decoder that has not failed at each value of its option."""
-    points = [(decoder, value) for decoder in DECODERS for value in decoder.values]
-
-    def rows() -> Iterator[FrontierRow]:
-        for decoder, value in points:
-            if decoder.label in failures:
-                continue
-            try:
-                yield measure(decoder, value, problems, device, progress=False)
-            except Exception as error:  # noqa: BLE001 - whatever one model raises must not end the demo
-                failures[decoder.label] = error
-
-    return followed(rows(), len(points), lambda row: f"{label(row.strategy, row.options)}, {words(row.option)} {row.value}")
-
-
 def words(knob: str) -> str:
     """Return an option's short name: `accept`, `entropy`."""
     return knob.removesuffix("_threshold").removesuffix("_bound")
@@ -212,23 +187,13 @@ def words(knob: str) -> str:
 
 def print_table(rows: list[FrontierRow], console: Console) -> None:
     """Print a line per decoder, with figures for each value of its option, in 80 columns."""
-    lines: list[tuple[str, ...]] = []
+    table = Table("strategy", "option", "answers %", "tokens per pass", box=SIMPLE_HEAD, pad_edge=False)
     for decoder in DECODERS:
         own = [row for row in rows if (row.strategy, row.options) == (decoder.strategy, decoder.options)]
-        if not own:
-            continue
-        figures = [row.figures for row in own]
-        lines.append(
-            (
-                decoder.label,
-                f"{words(decoder.knob)} {' '.join(str(row.value) for row in own)}",
-                " ".join(f"{100 * figure.answer:3.0f}" for figure in figures),
-                " ".join(f"{figure.tokens_per_forward:.2f}" for figure in figures),
-            )
-        )
-    table = Table("strategy", "option", "answers %", "tokens per pass", box=SIMPLE_HEAD, pad_edge=False)
-    for line in lines:
-        table.add_row(*line)
+        values = " ".join(str(row.value) for row in own)
+        answers = " ".join(f"{100 * row.figures.answer:3.0f}" for row in own)
+        speeds = " ".join(f"{row.figures.tokens_per_forward:.2f}" for row in own)
+        table.add_row(decoder.label, f"{words(decoder.knob)} {values}", answers, speeds)
     console.print(f"{rows[0].figures.problems} held-out problems, decoded together. Each option has three values; the")
     console.print("figures follow that order: right answers, and tokens unmasked per forward pass.")
     console.print(table)
