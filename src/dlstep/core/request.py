@@ -175,12 +175,11 @@ def schema_text(given: object) -> str:
     try:
         read = json.loads(schema) if isinstance(schema, str) else schema
         if not isinstance(read, dict):
-            raise ValueError("it is not an object")
+            raise ValueError('it is not an object with keywords, like {"type": "object"}')
         return json.dumps(read)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(
-            f"SamplingParams.json_schema must be a JSON schema (a dictionary, text, or a pydantic class), got {short(given)}"
-        ) from error
+        kinds = "a JSON schema (a dictionary, text, or a pydantic class)"
+        raise ValueError(f"SamplingParams.json_schema must be {kinds}, got {short(given)}: {error}") from error
 
 
 def sorted_pins(given: object, max_tokens: int) -> Pins:
