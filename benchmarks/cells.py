@@ -17,12 +17,6 @@ from typing import Any
 
 import torch
 
-from dlstep.bench.busy import busy
-from dlstep.bench.ceilings import Ceilings, measure_ceilings
-from dlstep.bench.kernel.measure import kernel_device
-from dlstep.bench.roofline import least_us, network_of
-from dlstep.bench.script import unmasked
-from dlstep.bench.shapes import SHAPES, random_checkpoint
 from dlstep.core import Config, Plan, Request, SamplingParams, State, Strategy, add, commit, init, schedule
 from dlstep.core.driver import run_prepared
 from dlstep.core.lifecycle import least_pages
@@ -34,6 +28,10 @@ from dlstep.rules.threshold import Threshold
 from dlstep.strategies.multi_bd import MultiBD
 
 from . import entry
+from .device import Ceilings, busy, kernel_device, measure_ceilings
+from .roofline import least_us, network_of
+from .scripts import unmasked
+from .shapes import SHAPES, random_checkpoint
 
 NAMES = ("sdar-8b", "sdar-1.7b")
 BATCHES, CONTEXTS = (1, 8, 32), (512, 4096)

@@ -2,12 +2,26 @@
 
 import sys
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
+import yaml
+
 from dlstep.cli.rows import followed, report
-from dlstep.core import DlstepError
+
+
+def listed(text: str) -> tuple[Any, ...]:
+    """Return the values of a list like [8,32], or the only value."""
+    value = yaml.safe_load(text)
+    return tuple(value) if isinstance(value, list) else (value,)
+
+
+def facts(row: Any) -> str:
+    """Return the texts and integers of a row."""
+    values: Mapping[str, Any] = row if isinstance(row, dict) else asdict(row)
+    return ", ".join(f"{name} {value}" for name, value in values.items() if isinstance(value, str | int))
 
 
 def run(
@@ -15,19 +29,18 @@ def run(
 ) -> NoReturn:
     """Call `measure` with the command-line options, print the rows that it yields, and exit.
 
-    `options` maps option names to default and help text. A tuple as default allows one or more
-    values. `columns` are those of the table; JSON has all.
+    `options` maps option names to default and help text. An option whose default is a tuple takes a
+    list, one whose default is False takes no value. `columns` are those of the table; JSON has all.
     """
     prog = f"python -m benchmarks.{Path(sys.argv[0]).stem}"
     parser = ArgumentParser(prog=prog, description=summary, formatter_class=ArgumentDefaultsHelpFormatter)
     for name, (default, text) in options.items():
-        one, nargs = (default[0], "+") if isinstance(default, tuple) else (default, None)
-        parser.add_argument(f"--{name}", type=type(one), nargs=nargs, default=default, help=text)
+        if default is False:
+            parser.add_argument(f"--{name}", action="store_true", help=text)
+        else:
+            kind = listed if isinstance(default, tuple) else type(default)
+            parser.add_argument(f"--{name}", type=kind, default=default, help=text)
     parser.add_argument("--json", action="store_true", help="Print a JSON list of rows, and nothing else, on stdout.")
     values = vars(parser.parse_args())
     as_json = values.pop("json")
-    try:
-        rows = followed(measure(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}))
-    except (ValueError, OSError, DlstepError) as error:
-        parser.exit(2, f"{parser.prog}: error: {error}\n")
-    parser.exit(report(rows, columns, as_json=as_json))
+    parser.exit(report(followed(measure(**values), named=facts), columns, as_json=as_json))

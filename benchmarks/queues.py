@@ -11,12 +11,12 @@ from random import Random
 from time import thread_time
 from typing import Literal
 
-from dlstep.bench.answers import BLOCK, EOS, SCRIPTS
 from dlstep.core import Config, Plan, Request, Samples, SamplingParams, State, abort, add, init
 from dlstep.engine.decode import Decode
 from dlstep.strategies import load
 
 from . import entry
+from .scripts import BLOCK, EOS, SCRIPTS
 
 WAITING = (100, 1_000, 5_000, 20_000)
 ENDED = (0, 10_000, 100_000)

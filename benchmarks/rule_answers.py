@@ -6,7 +6,11 @@ from random import Random
 from typing import Any
 
 from dlstep import rules
-from dlstep.bench.answers import (
+from dlstep.core import Rule, SampleSpec, Span, SpanSamples
+from dlstep.rules.quota import Quota
+from dlstep.rules.threshold import Threshold
+
+from .scripts import (
     BLOCK,
     BUFFER,
     EOS,
@@ -18,9 +22,6 @@ from dlstep.bench.answers import (
     two_tokens,
     whole_blocks,
 )
-from dlstep.core import Rule, SampleSpec, Span, SpanSamples
-from dlstep.rules.quota import Quota
-from dlstep.rules.threshold import Threshold
 
 ANSWER = 1 << 20  # block size larger than any answer, so the canvas is one block
 _SURE, _ENTROPY, _DOUBT = 0.9, 0.01, 1.5  # minimum probability of a certain position; entropies of certain and other positions

@@ -8,57 +8,28 @@ step, `dilated` five in its only block.
 block, so its baseline also has one block. `early_commit` reads the first five positions of an
 answer, as published, or all of them (`all`), which samples a third more positions than the
 threshold.
+
+Times are microseconds per request and step; `ratio` divides their sum by that of the baseline.
+`wanted` and `tokens` are the positions that a step samples and unmasks per request.
 """
 
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from multiprocessing import get_context
 from random import Random
+from typing import Any
 
-from dlstep.bench.answers import StrategyScript
-from dlstep.bench.host import STEPS, build_script, least_times, mean_us
-from dlstep.bench.script import unmasked
 from dlstep.core import State, commit, schedule
 
 from . import entry
+from .host import STEPS, build, least_times, mean_us
 from .rule_answers import CARRIERS, rule_scripts
+from .scripts import StrategyScript, unmasked
 
 
-@dataclass(frozen=True, slots=True)
-class RuleCost:
-    """Microseconds per request and step; `ratio` divides their sum by that of the baseline.
-
-    `wanted` and `tokens` are the positions that a step samples and unmasks per request.
-    """
-
-    rule: str
-    length: int
-    batch: int
-    wanted: float
-    tokens: float
-    schedule_us: float
-    lower_us: float
-    unpack_us: float
-    commit_us: float
-    ratio: float
-
-
-def known_forms(rule: str) -> tuple[str, ...]:
-    """Return the measured forms of a rule, or of `all` rules. Raises ValueError for unknown
-    names."""
-    labels = tuple(rule_scripts())
-    found = labels if rule == "all" else tuple(label for label in labels if label.partition(" ")[0] == rule)
-    if not found:
-        known = dict.fromkeys(label.partition(" ")[0] for label in labels)
-        raise ValueError(f"--rule must be all or one of {', '.join(known)}, got {rule!r}")
-    return found
-
-
-def measure_rules(rule: str, batches: tuple[int, ...], lengths: tuple[int, ...]) -> Iterator[RuleCost]:
-    """Yield a row for each form of a rule, length and batch, each measured in a separate
-    process."""
-    forms = known_forms(rule)
+def measure_rules(rule: str, batches: tuple[int, ...], lengths: tuple[int, ...]) -> Iterator[dict[str, Any]]:
+    """Yield a row for each form of a rule, length and batch, each measured in a separate process."""
+    forms = [form for form in rule_scripts() if rule in ("all", form.partition(" ")[0])]
     fresh = ProcessPoolExecutor(max_workers=1, max_tasks_per_child=1, mp_context=get_context("spawn"))
     with fresh as processes:
         found = [processes.submit(measure_rule, form, n, b) for n in lengths for b in batches for form in forms]
@@ -66,16 +37,25 @@ def measure_rules(rule: str, batches: tuple[int, ...], lengths: tuple[int, ...])
             yield row.result()
 
 
-def measure_rule(form: str, length: int, batch: int) -> RuleCost:
+def measure_rule(form: str, length: int, batch: int) -> dict[str, Any]:
     """Return the row of one form of a rule; baseline and rule are measured in turns."""
     carrier, script = rule_scripts()[form]
-    states = [(build_script(script, "prompt", length, batch), script) for script in (CARRIERS[carrier], script)]
+    states = [(build(script, "prompt", length, batch), script) for script in (CARRIERS[carrier], script)]
     plain, own = (mean_us(steps, batch) for steps in least_times(states))
     sampled, tokens = rates(*states[1])
     planned, committed, lowered, unpacked = own
-    return RuleCost(
-        form, length, batch, sampled, tokens, planned, lowered, unpacked, committed, round(sum(own) / sum(plain), 2)
-    )
+    return {
+        "rule": form,
+        "length": length,
+        "batch": batch,
+        "wanted": sampled,
+        "tokens": tokens,
+        "schedule_us": planned,
+        "lower_us": lowered,
+        "unpack_us": unpacked,
+        "commit_us": committed,
+        "ratio": round(sum(own) / sum(plain), 2),
+    }
 
 
 def rates(state: State, script: StrategyScript) -> tuple[float, float]:

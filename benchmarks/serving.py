@@ -2,7 +2,13 @@
 
 The model has random weights in the shape of a published checkpoint; its head is scaled, and its
 threshold chosen, as in `benchmarks.cells`. The server starts twice; between the starts, another
-process runs `LLM.generate`. The second server then receives prompts of the same length, all at once.
+process runs `LLM.generate`. The second server then receives prompts of the same length, all at once,
+and streams `settled` text only, then also `drafts`.
+
+`generate_tokens_per_s` is the throughput of `LLM.generate`; `ratio` is `tokens_per_s` divided by it.
+Start times are the seconds from the start of the process until `/ready` returns 200 (server) or the
+constructor returns (LLM); only the first start has empty caches of compiled code. Other figures are
+those of `benchmarks.load`.
 """
 
 import asyncio
@@ -12,7 +18,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from socket import create_server
@@ -30,15 +35,14 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
 from dlstep import LLM
-from dlstep.bench.kernel.measure import kernel_device
-from dlstep.bench.serve import ServeRow, at_once, bodies_of, counters, row_of
-from dlstep.bench.shapes import Shape, random_checkpoint, shape_of
 from dlstep.core import SamplingParams
-from dlstep.extras import require
 from dlstep.models.shapes import head_of
 
 from . import entry
 from .cells import HEAD_SCALE, THRESHOLDS, TOKENS_PER_FORWARD
+from .device import kernel_device
+from .load import at_once, bodies_of, counters, row_of
+from .shapes import SHAPES, Shape, random_checkpoint
 
 NAME = "sdar-1.7b"
 BATCHES, PROMPT, ANSWER = (32, 128), 512, 256
@@ -50,35 +54,6 @@ LONGEST_START = 600.0  # seconds
 PYTHON = (sys.executable, "-c")
 SERVE = "from dlstep.cli import main; raise SystemExit(main())"
 GENERATE = "from benchmarks.serving import run_generate; run_generate()"
-
-
-@dataclass(frozen=True, slots=True)
-class ServingRow:
-    """Results of `batch` simultaneous requests; `stream` says whether they stream `settled` text only or also `drafts`.
-
-    `generate_tokens_per_s` is the throughput of `LLM.generate`; `ratio` is `tokens_per_s` divided by
-    it. Start times are the seconds from the start of the process until `/ready` returns 200 (server)
-    or the constructor returns (LLM); only the first start has empty caches of compiled code.
-    `http_ms_per_request` is the CPU time of the HTTP process. `first_p50` and `first_p95` are the
-    milliseconds until the first text.
-    """
-
-    shape: str
-    batch: int
-    stream: str
-    accept_threshold: float
-    tokens_per_forward: float
-    generate_tokens_per_s: float
-    tokens_per_s: float
-    ratio: float
-    first_p50: float
-    first_p95: float
-    http_ms_per_request: float
-    engine_ms_per_forward: float
-    failed: int
-    first_start_s: float
-    second_start_s: float
-    llm_start_s: float
 
 
 def write_folder(folder: Path, shape: Shape, device: torch.device, dtype: torch.dtype) -> None:
@@ -178,12 +153,12 @@ def _is_ready(url: str) -> bool:
         return False
 
 
-def _load(url: str, prompts: Sequence[str], answer: int, threshold: float, stream: str) -> ServeRow:
+def _load(url: str, prompts: Sequence[str], answer: int, threshold: float, stream: str) -> dict[str, float]:
     """Send all `prompts` at once and return the results."""
     options = {"accept_threshold": threshold, "stream": stream}
     bodies = [body | {"ignore_eos": True} for body, _ in zip(bodies_of(prompts, answer, options), prompts, strict=False)]
 
-    async def run() -> ServeRow:
+    async def run() -> dict[str, float]:
         before = await counters(url)
         return row_of(await at_once(url, bodies, len(bodies)), before, await counters(url), 0.0)
 
@@ -198,13 +173,12 @@ def measure_serving(
     batches: Sequence[int] = BATCHES,
     prompt: int = PROMPT,
     answer: int = ANSWER,
-) -> Iterator[ServingRow]:
+) -> Iterator[dict[str, Any]]:
     """Yield a row for each stream and batch.
 
-    Raises ValueError if there is no CUDA device and no `device` is given, or if a package is missing.
+    Raises ValueError if there is no CUDA device and no `device` is given.
     """
-    require("dlstep serve", "serve")
-    shape, device = shape or shape_of(name), device or kernel_device()
+    shape, device = shape or SHAPES[name], device or kernel_device()
     with TemporaryDirectory() as place:
         folder = Path(place, shape.name)
         folder.mkdir()
@@ -233,24 +207,19 @@ def measure_serving(
             for stream in STREAMS:
                 for batch, speed in zip(batches, speeds, strict=True):
                     row = _load(url, prompts_of(batch, prompt, f"{stream} {batch}", vocabulary), answer, threshold, stream)
-                    yield ServingRow(
-                        shape=shape.name,
-                        batch=batch,
-                        stream=stream,
-                        accept_threshold=threshold,
-                        tokens_per_forward=row.tokens_per_forward,
-                        generate_tokens_per_s=speed,
-                        tokens_per_s=row.tokens_per_s,
-                        ratio=row.tokens_per_s / speed,
-                        first_p50=row.first_p50,
-                        first_p95=row.first_p95,
-                        http_ms_per_request=row.http_ms_per_request,
-                        engine_ms_per_forward=row.engine_ms_per_forward,
-                        failed=row.failed + row.refused,
-                        first_start_s=first_start_s,
-                        second_start_s=second_start_s,
-                        llm_start_s=llm_start_s,
-                    )
+                    yield {
+                        "shape": shape.name,
+                        "batch": batch,
+                        "stream": stream,
+                        "accept_threshold": threshold,
+                        "generate_tokens_per_s": speed,
+                        **row,
+                        "ratio": row["tokens_per_s"] / speed,
+                        "failed": row["failed"] + row["refused"],
+                        "first_start_s": first_start_s,
+                        "second_start_s": second_start_s,
+                        "llm_start_s": llm_start_s,
+                    }
 
 
 COLUMNS = ("batch", "stream", "generate_tokens_per_s", "tokens_per_s", "ratio", "http_ms_per_request", "second_start_s")

@@ -11,11 +11,9 @@ from typing import Any
 
 import torch
 
-from dlstep.bench.ceilings import timed_us
-from dlstep.bench.kernel.cases import USUAL, KernelCase, Sizes, cases
-from dlstep.bench.kernel.measure import kernel_device
-
 from . import entry
+from .device import kernel_device, timed_us
+from .kernels import USUAL, KernelCase, Sizes, cases
 
 Parameters = dict[str, int]
 MODULES = (

@@ -186,7 +186,7 @@ def _finished(process: "subprocess.Popen[bytes]", left: Callable[[], float], sto
 
 def run_kernels(report: Report, ceilings: Any) -> None:
     """Every kernel against its twin and the ceilings."""
-    from dlstep.bench.kernel.measure import measure_kernels
+    from benchmarks.kernels import measure_kernels
 
     rows = report.rows("kernels", measure_kernels(ceilings=ceilings))
     report.failed |= not all(row["equal"] for row in rows)
@@ -196,8 +196,8 @@ def run_decode(report: Report, ceilings: Any, left: Callable[[], float]) -> None
     """Decode steps of the shapes, batch by batch as long as there is time."""
     import torch
 
-    from dlstep.bench.decode_shape import DecodeLoad, measure_shape
-    from dlstep.bench.shapes import SHAPES as KNOWN
+    from benchmarks.decode import DecodeLoad, measure_shape
+    from benchmarks.shapes import SHAPES as KNOWN
 
     def all_rows() -> Iterable[Any]:
         for name, quantization, buffer_size, batches in LOADS:
@@ -211,7 +211,7 @@ def run_decode(report: Report, ceilings: Any, left: Callable[[], float]) -> None
             ):
                 yield row
                 if left() < 30.0:
-                    report.say(f"{name}: cut short after batch {row.batch}")
+                    report.say(f"{name}: cut short after batch {row['batch']}")
                     break
             torch.cuda.empty_cache()
 
@@ -259,7 +259,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("no CUDA device: torch.cuda.is_available() is false", file=sys.stderr)
         return 2
-    from dlstep.bench.ceilings import measure_ceilings
+    from benchmarks.device import measure_ceilings
 
     report = Report(options.out)
     facts = machine()

@@ -13,7 +13,6 @@ import json
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -133,17 +132,17 @@ def _compared(report: Report, case: Case, whole: Answers, found: Answers) -> dic
 def shape_named(name: str, device: str) -> Any:
     """A published shape; a shrunk one on a CPU."""
     if device == "cpu":
-        from ..unit.bench.test_decode_shape import shrunk
+        from ..helpers.shapes import shrunk
 
         return shrunk(name)
-    from dlstep.bench.shapes import SHAPES
+    from benchmarks.shapes import SHAPES
 
     return SHAPES[name]
 
 
 def loads_for(batches: tuple[int, ...], device: str) -> list[Any]:
     """The loads to measure; short ones on a CPU."""
-    from dlstep.bench.decode_shape import DecodeLoad
+    from benchmarks.decode import DecodeLoad
 
     return [DecodeLoad(batch) for batch in batches] if device == "cuda" else [DecodeLoad(1, context=64, steps=2)]
 
@@ -154,9 +153,9 @@ def measured(ranks: Ranks, name: str, device: str, number: int, file: Path, gate
     """
     import torch
 
-    from dlstep.bench.ceilings import Ceilings, measure_ceilings
-    from dlstep.bench.decode_shape import WARM, DecodeRow, measure_loads
-    from dlstep.bench.shapes import random_checkpoint
+    from benchmarks.decode import WARM, DecodeRow, measure_loads
+    from benchmarks.device import Ceilings, measure_ceilings
+    from benchmarks.shapes import random_checkpoint
     from dlstep.models.compiled import compile_layers
 
     torch.manual_seed(0)
@@ -173,7 +172,7 @@ def measured(ranks: Ranks, name: str, device: str, number: int, file: Path, gate
         if not ranks.rank:
             with file.open("a", encoding="utf-8") as opened:
                 seen = {"shape": name, "tp": ranks.size, "since_start_s": monotonic() - start}
-                opened.write(json.dumps(asdict(row) | seen) + "\n")
+                opened.write(json.dumps(row | seen) + "\n")
     if gate is None:
         return 0.0, 0.0
     (load,) = loads_for((REPLICA_BATCH,), device)

@@ -11,8 +11,8 @@ from weakref import ref
 import pytest
 import torch
 
+from benchmarks.decode import DecodeLoad, DecodeRow
 from dlstep import LLM, SamplingParams, models, tiny
-from dlstep.bench.decode_shape import DecodeLoad, DecodeRow
 from dlstep.driver import TorchDriver
 from dlstep.models import Checkpoint, load_checkpoint
 from dlstep.models.compiled import compile_layers

@@ -39,10 +39,7 @@ COMMANDS = {
     "models check": ("Describe a checkpoint and report its problems.", "check"),
     "replay": ("Re-execute a saved trace without a model.", "replay"),
     "view": ("Write a recording or a trace as a page that opens without a server.", "view"),
-    "bench host": ("Measure the host cost per request and step.", "bench:host"),
-    "bench decode": ("Measure decode steps of a model.", "bench:decode"),
-    "bench kernels": ("Measure kernels against their twins.", "bench:kernels"),
-    "bench serve": ("Measure a running server at rising rates.", "bench_serve"),
+    "bench decode": ("Measure decode steps of a model.", "bench"),
     "doctor": ("Check versions, devices, kernels and optional packages.", "doctor"),
 }
 WITH_STRATEGY = ("generate", "serve", "batch", "eval")  # commands with the options of a strategy

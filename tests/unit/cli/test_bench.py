@@ -1,13 +1,20 @@
-"""`dlstep bench`: options that it refuses."""
+"""`dlstep bench decode`: a row for each batch size, in 80 columns or as JSON."""
 
-from .failing import Captured, failure
+import json
+
+import pytest
+
+from dlstep.cli import main
+from dlstep.evaluate import speed
+
+ROW = {"batch": 32, "rows": 828.0, "step_us": 123456.78, "forward_us": 123456.78, "outside_share": 0.13, "ratio": 1.07}
 
 
-def test_bench_refuses_options_that_do_nothing(capsys: Captured) -> None:
-    for option in (["--profile", "trace.json"], ["--compile_layers", "true"], ["--enforce_eager"], ["--batches", "[4]"]):
-        assert f"{option[0]} does nothing without --shape" in failure(["bench", "decode", *option], capsys)
-
-
-def test_bench_refuses_what_does_not_go_together(capsys: Captured) -> None:
-    assert "--batches has no effect with --memory" in failure(["bench", "host", "--memory", "--batches", "[4]"], capsys)
-    assert "--strategy has no effect with --memory" in failure(["bench", "host", "--memory", "--strategy", "d2f"], capsys)
+def test_rows_are_printed(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(speed, "measure_decode", lambda checkpoint: [ROW])
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["bench", "decode"]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80 and out.count("123456.78") == 2
+    assert main(["bench", "decode", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [ROW]

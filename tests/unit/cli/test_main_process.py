@@ -1,6 +1,5 @@
 """The command as a process of its own: wrong requests and closed pipes."""
 
-import json
 import os
 import subprocess
 import sys
@@ -9,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from dlstep import __version__
-from dlstep.bench import host
 from dlstep.cli import main
 
 DLSTEP = [sys.executable, "-c", "from dlstep.cli import main; raise SystemExit(main())"]
@@ -155,23 +153,3 @@ def test_the_version() -> None:
 def test_what_is_missing_is_named(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     assert capsys.readouterr().err == f"dlstep: error: {sentence}\n"
-
-
-def test_bench_host_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    row = host.HostCost("multi_bd", "generated", 64, 1, 1.0, 1.0, 1.0, 1.0)
-    total = len(host.REGIMES)
-    monkeypatch.setattr(host, "measure", lambda *arguments, **options: iter([row] * total))
-    assert main(["bench", "host", "--batches", "[1]", "--lengths", "[64]", "--json"]) == 0
-    shown = capsys.readouterr()
-    assert len(json.loads(shown.out)) == total
-    assert [line.partition(":")[0] for line in shown.err.splitlines()] == [f"measured {n + 1} of {total}" for n in range(total)]
-
-
-def test_bench_host_fits_80_columns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    row = host.HostCost("diffusion_gemma", "generated", 131072, 128, 1234.56, 1234.56, 1234.56, 1234.56)
-    monkeypatch.setattr(host, "measure", lambda *arguments, **options: iter([row]))
-    monkeypatch.setenv("COLUMNS", "80")
-    assert main(["bench", "host"]) == 0
-    out = capsys.readouterr().out
-    assert max(map(len, out.splitlines())) <= 80 and "\N{HORIZONTAL ELLIPSIS}" not in out
-    assert "diffusion_gemma" in out and "generated" in out and out.count("1234.56") == 4

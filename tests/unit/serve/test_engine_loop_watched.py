@@ -11,8 +11,8 @@ from time import process_time
 import psutil
 import pytest
 
+from benchmarks.load import at_once
 from dlstep import Plan, Samples, SamplingParams
-from dlstep.bench.serve import at_once
 from dlstep.core import Driver
 from dlstep.serve.engine_loop import EngineLoop
 from dlstep.serve.messages import Drop, Submit

@@ -6,9 +6,9 @@ import torch
 
 pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
-from dlstep.bench.kernel.cases import Sizes, cases
+from benchmarks.kernels import Sizes, cases
 
-from ....helpers.triton_interpreter import needs_interpreter
+from ...helpers.triton_interpreter import needs_interpreter
 
 pytestmark = needs_interpreter
 SMALL = Sizes(batch=2, context=70, rows=4, sampled=3, vocabulary=97, hidden=32)

@@ -6,11 +6,11 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from dlstep.core import Plan, Span
+from dlstep.models.shapes import KVShape, embedding_of, head_of, kv_shapes
 from dlstep_kernels.quantization import FP8
 
-from ..core import Plan, Span
-from ..models.shapes import KVShape, embedding_of, head_of, kv_shapes
-from .ceilings import Ceilings
+from .device import Ceilings
 from .shapes import expert_stacks
 
 UNREAD = ("vision", "multi_modal")  # parts of parameter names that text-only passes never read

@@ -6,11 +6,9 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from ..core import Span, SpanSamples, Spec
-from ..testing.scripted import ScriptedDriver
+from dlstep.core import SequenceState, Span, SpanSamples, Spec
+from dlstep.testing.scripted import ScriptedDriver
 
-BATCHES = (1, 8, 32, 128, 256)
-LENGTHS = (512, 4096, 32768)
 BLOCK, BUFFER = 32, 4
 CANVAS = 256
 VOCABULARY = 150_000
@@ -134,3 +132,9 @@ SCRIPTS = {
         "diffusion_gemma", {"canvas_length": CANVAS}, sure_canvas, restless_canvas, Spec(None, (EOS,), VOCABULARY)
     ),
 }
+
+
+def unmasked(sequence: SequenceState) -> int:
+    """Return the number of unmasked positions up to the window's end."""
+    end = sequence.window[-1].end if sequence.window else sequence.final
+    return end - sum(len(block.masked) for block in sequence.window)

@@ -1,11 +1,6 @@
-"""`dlstep bench serve`: the figures are those of the answers; and what serving costs beside `LLM.generate`."""
+"""Load on a server: the figures are those of the answers; and what serving costs beside `LLM.generate`."""
 
 import asyncio
-import json
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -14,42 +9,24 @@ from time import perf_counter, process_time
 import pytest
 import torch
 
+from benchmarks import load
+from benchmarks.load import Answer, at_once, counters, row_of
 from benchmarks.serving import STRATEGY, measure_serving, prompts_of, write_folder
 from dlstep import LLM, SamplingParams
-from dlstep.bench.serve import Answer, at_once, counters, row_of
-from dlstep.bench.shapes import Shape
-from dlstep.cli import main
 
 from ...helpers.servers import nothing_goes_wrong_unseen  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from ...helpers.serving import questions, served, shadow_engine
+from ...helpers.shapes import shrunk
 from ..cli.test_serve import command
 
 TOKENS = 64
-SMALL = Shape(
-    "small",
-    "sdar",
-    {
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 16,
-        "intermediate_size": 128,
-        "vocab_size": 400,
-        "max_position_embeddings": 4096,
-        "rms_norm_eps": 1e-6,
-        "rope_theta": 1e6,
-        "tie_word_embeddings": True,
-    },
-)
+SMALL = shrunk("sdar-1.7b")
 
 
-def test_rates_become_rows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rates_become_rows() -> None:
     with served(shadow_engine()) as server:
-        arguments = ["--rates", "[20,0]", "--seconds", "1", "--max_tokens", "8", "--json"]
-        assert main(["bench", "serve", server.url, *arguments]) == 0
-        slow, fast = json.loads(capsys.readouterr().out)
-    assert slow["rate"] == 20 and 5 < slow["requests"] < 40 and slow["failed"] == slow["refused"] == 0
+        slow, fast = load.measure(server.url, (20.0, 0.0), 0.5, 8, "{}", 0)
+    assert slow["rate"] == 20 and 2 < slow["requests"] < 30 and slow["failed"] == slow["refused"] == 0
     assert (fast["rate"], fast["requests"], fast["failed"]) == (0, 256, 0)
     for row in (slow, fast):
         assert row["requests_per_s"] < row["tokens_per_s"] <= 8 * row["requests_per_s"]
@@ -57,42 +34,13 @@ def test_rates_become_rows(capsys: pytest.CaptureFixture[str]) -> None:
         assert row["tokens_per_forward"] >= 1 and row["http_ms_per_request"] > 0 and row["engine_ms_per_forward"] > 0
 
 
-def test_rows_have_lengths_and_costs(capsys: pytest.CaptureFixture[str]) -> None:
-    with served(shadow_engine(seconds=0.01)) as server:
-        arguments = ["--rates", "[10,20]", "--seconds", "1", "--max_tokens", "8", "--seed", "4", "--warm", "true", "--json"]
-        assert main(["bench", "serve", server.url, *arguments]) == 0
-    for row in json.loads(capsys.readouterr().out):
-        assert len(row["answers"]) == row["requests"] and row["load"] == {
-            "seconds": 1.0, "seed": 4, "prompts": 256, "max_tokens": 8, "warm": True
-        }  # fmt: skip
-        tokens, forwards = sum(answer[1] for answer in row["answers"]), sum(answer[2] for answer in row["answers"])
-        assert tokens / forwards == pytest.approx(row["tokens_per_forward"])
-        assert row["busy_ms_per_forward"] >= 10 and 0 < row["forwards"] <= forwards
-        assert min(answer[0] for answer in row["answers"]) > 8 and row["rows_per_forward"] > 1
-        assert row["first_p50"] <= row["latency_p50"] <= row["latency_p95"]
-
-
-def test_a_table_is_printed_and_refusals_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    with served(shadow_engine(seconds=0.05, max_num_reqs=1), max_queue=1) as server:
-        assert main(["bench", "serve", server.url, "--rates", "[60]", "--seconds", "1", "--max_tokens", "32"]) == 0
-    head, line = (each.split() for each in capsys.readouterr().out.splitlines()[-2:])
-    assert int(line[2]) > 0 and int(line[3]) == 0, (head, line)
-
-
 def test_figures_are_those_of_the_answers() -> None:
     good = [Answer(200, float(n), n + 0.1, n + 1.0, tokens=10, nfe=5) for n in range(4)]
     row = row_of([*good, Answer(429), Answer(500)], {"dlstep_forwards_total/sampling": 1.0},
                  {"dlstep_forwards_total/sampling": 5.0, "dlstep_engine_cpu_seconds_total": 0.2}, 3.0)  # fmt: skip
-    assert (row.requests, row.refused, row.failed, row.tokens_per_forward) == (6, 1, 1, 2.0)
-    assert (row.first_p50, row.token_p50) == pytest.approx((100, 100))
-    assert row.engine_ms_per_forward == pytest.approx(50)
-
-
-def test_where_nobody_answers_a_sentence_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    assert main(["bench", "serve", f"http://127.0.0.1:{port}"]) == 2
-    assert f"no dlstep server answers at http://127.0.0.1:{port}" in capsys.readouterr().err
+    assert (row["requests"], row["refused"], row["failed"], row["tokens_per_forward"]) == (6, 1, 1, 2.0)
+    assert (row["first_p50"], row["token_p50"]) == pytest.approx((100, 100))
+    assert row["engine_ms_per_forward"] == pytest.approx(50)
 
 
 @pytest.mark.stress
@@ -112,17 +60,12 @@ def test_serving_costs_little_beside_generate(tmp_path: Path, report: Callable[[
             outputs = llm.generate(prompts, SamplingParams(max_tokens=TOKENS), progress=False)
             alone, per_forward = perf_counter() - began, 1e3 * (process_time() - spent) / (llm.state.step - step)
             assert [answer.text for answer in answers] == [output.text for output in outputs]
-            ratios.append((alone / over_http, row.engine_ms_per_forward / per_forward, row.http_ms_per_request))
+            ratios.append((alone / over_http, row["engine_ms_per_forward"] / per_forward, row["http_ms_per_request"]))
     throughput, engine, http = zip(*ratios[1:], strict=True)
     best, engine, http = median(throughput), min(engine), min(http)  # other processes only add to what is spent
     report(f"serve, 256 requests, 32 at a time: {best:.2f}x the throughput of generate, {engine:.2f}x its CPU a forward, "
            f"{http:.1f} ms of HTTP CPU a request")  # fmt: skip
     assert engine <= 1.10 and http <= (6.0 if options else 4.0)
-
-
-def test_the_light_client_loads_no_torch() -> None:
-    code = "import dlstep.bench.serve, sys; raise SystemExit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], env=os.environ, check=False).returncode == 0
 
 
 def test_a_written_folder_decodes_random_words(tmp_path: Path) -> None:
@@ -131,7 +74,7 @@ def test_a_written_folder_decodes_random_words(tmp_path: Path) -> None:
     strategy, tokenizer = llm.engine.first.strategy, llm.engine.tokenizer
     assert tokenizer is not None
     assert {name: getattr(strategy, name) for name in STRATEGY} == STRATEGY
-    one, other = prompts_of(2, 40, "one", 400), prompts_of(2, 40, "other", 400)
+    one, other = prompts_of(2, 40, "one", 300), prompts_of(2, 40, "other", 300)
     assert len({*one, *other}) == 4
     for text in one:
         ids = tokenizer.encode(text)
@@ -143,8 +86,8 @@ def test_a_written_folder_decodes_random_words(tmp_path: Path) -> None:
 @pytest.mark.stress
 def test_serving_is_measured_next_to_generate() -> None:
     rows = list(measure_serving(shape=SMALL, device=torch.device("cpu"), batches=(2, 4), prompt=48, answer=64))
-    assert [(row.stream, row.batch) for row in rows] == [("settled", 2), ("settled", 4), ("drafts", 2), ("drafts", 4)]
+    assert [(row["stream"], row["batch"]) for row in rows] == [("settled", 2), ("settled", 4), ("drafts", 2), ("drafts", 4)]
     for row in rows:
-        assert not row.failed and row.ratio == pytest.approx(row.tokens_per_s / row.generate_tokens_per_s)
-        assert row.tokens_per_forward >= 1 and row.http_ms_per_request > 0
-        assert min(row.first_start_s, row.second_start_s, row.llm_start_s) > 0
+        assert not row["failed"] and row["ratio"] == pytest.approx(row["tokens_per_s"] / row["generate_tokens_per_s"])
+        assert row["tokens_per_forward"] >= 1 and row["http_ms_per_request"] > 0
+        assert min(row["first_start_s"], row["second_start_s"], row["llm_start_s"]) > 0

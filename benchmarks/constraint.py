@@ -2,18 +2,22 @@
 
 The vocabulary is synthetic: every byte, and words made of letters and JSON punctuation. Samples are
 drawn under the token masks, so that answers grow as those of a network would. Lowering includes the
-upload of new token masks.
+upload of new token masks. Times are microseconds per request and step.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
+from typing import Any
 
-from ..core import Span, SpanSamples, Spec
-from ..core.automaton import Automaton, members
-from ..core.constraint import Constraint, TokenMask
-from .answers import EOS, MASK, SCRIPTS, RowsOf, StrategyScript, fed_tokens
-from .host import build_script, least_times, mean_us
+from dlstep.core import Span, SpanSamples, Spec
+from dlstep.core.automaton import Automaton, members
+from dlstep.core.constraint import Constraint, TokenMask
+from dlstep.text.constraints import compiled
+
+from . import entry
+from .host import build, least_times, mean_us
+from .scripts import EOS, MASK, SCRIPTS, RowsOf, StrategyScript, fed_tokens
 
 SCHEMA = """{"type": "object", "required": ["title", "kind", "count", "tags", "authors"], "properties": {
     "title": {"type": "string"}, "kind": {"enum": ["book", "article", "talk"]}, "count": {"type": "integer"},
@@ -23,19 +27,6 @@ SCHEMA = """{"type": "object", "required": ["title", "kind", "count", "tags", "a
 CONTEXT = 512  # tokens of a prompt
 BUFFERS = (1, 4)
 LETTERS = b"eeeettaaooiinnsshhrrddlucmfwygpbvk" + b' 0123456789"{}[],:.-'
-
-
-@dataclass(frozen=True, slots=True)
-class ConstraintCost:
-    """Host microseconds per request and step with and without the constraint."""
-
-    strategy: str
-    buffer_size: int
-    batch: int
-    states: int
-    plain_us: float
-    constrained_us: float
-    added_us: float
 
 
 def pieces(count: int) -> tuple[bytes, ...]:
@@ -76,19 +67,8 @@ def under_masks(automaton: Automaton, plain: RowsOf) -> RowsOf:
     return rows
 
 
-def measure_constraint(strategy: str, batches: Sequence[int], buffers: Sequence[int] = BUFFERS) -> Iterator[ConstraintCost]:
-    """Yield a row for each `buffer_size` and each batch size.
-
-    Args:
-        strategy: Name of a script of `answers.SCRIPTS`.
-        batches: Batch sizes, in requests.
-        buffers: Values of `buffer_size`, for strategies that have this option.
-
-    Raises:
-        ValueError: If the strategy does not take constraints, or if `structured` is not installed.
-    """
-    from ..text.constraints import compiled
-
+def measure_constraint(strategy: str, batches: tuple[int, ...], buffers: tuple[int, ...] = BUFFERS) -> Iterator[dict[str, Any]]:
+    """Yield a row for each `buffer_size`, if the strategy has this option, and each batch size."""
     script = SCRIPTS[strategy]
     spec = spec_of_script(script)
     automaton = compiled("json_schema", SCHEMA, spec)
@@ -98,10 +78,25 @@ def measure_constraint(strategy: str, batches: Sequence[int], buffers: Sequence[
         masked = replace(plain, steady=under_masks(automaton, plain.steady))
         for batch in batches:
             runs = [
-                (build_script(plain, "prompt", CONTEXT, batch), plain),
-                (build_script(masked, "prompt", CONTEXT, batch, constraint=automaton), masked),
+                (build(plain, "prompt", CONTEXT, batch), plain),
+                (build(masked, "prompt", CONTEXT, batch, constraint=automaton), masked),
             ]
             without, constrained = (round(sum(mean_us(steps, batch)), 2) for steps in least_times(runs))
-            yield ConstraintCost(
-                strategy, buffer, batch, len(automaton.moves), without, constrained, round(constrained - without, 2)
-            )
+            yield {
+                "strategy": strategy,
+                "buffer_size": buffer,
+                "batch": batch,
+                "states": len(automaton.moves),
+                "plain_us": without,
+                "constrained_us": constrained,
+                "added_us": round(constrained - without, 2),
+            }
+
+
+if __name__ == "__main__":
+    entry.run(
+        __doc__,
+        measure_constraint,
+        strategy=("multi_bd", "A strategy that takes constraints."),
+        batches=((1, 8, 32), "Requests at a time."),
+    )

@@ -14,20 +14,21 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from torch import Tensor
-from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from .. import strategies
-from ..core import Spec, Strategy
-from ..distributed.ranks import ALONE, Ranks
-from ..models import Checkpoint
-from ..models.description import Description
-from ..models.families import FAMILIES, Family
-from ..models.layers import ATTENTION, install, install_experts
-from ..models.quantization import quantize
-from ..models.sharding import cuts_of, install_ranks, regions
-from ..models.transformers_internals import new_model
-from .script import PACED_BY_OPTIONS
+from dlstep import strategies
+from dlstep.core import Spec, Strategy
+from dlstep.distributed.ranks import ALONE, Ranks
+from dlstep.models import Checkpoint
+from dlstep.models.description import Description
+from dlstep.models.families import FAMILIES, Family
+from dlstep.models.layers import ATTENTION, install, install_experts
+from dlstep.models.quantization import quantize
+from dlstep.models.sharding import cuts_of, install_ranks, regions
+from dlstep.models.transformers_internals import new_model
 
+# Strategies that use the network's own samples: their options determine the pace.
+PACED_BY_OPTIONS = ("diffusion_gemma",)
 SHARPNESS = 8.0  # with ordinary query and key norms, random attention would average over nearly all positions
 
 _BLOCKS = {"block_size": 32, "buffer_size": 4}
@@ -43,14 +44,9 @@ class Shape:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def made_by(self) -> Family:
-        """Return the entry of its family."""
-        return FAMILIES[self.family]
-
-    @property
     def decoding_strategy(self) -> str:
         """Return the name of its family's default strategy."""
-        return self.made_by.decoding_strategy or "multi_bd"
+        return FAMILIES[self.family].decoding_strategy or "multi_bd"
 
     def strategy(self, tokens_per_forward: float, buffer_size: int | None = None) -> Strategy:
         """Return its strategy, configured so that a script can set the tokens per forward pass.
@@ -141,22 +137,11 @@ _ENTRIES = (
 SHAPES: dict[str, Shape] = {shape.name: shape for shape in _ENTRIES}
 
 
-def shape_of(name: str) -> Shape:
-    """Return the shape with this name. Raises ValueError, listing the names, if there is none."""
-    if name not in SHAPES:
-        raise ValueError(f"--shape must be one of {', '.join(SHAPES)}, got {name!r}")
-    return SHAPES[name]
-
-
-def shortened(shape: Shape, layers: int | None) -> Shape:
-    """Return `shape` with only its first `layers` layers; None keeps all."""
-    if layers is None:
-        return shape
+def shortened(shape: Shape, layers: int) -> Shape:
+    """Return `shape` with only its first `layers` layers; 0 keeps all."""
     facts = deepcopy(dict(shape.facts))
-    part = facts.get("text_config", facts)
-    if not 0 < layers <= part["num_hidden_layers"]:
-        raise ValueError(f"--layers must be between 1 and the {part['num_hidden_layers']} of {shape.name}, got {layers}")
-    part["num_hidden_layers"] = layers
+    if layers:
+        facts.get("text_config", facts)["num_hidden_layers"] = layers
     return replace(shape, facts=facts)
 
 
@@ -167,7 +152,9 @@ def random_checkpoint(
 
     Each of several `ranks` keeps its share; all other values agree if torch's seeds are equal.
     """
-    family, made_config = shape.made_by, _config(shape)
+    family = FAMILIES[shape.family]
+    config_class: Any = family.network.config_class
+    made_config = config_class(**family.config(shape.facts))
     install()
     network = new_model(family.network, made_config, dtype, ATTENTION, device)
     if family.masked:
@@ -199,11 +186,6 @@ def expert_stacks(network: PreTrainedModel) -> list[Tensor]:
     return [
         parameter for name, parameter in parameters if parameter.ndim == 3 and name.endswith((".gate_up_proj", ".down_proj"))
     ]
-
-
-def _config(shape: Shape) -> PretrainedConfig:
-    made: Any = shape.made_by.network.config_class
-    return made(**shape.made_by.config(shape.facts))
 
 
 @torch.no_grad()

@@ -2,12 +2,20 @@
 
 Prompts of random tokens are prefilled for real. Every later step is the engine's own, with two
 untimed changes: random ids are fed instead of masks, and the network's unpacked samples are
-replaced by scripted ones (`script`).
+replaced by scripted ones, so that engines can be compared on equal work.
+
+Times are mean microseconds per step. `rows` are fed per step, `captures` are graphs captured in the
+measured steps, `kinds` and `launches` describe the device's kernels. `host_us` is schedule,
+gathering, unpacking and commit, without what is prepared while the device works. `device_us` is the
+time in which the device works, `host_share` the share in which it waits; `queued_us` is a forward
+pass with others queued after it; these are None without a CUDA device. `roofline_us` is the minimum
+time at the measured ceilings, `ratio` = step / roofline.
 """
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product, repeat
 from pathlib import Path
 from random import Random
 from time import perf_counter
@@ -15,31 +23,48 @@ from typing import Any
 
 import torch
 
-from dlstep_kernels.choice import has_kernels
+from dlstep.core import (
+    NO_SAMPLES,
+    Config,
+    Plan,
+    Request,
+    Samples,
+    SamplingParams,
+    Span,
+    SpanSamples,
+    State,
+    Strategy,
+    add,
+    commit,
+    init,
+    probe,
+    schedule,
+)  # fmt: skip
+from dlstep.core.driver import run_prepared
+from dlstep.core.lifecycle import farthest
+from dlstep.distributed.control_channel import connect
+from dlstep.distributed.rank_zero import Forward
+from dlstep.distributed.ranks import ALONE, Ranks
+from dlstep.driver import TorchDriver
+from dlstep.driver.lowering import unpack
+from dlstep.engine.devices import find_device
+from dlstep.models import Checkpoint
+from dlstep.models.compiled import compile_layers
+from dlstep_kernels import has_kernels
 
-from ..core import Config, Plan, Request, Samples, SamplingParams, State, Strategy, add, commit, init, probe, schedule
-from ..core.driver import run_prepared
-from ..core.lifecycle import farthest
-from ..distributed.control_channel import connect
-from ..distributed.rank_zero import Forward
-from ..distributed.ranks import ALONE, Ranks
-from ..driver import TorchDriver
-from ..driver.lowering import unpack
-from ..models import Checkpoint
-from ..models.compiled import compile_layers
-from .busy import DeviceBusyTime, busy
-from .ceilings import Ceilings, measure_ceilings
+from . import entry
+from .device import Ceilings, busy, measure_ceilings
 from .roofline import Network, least_us, network_of
-from .script import PACED_BY_OPTIONS, Pace, unmasked
-from .shapes import Shape, random_checkpoint, shortened
+from .scripts import unmasked
+from .shapes import PACED_BY_OPTIONS, SHAPES, Shape, random_checkpoint, shortened
 
-BATCHES = (1, 8, 32)
 CONTEXT = 4096
 TOKENS_PER_FORWARD = 2.5
 PAGE_SIZE = 32
 STEPS = 32  # measured steps, or a whole canvas; as many after them are profiled
 WARM = 3  # times as many steps before them warm up, so that graphs are captured
 ROWS = 8192  # rows of a prefill pass
+SURE, UNSURE = 1.0, 0.25  # scripted probabilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,40 +81,45 @@ class DecodeLoad:
     buffer_size: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """A row of the table; times are mean microseconds per step.
+class Pace:
+    """Scripted rows with `tokens_per_forward` confident positions per request and pass, on average.
 
-    `rows` are fed per step, `captures` are graphs captured in the measured steps, `kinds` and
-    `launches` describe the device's kernels. `host_us` is schedule, gathering, unpacking and commit,
-    without what is prepared while the device works. `device_us` is the time in which the device
-    works, `host_share` the share in which it waits; `queued_us` is a forward pass with others queued
-    after it. These are None without a CUDA device. `roofline_us` is the minimum time at the measured
-    ceilings, `ratio` = step / roofline.
+    Fractions, and positions that did not fit, carry over to the next pass. The first sampled
+    position is always confident, the others are random; tokens are random.
     """
 
-    shape: str
-    batch: int
-    context: int
-    rows: float
-    step_us: float
-    roofline_us: float
-    ratio: float
-    device_us: float | None
-    queued_us: float | None
-    host_share: float | None
-    host_us: float
-    tokens_per_step: float
-    tokens_per_s: float
-    slowest_us: float
-    captures: int
-    kinds: dict[str, float]
-    launches: int | None
-    copy_gb_s: float
-    matmul_tflop_s: float
-    quantization: str | None = None
-    buffer_size: int | None = None
-    weights_gb: float = 0.0
+    def __init__(self, tokens_per_forward: float, vocabulary: int, seed: int = 0) -> None:
+        self._pace = tokens_per_forward
+        self._vocabulary = vocabulary
+        self._random = Random(seed)
+        self._saved: dict[int, float] = {}
+
+    def fed(self, plan: Plan, mask_id: int | None) -> Plan:
+        """Return `plan` with random ids instead of masks, which would all be routed to the same experts."""
+        if mask_id is None:
+            return plan
+        spans = [replace(span, tokens=tuple(map(self._other, span.tokens, repeat(mask_id)))) for span in plan.spans]
+        return replace(plan, spans=tuple(spans))
+
+    def _other(self, token: int, mask_id: int) -> int:
+        return self._random.randrange(self._vocabulary - 2) if token == mask_id else token
+
+    def samples(self, plan: Plan) -> Samples:
+        """Return the scripted samples for `plan`."""
+        return Samples(plan, tuple([self._rows(span) if span.sampled else NO_SAMPLES for span in plan.spans]), checked=True)
+
+    def _rows(self, span: Span) -> SpanSamples:
+        count = len(span.sampled)
+        saved = self._saved.get(span.id, 0.0) + self._pace
+        sure = min(count, max(1, int(saved)))
+        self._saved[span.id] = saved - sure
+        probabilities = [UNSURE] * count
+        probabilities[0] = SURE
+        for place in self._random.sample(range(1, count), sure - 1):
+            probabilities[place] = SURE
+        # Special tokens are the last two ids.
+        tokens = self._random.choices(range(self._vocabulary - 2), k=count)
+        return SpanSamples(tuple(tokens), tuple(probabilities))
 
 
 class PacedDriver:
@@ -203,29 +233,25 @@ def measure_shape(
     *,
     device: torch.device,
     dtype: torch.dtype,
-    layers: int | None = None,
     enforce_eager: bool = False,
-    compiled: bool | None = None,
     trace: Path | None = None,
     ceilings: Ceilings | None = None,
     ranks: Ranks = ALONE,
     quantization: str | None = None,
-) -> Iterator[Decoded]:
-    """Yield one row for each load.
+) -> Iterator[dict[str, Any]]:
+    """Yield one row for each load. Layers are compiled if there are kernels.
 
-    `layers` limits the number of layers (None: all). They are `compiled` (None: if there are
-    kernels). `ceilings` are measured if None. Steps after the measured ones are profiled, those of
-    the last load into `trace`. With several `ranks`, each calls this with its own device; rows
-    describe its share.
+    `ceilings` are measured if None. Steps after the measured ones are profiled, those of the last
+    load into `trace`. With several `ranks`, each calls this with its own device; rows describe its
+    share.
     """
     ceilings = ceilings or measure_ceilings(device, dtype)
-    shape = shortened(shape, layers)
     checkpoint = random_checkpoint(shape, device, dtype, ranks, quantization)
-    if compiled if compiled is not None else has_kernels(device):
+    if has_kernels(device):
         compile_layers(checkpoint.network)
     size = sum(parameter.numel() * parameter.itemsize for parameter in checkpoint.network.parameters())
     for row in measure_loads(checkpoint, shape, loads, ceilings=ceilings, enforce_eager=enforce_eager, trace=trace):
-        yield replace(row, quantization=quantization, weights_gb=size / 1e9)
+        yield row | {"quantization": quantization, "weights_gb": size / 1e9}
 
 
 def measure_loads(
@@ -237,7 +263,7 @@ def measure_loads(
     enforce_eager: bool = False,
     captures: bool = True,
     trace: Path | None = None,
-) -> Iterator[Decoded]:
+) -> Iterator[dict[str, Any]]:
     """Yield the rows of a loaded network. With `captures`, all graphs are captured first."""
     network = network_of(checkpoint.network, checkpoint.ranks.size)
     for number, load in enumerate(loads, start=1):
@@ -270,7 +296,7 @@ def _filled(checkpoint: Checkpoint, strategy: Strategy, load: DecodeLoad) -> Sta
     return state
 
 
-def _measured(decode: DecodeRow, network: Network, load: DecodeLoad, ceilings: Ceilings, trace: Path | None) -> Decoded:
+def _measured(decode: DecodeRow, network: Network, load: DecodeLoad, ceilings: Ceilings, trace: Path | None) -> dict[str, Any]:
     """Return the figures of one load."""
     decode.prefill()
     for _ in range(WARM * load.steps):
@@ -284,25 +310,28 @@ def _measured(decode: DecodeRow, network: Network, load: DecodeLoad, ceilings: C
     host_us = 1e6 * (decode.driver.host_s + sum(own for _, _, own in done)) / count
     on_device = decode.driver.driver.network.model.device.type == "cuda"
     spent = busy(decode.step, min(load.steps, STEPS), trace) if on_device or trace else None
-    return Decoded(
-        shape=decode.name,
-        batch=load.batch,
-        context=load.context,
-        buffer_size=load.buffer_size,
-        rows=sum(len(span.tokens) for plan, _, _ in done for span in plan.spans) / count,
-        step_us=step_us,
-        roofline_us=roofline_us,
-        ratio=step_us / roofline_us,
-        queued_us=decode.queued_us(load.steps) if on_device else None,
-        host_us=host_us,
-        tokens_per_step=tokens / count / load.batch,
-        tokens_per_s=1e6 * tokens / count / step_us,
-        slowest_us=1e6 * max(seconds for _, seconds, _ in done),
-        captures=captures,
-        copy_gb_s=ceilings.bytes_per_s / 1e9,
-        matmul_tflop_s=ceilings.flops_per_s / 1e12,
-        **_device_figures(spent, step_us),
-    )
+    return {
+        "shape": decode.name,
+        "batch": load.batch,
+        "context": load.context,
+        "buffer_size": load.buffer_size,
+        "rows": sum(len(span.tokens) for plan, _, _ in done for span in plan.spans) / count,
+        "step_us": step_us,
+        "roofline_us": roofline_us,
+        "ratio": step_us / roofline_us,
+        "device_us": spent and spent.us,
+        "queued_us": decode.queued_us(load.steps) if on_device else None,
+        "host_share": spent and max(0.0, 1.0 - spent.us / step_us),
+        "host_us": host_us,
+        "tokens_per_step": tokens / count / load.batch,
+        "tokens_per_s": 1e6 * tokens / count / step_us,
+        "slowest_us": 1e6 * max(seconds for _, seconds, _ in done),
+        "captures": captures,
+        "kinds": spent.kinds if spent else {},
+        "launches": spent and spent.launches,
+        "copy_gb_s": ceilings.bytes_per_s / 1e9,
+        "matmul_tflop_s": ceilings.flops_per_s / 1e12,
+    }
 
 
 def _timed_steps(decode: DecodeRow, count: int) -> list[tuple[Plan, float, float]]:
@@ -316,9 +345,49 @@ def _timed_steps(decode: DecodeRow, count: int) -> list[tuple[Plan, float, float
         gc.enable()
 
 
-def _device_figures(spent: DeviceBusyTime | None, step_us: float) -> dict[str, Any]:
-    """Return the fields of a row that a profile fills."""
-    if spent is None:
-        return {"device_us": None, "host_share": None, "kinds": {}, "launches": None}
-    share = max(0.0, 1.0 - spent.us / step_us)
-    return {"device_us": spent.us, "host_share": share, "kinds": spent.kinds, "launches": spent.launches}
+def measure(
+    shape: str,
+    contexts: Sequence[int],
+    batches: Sequence[int],
+    tokens_per_forward: float,
+    buffer_size: int,
+    quantization: str,
+    layers: int,
+    profile: str,
+    *,
+    enforce_eager: bool,
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each context and batch, on a CUDA device if there is one."""
+    device = torch.device(find_device(None))
+    loads = [
+        DecodeLoad(batch, context, tokens_per_forward, STEPS, buffer_size or None)
+        for context, batch in product(contexts, batches)
+    ]
+    return measure_shape(
+        shortened(SHAPES[shape], layers),
+        loads,
+        device=device,
+        dtype=torch.bfloat16 if device.type == "cuda" else torch.float32,
+        enforce_eager=enforce_eager,
+        trace=Path(profile) if profile else None,
+        quantization=quantization or None,
+    )
+
+
+COLUMNS = ("context", "batch", "rows", "step_us", "roofline_us", "ratio", "host_share", "host_us", "tokens_per_s")
+
+if __name__ == "__main__":
+    entry.run(
+        __doc__,
+        measure,
+        COLUMNS,
+        shape=("sdar-1.7b", f"One of {', '.join(SHAPES)}."),
+        contexts=((CONTEXT,), "Tokens of each prompt."),
+        batches=((1, 8, 32), "Requests at a time."),
+        tokens_per_forward=(TOKENS_PER_FORWARD, "Tokens unmasked per request and step, at least 1."),
+        buffer_size=(0, "Blocks in flight; 0: four for strategies of blocks."),
+        quantization=("", "fp8, or nothing for bfloat16."),
+        layers=(0, "Only so many layers; 0: all."),
+        profile=("", "A file for the trace of the last batch."),
+        enforce_eager=(False, "No CUDA graphs."),
+    )

@@ -1,25 +1,21 @@
 """Host cost is measured on the cases that it names."""
 
 import json
-import subprocess
 import sys
-from dataclasses import asdict
-from pathlib import Path
 from random import Random
 from time import process_time
 from typing import Any
 
 import pytest
 
-from benchmarks.queues import Others, begin, measure_queue, serve
+from benchmarks import entry, host
+from benchmarks.host import build, measure_group, measure_lowering
+from benchmarks.queues import Others, begin, serve
 from benchmarks.rule_answers import CARRIERS, rule_scripts
-from benchmarks.rules import COLUMNS, RuleCost, known_forms, rates
+from benchmarks.rules import measure_rule, rates
+from benchmarks.scripts import SCRIPTS, unmasked
 from benchmarks.sessions import after_another, in_turns, timed
 from dlstep import LLM, rules
-from dlstep.bench.answers import SCRIPTS
-from dlstep.bench.host import build, build_script, measure_lowering
-from dlstep.bench.script import unmasked
-from dlstep.cli.rows import print_rows
 from dlstep.core import commit, schedule
 
 
@@ -35,7 +31,7 @@ from dlstep.core import commit, schedule
     ],
 )
 def test_so_many_tokens_are_taken_a_step(script: str, least: float, most: float) -> None:
-    state, driver = build(script, "generated", 512, 4), SCRIPTS[script].driver(Random(0))
+    state, driver = build(SCRIPTS[script], "generated", 512, 4), SCRIPTS[script].driver(Random(0))
     before, steps = sum(map(unmasked, state.running)), 64
     for _ in range(steps):
         state = commit(state, driver.run(schedule(state)))
@@ -48,14 +44,13 @@ TOKENS = {"dilated": (4.5, 6.0)}  # levels of 1, 1, 2, 4, 8 and 16 positions
 @pytest.mark.parametrize("form", [*rule_scripts(), *CARRIERS])
 def test_rules_take_as_many_tokens_a_step_as_their_carrier(form: str) -> None:
     script = CARRIERS[form] if form in CARRIERS else rule_scripts()[form][1]
-    _, tokens = rates(build_script(script, "prompt", 64, 8), script)
+    _, tokens = rates(build(script, "prompt", 64, 8), script)
     least, most = TOKENS.get(form, (1.6, 2.4))
     assert least <= tokens <= most
 
 
 def test_every_rule_is_measured() -> None:
-    assert {form.partition(" ")[0] for form in known_forms("all")} == set(rules.own())
-    assert known_forms("hierarchy") == ("hierarchy", "hierarchy remask")
+    assert {form.partition(" ")[0] for form in rule_scripts()} == set(rules.own())
 
 
 def calls(others: Others, size: int) -> int:
@@ -79,12 +74,6 @@ def test_a_request_costs_the_same_whoever_waits_or_has_ended(others: Others, few
     assert calls(others, many) <= 1.1 * calls(others, few)
 
 
-def test_a_request_takes_as_long_whoever_waits_or_has_ended() -> None:
-    rows = list(measure_queue((50, 1000), (0, 1000), served=64, repetitions=3))
-    assert [(row.others, row.count) for row in rows] == [("waiting", 50), ("waiting", 1000), ("ended", 0), ("ended", 1000)]
-    assert all(row.ratio < 1.8 for row in rows), rows
-
-
 def test_sessions_in_turns_take_the_forwards_of_sessions_in_a_row() -> None:
     llm, prompts = LLM(), ["Max has 53 shells.", "Later Max buys 39 more.", "Max"]
     (turns, steps), (row, others) = (timed(llm, prompts, run, process_time) for run in (in_turns, after_another))
@@ -92,29 +81,28 @@ def test_sessions_in_turns_take_the_forwards_of_sessions_in_a_row() -> None:
     assert turns < 3 * row
 
 
-def test_the_table_of_rules_fits_a_narrow_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    rows = [RuleCost(form, 32768, 256, 320.0, 2.0, 1234.56, 1234.56, 1234.56, 1234.56, 4.14) for form in rule_scripts()]
-    print_rows([asdict(row) for row in rows], COLUMNS)
-    heading, *lines = capsys.readouterr().out.splitlines()
-    assert heading.split()[-1] == "ratio" and len(lines) == len(rule_scripts())
-    assert all(line.split()[-1] == "4.14" for line in lines)
+def test_options_are_read_and_rows_are_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(host, "REPETITIONS", 1)
+    monkeypatch.setattr("sys.argv", ["host", "--batches", "[1]", "--lengths", "[64]", "--json"])
+
+    def measure(strategy: str, batches: tuple[int, ...], lengths: tuple[int, ...]) -> list[dict[str, Any]]:
+        return measure_group(strategy, "prompt", lengths[0], batches)
+
+    with pytest.raises(SystemExit, match="0"):
+        entry.run("Host cost.", measure, strategy=("multi_bd", ""), batches=((1, 8), ""), lengths=((512,), ""))
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["strategy"], row["length"], row["batch"]) == ("multi_bd", 64, 1)
+    assert all(row[f"{part}_us"] > 0 for part in ("schedule", "lower", "unpack", "commit"))
 
 
-def test_a_benchmark_is_a_command_of_the_checkout() -> None:
-    arguments = ["benchmarks.rules", "--rule", "factor", "--batches", "1", "--lengths", "64"]
-    command = [sys.executable, "-m", *arguments]
-    done = subprocess.run([*command, "--json"], cwd=Path(__file__).parents[3], capture_output=True, text=True, check=True)
-    (row,) = json.loads(done.stdout)
-    assert (row["rule"], row["batch"], row["length"]) == ("factor", 1, 64) and done.stderr.startswith("measured 1: rule factor")
-    wrong = subprocess.run(
-        [*command, "--rule", "none"], cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False
-    )
-    assert wrong.returncode == 2 and "error: --rule must be all or one of threshold, factor" in wrong.stderr
+def test_a_rule_is_compared_with_its_carrier(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "REPETITIONS", 1)
+    row = measure_rule("factor", 64, 1)
+    assert row["ratio"] > 0 and row["commit_us"] > 0
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_lowering_of_every_strategy_is_measured(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlstep.bench.host.STEPS", 2)
-    state = build(script, "prompt", 64, 2)
+    monkeypatch.setattr(host, "STEPS", 2)
+    state = build(SCRIPTS[script], "prompt", 64, 2)
     assert all(part > 0 for step in measure_lowering(state, SCRIPTS[script].driver(Random(0))) for part in step)

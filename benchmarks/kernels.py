@@ -1,4 +1,9 @@
-"""Benchmark cases: realistic kernel inputs, the error against plain torch, and the minimum work."""
+"""Check every kernel against plain torch on realistic inputs, then time it against the limits of the device.
+
+`error` is the distance to plain torch, `limit` the largest due to rounding; a wrong result is timed
+too, and has `equal` false. `least_us` is the time for the least bytes and operations at the measured
+ceilings, `share` is `least_us` / `us`.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -20,7 +25,9 @@ from dlstep_kernels.routing import choose_experts
 from dlstep_kernels.sampling import Drawn, Noise, SamplerConfig, Settings, TokenMasks, sample
 from dlstep_kernels.tiles import Tiles, lay_tiles, tiled_attention
 
-from ..roofline import Need
+from . import entry
+from .device import Ceilings, kernel_device, measure_ceilings, timed_us
+from .roofline import Need
 
 PAGE_SIZE = 32
 SETS = 4  # sets of inputs, used in turn
@@ -287,3 +294,30 @@ def routed(device: torch.device, dtype: torch.dtype, rows: int, experts: int, hi
         NEAR[torch.float32],
         Need(weight.nbytes + sets[0].nbytes + 12 * rows * count, 2.0 * rows * weight.numel()),
     )
+
+
+def measure_kernels(sizes: Sizes = USUAL, ceilings: Ceilings | None = None) -> Iterator[dict[str, Any]]:
+    """Yield a row for each case, in bfloat16. Raises ValueError without a CUDA device."""
+    device, dtype = kernel_device(), torch.bfloat16
+    torch.manual_seed(0)
+    ceilings = ceilings or measure_ceilings(device, dtype)
+    for case in cases(device, dtype, sizes):
+        error, us = case.error(), timed_us(case.calls, device)
+        least = ceilings.least_us(case.need.moved, case.need.flops)
+        yield {
+            "kernel": case.kernel,
+            "case": case.name,
+            "equal": error <= case.limit,
+            "error": error,
+            "us": us,
+            "least_us": least,
+            "share": least / us,
+            "moved_mb": case.need.moved / 1e6,
+            "gflop": case.need.flops / 1e9,
+            "copy_gb_s": ceilings.bytes_per_s / 1e9,
+            "matmul_tflop_s": ceilings.flops_per_s / 1e12,
+        }
+
+
+if __name__ == "__main__":
+    entry.run(__doc__, measure_kernels, ("kernel", "case", "equal", "us", "least_us", "share"))

@@ -1,0 +1,57 @@
+"""Decoding of random weights in the shapes of checkpoints: the script, the rows, and the least bytes and operations."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from benchmarks.decode import DecodeLoad, DecodeRow, measure_shape
+from benchmarks.device import Ceilings
+from benchmarks.roofline import Need, need_of, network_of
+from benchmarks.shapes import SHAPES, random_checkpoint, shortened
+from dlstep.core import Grid, Plan, SamplingParams, Span
+
+from ...helpers.shapes import shrunk
+
+CPU, FP32 = torch.device("cpu"), torch.float32
+CEILINGS = Ceilings(1e10, 1e11)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> Iterator[None]:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_shape_takes_what_the_script_says(name: str) -> None:
+    load = DecodeLoad(batch=2, context=96, tokens_per_forward=2.5, steps=16)
+    (row,) = measure_shape(shrunk(name), [load], device=CPU, dtype=FP32, ceilings=CEILINGS)
+    # A canvas of 16 has six forwards, and one more that encodes it.
+    assert row["tokens_per_step"] == pytest.approx(16 / 7 if name == "diffusion-gemma-26b" else 2.5, abs=0.16)
+    assert row["batch"] == 2
+    assert row["rows"] > 2
+    assert 0 < row["host_us"] < row["step_us"]
+    assert row["ratio"] == row["step_us"] / row["roofline_us"]
+    assert row["device_us"] is row["queued_us"] is row["host_share"] is None
+
+
+def test_a_forward_can_be_queued_many_times() -> None:
+    shape = shortened(shrunk("sdar-8b"), 1)
+    checkpoint = random_checkpoint(shape, CPU, FP32)
+    decode = DecodeRow(checkpoint, shape.strategy(2.5), DecodeLoad(1, context=64, steps=2), enforce_eager=True)
+    decode.prefill()
+    assert decode.queued_us(3) > 0
+
+
+def test_bytes_and_operations_of_a_forward() -> None:
+    network = network_of(random_checkpoint(shrunk("llada2-mini"), CPU, FP32).network)
+    span = Span(0, 0, 96, (0,) * 32, 128, Grid(0, 32), tuple(range(100, 128)), (0,) * 28, SamplingParams(), 0)
+    assert (network.expert_count, network.chosen, network.heads) == (16, 2, 4)
+    assert network.experts == 16 * 3 * 64 * 32  # the first layer has none
+    share = 1 - (14 / 16) ** 32
+    weights = network.dense + share * network.experts + 300 * 64
+    cached = 2 * 2 * 128 * 2 * 16
+    flops = 2 * 32 * (network.dense + network.experts / 8) + 2 * 28 * 300 * 64 + 2 * 4 * 32 * 128 * 4 * 16
+    assert need_of(network, Plan(0, 0, (span,))) == Need(4 * (weights + cached), flops)
