@@ -25,8 +25,7 @@ from dlstep.core import Admission, Config, Plan, Request, Samples, SamplingParam
 from dlstep.core.automaton import Automaton
 from dlstep.core.lifecycle import farthest
 from dlstep.driver.lowering import LoweringTarget, Placed, gather, lower, unpack
-from dlstep.driver.masks import MaskTable
-from dlstep.driver.tables import CarrySlots, page_tables
+from dlstep.driver.tables import CarrySlots, MaskTable, page_tables
 from dlstep.testing.scripted import ScriptedDriver
 
 from . import entry

@@ -10,7 +10,7 @@ import torch._dynamo.config as dynamo
 from transformers import AutoModelForCausalLM
 
 from dlstep import LLM, SamplingParams, tiny
-from dlstep.driver import masks
+from dlstep.driver import tables as driver_tables
 from dlstep.models.shapes import GIB
 
 from ..helpers.draft_adapter import write_draft_adapter
@@ -64,14 +64,14 @@ def test_graphs_of_all_sizes_share_compiled_layers(cuda_device: str) -> None:
     assert driver.graph_count > 10
 
 
-@pytest.mark.parametrize("capacity", [2, masks.CAPACITY])
+@pytest.mark.parametrize("capacity", [2, driver_tables.CAPACITY])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_graphs_change_nothing_under_constraints(
     dtype: str, capacity: int, cuda_device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also while graphs are dropped, because the table of masks is replaced by a larger one."""
     pytest.importorskip("outlines_core", reason="outlines_core is not installed: it compiles regexes")
-    monkeypatch.setattr(masks, "CAPACITY", capacity)
+    monkeypatch.setattr(driver_tables, "CAPACITY", capacity)
     prompts = [problem.prompt for problem in tiny.problems(24, seed=9)]
     params = [CONSTRAINED[number % len(CONSTRAINED)] for number in range(len(prompts))]
     outputs = []

@@ -176,7 +176,7 @@ MUTANTS = (
         ),
     ),
     *in_file(
-        "driver/kv_cache.py",
+        "driver/torch_driver.py",
         (
             "KVCaches.place",
             "run an unknown cache digest on the main cache",
@@ -204,7 +204,7 @@ MUTANTS = (
         noticed_by=("unit/driver/test_graphs.py", "reference/test_causal_blocks.py"),
     ),
     *in_file(
-        "driver/masks.py",
+        "driver/tables.py",
         (
             "MaskTable._hold",
             "evict a token mask of the current forward pass",
@@ -229,7 +229,7 @@ MUTANTS = (
         ),
     ),
     *in_file(
-        "driver/warmup_buckets.py",
+        "driver/warmup.py",
         ("buckets_for", "capture no graphs for batches with prompts", "idle, replace(kind, widest=TILE_HEIGHT): idle", "idle"),
     ),
     *in_file(
@@ -259,7 +259,11 @@ MUTANTS = (
         ),
         ("TorchDriver.mark_current", "leave a cache at its earlier digest", "= samples.cache_digest", "= self._current.digest"),
         ("TorchDriver.submit", "run only the last forward pass of a plan", "in forwards:", "in forwards[-1:]:"),
-        noticed_by=("unit/driver/test_kv_cache.py", "unit/driver/test_graphs.py", "unit/distributed/test_control_channel.py"),
+        noticed_by=(
+            "unit/driver/test_torch_driver_kv_cache.py",
+            "unit/driver/test_graphs.py",
+            "unit/distributed/test_control_channel.py",
+        ),
     ),
     *in_file(
         "engine/buffer_policy.py",

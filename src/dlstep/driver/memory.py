@@ -4,11 +4,23 @@ from dataclasses import replace
 
 import torch
 
-from ..core import Config, Strategy, least_pages
+from ..core import (
+    EMPTY_CACHE,
+    Admission,
+    Config,
+    Grant,
+    Plan,
+    SamplingParams,
+    Strategy,
+    add,
+    init,
+    least_pages,
+    probe,
+    schedule,
+)
 from ..models import Checkpoint
 from ..models.shapes import GIB, in_gib, kv_bytes_per_token, kv_shapes
 from .torch_driver import TorchDriver
-from .warmup_plans import largest_forwards
 
 
 def pages_for(
@@ -66,3 +78,45 @@ def room_on_device(
         f"weights) and {in_gib(activations)} are for a forward pass of {config.max_num_batched_tokens} rows,"
     )
     return free - int((1 - share) * total) - activations, limit
+
+
+def largest_forwards(config: Config, strategy: Strategy) -> tuple[tuple[Plan, Plan], int]:
+    """Return the largest plans, of prompts and of sampled rows, and the pages that they need."""
+    spec, budget = config.spec, config.max_num_batched_tokens
+    short = probe(spec)
+    length = max(1, min(budget, config.max_model_len) - strategy.atom(short) - spec.head_shift)
+    deep = max(1, min(config.max_num_reqs, -(-budget // length)))
+    pages = deep * least_pages(strategy, config.max_model_len, config.page_size)
+    # The prompts are equal, so prefix caching is off: no request waits for another's pages.
+    state = init(replace(config, num_pages=pages, enable_prefix_caching=False), strategy)
+    for number in range(deep):
+        state = add(state, replace(short, id=number, prompt=short.prompt * length))
+    sampling, sampling_pages = _all_sampled(config, strategy)
+    most = max(pages, sampling_pages)
+    return (replace(schedule(state), num_pages=most), replace(sampling, num_pages=most)), most
+
+
+def _all_sampled(config: Config, strategy: Strategy) -> tuple[Plan, int]:
+    """Return a plan of as many masked windows as possible, and the pages that it needs."""
+    spec = config.spec
+    request = probe(spec, SamplingParams(max_tokens=config.max_model_len - 1))
+    roomy = replace(config, num_pages=least_pages(strategy, config.max_model_len, config.page_size))
+    (sequence,) = add(init(roomy, strategy), request).waiting
+    window = strategy.schedule(sequence, spec)
+    if window.mode == "encode":  # may grow to a whole block: take that size
+        start, rows = window.start, min(strategy.atom(request), config.max_model_len)
+        after = window.sampled[-1] >= window.stop  # whether it samples the position after its rows
+        sampled = tuple(range(start + window.row_shift(spec.head_shift), start + rows + after))
+        tokens = ((window.tokens or request.prompt) * rows)[:rows]
+        window = replace(window, tokens=tokens, end=start + rows, sampled=sampled, draws=(0,) * len(sampled))
+    count = max(1, min(config.max_num_reqs, config.max_num_batched_tokens // len(window.tokens)))
+    pages = -(-window.end // config.page_size)
+    plan = Plan(
+        step=0,
+        cache_digest=EMPTY_CACHE,
+        spans=tuple(replace(window, id=number, seq_id=number) for number in range(count)),
+        sample_spec=strategy.sample_spec,
+        admissions=tuple(Admission(number, (), number if strategy.carries else None) for number in range(count)),
+        grants=tuple(Grant(number, tuple(range(number * pages, (number + 1) * pages))) for number in range(count)),
+    )
+    return plan, count * pages

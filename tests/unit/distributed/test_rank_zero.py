@@ -20,7 +20,7 @@ from dlstep.distributed.rank_zero import RankZeroDriver, follow_rank_zero
 from dlstep.distributed.ranks import ALONE, Ranks
 from dlstep.distributed.worker_group import WorkerGroup
 from dlstep.driver.buckets import Bucket
-from dlstep.driver.warmup_buckets import buckets_for
+from dlstep.driver.warmup import buckets_for
 from dlstep.engine.config import EngineConfig
 from dlstep.engine.loader import build_engine
 from dlstep.engine.resolve import embedded_models_for

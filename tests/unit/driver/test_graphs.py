@@ -19,15 +19,14 @@ from dlstep import LLM
 from dlstep.core import Config, Request, SamplingParams, Strategy, add, commit, init, schedule
 from dlstep.core.automaton import Automaton, tables_of
 from dlstep.core.driver import run_prepared
-from dlstep.driver import TorchDriver, graphs, masks
+from dlstep.driver import TorchDriver, graphs, tables as driver_tables
 from dlstep.driver.arena import Arena
 from dlstep.driver.buckets import Bucket, _equal, bucket_of, fill, room_for
 from dlstep.driver.executor import Packed
 from dlstep.driver.graphs import Captured, PaddedExecutor
 from dlstep.driver.lowering import Gathered, LoweringTarget, gather
 from dlstep.driver.tables import CarrySlots, page_tables
-from dlstep.driver.warmup_buckets import buckets_for
-from dlstep.driver.warmup_plans import drawn_samples
+from dlstep.driver.warmup import buckets_for, drawn_samples
 from dlstep.models import Checkpoint, load_checkpoint
 from dlstep.models.networks import Batch, PagedNetwork, paged
 from dlstep.strategies.diffusion_gemma import DiffusionGemma
@@ -301,7 +300,7 @@ def test_graphs_read_the_masks_of_each_forward_pass(
     capacity: int, checkpoints: dict[str, Checkpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also once the table of masks was replaced by a larger one, which drops the graphs that read it, and no others."""
-    monkeypatch.setattr(masks, "CAPACITY", capacity)
+    monkeypatch.setattr(driver_tables, "CAPACITY", capacity)
     checkpoint = checkpoints["plain"]
     spec = checkpoint.spec
     config = Config(spec, page_size=4, num_pages=90, max_model_len=48, max_num_batched_tokens=64, max_num_reqs=3)

@@ -11,8 +11,7 @@ from hypothesis import given, settings, strategies as st
 from dlstep import LLM, tiny
 from dlstep.core import Config, Spec, Strategy
 from dlstep.driver import TorchDriver
-from dlstep.driver.memory import pages_for, room_on_device
-from dlstep.driver.warmup_plans import largest_forwards
+from dlstep.driver.memory import largest_forwards, pages_for, room_on_device
 from dlstep.models import Checkpoint, load_checkpoint
 from dlstep.models.shapes import GIB, kv_bytes_per_token, kv_shapes
 from dlstep.strategies.d2f import D2F

@@ -12,8 +12,8 @@ from dlstep.core import SamplingParams, Span
 from dlstep.core.automaton import Automaton, tables_of
 from dlstep.core.constraint import TokenMask, bound
 from dlstep.core.grid import Grid
-from dlstep.driver import masks
-from dlstep.driver.masks import MaskTable, packed
+from dlstep.driver import tables as driver_tables
+from dlstep.driver.tables import MaskTable, packed
 
 VOCABULARY = 70  # the last of three words is partly used
 CPU = torch.device("cpu")
@@ -66,9 +66,9 @@ def span_of(chosen: "list[int] | None") -> Span:
 def test_every_forward_pass_finds_its_masks(capacity: int, passes: "list[list[list[int] | None]]") -> None:
     """Against a dictionary in order of use: what stays keeps its row, and only the least recently used masks go."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(masks, "CAPACITY", capacity)
+        patch.setattr(driver_tables, "CAPACITY", capacity)
         uploaded: list[int] = []
-        patch.setattr(masks, "packed", lambda mask: (uploaded.append(mask.id), packed(mask))[1])
+        patch.setattr(driver_tables, "packed", lambda mask: (uploaded.append(mask.id), packed(mask))[1])
         table = MaskTable(VOCABULARY, CPU)
         row_of: dict[int, int] = {}  # of masks, least recently used first
         for chosen in passes:
@@ -105,11 +105,11 @@ def test_the_table_takes_no_memory_before_it_is_used() -> None:
 
 
 def test_a_mask_that_cannot_be_uploaded_is_uploaded_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(masks, "CAPACITY", 3)
+    monkeypatch.setattr(driver_tables, "CAPACITY", 3)
     table = MaskTable(VOCABULARY, CPU)
     table.rows_of([span_of([0, 1])])
     with monkeypatch.context() as patch:
-        patch.setattr(masks, "staged", lambda arrays, device: (_ for _ in ()).throw(torch.OutOfMemoryError("full")))
+        patch.setattr(driver_tables, "staged", lambda arrays, device: (_ for _ in ()).throw(torch.OutOfMemoryError("full")))
         with pytest.raises(torch.OutOfMemoryError):
             table.rows_of([span_of([2, 3])])
     rows = table.rows_of([span_of([2, 3])])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import example, given, strategies as st
 
-from dlstep.driver.packing import joined, split_floats, split_integers
+from dlstep.driver.lowering import joined, split_floats, split_integers
 
 INTEGERS = st.integers(-(1 << 63), (1 << 63) - 1)
 TUPLES = st.lists(st.lists(INTEGERS, max_size=9).map(tuple), max_size=5)

@@ -1,17 +1,74 @@
 """Find the buckets that a strategy needs, from the plans that it makes for random samples."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from random import Random
 
 from dlstep_kernels.tiles import TILE_HEIGHT
 
-from ..core import Config, SamplingParams, Strategy
+from ..core import (
+    NO_SAMPLES,
+    Config,
+    Plan,
+    Samples,
+    SamplingParams,
+    Span,
+    SpanSamples,
+    Strategy,
+    add,
+    commit,
+    init,
+    least_pages,
+    probe,
+    schedule,
+)
 from ..models.networks import PagedNetwork
 from .buckets import LEAST_ROWS, MAX_PADDED_ROWS, Bucket, Kind, kind_of, row_sizes, sized
 from .lowering import Gathered, LoweringTarget, gather, placed_of
 from .tables import CarrySlots, page_tables
-from .warmup_plans import warmup_plans
 
 GREEDY, DRAWN = SamplingParams(), SamplingParams(temperature=1.0)
+STEPS = 64  # enough to reach the beginning, middle and end of blocks
+
+
+def warmup_plans(config: Config, strategy: Strategy, params: SamplingParams) -> Iterator[Plan]:
+    """Yield the plans of one request with an answer of a few blocks; none if it is rejected."""
+    random, short = Random(0), probe(config.spec, replace(params, max_tokens=1))
+    length = max(1, min(4 * strategy.atom(short), config.max_model_len - 1))
+    pages = least_pages(strategy, config.max_model_len, config.page_size)
+    state = init(replace(config, num_pages=pages, max_num_reqs=1), strategy)
+    state = add(state, replace(short, params=replace(params, max_tokens=length, ignore_eos=True)))
+    for _ in range(STEPS):
+        if state.done:
+            return
+        plan = schedule(state)
+        yield plan
+        state = commit(state, drawn_samples(plan, short.prompt[0], random))
+
+
+def drawn_samples(plan: Plan, token: int, random: Random) -> Samples:
+    """Return samples that are all `token`, with random probabilities to unmask early and late."""
+    return Samples(
+        plan, tuple([_rows(span, plan, token, random) if span.sampled else NO_SAMPLES for span in plan.spans]), checked=True
+    )
+
+
+def _rows(span: Span, plan: Plan, token: int, random: Random) -> SpanSamples:
+    count, spec = len(span.sampled), plan.sample_spec
+
+    def numbers(many: int) -> tuple[float, ...]:
+        return tuple([random.random() for _ in range(many)])
+
+    return SpanSamples(
+        tokens=(token,) * count,
+        probabilities=numbers(count),
+        entropies=numbers(count) if "entropy" in spec.statistics else (),
+        margins=numbers(count) if "margin" in spec.statistics else (),
+        best_ids=tuple(range(spec.best)) * count,
+        best_probabilities=tuple(sorted(numbers(spec.best), reverse=True)) * count,
+        noise=(token,) * count if "noise" in spec.statistics else (),
+        scored_probabilities=numbers(count * span.scored_width(spec.scored)),
+    )
 
 
 def buckets_for(
