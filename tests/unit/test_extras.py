@@ -30,7 +30,6 @@ USERS = [
     ("eval", "task math500", ["eval", "--tasks", "math500", "--data", "{data}", "--out", "{out}", "--dataset_limit", "1"]),
     ("notebook", "--plot", ["compare", "--plot", "{out}"]),
     ("notebook", "--out", ["compare", "--out", "{out}"]),
-    ("notebook", "--plot", ["bench", "decode", "--shape", "sdar-1.7b", "--plot", "{out}"]),
     ("laws", "dlstep laws", ["laws", "threshold"]),
     ("structured", "regex", ["generate", "a", "--regex", "a+"]),
     ("completion", "--print_completion", ["--print_completion", "bash"]),
