@@ -21,8 +21,7 @@ FIRST_STEPS = {
     "check what this machine can use": "dlstep doctor",
 }
 
-# For each command: its summary, and the module that defines `parser` and `run`. If the name of the module is followed by a
-# colon and a word, as in `bench:host`, these functions are called `host_parser` and `run_host`.
+# For each command: its summary, and the module that defines `parser` and `run`.
 COMMANDS = {
     "demo": ("Watch embedded models decode, then compare accuracy and speed.", "demo"),
     "generate": ("Answer prompts.", "generate"),
@@ -66,18 +65,16 @@ def _subcommands(parser: argparse.ArgumentParser) -> Any:
     return parser.add_subparsers(title="commands", metavar="COMMAND", description=text, parser_class=argparse.ArgumentParser)
 
 
-def module_of(command: str) -> tuple[Any, str]:
-    """Return the module of a command, and the word in the names of its functions (see `COMMANDS`); mostly empty."""
-    module_name, _, which = COMMANDS[command][1].partition(":")
-    return import_module(f".{module_name}", __package__), which
+def module_of(command: str) -> Any:
+    """Return the module of a command."""
+    return import_module(f".{COMMANDS[command][1]}", __package__)
 
 
 def parser_of(command: str, arguments: Sequence[str] = ()) -> ArgumentParser:
     """Return the parser of a command, with the options of the strategy that `arguments` name."""
     from .options import add_strategy_options
 
-    module, which = module_of(command)
-    parser = getattr(module, f"{which}_parser" if which else "parser")()
+    parser = module_of(command).parser()
     if command in WITH_STRATEGY:
         add_strategy_options(parser, arguments)
     return parser
@@ -85,8 +82,7 @@ def parser_of(command: str, arguments: Sequence[str] = ()) -> ArgumentParser:
 
 def run_of(command: str) -> Run:
     """Return the function that runs a command and returns the exit code."""
-    module, which = module_of(command)
-    return getattr(module, f"run_{which}" if which else "run")
+    return module_of(command).run
 
 
 def print_completion(options: Namespace) -> int:

@@ -10,7 +10,7 @@ from dlstep.evaluate import speed
 ROW = {"batch": 32, "rows": 828.0, "step_us": 123456.78, "forward_us": 123456.78, "outside_share": 0.13, "ratio": 1.07}
 
 
-def test_rows_are_printed(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_are_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(speed, "measure_decode", lambda checkpoint: [ROW])
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["bench", "decode"]) == 0
