@@ -18,7 +18,7 @@ import yaml
 
 from dlstep import LLM, SamplingParams
 from dlstep.evaluate import EvalOptions, evaluate_with
-from dlstep.evaluate.items import read_documents
+from dlstep.evaluate.items import read_problems
 from dlstep.evaluate.options import grid_of
 
 ROUNDS = 4  # answers of a measurement, for each request of the load
@@ -37,7 +37,7 @@ class Rate:
 def rates(model: str | None, task: EvalOptions, sizes: Sequence[int], loads: Sequence[int], repeats: int) -> list[Rate]:
     """Return the median rate of each size at each load. Sizes are measured in turns; the first turn is not counted."""
     found: list[Rate] = []
-    prompts = [document.question for documents in read_documents(task).values() for document in documents]
+    prompts = [problem.prompt for problems in read_problems(task).values() for problem in problems]
     accuracies = dict(zip(sizes, accuracies_of(LLM(model=model), task, sizes), strict=True))
     for load in loads:
         llm = LLM(model=model, max_num_reqs=load)

@@ -17,7 +17,7 @@ from dlstep.cli.models import cells, family_rows
 from dlstep.cli.rules import RuleRow, rule_rows
 from dlstep.core import Rule, with_options
 from dlstep.core.options import options_of
-from dlstep.evaluate.entries import CARRIERS, fitted
+from dlstep.evaluate.comparing import CARRIERS, fitted
 from dlstep.rules import PLUGINS, own
 from dlstep.text.words import counted
 from dlstep.views import filling_svg

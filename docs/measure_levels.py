@@ -12,7 +12,7 @@ from statistics import NormalDist
 import numpy as np
 from rich.progress import track
 
-from dlstep.evaluate.intervals import Array, against_best
+from dlstep.evaluate.metrics import Array, against_best
 
 PAGE = Path(__file__).parent / "evaluation.md"
 BEGIN, END = "<!-- levels -->\n", "<!-- end of levels -->\n"

@@ -31,8 +31,7 @@ from dlstep.core import (
     draw,
 )
 from dlstep.evaluate.checkpoint import read
-from dlstep.evaluate.comparing import RUNS, ComparisonRow, compared, folder_of
-from dlstep.evaluate.entries import entries
+from dlstep.evaluate.comparing import RUNS, ComparisonRow, compared, entries, folder_of
 from dlstep.evaluate.options import EvalOptions
 from dlstep.rules.credit import Credit
 from dlstep.rules.dilated import Dilated

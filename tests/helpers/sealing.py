@@ -12,9 +12,12 @@ def with_answers(run: Path, to: Path, changes: Iterable[Mapping[str, Any]]) -> P
     to.mkdir()
     for name in ("run.json", "beside.jsonl"):
         (to / name).write_bytes((run / name).read_bytes())
-    each, change = iter(changes), {}
-    with (to / "answers.jsonl").open("wb") as file:
-        for row in sealed_lines(run / "answers.jsonl", {}):
-            change = next(each, change)
-            file.write(encoded(sealed({**row, **change})))
+    each = list(changes)
+    for name in ("answers.jsonl", "scores.jsonl"):
+        rows = list(sealed_lines(run / name, {}))
+        padded = [*each, *each[-1:] * (len(rows) - len(each))]
+        with (to / name).open("wb") as file:
+            for row, change in zip(rows, padded, strict=True):
+                own = {field: value for field, value in change.items() if field in row}
+                file.write(encoded(sealed({**row, **own})))
     return to

@@ -25,29 +25,17 @@ MUTANTS = (
         noticed_by=("unit/batch/test_runner.py",),
     ),
     *in_file(
-        "evaluate/answerer_pool.py",
-        ("Processes._overdue", "never give up a worker that hangs", "stuck(limit)", "stuck(1000000000.0)"),
+        "evaluate/checkpoint.py",
+        ("EvalCheckpoint.order", "leave answers in the order of arrival", "self.rows.pop(item.key)", "self.rows[item.key]"),
+        noticed_by=("unit/evaluate/test_runner.py",),
     ),
     *in_file(
-        "evaluate/intervals.py",
-        (
-            "ratio_gain",
-            "resample two runs independently",
-            "draws(len(table), resamples) @ table",
-            "np.hstack([draws(len(table), resamples) @ table[:, :2], draws(len(table), resamples)[::-1] @ table[:, 2:]])",
-        ),
+        "evaluate/metrics.py",
+        ("error_of", "report the standard error of a single answer", "/ math.sqrt(len(values))", ""),
     ),
     *in_file(
         "evaluate/jail.py",
         ("verdict_of", "count an exception named like a verdict as passed", "and raised not in (PASSED, TIMEOUT) else", "else"),
-    ),
-    *in_file(
-        "evaluate/metrics.py",
-        ("spread", "report the standard error of a single answer", "(count - 1) / count", "(count - 1)"),
-    ),
-    *in_file(
-        "evaluate/runner.py",
-        ("evaluate", "leave a run's folder unlocked", "RunLock(folder)", "RunLock(folder / 'other')"),
     ),
     *in_file(
         "evaluate/scoring.py",
@@ -181,6 +169,6 @@ MUTANTS = (
     *in_file(
         "views/page.py",
         ("_templates", "insert names into a page unescaped", "autoescape=True", "autoescape=False"),
-        noticed_by=("unit/evaluate/test_comparison_html.py",),
+        noticed_by=("unit/evaluate/test_report.py",),
     ),
 )

@@ -1,90 +1,169 @@
-"""The files of a batch. A folder next to the output contains what is needed to resume the batch.
+"""The files of a run, from which a killed batch or evaluation resumes.
 
-- `answers.jsonl`: the answers so far, in order of arrival.
+- `answers.jsonl`: the answers so far, in order of arrival until the run is complete.
 - `beside.jsonl`: one line per answer, with the values that depend on the other requests.
-- `run.json`: the facts of the engine.
+- `run.json`: the facts that the answers depend on.
 - `lock`: keeps other processes from writing to the folder.
 
-The formats are those of an evaluation. Answers carry a checksum, which is verified on reading.
+Answers carry a checksum, which is verified on reading. A partial last line, left by a killed
+process, is cut off.
 """
 
+import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ..engine.json_lines import append, encoded, is_a, opened, whole_lines
+from ..core.checks import short
+from ..engine.json_lines import Line, append, encoded, is_a, opened, parsed, replaced, whole_lines
 from ..engine.run_lock import RunLock
-from ..evaluate.checkpoint import ANSWERS, BESIDE, RUN, begin
-from .engine import AnsweredRequest, BatchEngineInfo
 from .lines import OWN, Json, RequestLine, answer_id, answer_line, content_key, is_intact, lasts, merged, missing, output_lines
 
+if TYPE_CHECKING:
+    from .engine import AnsweredRequest, BatchEngineInfo  # needs the server
+
+ANSWERS, BESIDE, RUN = "answers.jsonl", "beside.jsonl", "run.json"
 ANSWER = {"id": str, "response": {"status_code": int, "body": dict}}  # fields of an answer and their types
 REMEDY = "give another OUT, or delete this one and its folder"
 
 
+def begin(folder: Path, settings: Mapping[str, Any], named: str = "--out", remedy: str = "give another folder") -> None:
+    """Write `run.json` into a new folder. Raises ValueError for a folder with another key.
+
+    `machines` are not part of the key: new ones are added to the list. In the error, `named` is the
+    user's name for the folder, and `remedy` the last part.
+    """
+    settings = json.loads(json.dumps(settings))
+    answered = any((folder / name).exists() and (folder / name).stat().st_size for name in (ANSWERS, BESIDE))
+    if (folder / RUN).exists():
+        stored = read_settings(folder)
+        if stored["key"] == settings["key"]:
+            known = stored.get("machines", [])
+            new = [machine for machine in settings.get("machines", []) if machine not in known]
+            if not new:
+                return
+            settings = stored | {"machines": known + new}
+        elif answered:
+            raise ValueError(f"{named} {folder} holds a run with {difference(stored['key'], settings['key'])}: {remedy}")
+    elif answered:
+        raise ValueError(f"{named} {folder} holds answers without {RUN}: {remedy}")
+    replaced(folder / RUN, json.dumps(settings, indent=2, sort_keys=True).encode() + b"\n")
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Return `run.json`. Raises ValueError for a folder without a run."""
+    path = folder / RUN
+    if not path.is_file():
+        raise ValueError(f"no run in {short(str(folder))}: it has no {RUN}; give a folder that `dlstep eval --out` wrote")
+    settings = parsed(path.read_bytes(), path)
+    if not is_a(settings, {"key": dict}):
+        raise ValueError(f"{path} was not written by `dlstep eval`")
+    return settings
+
+
+def difference(stored: Any, now: Any, name: str = "") -> str:
+    """Return the first difference of two nested mappings as a phrase."""
+    if isinstance(stored, dict) and isinstance(now, dict):
+        for key in sorted({*stored, *now}):
+            if stored.get(key) != now.get(key):
+                return difference(stored.get(key), now.get(key), f"{name}.{key}" if name else key)
+    return f"{name} {short(stored)}, and now it is {short(now)}"
+
+
+class AnswerFiles:
+    """The files of a run, locked against other processes until `close`; answers are appended as they arrive.
+
+    Args:
+        folder: the folder of the run.
+        settings: the content of `run.json`.
+        named: the user's name for the folder, in errors.
+        remedy: what to do about a folder with another run, in errors.
+
+    Raises:
+        ValueError: Another process writes to the folder, or it has files of another run.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any], named: str, remedy: str) -> None:
+        self.folder = folder
+        with ExitStack() as held:
+            self.lock = held.enter_context(closing(RunLock(folder)))
+            begin(folder, settings, named, remedy)
+            self.load()
+            self._answers, self._beside = (held.enter_context(opened(folder / name)) for name in (ANSWERS, BESIDE))
+            self._held = held.pop_all()
+
+    def load(self) -> None:
+        """Read the answers so far. Raises ValueError if a stored answer was altered."""
+        raise NotImplementedError
+
+    def append(self, answer: Line | None, beside: Line) -> None:
+        """Write an answer, unless it is None, and what belongs to it."""
+        append(self._beside, beside)  # first, so that every stored answer has its line here
+        if answer is not None:
+            append(self._answers, answer)
+
+    def close(self) -> None:
+        """Close the files and release the lock."""
+        self._held.close()
+
+
 def folder_of(out: Path) -> Path:
-    """Return the folder of the files that belong to an output."""
+    """Return the folder of the files that belong to an output of a batch."""
     return out.with_name(f"{out.name}.run")
 
 
-class BatchCheckpoint:
-    """The stored answers of a batch, locked against other processes until `close`.
+class BatchCheckpoint(AnswerFiles):
+    """The stored answers of a batch.
 
     Raises ValueError if another process writes to the same output, if the folder has files of
     another batch, or if a stored answer was altered.
     """
 
-    def __init__(self, out: Path, lines: Sequence[RequestLine], about: BatchEngineInfo) -> None:
+    def __init__(self, out: Path, lines: Sequence[RequestLine], about: "BatchEngineInfo") -> None:
         self._out, self._lines = out, lines
-        self._folder = folder_of(out)
         self.keys = [content_key(about.facts, line.content) for line in lines]
-        if out.exists() and not (self._folder / RUN).exists():
+        self._counts = Counter(map(answer_id, self.keys))
+        self.done = self.failed = 0  # numbers of requests with an answer, and with an error
+        folder = folder_of(out)
+        if out.exists() and not (folder / RUN).exists():
             raise ValueError(
                 f"{out} exists and is not the output of a batch that can be resumed: give another OUT, or delete it"
             )
-        with ExitStack() as held:
-            self._lock = RunLock(self._folder)
-            held.callback(self._lock.close)
-            self._open(about)
-            held.pop_all()
+        super().__init__(folder, {"key": {"engine": about.facts}}, "the folder", REMEDY)
 
-    def _open(self, about: BatchEngineInfo) -> None:
-        begin(self._folder, {"key": {"engine": about.facts}}, "the folder", REMEDY)
-        self._known = merged([*self._read(self._out), *self._read(self._folder / ANSWERS)])
-        foreign = self._known.keys() - {answer_id(key) for key in self.keys}
+    def load(self) -> None:
+        """Read the answers so far."""
+        self._known = merged([*_read(self._out), *_read(self.folder / ANSWERS)])
+        foreign = self._known.keys() - self._counts.keys()
         if foreign:
             raise ValueError(
                 f"{self._out} has answers to {len(foreign)} requests that are not in the input: the input has changed, or is "
                 f"another one; {REMEDY}"
             )
-        self._counts = Counter(map(answer_id, self.keys))
-        self.done = self.failed = 0  # numbers of requests with an answer, and with an error
         for answer in self._known.values():
             self._count(answer)
-        self._answers, self._beside = opened(self._folder / ANSWERS), opened(self._folder / BESIDE)
 
     @property
     def missing(self) -> list[int]:
         """The places of requests without an answer; for equal contents only the first place."""
         return missing(self.keys, self._known)
 
-    def note(self, answered: AnsweredRequest) -> None:
+    def note(self, answered: "AnsweredRequest") -> None:
         """Write an answer. A second answer to the same content is ignored."""
         key = self.keys[answered.place]
         if answer_id(key) in self._known:
             return
         answer = answer_line(key, answered.status, answered.body)
-        append(self._beside, {"id": answer["id"], **answered.beside})
-        if lasts(answer):
-            append(self._answers, answer)
+        self.append(answer if lasts(answer) else None, {"id": answer["id"], **answered.beside})
         self._known[answer["id"]] = answer
         self._count(answer)
 
     def finish(self) -> None:
         """Write the output atomically. Raises DlstepError if the folder was deleted or replaced."""
-        self._lock.check()
+        self.lock.check()
         new = self._out.with_name(f"{self._out.name}.new")
         with new.open("wb") as file:
             for line in output_lines(self._lines, self.keys, self._known):
@@ -93,27 +172,22 @@ class BatchCheckpoint:
             os.fsync(file.fileno())
         new.replace(self._out)
         self._answers.close()
-        (self._folder / ANSWERS).unlink()
-
-    def close(self) -> None:
-        """Close the files and release the lock."""
-        self._answers.close()
-        self._beside.close()
-        self._lock.close()
+        (self.folder / ANSWERS).unlink()
 
     def _count(self, answer: Json) -> None:
         requests = self._counts[answer["id"]]
         self.done += requests
         self.failed += requests * (answer["response"]["status_code"] != 200)
 
-    def _read(self, path: Path) -> Iterator[Json]:
-        """Yield the answers of a file. Raises ValueError for a line that is not an answer or whose checksum is wrong."""
-        for number, line in enumerate(whole_lines(path), 1):
-            if "error" not in line or not is_a(line, ANSWER):
-                raise ValueError(f"{path}, line {number} is not an answer of a batch: {REMEDY}")
-            if not is_intact(line):
-                raise ValueError(
-                    f"{path}, line {number} has a wrong checksum, so this answer was altered or comes from another version of "
-                    f"dlstep: delete the line and run again, which answers the request again; or {REMEDY}"
-                )
-            yield {name: value for name, value in line.items() if name != OWN}
+
+def _read(path: Path) -> Iterator[Json]:
+    """Yield the answers of a file. Raises ValueError for a line that is not an answer or whose checksum is wrong."""
+    for number, line in enumerate(whole_lines(path), 1):
+        if "error" not in line or not is_a(line, ANSWER):
+            raise ValueError(f"{path}, line {number} is not an answer of a batch: {REMEDY}")
+        if not is_intact(line):
+            raise ValueError(
+                f"{path}, line {number} has a wrong checksum, so this answer was altered or comes from another version of "
+                f"dlstep: delete the line and run again, which answers the request again; or {REMEDY}"
+            )
+        yield {name: value for name, value in line.items() if name != OWN}

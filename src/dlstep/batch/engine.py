@@ -11,7 +11,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..core import DlstepError
 from ..engine.loader import LoadedEngine
-from ..evaluate.versions import about as facts_of
 from ..serve.engine_loop import MOST_FAILURES, EngineLoop, info_of
 from ..serve.facts import known_facts
 from ..serve.http import translate
@@ -25,6 +24,7 @@ from ..serve.messages import Submit
 from ..serve.router.heads import Head, id_of
 from ..serve.router.pending_requests import PendingRequest
 from ..serve.settings import ServeOptions
+from .facts import facts_of
 from .lines import Json, created_of
 
 MODELS: dict[str, TypeAdapter[Any]] = {
@@ -82,7 +82,7 @@ class BatchEngine:
         self._facts = known_facts(info, engine.tokenizer, name, template, ServeOptions().max_queue)
         self._loop = EngineLoop(engine)
         known = {"served_model_name": self._facts.model, "chat_template": template}
-        self.about = BatchEngineInfo(facts_of(engine).facts | known, info.config.max_num_reqs)
+        self.about = BatchEngineInfo(facts_of(engine) | known, info.config.max_num_reqs)
         self._ids = count()
         self._pending: dict[int, PendingRequest] = {}
         self._running: dict[int, RunningRequest] = {}  # by the id of each pending request

@@ -1,41 +1,59 @@
-"""The loop of a batch: send requests to a pool, and store answers as they arrive."""
+"""The loop of a run: send requests to a pool of engines, and store answers as they arrive."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Protocol, TypeVar
 
 from .checkpoint import BatchCheckpoint
-from .engine import BatchEngine
 from .lines import RequestLine
 
-if TYPE_CHECKING:
-    from .ray_pool import RayPool  # needs ray
-
+A = TypeVar("A", covariant=True)
 Show = Callable[[int, str], None]  # number of answers so far, status text
+
+
+class Pool(Protocol[A]):
+    """Engines that answer requests; see `BatchEngine`."""
+
+    @property
+    def live(self) -> int:
+        """The number of requests without an answer."""
+        ...
+
+    def add(self, *request: Any) -> None:
+        """Queue a request."""
+        ...
+
+    def step(self) -> Sequence[A]:
+        """Run one forward pass, and return the completed answers."""
+        ...
 
 
 def no_show(done: int, status: str) -> None:
     """Show nothing."""
 
 
-def answer_all(pool: "BatchEngine | RayPool", lines: list[RequestLine], out: Path, show: Show = no_show) -> int:
+def answered(pool: Pool[A], requests: Iterable[tuple[Any, ...]], seats: int) -> Iterator[Sequence[A]]:
+    """Yield the answers of each step. Twice as many requests as run are queued, so that the engine never idles."""
+    waiting = deque(requests)
+    while waiting or pool.live:
+        while waiting and pool.live < 2 * seats:
+            pool.add(*waiting.popleft())
+        yield pool.step()
+
+
+def answer_all(pool: Any, lines: list[RequestLine], out: Path, show: Show = no_show) -> int:
     """Answer all requests without an answer, and write `out`. Return the number of errors.
 
     If the process is killed, call this again: it resumes and writes a byte-identical `out`. Raises
     ValueError if files of another batch exist there, and DlstepError if the pool cannot continue.
     """
-    checkpoint = BatchCheckpoint(out, lines, pool.about)
-    with closing(checkpoint):
-        places = deque(checkpoint.missing)
-        while places or pool.live:
-            while places and pool.live < 2 * pool.about.seats:  # queue as many as run, so the engine never idles
-                place = places.popleft()
-                pool.add(place, checkpoint.keys[place], lines[place].content)
-            answers = pool.step()
-            for answered in answers:
-                checkpoint.note(answered)
+    with closing(BatchCheckpoint(out, lines, pool.about)) as checkpoint:
+        requests = [(place, checkpoint.keys[place], lines[place].content) for place in checkpoint.missing]
+        for answers in answered(pool, requests, pool.about.seats):
+            for answer in answers:
+                checkpoint.note(answer)
             if answers:
                 show(checkpoint.done, f"{checkpoint.failed} errors" if checkpoint.failed else "")
         checkpoint.finish()

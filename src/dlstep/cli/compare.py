@@ -3,25 +3,21 @@
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
 
 from ..core.checks import short
 from ..engine.config import EngineConfig
-from ..text.words import clipped, counted, printable
-from ..views.figures import interval, text_table, with_error
+from ..text.words import printable
 from .eval import ENGINE_FIELDS, report_failures
 from .json_text import json_text
 from .options import add_options, field_help, new_parser
 from .parser import ArgumentParser, Namespace
 
 if TYPE_CHECKING:
-    from ..evaluate.comparing import ComparisonRow, Curve
     from ..evaluate.options import EvalOptions
 
 EXAMPLES = """
@@ -51,7 +47,7 @@ OWN_OF_EVAL = (
     "grid",
 )  # fixed, or set by other options
 OWN_OF_ENGINE = ("decoding_strategy", "sampling_mode", "seed", "quantization")
-FILES = ("rows.json", "rows.csv", "frontier.png", "report.html")
+TEXTS, PICTURE = ("rows.json", "rows.csv", "report.html"), "frontier.png"
 
 
 def parser() -> ArgumentParser:
@@ -80,7 +76,9 @@ def parser() -> ArgumentParser:
     options.add_argument("--seed", type=int, default=0, help="Seed of the stories, and of samples.")
     plot = "Draw the curves into this file, a frame for each rule."
     options.add_argument("--plot", type=str | None, default=None, metavar="FILE", help=plot)
-    out = f"Write {', '.join(FILES)} into this folder, and the answers, from which an interrupted comparison resumes."
+    out = (
+        f"Write {', '.join((*TEXTS, PICTURE))} into this folder, and the answers, from which an interrupted comparison resumes."
+    )
     options.add_argument("--out", type=str | None, default=None, metavar="DIR", help=out)
     options.add_argument("--json", action="store_true", help="Print a JSON list of rows, and nothing else, on stdout.")
     options.add_argument("--progress", type=bool, default=True, help="Draw a progress bar where stderr is a terminal.")
@@ -94,13 +92,14 @@ def parser() -> ArgumentParser:
 def run(options: Namespace) -> int:
     """Measure, then print, plot and write. Return 1 if a request was rejected or failed, else 0."""
     from ..engine.run_lock import check_free
-    from ..evaluate.comparing import compared
-    from ..evaluate.entries import entries
-    from ..evaluate.items import read_documents
-    from ..evaluate.options import CODE_TASKS, grid_of
-    from ..evaluate.pictures import rules_figure, save
+    from ..evaluate.comparing import ComparisonRow, compared, comparison_parts, entries
+    from ..evaluate.items import read_problems
+    from ..evaluate.options import grid_of
+    from ..evaluate.pictures import rules_figure, save, tasks_figure
+    from ..evaluate.report import comparison_page
+    from ..evaluate.table import as_csv, print_parts
     from ..views.figures import check_plot
-    from ..views.progress_bars import scoring_bar
+    from ..views.progress_bars import counting_bar
 
     chosen = evaluation_of(options)
     out = None if options.out is None else Path(options.out)
@@ -112,7 +111,7 @@ def run(options: Namespace) -> int:
     if options.plot is not None:
         check_plot("--plot", Path(options.plot))
     grid_of(options.grid)  # raises before a model is loaded
-    problems = sum(map(len, read_documents(chosen).values()))
+    problems = sum(map(len, read_problems(chosen).values()))
     engine = {field.name: options[field.name] for field in ENGINE_FIELDS if field.name not in OWN_OF_ENGINE}
     found, left_out = entries(
         named(options.rules),
@@ -124,19 +123,25 @@ def run(options: Namespace) -> int:
     )
     for reason in left_out:
         print(f"dlstep: left out: {printable(reason)}", file=sys.stderr)
-    with scoring_bar(problems * sum(len(entry.grid) for entry in found), enabled=options.progress) as show:
+    with counting_bar(problems * sum(len(entry.grid) for entry in found), enabled=options.progress) as show:
         rows = compared(found, chosen, out, show=show)
     if options.plot is not None:
         save(rules_figure(rows), Path(options.plot))
     notes = [CAUTION] if options.model is None else []
+    as_json = json_text([asdict(row) for row in rows])
     if out is not None:
-        write(out, rows, command_of(options), left_out, notes)
+        page = comparison_page(rows, command=command_of(options), left_out=left_out, notes=notes)
+        for name, text in zip(TEXTS, (as_json + "\n", as_csv(rows, ComparisonRow), page), strict=True):
+            (out / name).write_text(text, encoding="utf-8")
+        save(tasks_figure(rows), out / PICTURE)
     if options.json:
-        print(json_text([asdict(row) for row in rows]))
+        print(as_json)
     else:
-        print_rows(rows, Console(), notes)
-    not_run = [] if chosen.run_code else [task for task in chosen.tasks if task in CODE_TASKS]
-    return report_failures(not_run, sum(row.failed for row in rows), next((row.error for row in rows if row.error), ""))
+        console = Console()
+        print_parts([*comparison_parts(rows)], console)
+        for line in (*MARKS, *notes):
+            console.print(line, highlight=False)
+    return report_failures((), sum(row.failed for row in rows), next((row.error for row in rows if row.error), ""))
 
 
 def evaluation_of(options: Namespace) -> "EvalOptions":
@@ -175,73 +180,3 @@ def command_of(options: Namespace) -> str:
     for name, value in parser().changed(options).items():
         words += [f"--{name}"] + ([] if value is True else [value if isinstance(value, str) else json.dumps(value)])
     return shlex.join(words)
-
-
-def write(folder: Path, rows: "Sequence[ComparisonRow]", command: str, left_out: Sequence[str], notes: Sequence[str]) -> None:
-    """Write the files of a comparison."""
-    from ..evaluate.comparing import ComparisonRow
-    from ..evaluate.comparison_html import comparison_html
-    from ..evaluate.pictures import save, tasks_figure
-    from ..evaluate.table import as_csv
-
-    page = comparison_html(rows, command=command, left_out=left_out, notes=notes)
-    texts = (json_text([asdict(row) for row in rows]) + "\n", as_csv(rows, ComparisonRow), page)
-    for name, text in zip((FILES[0], FILES[1], FILES[3]), texts, strict=True):
-        (folder / name).write_text(text, encoding="utf-8")
-    save(tasks_figure(rows), folder / FILES[2])
-
-
-def print_rows(rows: "Sequence[ComparisonRow]", console: Console, notes: Sequence[str]) -> None:
-    """Print every set of options of each task, then the curves by falling AUP, in 80 columns."""
-    from ..evaluate.comparing import curves_of
-
-    tasks = curves_of(rows)
-    for task, curves in tasks.items():
-        for line in row_lines(task, curves):
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
-    for mark in MARKS:
-        console.print(mark, highlight=False)
-    for task, curves in tasks.items():
-        best = 100 * curves[0].rows[0].aup_best
-        console.print(f"\n{task}: the AUP, y_max {best:.1f} %, and the fastest as right as the best")
-        console.print(curves_table(curves))
-    for note in notes:
-        console.print(note)
-
-
-def row_lines(task: str, curves: "Sequence[Curve]") -> Iterator[str]:
-    """Yield the lines of a task: a heading for each entry, then a line for each of its sets of options."""
-    from ..evaluate.comparing import value_of
-
-    yield f"{task}, {counted(curves[0].rows[0].problems, 'problem')}"
-    yield f"{'':13}{'right, %':>20}{'tok/fwd':>12}{'fwd/answer':>11}{'to the best, %':>16}{'seconds':>8}"
-    for curve in curves:
-        yield clipped(
-            printable(f"{curve.label}, {curve.rows[0].model}: {', '.join(curve.rows[0].options) or 'nothing is varied'}")
-        )
-        for row in curve.rows:
-            marks = "*" * row.on_frontier or " ", "=" if row.as_right else " "
-            right = interval(row.accuracy, row.accuracy_low, row.accuracy_high, 100, 1)
-            speed = with_error(row.tokens_per_forward, row.tokens_per_forward_error, 2)
-            value = clipped(printable(value_of(row)), 10)
-            against = f"[{100 * row.to_best_low:.1f}, {100 * row.to_best_high:.1f}]"
-            cost = f"{row.forwards_per_answer:>11.1f}{against:>16}{row.seconds:>6.1f} s"
-            yield f"{''.join(marks)} {value:<10}{right:>20}{speed:>12}{cost}"
-    yield ""
-
-
-def curves_table(curves: "Sequence[Curve]") -> Table:
-    """Return a table with a line per entry: its AUP, and its fastest set as accurate as the best."""
-    from ..evaluate.comparing import value_of
-
-    rows: list[list[str]] = []
-    for curve in sorted(curves, key=lambda curve: -curve.rows[0].aup):
-        row, figures = curve.fastest, ["none", "-", "-"]
-        if row is not None:
-            figures = [
-                printable(value_of(row)),
-                interval(row.accuracy, row.accuracy_low, row.accuracy_high, 100, 1),
-                with_error(row.tokens_per_forward, row.tokens_per_forward_error, 2),
-            ]
-        rows.append([printable(curve.label), f"{curve.rows[0].aup:.1f}", *figures])
-    return text_table(["strategy, rule", "AUP", "fastest at", "right, %", "tok/fwd"], rows, (0, 2))

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable
-from contextlib import closing
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -57,23 +56,23 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace) -> int:
     """Answer, score, and print the table. Return 1 if a request was rejected or failed, else 0."""
+    from ..engine.loader import load_engine
     from ..engine.run_lock import check_free
-    from ..evaluate.answerer_pool import pool_of
     from ..evaluate.checkpoint import read
-    from ..evaluate.items import read_documents
+    from ..evaluate.items import read_problems
     from ..evaluate.runner import evaluate
-    from ..views.progress_bars import scoring_bar
+    from ..views.progress_bars import counting_bar
 
     chosen, engine = split(options)
     against = None if options.against is None else read(Path(options.against))
-    documents = read_documents(chosen)
+    problems = read_problems(chosen)
     check_free(Path(chosen.out))  # before loading the engine, which may take minutes
-    total = sum(map(len, documents.values())) * len(chosen.grid)
+    total = sum(map(len, problems.values())) * len(chosen.grid)
     config = engine_config(engine)
     given_options = {"engine": engine, "eval": asdict(chosen) | {"grid": options.grid}}
-    with closing(pool_of(config, chosen)) as pool, scoring_bar(total, enabled=options.progress) as show:
-        evaluate(pool, chosen, documents, given_options=given_options, show=show)
-    result = read(Path(chosen.out))
+    loaded = load_engine(config)
+    with counting_bar(total, enabled=options.progress) as show:
+        result = evaluate(loaded, chosen, given_options=given_options, show=show)
     return report(result, against, as_json=options.json)
 
 
@@ -94,8 +93,9 @@ def report(result: Any, against: Any, *, as_json: bool) -> int:
     Raises ValueError, after the table without a comparison, for a reference run that cannot be
     compared.
     """
-    from ..evaluate.checkpoint import RUN, failure
-    from ..evaluate.table import as_csv, lines_of, print_lines
+    from ..batch.checkpoint import RUN
+    from ..evaluate.checkpoint import failure
+    from ..evaluate.table import as_csv, lines_of, print_parts, run_parts
 
     try:
         lines = lines_of(result, against)
@@ -108,7 +108,7 @@ def report(result: Any, against: Any, *, as_json: bool) -> int:
     if as_json:
         print(rows)
     else:
-        print_lines(lines, Console())
+        print_parts([*run_parts(lines)], Console())
         print(f"model, strategy, prompts and all other settings: {result.folder / RUN}")
     failed = [failure(row) for row in result.rows.values() if row["error"]]
     return report_failures((row["task"] for row in result.rows.values() if row["note"] == "not run"), len(failed), *failed[:1])

@@ -38,9 +38,8 @@ def parser() -> ArgumentParser:
 def run(options: Namespace) -> int:
     """Print the report, or write it as a page."""
     from ..evaluate.checkpoint import read
-    from ..evaluate.report import report_lines, shown, untraced
-    from ..evaluate.report_html import report_html
-    from ..evaluate.table import lines_of, print_lines
+    from ..evaluate.report import report_lines, run_page, shown, untraced
+    from ..evaluate.table import lines_of, print_parts, run_parts
 
     check(options)
     result = read(Path(options.folder))
@@ -53,7 +52,7 @@ def run(options: Namespace) -> int:
     if options.html is not None:
         if names := untraced(result, options.steps):
             shown(result, names)
-        Path(options.html).write_text(report_html(result, lines), encoding="utf-8")
+        Path(options.html).write_text(run_page(result, lines), encoding="utf-8")
         return 0
     if options.json:
         print(json_text([asdict(line) for line in lines]))
@@ -61,7 +60,7 @@ def run(options: Namespace) -> int:
     console = Console()
     summary = f"{result.settings['key']['engine']['model']}: {len(result.rows)} of {result.expected} answers in {result.folder}"
     console.print(summary, markup=False, highlight=False, soft_wrap=True)
-    print_lines(lines, console)
+    print_parts([*run_parts(lines)], console)
     for line in report_lines(result, MOST if options.most is None else options.most):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     return 0

@@ -71,7 +71,7 @@ def is_a(value: Any, kind: Any) -> bool:
             if str in kind:
                 return all(is_a(item, kind[str]) for item in value.values())
             return all(is_a(value.get(name), field) for name, field in kind.items())
-    return not isinstance(value, bool) and isinstance(value, kind | int if kind is float else kind)
+    return isinstance(value, bool) == (kind is bool) and isinstance(value, kind | int if kind is float else kind)
 
 
 def sealed_lines(path: Path, kinds: Mapping[str, Any] | Callable[[Line], Mapping[str, Any]]) -> Iterator[Line]:

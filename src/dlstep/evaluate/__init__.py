@@ -1,4 +1,4 @@
-"""Evaluation: tasks, scorers, a resumable runner, figures and reports; see `docs/evaluation.md`."""
+"""Evaluation: tasks, a resumable runner, figures, comparisons and reports; see `docs/evaluation.md`."""
 
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,6 @@ def evaluate_with(llm: "LLM", options: EvalOptions) -> EvalRun:
 
     Raises ValueError for options, files or a folder that cannot be used.
     """
-    from .answerer_pool import Answering
-    from .items import read_documents
     from .runner import evaluate
 
-    evaluate(Answering(llm.engine), options, read_documents(options))
-    return read(options.out)
+    return evaluate(llm.engine, options)

@@ -1,32 +1,184 @@
-"""Comparisons: every entry answers every problem; each set of options gives a row."""
+"""Comparisons: every entry, a strategy with or without a rule, answers every problem; each set of options gives a row."""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
+from .. import rules, strategies, tiny
+from ..batch.runner import Show, no_show
+from ..core import Options, Rule, SamplingParams, Strategy, init, options_of
+from ..core.checks import short
+from ..core.options import StrategyOptions
+from ..engine.loader import LoadedEngine
 from ..engine.run_lock import RunLock
-from .answerer_pool import Answering
-from .checkpoint import failure, read
-from .entries import EvalEntry
-from .intervals import against_best
-from .items import read_documents
-from .metrics import Answers, Point, aup, frontier
-from .options import EvalOptions
-from .runner import Show, evaluate, no_show
+from ..llm import LLM
+from ..text.words import counted
+from .checkpoint import failure
+from .metrics import Answers, Point, against_best, aup, frontier
+from .options import EvalOptions, grid_of, refused
+from .runner import evaluate
+from .table import ACCURACY, COST, SECONDS, SPEED, Column, Figures, Part, figures_of
 
+CARRIERS = ("multi_bd", "dual_cache")  # strategies to run rules with: one on a grid of blocks, one on a canvas
+KNOB = "accept_threshold"  # the option to vary in a class that has it, but no `SWEEP`
+SHARES = (0.5, 0.7, 0.8, 0.9, 0.95)  # values to try for an option in (0, 1] if its class has no `SWEEP`
+FACTORS = (0.25, 0.5, 1, 2, 4)  # multiples of the default to try for any other option
+SENTENCE_ENDS = (". ", ".")  # in the stories of the embedded models
 RUNS = "runs"
-LEAST = 2  # problems that a standard error needs
 
 
 @dataclass(frozen=True, slots=True)
-class ComparisonRow:
+class EvalEntry:
+    """The names of a strategy, its rule and a quantization (empty for none), and an `engine` that decodes with them.
+
+    The engine answers every problem with every combination of the values in `varied`. `given_options`
+    are the engine's options from the command line, empty if the rule was a Python value.
+    """
+
+    strategy: str
+    rule: str
+    engine: LoadedEngine
+    varied: Mapping[str, Any]
+    given_options: Mapping[str, Any]
+    quantization: str = ""
+
+    @property
+    def grid(self) -> tuple[StrategyOptions, ...]:
+        """The option sets to compare."""
+        return grid_of(self.varied or None)
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """The names of strategy, rule and quantization."""
+        return self.strategy, self.rule, self.quantization
+
+
+def sweep_of(value: Options) -> dict[str, tuple[Any, ...]]:
+    """Return the option to vary and its values: `SWEEP`, or values derived from a numeric default, if any."""
+    if value.SWEEP is not None:
+        return dict([value.SWEEP])
+    own = [field.name for field in fields(value)]
+    for name in sorted(own, key=lambda name: name != KNOB):
+        default = attrgetter(name)(value)
+        if type(default) in (int, float) and default:
+            steps = SHARES if type(default) is float and 0 < default <= 1 else [type(default)(default * f) for f in FACTORS]
+            return {name: tuple(dict.fromkeys(step for step in steps if _is_allowed(value, name, step)))}
+    return {}
+
+
+def _is_allowed(value: Options, name: str, step: object) -> bool:
+    try:
+        return replace(value, **{name: step}) is not None
+    except ValueError:
+        return False
+
+
+def name_of(value: str | Rule | Strategy) -> str:
+    """Return the name of a rule or a strategy; for an instance, the name of its class."""
+    if isinstance(value, str):
+        return value
+    plugins = rules.PLUGINS if isinstance(value, Rule) else strategies.PLUGINS
+    return plugins.name_of(type(value)) or type(value).__name__
+
+
+def entries(
+    named: Sequence[str | Rule] | None = None,
+    carriers: Sequence[str] | None = None,
+    *,
+    grid: Mapping[str, Any] | None = None,
+    quantizations: Sequence[str | None] = (None,),
+    **engine: Any,
+) -> tuple[list[EvalEntry], list[str]]:
+    """Return an entry for each compatible pair of a rule and a strategy, and why other pairs are left out.
+
+    A strategy that accepts no rule is an entry by itself. `named` are names or instances of rules
+    (None: all rules), `carriers` are names of strategies. `grid` maps options to values (None:
+    `sweep_of` of each entry). There is a separate entry for each of the `quantizations`. `engine`
+    are options of `LLM`; without a model, the embedded models decode, and `fitted` changes defaults
+    that only suit large models. Raises ValueError for a duplicate and for a rule that no strategy accepts.
+    """
+    requested = tuple(carriers or (CARRIERS if engine.get("model") is None else (None,)))
+    given_names = [*map(name_of, named or ())]
+    for kind, names in (("rule", given_names), ("strategy", requested), ("quantization", quantizations)):
+        if len(set(names)) < len(names):
+            raise ValueError(f"a {kind} is given twice in {short(names)}: list it once")
+    for rule in named or ():
+        rules.PLUGINS.value(rule)  # raises for an unknown name, before a model is loaded
+    by_name: dict[str, str | Rule | None] = {name_of(rule): rule for rule in (rules.available() if named is None else named)}
+    found: list[EvalEntry] = []
+    left_out: dict[str, str] = {}  # reasons by pair
+    for how in quantizations:
+        for carrier in requested:
+            options = {"decoding_strategy": carrier, **engine} | ({} if how is None else {"quantization": how})
+            llm = LLM(**options)
+            holds_rule = isinstance(options_of(llm.state.strategy).get("rule"), Rule)
+            for name, rule in (by_name if holds_rule else {"": None}).items():
+                try:
+                    found.append(entry_of(llm, name, rule, grid, options))
+                except ValueError as error:
+                    left_out[" on ".join(filter(None, (name, name_of(llm.state.strategy))))] = str(error)
+    names = [entry.names for entry in found]
+    if alone := next((name for name in given_names if all(entry.rule != name for entry in found)), None):
+        reason = next((reason for pair, reason in left_out.items() if pair.startswith(f"{alone} on ")), "they accept no rule")
+        raise ValueError(f"rule {short(alone)} fits none of the strategies: {reason}")
+    if twice := next((each for each in names if names.count(each) > 1), None):
+        raise ValueError(f"two strategies are called {short(twice[0])}: rename the class of one of them")
+    if not found:
+        raise ValueError(f"nothing is left to compare: {[*left_out.values()][-1]}")
+    return found, [f"{pair}: {reason}" for pair, reason in left_out.items()]
+
+
+def entry_of(
+    llm: LLM, name: str, rule: str | Rule | None, grid: Mapping[str, Any] | None, given_options: Mapping[str, Any]
+) -> EvalEntry:
+    """Return the entry of a strategy and its rule, if any. Raises ValueError if they are incompatible."""
+    strategy, config, changed = llm.state.strategy, llm.state.config, dict[str, Any]()
+    swept: Options = strategy
+    if rule is not None:
+        plain = rules.PLUGINS.value(rule)
+        embedded = given_options.get("model") is None or given_options["model"] in tiny.names()
+        swept = fitted(plain, options_of(strategy).get("block_size")) if embedded else plain
+        # Rules that read the whole answer cannot use a cache, so the comparison disables it for every rule.
+        changed = {"cache": "none"} if "cache" in options_of(strategy) else {}
+        strategy = replace(strategy, rule=swept, **changed)  # pyright: ignore[reportCallIssue]
+        before = options_of(plain)
+        changed |= {option: value for option, value in options_of(swept).items() if value != before[option]} | {"rule": rule}
+    entry = EvalEntry(
+        name_of(llm.state.strategy), name, replace(llm.engine, first=init(config, strategy)),
+        sweep_of(swept) if grid is None else grid,
+        {**given_options, **changed} if rule is None or isinstance(rule, str) else {}, given_options.get("quantization") or "",
+    )  # fmt: skip
+    for options in entry.grid:
+        if reason := refused(config, strategy, SamplingParams(max_tokens=1, strategy_options=options)):
+            raise ValueError(reason)
+    return entry
+
+
+def fitted(rule: Rule, block_size: Any) -> Rule:
+    """Return the rule with defaults that suit an embedded model (`block_size` None: no blocks).
+
+    Delimiters of other tokenizers become sentence ends, and the size of parts becomes the block
+    size. Options that differ from their defaults are kept.
+    """
+    from ..tiny.tokenizer import VOCABULARY
+
+    ends = tuple(VOCABULARY.index(end) for end in SENTENCE_ENDS)
+    suited: dict[str, Any] = {"delimiters": ends} | ({"part_size": block_size} if block_size else {})
+    own, usual = options_of(rule), options_of(rules.PLUGINS.value(type(rule)))
+    changed = {name: option for name, option in suited.items() if name in own and own[name] == usual[name]}
+    return replace(rule, **changed) if changed else rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRow(Figures):
     """An entry with one set of options on a task; `docs/evaluation.md` defines each column."""
 
     task: str
@@ -35,16 +187,6 @@ class ComparisonRow:
     quantization: str
     model: str
     options: Mapping[str, Any]
-    problems: int
-    failed: int
-    accuracy: float
-    accuracy_low: float
-    accuracy_high: float
-    tokens_per_forward: float
-    tokens_per_forward_error: float | None
-    forwards_per_answer: float
-    forwards_per_answer_error: float | None
-    seconds: float
     on_frontier: bool
     to_best: float
     to_best_low: float
@@ -54,42 +196,29 @@ class ComparisonRow:
     aup_best: float
     error: str
 
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """The rows of an entry on a task."""
-
-    rows: tuple[ComparisonRow, ...]
-
     @property
-    def label(self) -> str:
+    def entry(self) -> str:
         """A short name of the entry."""
-        return ", ".join(filter(None, (self.rows[0].strategy, Path(self.rows[0].rule).stem, self.rows[0].quantization)))
+        return ", ".join(filter(None, (self.strategy, Path(self.rule).stem, self.quantization)))
 
     @property
-    def fastest(self) -> ComparisonRow | None:
-        """The fastest row that is not significantly worse than the best; None if there is none."""
-        right = [row for row in self.rows if row.as_right]
-        return max(right, key=lambda row: (row.tokens_per_forward, row.accuracy)) if right else None
+    def value(self) -> str:
+        """The values of the options as short text."""
+        return ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in self.options.values())
 
 
-def value_of(row: ComparisonRow) -> str:
-    """Return the values of a row's options as short text."""
-    return ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in row.options.values())
-
-
-def curves_of(rows: Sequence[ComparisonRow]) -> dict[str, list[Curve]]:
-    """Return the curves of each task."""
-    by_task: dict[str, dict[tuple[str, ...], list[ComparisonRow]]] = {}
+def curves_of(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, list[ComparisonRow]]]:
+    """Return the rows of each task and entry."""
+    curves: dict[str, dict[str, list[ComparisonRow]]] = {}
     for row in rows:
-        by_task.setdefault(row.task, {}).setdefault((row.strategy, row.rule, row.quantization), []).append(row)
-    return {task: [Curve(tuple(own)) for own in by_entry.values()] for task, by_entry in by_task.items()}
+        curves.setdefault(row.task, {}).setdefault(row.entry, []).append(row)
+    return curves
 
 
-def folder_of(entry: EvalEntry) -> str:
-    """Return the name of the folder of an entry's run."""
-    names = filter(None, (entry.strategy, entry.rule, entry.quantization))
-    return re.sub(r"[^\w.-]+", "_", "-".join(names)).strip(".")
+def fastest(rows: Sequence[ComparisonRow]) -> ComparisonRow | None:
+    """Return the fastest row that is not significantly worse than the best; None if there is none."""
+    right = [row for row in rows if row.as_right]
+    return max(right, key=lambda row: (row.tokens_per_forward, row.accuracy), default=None)
 
 
 def compared(
@@ -101,62 +230,83 @@ def compared(
     `options.out` is ignored. Raises ValueError for problems that cannot be read, and for a folder
     that holds another comparison.
     """
-    if options.workers > 1 or options.grid != ((),):
-        raise ValueError("EvalOptions of a comparison have no workers and no grid: the entries define the values to compare")
-    documents, results, sums = read_documents(options), list[Result](), Answers()
+    if options.grid != ((),):
+        raise ValueError("EvalOptions of a comparison have no grid: the entries define the values to compare")
+    results, done = list[Result](), 0
     with nullcontext(folder) if folder else TemporaryDirectory() as root, closing(RunLock(Path(root))):
         for entry in entries:
             out = Path(root) / RUNS / folder_of(entry)
             chosen = replace(options, grid=entry.grid, out=str(out))
             given = {"engine": dict(entry.given_options), "eval": asdict(chosen) | {"grid": dict(entry.varied) or None}}
-            evaluate(
-                Answering(entry.engine), chosen, documents, given_options=given if entry.given_options else None,
-                show=lambda done, score, sums=sums: show(sums.count + done, sums.score + score),
+            run = evaluate(
+                entry.engine, chosen, given_options=given if entry.given_options else None,
+                show=lambda more, status, before=done: show(before + more, status),
             )  # fmt: skip
-            results += results_in(entry, out)
-            sums = Answers.total(result.sums for result in results)
-    return [row for task in documents for row in rows_of([result for result in results if result.task == task])]
+            done += len(run.rows)
+            for (task, of_options), pairs in run.groups.items():
+                error = next((failure(row) for row, _ in pairs if row["error"]), "")
+                results.append(Result(entry, task, json.loads(of_options), Answers.of(pairs), error))
+    tasks = dict.fromkeys(result.task for result in results)
+    return [row for task in tasks for row in rows_of([result for result in results if result.task == task])]
+
+
+def folder_of(entry: EvalEntry) -> str:
+    """Return the name of the folder of an entry's run."""
+    return re.sub(r"[^\w.-]+", "_", "-".join(filter(None, entry.names))).strip(".")
 
 
 @dataclass(frozen=True, slots=True)
-class Result(Point):
+class Result:
     """An entry's answers with a set of options to a task; `error` is that of the first failure."""
 
     entry: EvalEntry
     task: str
-    scores: Sequence[float]
-    seconds: float
+    options: Mapping[str, Any]
+    answers: Answers
     error: str
 
-
-def results_in(entry: EvalEntry, folder: Path) -> list[Result]:
-    """Return the results of a complete run."""
-    run, results = read(folder), list[Result]()
-    sums, seconds = run.sums, run.seconds
-    for group, pairs in run.groups.items():
-        options = tuple(json.loads(group[1]).items())
-        scores = [row["score"] for row, _ in sorted(pairs, key=lambda pair: pair[0]["document"])]
-        error = next((failure(row) for row, _ in pairs if row["error"]), "")
-        results.append(Result(options, sums[group], entry, group[0], scores, seconds[group], error))
-    return results
+    @property
+    def point(self) -> Point:
+        """Speed and accuracy."""
+        return self.answers.tokens_per_forward, self.answers.accuracy
 
 
 def rows_of(results: Sequence[Result]) -> list[ComparisonRow]:
     """Return the rows of all results of a task."""
-    best = max(result.accuracy for result in results)
-    ahead = {(point.speed, point.accuracy) for point in frontier(results)}
-    distances = against_best(np.array([result.scores for result in results]).T)
+    best, ahead = max(result.answers.accuracy for result in results), frontier(result.point for result in results)
+    distances = against_best(np.array([result.answers.scores for result in results]).T)
     rows: list[ComparisonRow] = []
     for result, distance in zip(results, distances, strict=True):
-        entry, sums = result.entry, result.sums
-        area = aup([point for point in results if point.entry is entry], best)
-        several = sums.count >= LEAST
+        entry = result.entry
         rows.append(ComparisonRow(
-            result.task, entry.strategy, entry.rule, entry.quantization, entry.engine.name, dict(result.options),
-            sums.count, sums.failed, sums.accuracy, *sums.accuracy_interval,
-            sums.tokens_per_forward, sums.tokens_per_forward_error if several else None,
-            sums.forwards_per_answer, sums.forwards_per_answer_error if several else None,
-            result.seconds, (result.speed, result.accuracy) in ahead, distance.value, distance.low, distance.high,
-            distance.best, area, best, result.error,
+            task=result.task, strategy=entry.strategy, rule=entry.rule, quantization=entry.quantization,
+            model=entry.engine.name, options=result.options, **figures_of(result.answers), on_frontier=result.point in ahead,
+            to_best=distance.value, to_best_low=distance.low, to_best_high=distance.high, as_right=distance.best,
+            aup=aup([each.point for each in results if each.entry is entry], best), aup_best=best, error=result.error,
         ))  # fmt: skip
     return rows
+
+
+ROW: tuple[Column[ComparisonRow], ...] = (
+    ("", lambda row: f"{'*' if row.on_frontier else ' '}{'=' if row.as_right else ' '} {row.value}"),
+    ACCURACY, SPEED, COST,
+    ("to the best, %", lambda row: f"[{100 * row.to_best_low:.1f}, {100 * row.to_best_high:.1f}]"),
+    SECONDS,
+)  # fmt: skip
+
+
+def comparison_parts(rows: Sequence[ComparisonRow]) -> Iterator[Part]:
+    """Yield a part for each entry of a task, and a summary of the task: its curves by falling AUP."""
+    for task, curves in curves_of(rows).items():
+        for entry, own in curves.items():
+            varied = ", ".join(own[0].options) or "nothing is varied"
+            title = f"{task}, {counted(own[0].answers, 'problem')}: {entry}, {own[0].model}: {varied}"
+            yield Part(title, [head for head, _ in ROW], [[cell(row) for _, cell in ROW] for row in own], 1)
+        summary: list[list[str]] = []
+        for entry, own in sorted(curves.items(), key=lambda curve: -curve[1][0].aup):
+            best = fastest(own)
+            figures = ["none", "-", "-"] if best is None else [best.value, ACCURACY[1](best), SPEED[1](best)]
+            summary.append([entry, f"{own[0].aup:.1f}", *figures])
+        best_of_task = max(row.aup_best for own in curves.values() for row in own)
+        title = f"{task}: the AUP, y_max {100 * best_of_task:.1f} %, and the fastest as right as the best"
+        yield Part(title, ("strategy, rule", "AUP", "fastest at", "right, %", "tok/fwd"), summary, 1)

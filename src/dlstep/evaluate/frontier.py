@@ -91,10 +91,10 @@ def measure_accuracy(llm: LLM, problems: Sequence[tiny.Problem], params: Samplin
     outputs = llm.generate([problem.prompt for problem in problems], params, progress=progress)
     seconds = perf_counter() - begin
     scores = [tiny.score(problem, output.text) for problem, output in zip(problems, outputs, strict=True)]
-    sums = Answers.total(
-        Answers.counted(score=float(score.answer), tokens=len(output.token_ids), forwards=output.nfe, steps=output.steps)
-        for score, output in zip(scores, outputs, strict=True)
-    )
+    sums = Answers(
+        [float(score.answer) for score in scores], [len(output.token_ids) for output in outputs],
+        [output.nfe for output in outputs], [output.steps for output in outputs],
+    )  # fmt: skip
     return Accuracy(
         problems=len(problems),
         answer=sums.accuracy,

@@ -15,6 +15,7 @@ from lm_eval.api.registry import register_model  # pyright: ignore[reportMissing
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window  # pyright: ignore[reportMissingImports]
 from tqdm import tqdm
 
+from ..batch.facts import facts_of
 from ..core import DlstepError, SamplingParams
 from ..core.checks import short
 from ..engine.config import engine_config
@@ -22,7 +23,6 @@ from ..llm import LLM
 from ..text.chat import check_conversation, render
 from ..text.detokenize import encode
 from .likelihood import Likelihood, Likelihoods, MonteCarlo
-from .versions import about
 
 OWN = ("batch_size", "max_batch_size")  # of lm_eval, without effect: dlstep uses max_num_reqs
 TOKENS = 256  # of an answer, if the task sets no limit
@@ -111,7 +111,7 @@ class DlstepLM(TemplateLM):
 
     def get_model_info(self) -> dict[str, Any]:
         """Return the settings of the run and its cost so far, for lm_eval's results."""
-        info = about(self._llm.engine).facts | {"seconds": round(self._seconds, 3)}
+        info = facts_of(self._llm.engine) | {"seconds": round(self._seconds, 3)}
         if self._answers:
             info |= {"answers": self._answers, "forward_passes_per_answer": self._passes / self._answers}
         if self._likelihoods is not None:

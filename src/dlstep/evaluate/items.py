@@ -1,91 +1,159 @@
-"""The requests of an evaluation, in the order in which their answers are written."""
+"""The requests of an evaluation, and the two tasks of this package: embedded stories and a file of questions."""
 
 import json
-from collections import Counter
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from .. import tiny
+from ..batch.facts import digest_of
 from ..core import SamplingParams
-from ..core.options import StrategyOptions
+from ..core.checks import short
+from ..engine.json_lines import Line, is_a, parsed
 from ..engine.loader import LoadedEngine
-from ..text.chat import Message, chat_prompt
+from ..text.chat import render, template_of
+from ..text.detokenize import encode as encode_text
 from ..text.prompts import encode
-from .documents import Document, documents_of, with_examples
 from .options import EvalOptions
-from .prompts import conversation, text_prompt
 
-Key = tuple[str, int, str]  # task, number of the document, options as JSON
+OWN_TASKS = ("shells", "questions")
+SHELLS = 500  # problems of the embedded task
+Key = tuple[str, int, str]  # task, number of the problem, options as JSON
+_STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")  # the first number after `#### ` counts
+_FLEXIBLE = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")  # the last number counts, also in a word
+_ONE_NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
+LONGEST_FOUND = 200  # characters
+
+
+class Problem(NamedTuple):
+    """A problem of one of this package's tasks, and the expected answer."""
+
+    prompt: str
+    gold: str
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A request: a document of a task with some options of the strategy.
+    """A request: the problem `number` of a task, asked with some options of the strategy.
 
-    `prompt` is text or a conversation; `index` counts earlier items with equal prompt and
-    parameters.
+    `special` is False if the prompt contains its special tokens, as a rendered conversation does.
+    `problem` is a digest of the problem, by which runs are compared.
     """
 
     task: str
-    document: Document
-    prompt: str | tuple[Message, ...]
+    number: int
+    prompt: str
     params: SamplingParams
-    index: int
-
-    @property
-    def options(self) -> StrategyOptions:
-        """The strategy options of the request."""
-        return self.params.strategy_options
+    special: bool = True
+    problem: str = ""
+    gold: str = ""
 
     @property
     def key(self) -> Key:
         """The key of the item, unique in a run."""
-        return self.task, self.document.number, options_text(dict(self.options))
+        return self.task, self.number, options_text(dict(self.params.strategy_options))
 
-    def ids(self, engine: LoadedEngine) -> tuple[int, ...]:
-        """Return the prompt as tokens; the answer continues a last turn of the assistant.
 
-        Raises ValueError for a conversation if there is no chat template.
-        """
-        if isinstance(self.prompt, str):
-            return encode(engine, self.prompt)
-        last = self.prompt[-1]["role"] == "assistant"
-        return chat_prompt(engine.tokenizer, engine.chat_template, self.prompt, continues=last)
+def ids_of(engine: LoadedEngine, prompt: str, *, special: bool) -> tuple[int, ...]:
+    """Return a prompt as tokens."""
+    if special or engine.tokenizer is None:
+        return encode(engine, prompt)
+    return encode_text(engine.tokenizer, prompt, add_special_tokens=False)
 
 
 def options_text(options: Mapping[str, Any]) -> str:
     """Return options as JSON; equal options give equal texts."""
-    plain = str | int | float | tuple | list | None
-    return json.dumps({name: v if isinstance(v, plain) else repr(v) for name, v in options.items()}, sort_keys=True)
+    return json.dumps(options, sort_keys=True, default=repr)
 
 
-def read_documents(options: EvalOptions) -> dict[str, list[Document]]:
-    """Return the problems of each task. Raises ValueError if they cannot be read."""
-    data, questions = (None if path is None else Path(path) for path in (options.data, options.questions))
-    found: dict[str, list[Document]] = {}
-    for task in options.tasks:
-        plain = documents_of(task, data, options.dataset_limit, seed=options.problem_seed, questions=questions)
-        found[task] = with_examples(plain, task, options.prompts, options.shots_of(task), data)
+def read_problems(options: EvalOptions) -> dict[str, list[Problem]]:
+    """Return the problems of this package's tasks. Raises ValueError if a file cannot be read."""
+    found: dict[str, list[Problem]] = {}
+    for task in (task for task in options.tasks if task in OWN_TASKS):
+        if task == "shells":
+            stories = tiny.problems(options.dataset_limit or SHELLS, options.problem_seed)
+            found[task] = [Problem(story.prompt, str(story.answer)) for story in stories]
+        else:
+            found[task] = questions_in(Path(str(options.questions)))[: options.dataset_limit]
     return found
 
 
-def items_of(options: EvalOptions, documents: Mapping[str, list[Document]]) -> list[Item]:
-    """Return all requests: for each task all documents with the first options, then the next."""
-    counts: Counter[tuple[object, ...]] = Counter()
-    items: list[Item] = []
-    for task, found in documents.items():
-        prompts = [prompt_of(task, document, options) for document in found]
-        for chosen in options.grid:
-            params = options.params(task, chosen)
-            for document, prompt in zip(found, prompts, strict=True):
-                same = (prompt if isinstance(prompt, str) else tuple(turn["content"] for turn in prompt), params)
-                items.append(Item(task, document, prompt, params, counts[same]))
-                counts[same] += 1
-    return items
+def entries_of(path: Path) -> list[Mapping[str, Any]]:
+    """Return the entries of a JSON list or of JSON lines. Raises ValueError if there are none."""
+    if not path.is_file():
+        raise ValueError(f"there is no file of problems at {short(str(path))}")
+    text = path.read_bytes().lstrip()
+    if text.startswith(b"["):
+        entries = parsed(text, path)
+    else:
+        lines = enumerate(text.splitlines(), 1)
+        entries = [parsed(line, f"{path}, line {number}") for number, line in lines if line.strip()]
+    if not is_a(entries, [dict]) or not entries:
+        raise ValueError(f"{path} must hold problems: a JSON list, or a JSON object on each line")
+    return entries
 
 
-def prompt_of(task: str, document: Document, options: EvalOptions) -> str | tuple[Message, ...]:
-    """Return the prompt of a document in the form that the options select."""
-    form = options.form(task)
-    return conversation(form, document) if options.chat else text_prompt(form, document)
+def questions_in(path: Path) -> list[Problem]:
+    """Return the questions of a file. Raises ValueError that names the invalid entry."""
+    problems: list[Problem] = []
+    for number, entry in enumerate(entries_of(path), 1):
+        prompt, answer = entry.get("prompt", entry.get("question")), entry.get("answer")
+        gold = str(answer).rpartition("####")[2].strip()  # of an answer as in GSM8K, the text after the last mark
+        for name, valid in (
+            ("prompt", isinstance(prompt, str) and prompt.strip()),
+            ("answer", is_a(answer, (str, float)) and gold.rstrip(".")),
+        ):
+            if not valid:
+                raise ValueError(f"{path.name}, entry {number} is not a problem of questions, look at {name!r}: {short(entry)}")
+        problems.append(Problem(str(prompt), gold))
+    return problems
+
+
+def items_of(engine: LoadedEngine, options: EvalOptions, problems: Mapping[str, Sequence[Problem]]) -> list[Item]:
+    """Return all requests: for each task all problems with the first options, then the next."""
+    return [
+        Item(task, number, prompt_of(engine, problem) if options.chat else problem.prompt, options.params(task, chosen),
+             not options.chat, digest_of(repr(tuple(problem)).encode()), problem.gold)
+        for task, of_task in problems.items() for chosen in options.grid for number, problem in enumerate(of_task)
+    ]  # fmt: skip
+
+
+def prompt_of(engine: LoadedEngine, problem: Problem) -> str:
+    """Return a conversation with the problem as a user's turn. Raises ValueError if there is no chat template."""
+    tokenizer, template = (
+        engine.tokenizer,
+        None if engine.tokenizer is None else template_of(engine.tokenizer, engine.chat_template),
+    )
+    if tokenizer is None or template is None:
+        raise ValueError("--chat true needs a chat template, and neither the tokenizer nor the family of the model has one")
+    return render(tokenizer, template, [{"role": "user", "content": problem.prompt}])
+
+
+def scored(item: Item, row: Line) -> Line:
+    """Return the line of scores of an answer to one of this package's tasks.
+
+    Numbers are extracted and compared by the two rules of lm_eval's gsm8k; without an expected
+    number, the end of the text counts. A request that was rejected or failed has no scores.
+    """
+    text, gold = row["answer"], item.gold
+    key = {name: row[name] for name in ("task", "document", "options")} | {"problem": item.problem, "gold": gold}
+    if row["error"]:
+        return key | {"found": "", "note": row["error"], "scores": {}, "score": 0.0}
+    if not _ONE_NUMBER.fullmatch(gold.replace(",", "")):
+        found = text.strip().rstrip(".")[-len(gold.rstrip(".")) :]
+        scores = {"ending": float(found == gold.rstrip("."))}
+    else:
+        marked = _STRICT.search(text)
+        found = ([match[0].strip() for match in _FLEXIBLE.finditer(text)] or [""])[-1]
+        scores = {"flexible-extract": float(bool(found) and plain_number(found) == plain_number(gold))}
+        if item.task != "shells":
+            scores["strict-match"] = float(marked is not None and plain_number(marked[1]) == plain_number(gold))
+    note = "" if found else "no answer"
+    return key | {"found": found[:LONGEST_FOUND], "note": note, "scores": scores, "score": next(iter(scores.values()))}
+
+
+def plain_number(text: str) -> str:
+    """Return a number without what lm_eval ignores: `,`, `$`, a last dot."""
+    return text.replace(",", "").replace("$", "").removesuffix(".").lower()

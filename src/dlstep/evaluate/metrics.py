@@ -1,127 +1,97 @@
-"""Figures of a run, computed from sums (ratios are never averaged), and frontiers."""
+"""Figures of answers, with intervals and tests: of one run, of two on the same problems, and of many against the best.
+
+Ratios are ratios of sums, never averaged. A score is 0 or 1. Every interval has a nominal level of
+95 %.
+"""
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
-from operator import attrgetter
-from statistics import NormalDist
-from typing import Any, Self
+from statistics import NormalDist, stdev
+from typing import Any
 
-from ..core.options import StrategyOptions
+import numpy as np
 
 ROUND = 6  # decimals of measured values
 LEVEL = 0.05  # level of all intervals and tests
+RESAMPLES = 1999  # one less than a round number: the observed value counts as one more resample
+HALF = 0.5 - 1e-9  # problems: the continuity correction for integer sums, minus rounding errors
 FAILURES = ("rejected", "error", "abort")  # reasons why an answer ended that make it a failure
-Z = NormalDist().inv_cdf(1 - LEVEL / 2)
-Pair = tuple[Mapping[str, Any], Mapping[str, Any]]  # lines of `answers.jsonl` and `beside.jsonl`
-
-
-class Sums:
-    """A dataclass of numbers that are added field by field."""
-
-    def __add__(self, other: Self) -> Self:
-        """Return the sums of both."""
-        names = [field.name for field in fields(self)]  # pyright: ignore[reportArgumentType]
-        return type(self)(*(getattr(self, name) + getattr(other, name) for name in names))
-
-    @classmethod
-    def total(cls, each: Iterable[Self]) -> Self:
-        """Return the sums of all."""
-        return sum(each, cls())
+NORMAL = NormalDist()
+Z = NORMAL.inv_cdf(1 - LEVEL / 2)
+LARGEST_FALL = 5.0  # in points of accuracy, below the slowest point: lower points do not count
+FALL_WEIGHT = 3.0  # the exponent of the AUP's weights
+Pair = tuple[Mapping[str, Any], Mapping[str, Any]]  # lines of an answer and of what depends on the batch
+Point = tuple[float, float]  # tokens per forward pass, accuracy
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Answers(Sums):
-    """Sums over answers: counts, scores, decoded tokens and forward passes.
+class Answers:
+    """Figures of answers: of each its score, its decoded tokens and its forward passes.
 
     `forwards` are all forward passes that included the answer, `steps` those that sampled a
-    position of it. `computed` are the rows computed for the answer, `wasted` those that had been
-    computed before. The rest are squares, for standard errors.
+    position of it. `seconds` is the sum of the answers' shares of the wall time.
     """
 
-    count: int = 0
+    scores: Sequence[float]
+    tokens: Sequence[int]
+    forwards: Sequence[int]
+    steps: Sequence[int]
     failed: int = 0
-    score: float = 0.0
-    tokens: int = 0
-    forwards: int = 0
-    steps: int = 0
-    computed: int = 0
-    wasted: int = 0
-    tokens_tokens: int = 0
-    forwards_forwards: int = 0
-    tokens_forwards: int = 0
+    seconds: float = 0.0
 
     @classmethod
-    def of(cls, row: Mapping[str, Any], beside: Mapping[str, Any]) -> "Answers":
-        """Return the sums of one answer, from its two lines."""
-        costs = {name: beside[name] for name in ("forwards", "computed", "wasted")}
-        return cls.counted(score=row["score"], tokens=len(row["tokens"]), steps=row["steps"], finish=row["finish"], **costs)
+    def of(cls, pairs: Sequence[Pair]) -> "Answers":
+        """Return the figures of answers, each given by its two lines."""
+        rows, beside = [row for row, _ in pairs], [each for _, each in pairs]
+        return cls(
+            [row["score"] for row in rows], [len(row["tokens"]) for row in rows], [each["forwards"] for each in beside],
+            [row["steps"] for row in rows], sum(row["finish"] in FAILURES for row in rows),
+            sum(each["share"] for each in beside),
+        )  # fmt: skip
 
-    @classmethod
-    def counted(
-        cls, *, score: float, tokens: int, forwards: int, steps: int, finish: str = "", computed: int = 0, wasted: int = 0
-    ) -> "Answers":
-        """Return the sums of one answer."""
-        squares = tokens * tokens, forwards * forwards, tokens * forwards
-        return cls(1, int(finish in FAILURES), score, tokens, forwards, steps, computed, wasted, *squares)
+    @property
+    def count(self) -> int:
+        """The number of answers."""
+        return len(self.scores)
 
     @property
     def accuracy(self) -> float:
         """The mean score."""
-        return ratio(self.score, self.count)
+        return ratio(sum(self.scores), self.count)
 
     @property
     def accuracy_interval(self) -> tuple[float, float]:
         """The score interval of the accuracy."""
-        return wilson(self.score, self.count)
+        return wilson(sum(self.scores), self.count)
 
     @property
     def tokens_per_forward(self) -> float:
         """Decoded tokens / all forward passes."""
-        return ratio(self.tokens, self.forwards)
+        return ratio(sum(self.tokens), sum(self.forwards))
 
     @property
     def tokens_per_forward_error(self) -> float:
         """The first-order standard error of `tokens_per_forward`."""
-        rate = self.tokens_per_forward
-        squares = self.tokens_tokens - 2 * rate * self.tokens_forwards + rate * rate * self.forwards_forwards
-        return ratio(spread(squares, 0.0, self.count) * self.count, self.forwards)
+        return error_of(residuals(self.tokens, self.forwards))
 
     @property
     def tokens_per_step(self) -> float:
         """Decoded tokens / forward passes that sampled a position of the answer."""
-        return ratio(self.tokens, self.steps)
+        return ratio(sum(self.tokens), sum(self.steps))
 
     @property
     def forwards_per_answer(self) -> float:
         """All forward passes / answers."""
-        return ratio(self.forwards, self.count)
+        return ratio(sum(self.forwards), self.count)
 
     @property
     def forwards_per_answer_error(self) -> float:
         """The standard error of `forwards_per_answer`."""
-        return spread(self.forwards_forwards, self.forwards, self.count)
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardSums(Sums):
-    """Sums over forward passes of an engine: rows of requests, `padding` rows, and seconds.
-
-    A forward pass has a span for each of its requests. `sampling` counts the passes that sampled,
-    `decode_seconds` is the time of their steps; `wall_seconds` is the time from the first request
-    to the last answer.
-    """
-
-    forwards: int = 0
-    sampling: int = 0
-    spans: int = 0
-    rows: int = 0
-    padding: int = 0
-    preemptions: int = 0
-    seconds: float = 0.0
-    decode_seconds: float = 0.0
-    wall_seconds: float = 0.0
+        return error_of(self.forwards)
 
 
 def ratio(over: float, under: float) -> float:
@@ -129,11 +99,15 @@ def ratio(over: float, under: float) -> float:
     return over / under if under else 0.0
 
 
-def spread(squares: float, total: float, count: int) -> float:
-    """Return the standard error of a mean from sum of squares, sum and number of values."""
-    if count < 2:
-        return 0.0
-    return math.sqrt(max(0.0, squares - total * total / count) / (count - 1) / count)
+def error_of(values: Sequence[float]) -> float:
+    """Return the standard error of a mean."""
+    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+
+
+def residuals(over: Sequence[float], under: Sequence[float]) -> list[float]:
+    """Return what each problem adds to a ratio of sums, to first order: its mean has the error of the ratio."""
+    rate, mean = ratio(sum(over), sum(under)), ratio(sum(under), len(under))
+    return [ratio(one - rate * other, mean) for one, other in zip(over, under, strict=True)]
 
 
 def wilson(right: float, count: int) -> tuple[float, float]:
@@ -146,35 +120,115 @@ def wilson(right: float, count: int) -> tuple[float, float]:
     return max(0.0, middle - half) if right else 0.0, min(1.0, middle + half) if right < count else 1.0
 
 
-LARGEST_FALL = 5.0  # in points of accuracy, below the slowest point: lower points do not count
-FALL_WEIGHT = 3.0  # the exponent of the AUP's weights
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A figure of one run minus another's, its interval, and the two-sided p of no difference."""
+
+    value: float
+    low: float
+    high: float
+    p: float
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """A set of options with its figures: the sums over the problems that it answered."""
+class PairedComparison:
+    """The gains of one run over another on the same problems, and the share of `equal` answers."""
 
-    options: StrategyOptions
-    sums: Answers
-
-    @property
-    def accuracy(self) -> float:
-        """The share of right answers."""
-        return self.sums.accuracy
-
-    @property
-    def speed(self) -> float:
-        """Tokens per forward pass, counting all forward passes."""
-        return self.sums.tokens_per_forward
+    problems: int
+    accuracy: Difference
+    tokens_per_forward: Difference
+    equal: float
 
 
-def frontier(points: Iterable[Point]) -> list[Point]:
-    """Return the points that no other point beats, the slowest first; of equal ones the first."""
+def compared(mine: Sequence[Pair], others: Sequence[Pair]) -> PairedComparison:
+    """Compare two runs on the same problems, given in the same order. Swapping the runs only changes signs."""
+    first, second = Answers.of(mine), Answers.of(others)
+    gains = [one - other for one, other in zip(first.scores, second.scores, strict=True)]
+    same = sum(pair[0]["tokens"] == other[0]["tokens"] for pair, other in zip(mine, others, strict=True))
+    shares = paired_shares(sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains), len(gains))
+    return PairedComparison(len(gains), shares, ratio_gain(first, second), same / len(gains))
+
+
+def paired_shares(better: int, worse: int, count: int) -> Difference:
+    """Return the difference of two shares, which differ on `better` and `worse` problems.
+
+    The interval adds one problem to each of them (Bonett and Price, 2012); p is that of McNemar's
+    exact test.
+    """
+    middle, spread = (better - worse) / (count + 2), (better + worse + 2) / (count + 2)
+    half = Z * math.sqrt((spread - middle * middle) / (count + 2))
+    differing = better + worse
+    tail = sum(math.comb(differing, each) for each in range(min(better, worse) + 1))
+    p = min(1.0, 2 * tail / 2**differing)
+    return Difference((better - worse) / count, max(-1.0, middle - half), min(1.0, middle + half), p)
+
+
+def ratio_gain(mine: Answers, other: Answers) -> Difference:
+    """Return the difference of two tokens per forward pass on the same problems, to first order."""
+    value = mine.tokens_per_forward - other.tokens_per_forward
+    each = zip(residuals(mine.tokens, mine.forwards), residuals(other.tokens, other.forwards), strict=True)
+    error = error_of([one - another for one, another in each])
+    p = 2 * NORMAL.cdf(-abs(value) / error) if error else float(value == 0)
+    return Difference(value, value - Z * error, value + Z * error, p)
+
+
+@lru_cache(maxsize=1)
+def signs(count: int, resamples: int) -> Array:
+    """Return a random sign of each problem for each resample."""
+    return 2.0 * np.random.default_rng(count).integers(0, 2, (resamples, count), dtype=np.int8) - 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class DistanceToBest:
+    """The accuracy of a row minus the best row's, 95 % bounds, and whether it may be the best."""
+
+    value: float
+    low: float
+    high: float
+    best: bool
+
+
+def against_best(scores: Array, *, resamples: int = RESAMPLES) -> list[DistanceToBest]:
+    """Compare each row with the best of all rows (Hsu, 1984), at one level for any number of rows.
+
+    `scores` has a line for each problem and a column for each row. A row is called worse if another
+    row beats it by more than a limit: the 95 % quantile of its largest studentised difference to
+    all other rows, when the signs of each problem's differences are flipped at random. So a row
+    that is truly the best is called worse with a probability of at most 5 %.
+
+    A difference is divided by the square root of one plus the number of problems on which the two
+    rows differ. The limit is at least the quantile of the normal distribution; otherwise rows with
+    equal answers would have intervals of width 0. Half a problem is the continuity correction.
+    """
+    count, rows = scores.shape
+    total = scores.sum(axis=0)
+    both = scores.T @ scores
+    right = np.diag(both)
+    error = np.sqrt(right[:, None] + right[None, :] - 2 * both + 1)
+    flipped = signs(count, resamples) @ scores
+    limits = np.zeros(rows)  # for each row against all others
+    for row in range(rows) if rows > 1 else ():
+        largest = np.delete((flipped - flipped[:, [row]]) / error[row], row, axis=1).max(axis=1)
+        limits[row] = max(np.sort(largest)[-int(LEVEL * (resamples + 1))], NORMAL.inv_cdf(1 - LEVEL))
+    ahead = total[:, None] - total[None, :]  # lead of each row over each other row
+    highs = np.min(ahead + limits[:, None] * error + HALF, axis=1)
+    candidates = highs >= 0
+    distances: list[DistanceToBest] = []
+    for row in range(rows):
+        others = candidates & (np.arange(rows) != row)
+        low = np.min((ahead[row] - limits * error[row] - HALF)[others], initial=0.0)
+        figures = (float((total[row] - total.max()) / count), float(low / count), min(0.0, float(highs[row] / count)))
+        distances.append(DistanceToBest(*figures, bool(candidates[row])))
+    return distances
+
+
+def frontier(points: Iterable[Point]) -> set[Point]:
+    """Return the points that no other point beats in one figure and equals in the other."""
     kept: list[Point] = []
-    for point in sorted(points, key=lambda point: (-point.speed, -point.accuracy)):
-        if not kept or point.accuracy > kept[-1].accuracy:
-            kept.append(point)
-    return kept[::-1]
+    for speed, accuracy in sorted(points, reverse=True):
+        if not kept or accuracy > kept[-1][1]:
+            kept.append((speed, accuracy))
+    return set(kept)
 
 
 def aup(points: Iterable[Point], best: float) -> float:
@@ -187,9 +241,7 @@ def aup(points: Iterable[Point], best: float) -> float:
     counts, which the source leaves open. Source: d3LLM, 2026, arXiv 2601.07568, and its published
     code.
     """
-    heights: dict[float, float] = {}
-    for point in sorted(points, key=attrgetter("speed", "accuracy")):
-        heights[point.speed] = 100 * point.accuracy
+    heights = {speed: 100 * accuracy for speed, accuracy in sorted(points)}
     if not heights or best <= 0:
         return 0.0
     least = next(iter(heights.values())) - LARGEST_FALL

@@ -1,35 +1,54 @@
-"""The text report of a run, and traces of answers, each decoded again alone."""
+"""Reports of runs and comparisons: as text, as one HTML page, and traces of answers, each decoded again alone."""
 
+import json
+import platform
+import shlex
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields
+from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..core import DlstepError, Trace
+from .. import __version__
+from ..batch.facts import facts_of
+from ..core import DlstepError, SamplingParams, Trace
 from ..core.checks import short
 from ..engine.config import engine_config
-from ..engine.json_lines import is_a
+from ..engine.json_lines import Line, is_a
 from ..engine.run_lock import RunLock, check_free
 from ..llm import LLM
+from ..text.constraints import recompiled
 from ..text.words import clipped, clipped_front, counted, printable
-from .checkpoint import EvalRun, key_of
-from .items import Key, items_of, read_documents
-from .metrics import Pair, ratio
-from .options import options_from
-from .runner import key_of_run
-from .versions import about
+from ..views.frames import recording
+from ..views.page import page_around, report_page
+from .checkpoint import EvalRun, Pair
+from .comparing import ComparisonRow, comparison_parts
+from .items import Key, ids_of
+from .metrics import ratio
+from .table import TableLine, run_parts
 
 PARTS = 10  # parts of an answer
 MOST_TOKENS = 8  # unmasked in one step; larger numbers are counted together
 BAR = 30  # characters
 TAIL = 60  # characters of a wrong answer
+MOST_RECORDINGS = 50  # answers whose steps are in a page
 
 
-def where(pairs: Sequence[Pair]) -> tuple[list[float], list[float], list[float]]:
-    """Return three statistics of answers, each a ratio of sums. An answer is divided into `PARTS` parts.
+class Chart(NamedTuple):
+    """A bar chart of shares."""
+
+    title: str
+    words: str
+    labels: list[str]
+    shares: Sequence[float]
+
+
+def charts_of(pairs: Sequence[Pair]) -> list[Chart]:
+    """Return charts of some answers, each bar a ratio of sums. An answer is divided into `PARTS` parts.
 
     First, for each part, the mean step at which its tokens got their final value, as a share of the
     steps of the answer. Second, the share of steps whose first masked position was in each part;
@@ -52,36 +71,21 @@ def where(pairs: Sequence[Pair]) -> tuple[list[float], list[float], list[float]]
             per_step[min(tokens, MOST_TOKENS)] += 1
         per_step[0] += steps - len(counts.keys() - {0})
     total = sum(row["steps"] for row, _ in pairs)
-    unmasked = [ratio(over, under) for over, under in zip(ranks, spans, strict=True)]
-    return unmasked, [ratio(steps, total) for steps in spent], [ratio(steps, total) for steps in per_step]
-
-
-class Chart(NamedTuple):
-    """A bar chart of shares."""
-
-    title: str
-    words: str
-    labels: list[str]
-    shares: Sequence[float]
-
-
-def charts_of(pairs: Sequence[Pair]) -> list[Chart]:
-    """Return the charts of some answers."""
-    unmasked, spent, per_step = where(pairs)
     parts = [str(number + 1) for number in range(PARTS)]
-    most = max((number + 1 for number, share in enumerate(per_step) if share), default=1)
-    counts = [*map(str, range(MOST_TOKENS)), f"{MOST_TOKENS}+"][:most]
-    masked_in, after = "share of steps whose first masked position was in each tenth", max(0.0, 1 - sum(spent))
     return [
-        Chart("Order of unmasking", "how far the steps were when each tenth was unmasked", parts, unmasked),
-        Chart("Steps by place", masked_in, [*parts, "after"], (*spent, after)),
-        Chart("Tokens of a step", "share of steps that unmasked so many tokens", counts, per_step[:most]),
-    ]
-
-
-def wrong(pairs: Sequence[Pair]) -> list[Pair]:
-    """Return the answers with a score below 1, the lowest score first, then in order."""
-    return sorted((pair for pair in pairs if pair[0]["score"] < 1), key=lambda pair: pair[0]["score"])
+        Chart(
+            "Order of unmasking", "how far the steps were when each tenth was unmasked", parts,
+            [ratio(over, under) for over, under in zip(ranks, spans, strict=True)],
+        ),
+        Chart(
+            "Steps by place", "share of steps whose first masked position was in each tenth", [*parts, "after"],
+            [ratio(steps, total) for steps in (*spent, max(0, total - sum(spent)))],
+        ),
+        Chart(
+            "Tokens of a step", "share of steps that unmasked so many tokens",
+            [*map(str, range(MOST_TOKENS)), f"{MOST_TOKENS}+"], [ratio(steps, total) for steps in per_step],
+        ),
+    ]  # fmt: skip
 
 
 def names_of(run: EvalRun) -> dict[Key, str]:
@@ -91,41 +95,45 @@ def names_of(run: EvalRun) -> dict[Key, str]:
     return {key: f"{key[0]}/{key[1]}{suffixes[key[2]]}" for key in run.rows}
 
 
-def trace_path(folder: Path, name: str) -> Path:
-    """Return the path of the trace of an answer."""
-    return folder / "traces" / f"{name.replace('/', '-')}.jsonl"
+def wrong(run: EvalRun) -> dict[str, Line]:
+    """Return the answers with a score below 1 by name, the lowest score first, then in order."""
+    names = names_of(run)
+    missed = {names[key]: row for key, row in run.rows.items() if row["score"] < 1}
+    return dict(sorted(missed.items(), key=lambda each: each[1]["score"]))
+
+
+def label_of(options: str) -> str:
+    """Return a set of options, given as JSON, in plain words."""
+    return ", ".join(f"{name} {value}" for name, value in json.loads(options).items()) or "those of the run"
 
 
 def report_lines(run: EvalRun, most: int) -> Iterator[str]:
     """Yield the report without its table, at most 80 characters per line."""
-    names = names_of(run)
     for (task, options), pairs in run.groups.items():
-        yield from ("", clipped(f"== {task if options == '{}' else f'{task} with {options}'} ==", 80), "")
-        if len(scores := run.scores((task, options))) > 1:
-            yield "Right by " + ", ".join(f"{reading} {100 * score:.1f} %" for reading, score in scores.items())
-            yield ""
+        yield from ("", clipped(f"== {task} with options {label_of(options)} ==", 80), "")
         for chart in charts_of(pairs):
             yield f"{chart.title}: {chart.words}"
             width = max(map(len, chart.labels))
             for label, share in zip(chart.labels, chart.shares, strict=True):
                 yield f"  {label:>{width}} {100 * share:5.1f} % {'#' * round(BAR * share)}".rstrip()
             yield ""
-        missed = wrong(pairs)
-        yield f"Wrong answers: {len(missed)} of {len(pairs)}"
-        for row, _ in missed[:most]:
-            reason = str(row["error"] or row["note"]) or f"{row['found']} instead of {row['gold']}"
-            yield clipped(f"  {names[key_of(row)]}: {printable(reason)}", 80)
-            yield f"    ...{clipped_front(printable(str(row['answer']).strip()), TAIL).removeprefix('...')}"
-        if missed:
-            yield "Step into the first:"
-            yield f"  dlstep report {run.folder} --show {names[key_of(missed[0][0])]}"
-        yield from ("", "Slowest requests")
-        for row, beside in sorted(pairs, key=lambda pair: -pair[1]["seconds"])[:most]:
-            cost = f"{beside['seconds']:.2f} s, {counted(beside['forwards'], 'forward pass')}, {len(row['tokens'])} tokens"
-            yield clipped(f"  {names[key_of(row)]}: {cost}, ended by {row['finish']}", 80)
+    missed = wrong(run)
+    yield f"Wrong answers: {len(missed)} of {len(run.rows)}"
+    for name, row in [*missed.items()][:most]:
+        reason = str(row["error"] or row["note"]) or f"{row['found']} instead of {row['gold']}"
+        yield clipped(f"  {name}: {printable(reason)}", 80)
+        yield f"    ...{clipped_front(printable(str(row['answer']).strip()), TAIL).removeprefix('...')}"
+    if missed:
+        yield "Step into the first:"
+        yield f"  dlstep report {run.folder} --show {next(iter(missed))}"
 
 
-def row_named(run: EvalRun, name: str) -> Mapping[str, Any]:
+def trace_path(folder: Path, name: str) -> Path:
+    """Return the path of the trace of an answer."""
+    return folder / "traces" / f"{name.replace('/', '-')}.jsonl"
+
+
+def row_named(run: EvalRun, name: str) -> Line:
     """Return the answer with this name. Raises ValueError if there is none."""
     keys = {name: key for key, name in names_of(run).items()}
     if name not in keys:
@@ -133,32 +141,36 @@ def row_named(run: EvalRun, name: str) -> Mapping[str, Any]:
     return run.rows[keys[name]]
 
 
+def params_of(row: Line) -> SamplingParams:
+    """Return the sampling parameters of an answer, with its seed. Raises ValueError for unknown ones."""
+    known = {field.name for field in fields(SamplingParams)}
+    if unknown := [name for name in row["params"] if name not in known]:
+        raise ValueError(f"SamplingParams has no {short(unknown[0])}: the answer was written by another version of dlstep")
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in row["params"].items()}
+    return SamplingParams(**given | {"seed": row["seed"], "strategy_options": row["options"]})
+
+
 def shown(run: EvalRun, names: Sequence[str]) -> list[Trace]:
     """Decode answers again, each alone, save their traces in the run's folder, and return them.
 
-    Raises ValueError if the model, its options or the problems differ from those of the run, if
-    these options were Python values, or if another process writes to its folder, and DlstepError if
-    an answer differs.
+    Raises ValueError if the model or its options differ from those of the run, if these options
+    were Python values, or if another process writes to its folder, and DlstepError if an answer
+    differs.
     """
     check_free(run.folder)
     rows = [row_named(run, name) for name in names]
     given_options: Any = run.settings.get("told")
-    if not is_a(given_options, {"eval": dict, "engine": dict}):
+    if not is_a(given_options, {"engine": dict}):
         raise ValueError(f"{run.folder} was not written by the command `dlstep eval`, so --show cannot read its options")
-    options = options_from(given_options["eval"])
-    documents = read_documents(options)
     llm = LLM.from_config(engine_config(given_options["engine"]))
-    key = key_of_run(options, documents, about(llm.engine))
-    for part in ("engine", "problems"):
-        if key[part] != run.settings["key"][part]:
-            raise ValueError(f"{part} of {run.folder} was {short(run.settings['key'][part])} and is now {short(key[part])}")
-    items = {item.key: item for item in items_of(options, documents)}
+    stored, facts = run.settings["key"]["engine"], facts_of(llm.engine)
+    if facts != stored:
+        raise ValueError(f"engine of {run.folder} was {short(stored)} and is now {short(facts)}")
     traces: list[Trace] = []
     with closing(RunLock(run.folder)):
         for name, row in zip(names, rows, strict=True):
-            item = items[key_of(row)]
             session = llm.session()
-            session.submit(item.ids(llm.engine), replace(item.params, seed=row["seed"]))
+            session.submit(ids_of(llm.engine, row["prompt"], special=row["special"]), params_of(row))
             session.run()
             tokens = list(session.output(0).token_ids)
             if tokens != row["tokens"]:
@@ -173,6 +185,64 @@ def shown(run: EvalRun, names: Sequence[str]) -> list[Trace]:
 
 def untraced(run: EvalRun, most: int) -> list[str]:
     """Return the names of those of the first `most` wrong answers that have no trace yet."""
-    names = names_of(run)
-    missed = wrong([pair for pairs in run.groups.values() for pair in pairs])[:most]
-    return [name for row, _ in missed if not trace_path(run.folder, name := names[key_of(row)]).is_file()]
+    return [name for name in [*wrong(run)][:most] if not trace_path(run.folder, name).is_file()]
+
+
+def run_page(run: EvalRun, lines: Sequence[TableLine]) -> str:
+    """Return the page of a run: table, charts of steps, all answers, and the settings of the run."""
+    key = run.settings["key"]
+    state = "" if len(run.rows) == run.expected else f" of {run.expected}: the run is not complete"
+    charts = {f"{task}, {label_of(options)}": charts_of(pairs) for (task, options), pairs in run.groups.items()}
+    machines = {f"machine {number}": machine for number, machine in enumerate(run.settings.get("machines", []), 1)}
+    return report_page(
+        "report.html", entry="report.js", data=data_of(run), steps=True, title=f"Evaluation: {run.folder.resolve().name}",
+        notes=[f"{key['engine'].get('model')}. {counted(len(run.rows), 'answer')}{state}."], pictures=(),
+        parts=run_parts(lines), charts=charts, answers=run.rows.values(), settings=key | machines,
+        sets=[label_of(options) for options in dict.fromkeys(options for _, options in run.groups)],
+    )  # fmt: skip
+
+
+def comparison_page(
+    rows: Sequence[ComparisonRow], *, command: str, left_out: Sequence[str] = (), notes: Sequence[str] = ()
+) -> str:
+    """Return the page of a comparison; `command` is the command line that made it."""
+    from .pictures import svg  # needs matplotlib
+
+    pictures = [f"data:image/svg+xml;base64,{b64encode(svg(rows, dark=dark).encode()).decode()}" for dark in (False, True)]
+    versions = {"dlstep": __version__, "torch": version("torch"), "python": platform.python_version()}
+    settings = {"command": {"command": command}, "left out": dict(enumerate(left_out, 1)), "versions": versions}
+    return report_page(
+        "report.html", title="Comparison", notes=notes, pictures=pictures, parts=comparison_parts(rows), charts={},
+        answers=(), settings=settings, sets=(),
+    )  # fmt: skip
+
+
+def data_of(run: EvalRun) -> dict[str, Any]:
+    """Return the data of the list of answers, and the recorded steps of some."""
+    prompts: dict[str, int] = {}
+    sets = {options: number for number, options in enumerate(dict.fromkeys(group[1] for group in run.groups))}
+    answers: list[Mapping[str, Any]] = []
+    for key, name in names_of(run).items():
+        row, beside = run.rows[key], run.beside[key]
+        answers.append({
+            **row, **beside, "name": name, "set": sets[key[2]], "prompt": prompts.setdefault(row["prompt"], len(prompts)),
+            "tokens": len(row["tokens"]), "decided": beside["decided_at"],
+            "command": shlex.join(["dlstep", "report", str(run.folder), "--show", name]),
+        })  # fmt: skip
+    tables = {"answers": answers, "prompts": [*prompts], "sets": [*map(label_of, sets)]}
+    return tables | {"recordings": recordings(run), "live": page_around()}
+
+
+def recordings(run: EvalRun) -> dict[str, Any]:
+    """Return the steps of the answers with traces by name, wrong answers first."""
+    model = str(run.settings["key"]["engine"].get("model"))
+    steps: dict[str, Any] = {}
+    for key, name in sorted(names_of(run).items(), key=lambda pair: run.rows[pair[0]]["score"]):
+        path = trace_path(run.folder, name)
+        if len(steps) < MOST_RECORDINGS and path.is_file():
+            trace = recompiled(Trace.load(path))
+            sequence = trace.state.find(0)
+            # A trace of another answer, decoded with other code or options, is not shown.
+            if sequence is not None and list(sequence.answer) == run.rows[key]["tokens"]:
+                steps[name] = recording(trace, model)
+    return steps

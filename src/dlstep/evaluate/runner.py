@@ -1,152 +1,170 @@
-"""The evaluation loop: a pool answers the items, threads score them, the loop writes them."""
+"""The loop of an evaluation: an engine answers the items, and each answer is written as it arrives."""
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
-from functools import partial
-from itertools import groupby, product
+from dataclasses import asdict, fields
+from operator import attrgetter
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
+from ..batch.facts import code_of, digest_of, facts_of, machine_of
+from ..batch.runner import Show, answered, no_show
+from ..core import Request, SamplingParams, Update
 from ..engine.json_lines import Line
-from ..engine.run_lock import RunLock
-from ..extras import require
-from .answerer_pool import AnsweredItem, AnswererPool, EvaluatorInfo
-from .checkpoint import RunCheckpoint, begin
-from .documents import Document, digest
-from .items import Item, items_of
-from .jail import Jail, JailLimits, find_jail
-from .maths import WORKER
-from .metrics import FAILURES, ForwardSums
-from .options import CODE_TASKS, EvalOptions, refused
-from .scoring import Mark, code_mark, ending_mark, maths_mark, number_mark
+from ..engine.loader import LoadedEngine
+from ..text.detokenize import cut, decode
+from ..text.prompts import numbered
+from .checkpoint import EvalCheckpoint, EvalRun, read
+from .items import OWN_TASKS, Item, ids_of, items_of, read_problems, scored
+from .metrics import ROUND
+from .options import EvalOptions, refused
 
-SCORERS = 2  # threads that wait for jails and for the process that compares formulas
 # The options that select problems are not in the key, because the key has a digest of the problems.
-NOT_IN_KEY = ("data", "questions", "out", "workers", "worker_timeout", "dataset_limit", "problem_seed")
-Show = Callable[[int, float], None]  # answers so far, sum of their scores
+NOT_IN_KEY = ("data", "questions", "out", "dataset_limit", "problem_seed")
+PLAIN = SamplingParams()
 
 
-def no_show(done: int, score: float) -> None:
-    """Show nothing."""
+class AnsweredItem(NamedTuple):
+    """The answer to an item: `row` depends only on the request, unlike `beside`."""
+
+    item: Item
+    row: Line
+    beside: Line
 
 
-def mark_of(item: Item, row: Mapping[str, Any], jail: Jail | None) -> Mark:
-    """Return the scores of an answer; there are none if it was rejected or failed."""
-    if row["finish"] in FAILURES:
-        return Mark(note=row["error"])
-    if item.task == "math500":
-        return maths_mark(item.document, row["answer"])
-    if item.task in CODE_TASKS:
-        return code_mark(item.task, item.document, row["answer"], jail, chat=not isinstance(item.prompt, str))
-    if item.task == "questions":
-        return ending_mark(item.document, row["answer"])
-    return number_mark(item.task, item.document, row["answer"])
+class Live:
+    """A live request, with the step at which each token of the window was unmasked."""
+
+    def __init__(self, item: Item) -> None:
+        self.item, self.begin = item, perf_counter()
+        self.share = 0.0  # seconds of the steps, each divided by the number of its requests
+        self._unmasked: dict[int, tuple[int, int]] = {}  # offset in the answer: token, step
+
+    def fold(self, update: Update) -> None:
+        """Record the step at which each position got its current token."""
+        unmasked, first = self._unmasked, update.start - len(update.sequence.request.prompt)
+        for offset, token in enumerate([*update.tokens, *(cell.token for cell in update.window)], first):
+            if token is None:
+                unmasked.pop(offset, None)
+            elif offset not in unmasked or unmasked[offset][0] != token:
+                unmasked[offset] = token, update.steps
+
+    def answered(self, update: Update, engine: LoadedEngine) -> AnsweredItem:
+        """Return the answer, from the update that ended it."""
+        sequence, item, tokens = update.sequence, self.item, update.sequence.answer
+        key = {"task": item.task, "document": item.number, "options": dict(item.params.strategy_options)}
+        row = key | {
+            "prompt": item.prompt, "special": item.special, "params": given_params(item.params),
+            "answer": cut(decode(engine.tokenizer, tokens), item.params.stop), "tokens": list(tokens), "steps": sequence.steps,
+            "finish": sequence.finish, "error": sequence.error, "seed": sequence.request.seed,
+        }  # fmt: skip
+        beside = key | {
+            "forwards": sequence.nfe,
+            "seconds": round(perf_counter() - self.begin, ROUND),
+            "share": round(self.share, ROUND),
+            "decided_at": [self._unmasked[offset][1] for offset in range(len(tokens))],
+            "probabilities": [round(probability, ROUND) for probability in sequence.probabilities],
+        }
+        return AnsweredItem(item, row, beside)
 
 
-def jail_for(options: EvalOptions) -> Jail | None:
-    """Return a jail if the tasks need one. Raises ValueError or DlstepError if a scorer is missing."""
-    if "math500" in options.tasks:
-        require("task math500", "eval")
-    code = options.run_code and any(task in CODE_TASKS for task in options.tasks)
-    return find_jail(JailLimits(seconds=options.code_seconds)) if code else None
+def given_params(params: SamplingParams) -> dict[str, Any]:
+    """Return the sampling parameters that differ from their defaults, without the options of the strategy."""
+    values = {field.name: attrgetter(field.name)(params) for field in fields(params) if field.name != "strategy_options"}
+    return {name: value for name, value in values.items() if value != attrgetter(name)(PLAIN)}
 
 
-def key_of_run(options: EvalOptions, documents: Mapping[str, list[Document]], about: EvaluatorInfo) -> dict[str, Any]:
-    """Return all that the answers and scores of a run depend on."""
-    eval_settings = {name: value for name, value in asdict(options).items() if name not in NOT_IN_KEY}
-    eval_settings["grid"] = [{name: repr(value) for name, value in chosen} for chosen in options.grid]
-    problems = {task: {"count": len(found), "digest": digest(found)} for task, found in documents.items()}
-    code = {"versions": about.versions, "environment": about.environment}
-    return {"engine": dict(about.facts), "eval": eval_settings, "problems": problems} | code
+class Answering:
+    """An engine that accepts items at any time."""
+
+    def __init__(self, engine: LoadedEngine) -> None:
+        self.about = engine.first.config
+        self._engine, self._decode = engine, engine.decode()
+        self._live: dict[int, Live] = {}
+        self._elapsed = 0.0  # seconds of steps that advanced no request
+
+    @property
+    def live(self) -> int:
+        """The number of live requests."""
+        return len(self._live)
+
+    def add(self, place: int, item: Item, request: Request) -> None:
+        """Queue an item."""
+        self._decode.add(Request(place, request.prompt, request.params, index=request.index))
+        self._live[place] = Live(item)
+
+    def step(self) -> list[AnsweredItem]:
+        """Run one forward pass, and return the answers that it completed."""
+        begin, ended = perf_counter() - self._elapsed, list[AnsweredItem]()
+        updates = self._decode.step()
+        self._elapsed = perf_counter() - begin
+        for update in updates:
+            live = self._live[update.id]
+            live.fold(update)
+            live.share += self._elapsed / len(updates)
+            if update.finish_info is not None:
+                ended.append(self._live.pop(update.id).answered(update, self._engine))
+        if updates:
+            self._elapsed = 0.0
+        return ended
+
+
+def answer_all(engine: LoadedEngine, items: Sequence[Item], checkpoint: EvalCheckpoint, show: Show = no_show) -> list[Line]:
+    """Answer the items that have no stored answer, and return the lines of all of them, in order.
+
+    If the process is killed, call this again: the file of answers becomes the same byte for byte.
+    Equal requests in one call have different seeds. Raises ValueError for a prompt that cannot be encoded.
+    """
+    prompts = [ids_of(engine, item.prompt, special=item.special) for item in items]
+    every = zip(items, numbered(prompts, [engine.params(item.params) for item in items]), strict=True)
+    requests = [(place, *each) for place, each in enumerate(every) if each[0].key not in checkpoint.rows]
+    for answers in answered(Answering(engine), requests, engine.first.config.max_num_reqs):
+        for answer in answers:
+            checkpoint.note(*answer)
+        if answers:
+            show(len(checkpoint.rows), "")
+    return checkpoint.order(items)
 
 
 def evaluate(
-    pool: AnswererPool,
+    engine: LoadedEngine,
     options: EvalOptions,
-    documents: Mapping[str, list[Document]],
     *,
     given_options: Mapping[str, Any] | None = None,
     show: Show = no_show,
-) -> None:
-    """Answer and score everything that `options.out` does not hold yet.
+) -> EvalRun:
+    """Answer everything that `options.out` does not hold yet, score all answers, and return the run.
 
     `given_options` are the options as they were given; they are stored in the folder. If the
     process is killed, call this again: the answers equal those of an uninterrupted run byte for
     byte. Raises ValueError for a folder that holds another run, or that another process writes to.
     """
-    folder = Path(options.out)
-    items = items_of(options, documents)
-    check(pool.about, options)
-    jail = jail_for(options)
-    with closing(WORKER), closing(RunLock(folder)) as lock:
-        key = key_of_run(options, documents, pool.about)
-        begin(folder, {"key": key, "told": dict(given_options or {}), "machines": [pool.about.machine]})
-        with closing(RunCheckpoint(folder, items)) as checkpoint:
-            done, score = len(checkpoint.known), float(sum(row["score"] for row in checkpoint.known))
+    problems = read_problems(options)
+    first = engine.first
+    for task in problems:
+        for chosen in options.grid:
+            if reason := refused(first.config, first.strategy, options.params(task, chosen)):
+                raise ValueError(reason)
+    items = items_of(engine, options, problems)
+    facts = {task: {"count": len(found), "digest": digest_of(repr(found).encode())} for task, found in problems.items()}
+    public = None
+    if any(task not in OWN_TASKS for task in options.tasks):
+        from .public import PublicTasks  # needs lm_eval
 
-            def note(place: int, row: Line, beside: Line) -> None:
-                nonlocal done, score
-                checkpoint.note(place, row, beside)
-                done, score = done + 1, score + row["score"]
-                show(done, score)
+        public = PublicTasks(options)
+        facts |= public.problems
+    settings = {name: value for name, value in asdict(options).items() if name not in NOT_IN_KEY}
+    settings["grid"] = [{name: repr(value) for name, value in chosen} for chosen in options.grid]
+    key = {"engine": facts_of(engine), "eval": settings, "problems": facts, "versions": code_of(engine)}
+    run = {"key": key, "told": dict(given_options or {}), "machines": [machine_of(engine)]}
+    with closing(EvalCheckpoint(Path(options.out), run)) as checkpoint:
 
-            # One task after the other, so that the time of each can be measured.
-            for task, places in groupby(checkpoint.missing, key=lambda place: items[place].task):
-                of_task = {place: items[place] for place in places}
-                answer_all(pool, jail, of_task, note, partial(checkpoint.note_work, task))
-            lock.check()
+        def answer(asked: Sequence[Item]) -> list[Line]:
+            return answer_all(engine, asked, checkpoint, show)
 
-
-def check(about: EvaluatorInfo, options: EvalOptions) -> None:
-    """Raise ValueError for parameters with which no prompt could be answered, however short."""
-    for task, chosen in product(options.tasks, options.grid):
-        if reason := refused(about.config, about.strategy, options.params(task, chosen)):
-            raise ValueError(reason)
-
-
-def answer_all(
-    pool: AnswererPool,
-    jail: Jail | None,
-    items: Mapping[int, Item],
-    note: Callable[[int, Line, Line], None],
-    note_work: Callable[[ForwardSums], None] | None = None,
-) -> None:
-    """Answer and score items, which are given by place.
-
-    `note` stores the place of each answer and its two lines. `note_work` stores the work since its
-    previous call.
-    """
-    waiting, scoring = deque(items), dict[Future[Mark], AnsweredItem]()
-    begin, work = perf_counter(), ForwardSums()
-
-    def collect(scored: Iterable[Future[Mark]]) -> None:
-        for future in sorted(scored, key=lambda future: scoring[future].place):
-            answered, mark = scoring.pop(future), future.result()
-            document = items[answered.place].document
-            problem = {"problem": digest([replace(document, number=0)]), "gold": document.gold}
-            marks = {"found": mark.found, "note": mark.note, "scores": dict(mark.scores), "score": mark.score}
-            note(answered.place, {**answered.row, **problem, **marks}, answered.beside)
-
-    with ThreadPoolExecutor(SCORERS) as threads:
-        try:
-            while waiting or pool.live:
-                while waiting and pool.live < 2 * pool.about.seats:  # queue as many requests as are decoded
-                    place = waiting.popleft()
-                    pool.add(place, items[place])
-                answers, more = pool.step()
-                work += more
-                for answered in answers:
-                    scoring[threads.submit(mark_of, items[answered.place], answered.row, jail)] = answered
-                if answers and note_work is not None:
-                    now = perf_counter()
-                    note_work(replace(work, wall_seconds=now - begin))
-                    begin, work = now, ForwardSums()
-                collect(wait(scoring, timeout=0).done)
-            while scoring:
-                collect(wait(scoring, return_when=FIRST_COMPLETED).done)
-        finally:
-            threads.shutdown(cancel_futures=True)  # some are left only if the run is interrupted
+        lines = [scored(item, row) for item, row in zip(items, answer(items), strict=True)]
+        if public is not None:
+            lines += public.scored(engine, answer)
+        checkpoint.score(lines)
+    return read(options.out)

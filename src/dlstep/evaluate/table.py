@@ -1,35 +1,26 @@
-"""The table of a run: a line for each task and set of options, as values, as text and as CSV."""
+"""Tables of a run and of a comparison: lines of figures as values and as CSV, and parts to print."""
 
 import csv
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from io import StringIO
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rich.console import Console
 
 from ..text.words import printable
 from ..views.figures import chance, interval, number, text_table, with_error
 from .checkpoint import EvalRun, matched
-from .intervals import Difference
-from .metrics import ratio
+from .metrics import Answers, Difference, ratio
 
 FORMULAS = ("=", "+", "-", "@")
 
 
-@dataclass(frozen=True, slots=True)
-class TableLine:
-    """Figures of a task with one set of options; `docs/evaluation.md` defines each column.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Figures of answers; `docs/evaluation.md` defines each column."""
 
-    Rates, the batch and padding describe the forward passes of a task, which all of its sets of
-    options share; they are None if there are several sets. `equal` and the gains compare with a
-    reference run, and are None without one.
-    """
-
-    task: str
-    options: str
     answers: int
     failed: int
     accuracy: float
@@ -37,32 +28,43 @@ class TableLine:
     accuracy_high: float
     tokens: int
     tokens_per_forward: float
-    tokens_per_forward_error: float
-    tokens_per_step: float
+    tokens_per_forward_error: float | None
     forwards_per_answer: float
-    forwards_per_answer_error: float
+    forwards_per_answer_error: float | None
     forwards: int
     seconds: float
-    computed: int
-    decided: int
-    wasted: int
-    tps_e2e: float | None
-    tps_decode: float | None
-    batch: float | None
-    padding: float | None
+
+
+def figures_of(answers: Answers) -> dict[str, Any]:
+    """Return the fields of `Figures`."""
+    low, high = answers.accuracy_interval
+    several = answers.count > 1  # otherwise there is no standard error
+    return {
+        "answers": answers.count, "failed": answers.failed,
+        "accuracy": answers.accuracy, "accuracy_low": low, "accuracy_high": high, "tokens": sum(answers.tokens),
+        "tokens_per_forward": answers.tokens_per_forward,
+        "tokens_per_forward_error": answers.tokens_per_forward_error if several else None,
+        "forwards_per_answer": answers.forwards_per_answer,
+        "forwards_per_answer_error": answers.forwards_per_answer_error if several else None,
+        "forwards": sum(answers.forwards), "seconds": answers.seconds,
+    }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableLine(Figures):
+    """Figures of a task with one set of options.
+
+    `equal` and the gains compare with a reference run, and are None without one.
+    """
+
+    task: str
+    options: str
+    tokens_per_second: float
     scores: Mapping[str, float] = field(default_factory=dict)
     settings: str = ""
     equal: float | None = None
-    accuracy_gain: float | None = None
-    accuracy_gain_low: float | None = None
-    accuracy_gain_high: float | None = None
-    accuracy_gain_p: float | None = None
-    accuracy_gain_method: str | None = None
-    speed_gain: float | None = None
-    speed_gain_low: float | None = None
-    speed_gain_high: float | None = None
-    speed_gain_p: float | None = None
-    speed_gain_method: str | None = None
+    accuracy_gain: Difference | None = None
+    speed_gain: Difference | None = None
 
 
 def lines_of(run: EvalRun, against: EvalRun | None = None) -> list[TableLine]:
@@ -76,31 +78,18 @@ def lines_of(run: EvalRun, against: EvalRun | None = None) -> list[TableLine]:
             f"{run.folder} and {against.folder} have no task with the same set of options in both: decode the same tasks with "
             "the same options, or compare with a run that has a single set of options"
         )
-    seconds, sets = run.seconds, Counter(task for task, _ in run.groups)
     settings = json.dumps(run.settings["key"], sort_keys=True)
     lines: list[TableLine] = []
-    for group, sums in run.sums.items():
-        work, alone = run.work[group[0]], sets[group[0]] == 1
-        more: dict[str, Any] = {"scores": run.scores(group), "settings": settings}
-        if (found := beside.get(group)) is not None:
-            more |= {"equal": found.equal} | gain("accuracy", found.accuracy) | gain("speed", found.tokens_per_forward)
+    for group, pairs in run.groups.items():
+        answers, found = Answers.of(pairs), beside.get(group)
+        gains: dict[str, Any] = {}
+        if found is not None:
+            gains = {"equal": found.equal, "accuracy_gain": found.accuracy, "speed_gain": found.tokens_per_forward}
         lines.append(TableLine(
-            *group, sums.count, sums.failed, sums.accuracy, *sums.accuracy_interval, sums.tokens,
-            sums.tokens_per_forward, sums.tokens_per_forward_error, sums.tokens_per_step,
-            sums.forwards_per_answer, sums.forwards_per_answer_error,
-            sums.forwards, seconds[group], sums.computed, sums.tokens, sums.wasted,
-            ratio(sums.tokens, work.wall_seconds) if alone else None,
-            ratio(sums.tokens, work.decode_seconds) if alone else None,
-            ratio(work.spans, work.forwards) if alone else None,
-            ratio(work.padding, work.padding + work.rows) if alone else None, **more,
+            task=group[0], options=group[1], **figures_of(answers), scores=run.scores(group), settings=settings,
+            tokens_per_second=ratio(sum(answers.tokens), answers.seconds), **gains,
         ))  # fmt: skip
     return lines
-
-
-def gain(name: str, found: Difference) -> dict[str, Any]:
-    """Return the fields of a line for a gain."""
-    value, *others = asdict(found).items()
-    return {f"{name}_gain": value[1]} | {f"{name}_gain_{part}": each for part, each in others}
 
 
 def as_csv(lines: Sequence[Any], kind: type[Any] = TableLine) -> str:
@@ -121,77 +110,69 @@ def harmless_cell(value: object) -> object:
     return f"'{printable(value)}" if value.startswith(FORMULAS) else printable(value)
 
 
-def print_lines(lines: Sequence[TableLine], console: Console) -> None:
-    """Print the table, in pieces of at most 80 characters per line."""
+class Part(NamedTuple):
+    """A part of a table, for a terminal or a page; the first `left` columns are labels."""
+
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: int
+
+
+def print_parts(parts: Sequence[Part], console: Console) -> None:
+    """Print parts, in 80 columns."""
+    for part in parts:
+        if part.title:
+            console.print(printable(part.title), markup=False, highlight=False, soft_wrap=True)
+        console.print(text_table(part.heads, part.rows, range(part.left)))
+
+
+Line = TypeVar("Line", bound=Figures)
+Column = tuple[str, Callable[[Line], str]]  # heading, and the cell of a line
+ACCURACY: Column[Figures] = (
+    "right, %", lambda line: interval(line.accuracy, line.accuracy_low, line.accuracy_high, 100, 1)
+)  # fmt: skip
+SPEED: Column[Figures] = (
+    "tok/fwd", lambda line: with_error(line.tokens_per_forward, line.tokens_per_forward_error, 2)
+)  # fmt: skip
+COST: Column[Figures] = (
+    "fwd/answer", lambda line: with_error(line.forwards_per_answer, line.forwards_per_answer_error, 1)
+)  # fmt: skip
+SECONDS: Column[Figures] = ("seconds", lambda line: f"{line.seconds:.1f} s")
+RUN: tuple[tuple[Column[TableLine], ...], ...] = (
+    (("answers", lambda line: str(line.answers)), ACCURACY, SPEED, COST, SECONDS),
+    (
+        ("failed", lambda line: str(line.failed)), ("tokens", lambda line: str(line.tokens)),
+        ("forwards", lambda line: str(line.forwards)), ("tok/s", lambda line: number(line.tokens_per_second, 0)),
+    ),
+    (
+        ("equal, %", lambda line: number(line.equal, 1, 100)),
+        ("right, % gained", lambda line: gained(line.accuracy_gain, 100, 1)),
+        ("p", lambda line: chance(line.accuracy_gain and line.accuracy_gain.p)),
+        ("tok/fwd gained", lambda line: gained(line.speed_gain, 1, 2)),
+        ("p", lambda line: chance(line.speed_gain and line.speed_gain.p)),
+    ),
+)  # fmt: skip
+
+
+def gained(found: Difference | None, scale: float, places: int) -> str:
+    """Return a gain with its interval."""
+    return "-" if found is None else interval(found.value, found.low, found.high, scale, places, "+")
+
+
+def run_parts(lines: Sequence[TableLine]) -> Iterator[Part]:
+    """Yield the sets of options, accuracy and speed, other figures, several scores of a task, and the gains."""
     numbers = {options: str(place) for place, options in enumerate(dict.fromkeys(line.options for line in lines), 1)}
     several = len(numbers) > 1
-    for options, place in numbers.items() if several else ():
-        console.print(f"# {place}: {options}", markup=False, highlight=False, soft_wrap=True)
-    for columns, rows in pieces(lines):
-        heads = [*["#"] * several, *(column.head for column in columns)]
-        labels = [[line.task, *[numbers[line.options]] * several] for line in lines]
-        console.print(text_table(["task", *heads], [label + row for label, row in zip(labels, rows, strict=True)], (0,)))
-
-
-class Column(NamedTuple):
-    """A column of the table: its heading in a terminal and on a page, and the cell of a line."""
-
-    head: str
-    label: str
-    cell: Callable[[TableLine], str]
-
-
-ACCURACY_AND_SPEED = (
-    Column("answers", "answers", lambda line: str(line.answers)),
-    Column("right, %", "right answers, %", lambda line: interval(line.accuracy, line.accuracy_low, line.accuracy_high, 100, 1)),
-    Column(
-        "tok/fwd", "tokens per forward pass", lambda line: with_error(line.tokens_per_forward, line.tokens_per_forward_error, 2)
-    ),
-    Column("forwards", "forward passes", lambda line: str(line.forwards)),
-    Column("seconds", "seconds", lambda line: f"{line.seconds:.1f} s"),
-)  # fmt: skip
-COST = (
-    Column("failed", "failed", lambda line: str(line.failed)),
-    Column(
-        "fwd/answer", "forward passes per answer",
-        lambda line: with_error(line.forwards_per_answer, line.forwards_per_answer_error, 1),
-    ),
-    Column("tok/step", "tokens per sampling forward pass", lambda line: f"{line.tokens_per_step:.2f}"),
-    Column("computed", "rows computed", lambda line: str(line.computed)),
-    Column("decided", "tokens unmasked", lambda line: str(line.decided)),
-    Column("wasted", "rows computed in vain", lambda line: str(line.wasted)),
-)  # fmt: skip
-RATES = (
-    Column("tok/s", "tokens per second, end to end", lambda line: number(line.tps_e2e, 0)),
-    Column("in decode", "tokens per second, while decoding", lambda line: number(line.tps_decode, 0)),
-    Column("batch", "requests per forward pass", lambda line: number(line.batch, 1)),
-    Column("pad, %", "padding rows, %", lambda line: number(line.padding, 1, 100)),
-)
-AGAINST = (
-    Column("equal, %", "equal answers, %", lambda line: number(line.equal, 1, 100)),
-    Column(
-        "right, % gained", "right answers gained, %",
-        lambda line: interval(line.accuracy_gain, line.accuracy_gain_low, line.accuracy_gain_high, 100, 1, "+"),
-    ),
-    Column("p", "p", lambda line: chance(line.accuracy_gain_p)),
-    Column(
-        "tok/fwd gained", "tokens per forward pass gained",
-        lambda line: interval(line.speed_gain, line.speed_gain_low, line.speed_gain_high, 1, 2, "+"),
-    ),
-    Column("p", "p", lambda line: chance(line.speed_gain_p)),
-)  # fmt: skip
-
-
-def pieces(lines: Sequence[TableLine]) -> Iterator[tuple[Sequence[Column], list[list[str]]]]:
-    """Yield columns and cells of each part: accuracy and speed, readings, cost, rates, reference.
-
-    A part without any figure is left out, and so are the readings if there is a single one.
-    """
+    if several:
+        yield Part("", ("#", "options"), [(place, options) for options, place in numbers.items()], 2)
     readings = dict.fromkeys(name for line in lines if len(line.scores) > 1 for name in line.scores)
-    scores = [
-        Column(f"{name}, %", f"{name}, %", lambda line, name=name: number(line.scores.get(name), 1, 100)) for name in readings
-    ]
-    for columns in (ACCURACY_AND_SPEED, scores, COST, RATES, AGAINST):
-        rows = [[column.cell(line) for column in columns] for line in lines]
+    scores = tuple((f"{name}, %", lambda line, name=name: number(line.scores.get(name), 1, 100)) for name in readings)
+    labels = [[line.task, *[numbers[line.options]] * several] for line in lines]
+    heads = ["task", *["#"] * several]
+    for columns in (RUN[0], scores, *RUN[1:]):
+        rows = [[cell(line) for _, cell in columns] for line in lines]
         if any(cell != "-" for row in rows for cell in row):
-            yield columns, rows
+            yield Part(
+                "", [*heads, *(head for head, _ in columns)], [label + row for label, row in zip(labels, rows, strict=True)], 1
+            )

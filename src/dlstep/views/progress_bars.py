@@ -198,13 +198,6 @@ def counting_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, str], 
 
 
 @contextmanager
-def scoring_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, float], None]]:
-    """Show how many of `total` answers are scored. Yield a function that sets their number and the sum of their scores."""
-    with counting_bar(total, enabled=enabled) as show:
-        yield lambda done, score: show(done, f"{100 * score / done:.1f} % right")
-
-
-@contextmanager
 def measuring_bar(total: int | None) -> Iterator[Callable[[str], None] | None]:
     """Show how many of `total` rows are measured. Yield None if no bar is drawn.
 

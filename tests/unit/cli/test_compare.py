@@ -36,7 +36,7 @@ def test_the_command_compares_a_file_of_ones_own(own: Path, tmp_path: Path, caps
     assert [float(line["accuracy"]) for line in lines] == [row["accuracy"] for row in rows]
     page = (out / "report.html").read_text()
     assert f"dlstep compare --rules &#39;[&#34;quota&#34;, &#34;{rule}&#34;]&#39; --problems 3 --plot " in page
-    assert f"--out {out}</pre>" in page
+    assert f"--out {out}</td>" in page
     # What it has answered it does not answer again, and its answers are runs like any other.
     before = {path: path.read_bytes() for path in out.glob("runs/*/answers.jsonl")}
     assert len(before) == 4 and len(read(out / "runs" / "multi_bd-quota").rows) == 15
@@ -66,7 +66,7 @@ def test_strategies_without_rules_are_compared_as_they_are_and_several_tasks_bes
         ("questions", "multi_bd", "threshold"),
     ]
     one = [row for row in rows if row["task"] == "questions"]
-    assert all(row["problems"] == 1 and row["accuracy"] == row["aup"] == row["to_best"] == 0 for row in one), "all wrong"
+    assert all(row["answers"] == 1 and row["accuracy"] == row["aup"] == row["to_best"] == 0 for row in one), "all wrong"
     unknown = ("tokens_per_forward_error", "forwards_per_answer_error")
     assert all(row[name] is None for row in one for name in unknown), "one problem tells nothing of others"
     assert all(row["as_right"] and row["to_best_low"] <= -0.9 and row["accuracy_high"] > 0.7 for row in one)

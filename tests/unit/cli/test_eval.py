@@ -12,7 +12,7 @@ import pytest
 from dlstep import LLM, SamplingParams, tiny
 from dlstep.cli import main
 from dlstep.evaluate import EvalOptions
-from dlstep.evaluate.items import read_documents
+from dlstep.evaluate.items import read_problems
 from dlstep.tiny import problems, score
 
 from ...helpers.given import DATA, needs_data
@@ -183,7 +183,7 @@ def test_questions_are_read_from_a_list_and_from_lines(listed: bool, tmp_path: P
     entries = [{"question": "How many?", "answer": "so 3 and 4 make\n#### 1,007"}, {"prompt": "Who?", "answer": " Ida "}]
     path = tmp_path / "mine.jsonl"
     path.write_text(json.dumps(entries) if listed else "\n\n".join(map(json.dumps, entries)))
-    (found,) = read_documents(EvalOptions(("questions",), questions=str(path))).values()
+    (found,) = read_problems(EvalOptions(("questions",), questions=str(path))).values()
     assert [(each.question, each.gold) for each in found] == [("How many?", "1,007"), ("Who?", "Ida")]
     with pytest.raises(ValueError, match=r"EvalOptions\.shots must be at most 0 for task questions with .*, got 1"):
         EvalOptions(("questions",), questions=str(path), shots=1)

@@ -15,7 +15,7 @@ from dlstep import Trace
 from dlstep.cli import main
 from dlstep.engine.json_lines import CHECKSUM, sealed
 from dlstep.evaluate.checkpoint import read
-from dlstep.evaluate.report_html import data_of
+from dlstep.evaluate.report import data_of
 
 from ...helpers.sealing import with_answers
 
@@ -44,7 +44,7 @@ def test_wrong_answers_are_listed_and_the_first_can_be_stepped_into(run: Path, c
     assert wrong and f"Wrong answers: {len(wrong)} of 12" in text
     listed = text.partition("Wrong answers")[2].partition("Step into")[0]
     assert re.findall(r"^  shells/(\d+): ", listed, re.MULTILINE) == [str(document) for document in wrong[:5]]
-    assert "Slowest requests" in text and "Order of unmasking" in text
+    assert "Order of unmasking" in text
     (command,) = re.findall(r"^  dlstep (report .* --show \S+)$", text, re.MULTILINE)
     assert main(command.split()) == 0
     message = capsys.readouterr().out
@@ -123,13 +123,12 @@ def test_a_wrong_report_is_one_line(run: Path, arguments: list[str], message: st
     ("name", "change", "message"),
     [
         (
-            "answers.jsonl",
+            "scores.jsonl",
             lambda text: text.replace('"score": ', '"score": "x", "old": ', 1),
             "look at score",
         ),
         ("answers.jsonl", lambda text: "5\n" + text, "line 1 is not a line of a run: 5"),
-        ("beside.jsonl", lambda text: "", "has no line for shells 0"),
-        ("beside.jsonl", lambda text: text.replace('"wasted": ', '"wasted": -1.5, "old": ', 1), "look at wasted"),
+        ("beside.jsonl", lambda text: text.replace('"share": ', '"share": "x", "old": ', 1), "look at share"),
         ("run.json", lambda text: "[]", "was not written by `dlstep eval`"),
         ("run.json", lambda text: "{", "holds no JSON"),
     ],
@@ -144,11 +143,17 @@ def test_a_file_that_was_changed_is_told_of(
     assert message in printed and printed.count("\n") == 1
 
 
+FILES = ("answers.jsonl", "beside.jsonl", "scores.jsonl")
 ODD: list[Any] = [None, True, -1, 0.5, 1e308, "x", [], [1], [None], [[1]], [{"role": "user"}], {}, {"a": "x"}, {"a": None}]
 
 
 @settings(max_examples=40)
-@given(name=st.sampled_from(["answers.jsonl", "beside.jsonl"]), last=st.booleans(), value=st.sampled_from(ODD), data=st.data())
+@given(
+    name=st.sampled_from(["answers.jsonl", "beside.jsonl", "scores.jsonl"]),
+    last=st.booleans(),
+    value=st.sampled_from(ODD),
+    data=st.data(),
+)
 def test_a_field_of_any_value_is_shown_or_refused(run: Path, name: str, last: bool, value: Any, data: st.DataObject) -> None:
     """A checksum is no signature: a line that somebody wrote may have one, too."""
     lines = [json.loads(line) for line in (run / name).read_text().splitlines()]

@@ -24,7 +24,6 @@ from dlstep.driver.warmup import buckets_for
 from dlstep.engine.config import EngineConfig
 from dlstep.engine.loader import build_engine
 from dlstep.engine.resolve import embedded_models_for
-from dlstep.evaluate.answerer_pool import Processes
 from dlstep.strategies import own
 
 from ...helpers.crowds import Case, Lent, crowd, crowds, flips
@@ -260,12 +259,6 @@ def test_a_faulty_rule_ends_only_its_request_on_all_ranks(whole: LLM):
 def test_what_ranks_cannot_have_is_told(options: dict[str, Any], said: str):
     with pytest.raises(ValueError, match=said):
         LLM(**({"tensor_parallel_size": 2} | options))
-
-
-def test_one_group_at_a_time_is_told():
-    config = EngineConfig(tensor_parallel_size=2)
-    with pytest.raises(ValueError, match="workers=2 cannot be combined with tensor_parallel_size=2"):
-        Processes(config, 2)
 
 
 QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"

@@ -6,14 +6,10 @@ from pathlib import Path
 
 from dlstep import LLM
 from dlstep.engine.loader import LoadedEngine
-from dlstep.evaluate.answerer_pool import AnswererPool, Answering
-from dlstep.evaluate.items import read_documents
 from dlstep.evaluate.options import EvalOptions
 from dlstep.evaluate.runner import evaluate
 
 from ...helpers.killing import killed_while
-
-LEFT = ("ahead.jsonl",)  # files that only a run under way has
 
 
 @cache
@@ -22,10 +18,9 @@ def engine() -> LoadedEngine:
     return LLM("tiny-bd", max_num_reqs=6).engine
 
 
-def run(options: EvalOptions, pool: AnswererPool | None = None) -> Path:
+def run(options: EvalOptions) -> Path:
     """A run to its end, or what is left of it; its folder."""
-    evaluate(pool or Answering(engine()), options, read_documents(options))
-    return Path(options.out)
+    return evaluate(engine(), options).folder
 
 
 def answers(folder: Path) -> bytes:
@@ -41,4 +36,4 @@ def killed(options: EvalOptions, after: int) -> int:
 def killed_with(running: Callable[[], object], folder: Path, after: int) -> int:
     """The same with anything that writes answers into a folder."""
     engine()  # loaded once, for all children
-    return killed_while(running, [folder / name for name in ("answers.jsonl", *LEFT)], after)
+    return killed_while(running, [folder / "answers.jsonl"], after)

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from dlstep.batch.checkpoint import ANSWERS, BESIDE
 from dlstep.cli import main
-from dlstep.evaluate.answerer_pool import Answering
-from dlstep.evaluate.checkpoint import ANSWERS, BESIDE, read
+from dlstep.evaluate.checkpoint import SCORES, read
 from dlstep.evaluate.options import EvalOptions
+from dlstep.evaluate.runner import Answering
 
 from ...helpers.killing import child_that_holds, ended
 from .conftest import copied
-from .running import answers, engine, run
+from .running import answers, run
 
 Captured = pytest.CaptureFixture[str]
 COMMANDS = {
@@ -48,18 +49,21 @@ def test_a_second_process_on_a_folder_is_refused_before_a_model_is_loaded(
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "lock"} == before
 
 
-def test_the_run_itself_holds_the_lock_and_a_killed_holder_blocks_nobody(options: EvalOptions, tmp_path: Path) -> None:
-    class Second(Answering):
-        def step(self) -> Any:
-            with pytest.raises(ValueError, match=f"{chosen.out} is in use by another process"):
-                run(chosen)
-            refused.append(True)
-            return super().step()
+def test_the_run_itself_holds_the_lock_and_a_killed_holder_blocks_nobody(
+    options: EvalOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, refused = Answering.step, list[bool]()
 
-    refused: list[bool] = []
+    def second(answering: Answering) -> Any:
+        with pytest.raises(ValueError, match=f"{chosen.out} is in use by another process"):
+            run(chosen)
+        refused.append(True)
+        return step(answering)
+
+    monkeypatch.setattr(Answering, "step", second)
     chosen = replace(options, out=str(tmp_path / "run"))
     ended(child_that_holds(Path(chosen.out)))
-    assert answers(run(chosen, Second(engine()))) == answers(Path(options.out)) and refused
+    assert answers(run(chosen)) == answers(Path(options.out)) and refused
 
 
 def altered(line: dict[str, Any], name: str) -> dict[str, Any]:
@@ -102,28 +106,28 @@ def test_any_altered_field_is_told_with_file_and_line(
 
 @pytest.mark.parametrize(("name", "number"), [(ANSWERS, 4), (BESIDE, 2)])
 def test_a_deleted_line_is_answered_again_to_the_same_bytes(
-    options: EvalOptions, tmp_path: Path, name: str, number: int
+    options: EvalOptions, tmp_path: Path, name: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    add, added = Answering.add, list[int]()
+
+    def counted(answering: Answering, place: int, *more: Any) -> None:
+        added.append(place)
+        add(answering, place, *more)
+
+    monkeypatch.setattr(Answering, "add", counted)
     folder = copied(Path(options.out), tmp_path / "run")
     lines = (folder / name).read_bytes().splitlines(keepends=True)
-    number = next(place for place, line in enumerate(lines) if place >= number and b'"work"' not in line)
     (folder / name).write_bytes(b"".join([*lines[:number], *lines[number + 1 :]]))
-
-    class Counting(Answering):
-        def add(self, place: int, item: Any) -> None:
-            added.append(place)
-            super().add(place, item)
-
-    added: list[int] = []
-    assert answers(run(replace(options, out=str(folder)), Counting(engine()))) == answers(Path(options.out))
+    assert len(read(folder).rows) == read(folder).expected - 1
+    assert answers(run(replace(options, out=str(folder)))) == answers(Path(options.out))
     assert len(added) == 1, "no other one is decoded"
     assert read(folder).beside.keys() == read(Path(options.out)).beside.keys()
 
 
 def test_reports_and_references_refuse_an_edited_score(options: EvalOptions, tmp_path: Path, capsys: Captured) -> None:
     folder = copied(Path(options.out), tmp_path / "run")
-    (folder / ANSWERS).write_text((folder / ANSWERS).read_text().replace('"score": 0.0', '"score": 1.0', 1))
+    (folder / SCORES).write_text((folder / SCORES).read_text().replace('"score": 0.0', '"score": 1.0', 1))
     for arguments in (["report", str(folder)], ["report", options.out, "--against", str(folder)]):
         assert main(arguments) == 2
         printed = capsys.readouterr().err
-        assert f"{folder / ANSWERS}, line " in printed and "checksum" in printed and printed.count("\n") == 1
+        assert f"{folder / SCORES}, line " in printed and "checksum" in printed and printed.count("\n") == 1

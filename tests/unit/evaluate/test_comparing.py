@@ -1,16 +1,20 @@
-"""Rows of a comparison: their figures are those of separate runs."""
-
-from dataclasses import replace
+"""Comparisons: which rules and strategies, what each is compared over, and rows with the figures of separate runs."""
 
 import numpy as np
 import pytest
 
 from dlstep import LLM, SamplingParams, tiny
+from dlstep.core import options_of
 from dlstep.evaluate import EvalOptions
-from dlstep.evaluate.comparing import compared, curves_of
-from dlstep.evaluate.entries import entries
-from dlstep.evaluate.intervals import against_best
-from dlstep.evaluate.metrics import Answers, Point, aup, wilson
+from dlstep.evaluate.comparing import EvalEntry, compared, curves_of, entries, fastest, sweep_of
+from dlstep.evaluate.metrics import against_best, aup, wilson
+from dlstep.rules.ada_block import AdaBlock
+from dlstep.rules.early_commit import EarlyCommit
+from dlstep.rules.quota import Quota
+from dlstep.rules.threshold import Threshold
+from dlstep.strategies.diffusion_gemma import DiffusionGemma
+from dlstep.strategies.dmax import DMax
+from dlstep.tiny.tokenizer import build_tokenizer
 
 from ...helpers.comparisons import row as made_row
 
@@ -29,7 +33,7 @@ def test_a_comparison_gives_the_figures_of_separate_runs(count: int, values: tup
         outputs = alone.generate([one.prompt for one in problems], SamplingParams(max_tokens=48), progress=False)
         each.append([float(tiny.score(one, output.text).answer) for one, output in zip(problems, outputs, strict=True)])
         tokens, forwards = sum(len(one.token_ids) for one in outputs), sum(one.nfe for one in outputs)
-        figures = (row.problems, row.accuracy, row.tokens_per_forward, row.forwards_per_answer)
+        figures = (row.answers, row.accuracy, row.tokens_per_forward, row.forwards_per_answer)
         assert figures == (count, sum(each[-1]) / count, tokens / forwards, forwards / count)
     best = max(map(sum, each)) / count
     assert {row.aup_best for row in rows} == {best}
@@ -38,13 +42,8 @@ def test_a_comparison_gives_the_figures_of_separate_runs(count: int, values: tup
     found = [(row.to_best_low, row.to_best_high, row.as_right) for row in rows]
     assert found == [(standing.low, standing.high, standing.best) for standing in standings]
     assert [(row.accuracy_low, row.accuracy_high) for row in rows] == [wilson(sum(right), count) for right in each]
-    shares = [row.seconds / row.forwards_per_answer for row in rows]
-    assert shares == pytest.approx(shares[:1] * len(rows)) and shares[0] > 0, "wall time goes by forward passes"
-    points = [Point((), Answers(1, 0, row.accuracy, 1, 0, 0)) for row in rows]
-    points = [
-        Point((), replace(point.sums, tokens=round(row.tokens_per_forward * 10**9), forwards=10**9))
-        for point, row in zip(points, rows, strict=True)
-    ]
+    assert all(row.seconds > 0 for row in rows)
+    points = [(row.tokens_per_forward, row.accuracy) for row in rows]
     assert rows[0].aup == rows[1].aup == pytest.approx(aup(points, best))
 
 
@@ -55,7 +54,39 @@ def test_the_fastest_that_is_as_right_as_the_best() -> None:
         made_row(value=3, tokens_per_forward=4.0),
         made_row(value=4, tokens_per_forward=4.0, accuracy=0.4),
     ]
-    (curve,) = curves_of(rows)["t"]
-    assert curve.fastest is rows[2]
-    (none,) = curves_of(rows[:1])["t"]
-    assert none.fastest is None
+    (curve,) = curves_of(rows)["t"].values()
+    assert fastest(curve) is rows[2] and fastest(rows[:1]) is None
+
+
+def rule_of(entry: EvalEntry) -> object:
+    """The rule of an entry by value."""
+    return options_of(entry.engine.first.strategy)["rule"]
+
+
+def test_a_rule_is_compared_by_value_and_suits_the_embedded_models() -> None:
+    sentences = tuple(build_tokenizer().encode(end)[0] for end in (". ", "."))
+    (quota, on_canvas, ada), (why,) = entries([Quota(3), AdaBlock(look_ahead=0.5)])
+    assert (quota.rule, quota.strategy, on_canvas.strategy, ada.rule) == ("quota", "multi_bd", "dual_cache", "ada_block")
+    assert rule_of(quota) == Quota(3) and why.startswith("ada_block on multi_bd: MultiBD cannot decode this model")
+    assert rule_of(ada) == AdaBlock(sentences, look_ahead=0.5) and ada.engine.name == "tiny-llada"
+    assert quota.given_options == {} and quota.engine.driver is not ada.engine.driver is on_canvas.engine.driver
+    (given, named), _ = entries([AdaBlock((7,)), "quota"], model="tiny-llada")
+    assert options_of(given.engine.first.strategy)["delimiters"] == (7,) and named.strategy == "dual_cache"
+    assert named.given_options == {"decoding_strategy": None, "model": "tiny-llada", "rule": "quota", "cache": "none"}
+    (parts,), _ = entries(["early_commit"])
+    decoder = options_of(parts.engine.first.strategy)
+    assert decoder["part_size"] == decoder["block_size"] == 8 == parts.given_options["part_size"]
+    (parts,), _ = entries([EarlyCommit(part_size=5)])
+    assert options_of(parts.engine.first.strategy)["part_size"] == 5
+    with pytest.raises(ValueError, match="a rule is given twice"):
+        entries(["quota", Quota(2)])
+    with pytest.raises(ValueError, match="two strategies are called 'multi_bd': rename the class of one of them"):
+        entries(["quota"], ["multi_bd", "dlstep.strategies.multi_bd"])
+
+
+def test_what_a_rule_or_a_strategy_is_compared_over() -> None:
+    shares = (0.5, 0.7, 0.8, 0.9, 0.95)
+    assert sweep_of(Threshold()) == {"accept_threshold": shares}
+    assert list(sweep_of(Quota())) == ["steps_per_block"]
+    assert sweep_of(DMax()) == {"accept_threshold": shares}, "and not the first number of its fields"
+    assert list(sweep_of(DiffusionGemma())) == ["entropy_bound"]

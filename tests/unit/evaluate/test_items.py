@@ -1,38 +1,77 @@
-"""Prompts of items."""
+"""The two tasks of this package: their problems, prompts and scores."""
 
+import json
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
 
-from dlstep import LLM
-from dlstep.evaluate.documents import Document, with_examples
-from dlstep.evaluate.items import items_of, prompt_of
+import pytest
+
+from dlstep import LLM, tiny
+from dlstep.core import SamplingParams
+from dlstep.evaluate.items import Item, ids_of, items_of, read_problems, scored
 from dlstep.evaluate.options import EvalOptions
-from dlstep.text.chat import render
 from dlstep.text.detokenize import encode
 
-from .answer_suite import AWKWARD, SHOTS, TRAINING, digest_of_prompts, frozen
 
-CODE = 'FACTOR = 2\n\n\ndef double(n):\n    """Twice a number."""\n'
-
-
-def test_prompts_are_those_of_lm_eval(tmp_path: Any) -> None:
-    (tmp_path / "GSM8K_train.json").write_text(str(TRAINING).replace("'", '"'))
-    found: dict[str, str] = {}
-    for task, numbers in SHOTS.items():
-        for shots in numbers:
-            for chat in (False, True):
-                options = EvalOptions(tasks=(task,), shots=shots, chat=chat)
-                prompts = [prompt_of(task, each, options) for each in with_examples(AWKWARD, task, "lm_eval", shots, tmp_path)]
-                found[f"{task}, {shots} shots, {'chat' if chat else 'text'}"] = digest_of_prompts(prompts)
-    assert found == frozen("prompts")
+def test_the_stories_are_those_of_the_seed_and_asked_as_they_are() -> None:
+    options = EvalOptions(dataset_limit=3, problem_seed=2)
+    engine = LLM("tiny-bd").engine
+    items = items_of(engine, options, read_problems(options))
+    stories = tiny.problems(3, 2)
+    assert [(item.number, item.prompt, item.gold) for item in items] == [
+        (number, story.prompt, str(story.answer)) for number, story in enumerate(stories)
+    ]
+    assert ids_of(engine, items[0].prompt, special=True) == encode(engine.tokenizer, stories[0].prompt)  # pyright: ignore[reportArgumentType]
 
 
-def test_an_answer_continues_the_turn_that_lm_eval_begins() -> None:
-    template = "{% for turn in messages %}<{{ turn.role }}>{{ turn.content }}<end>\n{% endfor %}"
-    template += "{% if add_generation_prompt %}<assistant>{% endif %}"
+def test_a_conversation_is_rendered_once_with_its_special_tokens() -> None:
+    template = "{% for turn in messages %}<{{ turn.role }}>{{ turn.content }}<end>\n{% endfor %}<assistant>"
     engine = replace(LLM("tiny-bd", max_model_len=512).engine, chat_template=template)
-    document = Document(0, "Double a number.", "", ("assert double(1) == 2",), CODE, "double")
-    for task, end in (("humaneval", f"```python\n{CODE}\n"), ("mbpp", "<assistant>\n```python\n"), ("gsm8k", "<assistant>")):
-        (item,) = items_of(EvalOptions(tasks=(task,), shots=0, chat=True), {task: [document]})
-        text = render(engine.tokenizer, template, item.prompt, continues=item.prompt[-1]["role"] == "assistant")  # pyright: ignore
-        assert text.endswith(end) and item.ids(engine) == encode(engine.tokenizer, text, add_special_tokens=False)
+    options = EvalOptions(dataset_limit=1, chat=True)
+    (item,) = items_of(engine, options, read_problems(options))
+    assert item.prompt == f"<user>{tiny.problems(1, 0)[0].prompt}<end>\n<assistant>" and not item.special
+    assert ids_of(engine, item.prompt, special=False) == encode(engine.tokenizer, item.prompt, add_special_tokens=False)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="--chat true needs a chat template"):
+        items_of(replace(engine, chat_template=None), options, read_problems(options))
+
+
+@pytest.mark.parametrize(
+    ("task", "gold", "answer", "found", "scores"),
+    [
+        ("shells", "28", "88-23=65 shells. 65-37=28 shells.", "28", (1.0,)),
+        ("shells", "28", "Leo228 shells", "228", (0.0,)),
+        ("questions", "1,007", "so\n#### 1007", "1007", (1.0, 1.0)),
+        ("questions", "7", "#### 7, or $8.", "$8.", (0.0, 1.0)),
+        ("questions", "7", "none", "", (0.0, 0.0)),
+        ("questions", "Paris.", "It is Paris. ", "Paris", (1.0,)),
+        ("questions", "Paris", "Rome", "Rome", (0.0,)),
+    ],
+)
+def test_numbers_count_as_in_lm_eval_and_other_answers_by_their_end(
+    task: str, gold: str, answer: str, found: str, scores: tuple[float, ...]
+) -> None:
+    row = {"task": task, "document": 0, "options": {}, "answer": answer, "error": ""}
+    line = scored(Item(task, 0, "", SamplingParams(), gold=gold), row)
+    assert (line["found"], tuple(line["scores"].values()), line["score"]) == (found, scores, scores[0])
+    failed = scored(Item(task, 0, "", SamplingParams(), gold=gold), row | {"error": "too long"})
+    assert (failed["scores"], failed["score"], failed["note"]) == ({}, 0.0, "too long")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "must hold problems"),
+        ("[1]", "must hold problems"),
+        ('{"prompt": " ", "answer": 1}', "entry 1 is not a problem of questions, look at 'prompt'"),
+        ('{"prompt": "a", "answer": 1}\n{"question": "b"}', "entry 2 is not a problem of questions, look at 'answer'"),
+        ('{"prompt": "a", "answer": true}', "look at 'answer'"),
+        ("{", "line 1 holds no JSON"),
+    ],
+)
+def test_a_file_of_questions_that_is_none_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_problems(EvalOptions(("questions",), questions=str(path)))
+    path.write_text(json.dumps([{"question": "How many?", "answer": "so\n#### 3"}]))
+    assert read_problems(EvalOptions(("questions",), questions=str(path)))["questions"] == [("How many?", "3")]

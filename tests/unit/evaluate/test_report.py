@@ -1,10 +1,14 @@
-"""The figures of a report beside a slow count."""
+"""The charts of a report beside a slow count, and the page of a comparison."""
+
+from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.evaluate.metrics import Pair
-from dlstep.evaluate.report import MOST_TOKENS, PARTS, where
+from dlstep.evaluate.report import MOST_TOKENS, PARTS, charts_of, comparison_page
+
+from ...helpers.comparisons import row as made_row
 
 
 @st.composite
@@ -31,7 +35,38 @@ def test_the_figures_are_those_of_a_slow_count(pairs: list[Pair]) -> None:
         for offset, at in enumerate(unmasked):
             late[offset * PARTS // len(unmasked)] += at
             all_[offset * PARTS // len(unmasked)] += row["steps"]
-    late_shares, spent_shares, step_shares = where(pairs)
+    late_shares, spent_shares, step_shares = (chart.shares for chart in charts_of(pairs))
     assert step_shares == pytest.approx([each / steps for each in per_step]) and sum(step_shares) == pytest.approx(1)
-    assert spent_shares == pytest.approx([each / steps for each in spent[:PARTS]])
+    assert spent_shares == pytest.approx([each / steps for each in spent])
     assert late_shares == pytest.approx([over / under if under else 0 for over, under in zip(late, all_, strict=True)])
+
+
+class Tags(HTMLParser):
+    """The tags and texts of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+HOSTILE = '=HYPERLINK("http://x")</style><script>alert(1)</script><img src=http://x onerror=alert(1)>'
+
+
+def test_the_page_stands_alone_and_hostile_names_are_text() -> None:
+    rows = [made_row(task=HOSTILE, strategy=HOSTILE, rule=HOSTILE, value=HOSTILE, error=HOSTILE, model=HOSTILE)]
+    page = Tags(comparison_page(rows, command=HOSTILE, left_out=[HOSTILE], notes=[HOSTILE]))
+    known = "html head body main div meta title style h1 h2 p picture source img table thead tr td th em details summary"
+    assert {tag for tag, _ in page.tags} <= {*known.split()}
+    outside = [value for _, attributes in page.tags for name, value in attributes.items() if name in ("src", "srcset", "href")]
+    assert len(outside) == 2 and all(str(value).startswith("data:image/svg+xml;base64,") for value in outside)
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+    assert page.text.count(HOSTILE) >= 6, "shown unchanged"
+    assert "arXiv 2601.07568" in page.text and "y_max 100.0 %" in page.text

@@ -6,18 +6,28 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any
 
 import pytest
 
-from dlstep.engine.config import EngineConfig
-from dlstep.evaluate.answerer_pool import Answering, Processes
-from dlstep.evaluate.checkpoint import AHEAD, ANSWERS, BESIDE, RUN, read
-from dlstep.evaluate.items import Item
+from dlstep import LLM, SamplingParams
+from dlstep.batch import facts
+from dlstep.batch.checkpoint import ANSWERS, BESIDE, RUN
+from dlstep.core import Request
+from dlstep.engine.json_lines import Line
+from dlstep.engine.loader import LoadedEngine
+from dlstep.evaluate.checkpoint import SCORES, EvalCheckpoint, read
+from dlstep.evaluate.items import Item, items_of, read_problems
 from dlstep.evaluate.options import EvalOptions, grid_of
+from dlstep.evaluate.runner import Answering, answer_all
 
+from .conftest import copied
 from .running import answers, engine, killed, run
 
 GRID = grid_of({"accept_threshold": [0.3, 0.9]})
+OPTIONS = EvalOptions(dataset_limit=12, temperature=0.5, grid=grid_of({"accept_threshold": [0.5, 0.9]}))
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +49,8 @@ def test_answers_are_in_order_and_keyed(options: EvalOptions, unbroken: bytes) -
     assert keys == [("shells", number, threshold) for threshold in (0.3, 0.9) for number in range(40)]
     assert len({row["seed"] for row in rows}) == 40, "sets of options share their noise"
     ended = [json.loads(line) for line in (Path(options.out) / BESIDE).read_text().splitlines()]
-    order = [(row["options"]["accept_threshold"], row["document"]) for row in ended if "work" not in row]
+    order = [(row["options"]["accept_threshold"], row["document"]) for row in ended]
     assert sorted(order) != order, "they did not end in this order"
-    assert not (Path(options.out) / AHEAD).exists()
 
 
 @pytest.mark.parametrize("seed", [pytest.param(0), *[pytest.param(seed, marks=pytest.mark.stress) for seed in range(1, 5)]])
@@ -56,20 +65,33 @@ def test_killed_at_random_moments_the_answers_are_the_same(
     report(f"killed {kills} times, after {', '.join(map(str, grown))} bytes of {len(unbroken)}")
 
 
-def test_answers_that_wait_are_not_decoded_again(options: EvalOptions, unbroken: bytes, tmp_path: Path) -> None:
-    class Counting(Answering):
-        def add(self, place: int, item: Item) -> None:
-            added.append(place)
-            super().add(place, item)
+def test_stored_answers_are_not_decoded_again(
+    options: EvalOptions, unbroken: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add, added = Answering.add, list[int]()
 
-    added: list[int] = []
+    def counted(answering: Answering, place: int, item: Item, request: Request) -> None:
+        added.append(place)
+        add(answering, place, item, request)
+
+    monkeypatch.setattr(Answering, "add", counted)
     lines = unbroken.splitlines(keepends=True)
-    (tmp_path / RUN).write_bytes((Path(options.out) / RUN).read_bytes())
-    (tmp_path / BESIDE).write_bytes((Path(options.out) / BESIDE).read_bytes())
-    (tmp_path / ANSWERS).write_bytes(b"".join(lines[:3]))
-    (tmp_path / AHEAD).write_bytes(b"".join([lines[7], lines[4], lines[79]]))
-    assert answers(run(replace(options, out=str(tmp_path)), Counting(engine()))) == unbroken
-    assert sorted(added) == sorted({*range(3, 80)} - {4, 7, 79}) and not (tmp_path / AHEAD).exists()
+    for name in (RUN, BESIDE):
+        (tmp_path / name).write_bytes((Path(options.out) / name).read_bytes())
+    (tmp_path / ANSWERS).write_bytes(b"".join([*lines[:3], lines[7], lines[4], lines[79]]))
+    assert answers(run(replace(options, out=str(tmp_path)))) == unbroken
+    assert sorted(added) == sorted({*range(3, 80)} - {4, 7, 79})
+
+
+def test_calls_in_turn_keep_the_order_of_the_calls(options: EvalOptions, unbroken: bytes, tmp_path: Path) -> None:
+    """Each call moves its answers to the end, so that a run of several calls that was broken off ends in the same order."""
+    items = items_of(engine(), options, read_problems(options))
+    parts = [items[:30], items[30:50], items[50:]]
+    for run_again in range(2):
+        with closing(EvalCheckpoint(tmp_path, {"key": {}})) as checkpoint:
+            for part in parts[: 2 + run_again]:
+                answer_all(engine(), part, checkpoint)
+    assert answers(tmp_path) == unbroken
 
 
 @pytest.mark.parametrize("cut", [1, 100, 5000])
@@ -103,12 +125,8 @@ def test_another_run_does_not_go_on_there(options: EvalOptions, change: dict[str
         run(replace(options, **change))  # pyright: ignore[reportArgumentType]
 
 
-def test_answers_of_another_run_are_refused(options: EvalOptions, unbroken: bytes, tmp_path: Path) -> None:
+def test_lines_that_are_no_answers_are_refused(options: EvalOptions, tmp_path: Path) -> None:
     (tmp_path / RUN).write_bytes((Path(options.out) / RUN).read_bytes())
-    first, second = unbroken.splitlines(keepends=True)[:2]
-    (tmp_path / ANSWERS).write_bytes(second + first)
-    with pytest.raises(ValueError, match="line 2 is not an answer of this run"):
-        run(replace(options, out=str(tmp_path)))
     (tmp_path / ANSWERS).write_bytes(b"[1]\n")
     with pytest.raises(ValueError, match="line 1 is not a line of a run"):
         run(replace(options, out=str(tmp_path)))
@@ -117,12 +135,98 @@ def test_answers_of_another_run_are_refused(options: EvalOptions, unbroken: byte
         run(replace(options, out=str(tmp_path)))
 
 
-@pytest.mark.stress
-def test_two_workers_write_the_same_file(options: EvalOptions, unbroken: bytes, tmp_path: Path) -> None:
-    config = EngineConfig(model="tiny-bd", max_num_reqs=6)
-    broken = replace(options, out=str(tmp_path / "run"), workers=2)
-    for _ in range(3):
-        killed(broken, len(unbroken) // 5)  # alone, and then two go on
-    with closing(Processes(config, 2)) as pool:
-        assert answers(run(broken, pool)) == unbroken
-        assert pool.live == 0
+@pytest.mark.parametrize("name", ["decoding", "torch"])
+def test_other_code_or_libraries_do_not_go_on(options: EvalOptions, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr("dlstep.evaluate.runner.code_of", lambda given: facts.code_of(given) | {name: "another"})
+    with pytest.raises(ValueError, match=f"holds a run with versions.{name} .*, and now it is 'another': give another folder"):
+        run(options)
+
+
+def test_another_machine_goes_on_and_is_noted(options: EvalOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = copied(Path(options.out), tmp_path / "run")
+    before = json.loads((folder / RUN).read_text())["machines"]
+    monkeypatch.setattr("dlstep.evaluate.runner.machine_of", lambda given: facts.machine_of(given) | {"device": "other"})
+    for _ in range(2):
+        run(replace(options, out=str(folder)))
+    assert json.loads((folder / RUN).read_text())["machines"] == [*before, before[0] | {"device": "other"}]
+
+
+ITEMS = items_of(engine(), OPTIONS, read_problems(OPTIONS))
+ROOMY = LLM("tiny-bd", max_num_reqs=32).engine
+
+
+def answered(engine: LoadedEngine, items: list[Item]) -> list[tuple[Line, Line]]:
+    """The lines of the answers to items, and what belongs to them."""
+    with TemporaryDirectory() as folder:
+        with closing(EvalCheckpoint(Path(folder), {"key": {}})) as checkpoint:
+            rows = answer_all(engine, items, checkpoint)
+        return [(row, line) for row, line in zip(rows, read(folder).beside.values(), strict=True)]
+
+
+@pytest.mark.parametrize(
+    "limits", [{}, {"max_num_reqs": 3}, {"max_num_batched_tokens": 64}, {"num_pages": 24, "page_size": 8}, {"order": 1}]
+)
+def test_neither_batch_nor_memory_nor_order_change_a_row(limits: dict[str, Any]) -> None:
+    order = [*range(len(ITEMS))] if "order" not in limits else Random(1).sample(range(len(ITEMS)), len(ITEMS))
+    kept = {name: value for name, value in limits.items() if name != "order"}
+    rows = answered(LLM("tiny-bd", **({"max_model_len": 176} | kept)).engine, [ITEMS[place] for place in order])
+    alone = [answered(ROOMY, [ITEMS[place]])[0][0] for place in order]
+    assert [row for row, _ in rows] == alone
+
+
+def test_rows_are_those_of_generate() -> None:
+    found = answered(ROOMY, ITEMS)
+    for threshold in (0.5, 0.9):
+        own = [place for place, item in enumerate(ITEMS) if item.params.strategy_options == (("accept_threshold", threshold),)]
+        params = SamplingParams(max_tokens=64, temperature=0.5, strategy_options={"accept_threshold": threshold})
+        outputs = LLM("tiny-bd").generate([ITEMS[place].prompt for place in own], params, progress=False)
+        for place, output in zip(own, outputs, strict=True):
+            row, beside = found[place]
+            assert (row["answer"], tuple(row["tokens"]), row["steps"]) == (output.text, output.token_ids, output.steps)
+            assert row["finish"] == output.finish_reason
+            assert beside["forwards"] == output.nfe and len(beside["probabilities"]) == len(row["tokens"])
+
+
+def test_equal_requests_have_different_seeds() -> None:
+    (one, _), (other, _) = answered(ROOMY, [ITEMS[0], replace(ITEMS[0], number=1)])
+    assert one["seed"] != other["seed"]
+
+
+def test_decided_at_is_the_step_that_gave_each_token() -> None:
+    """Beside a session that is looked at after every forward."""
+    for strategy, model in (("multi_bd", "tiny-bd"), ("dmax", "tiny-edit")):
+        llm = LLM(model, decoding_strategy=strategy)
+        plain = [replace(item, params=replace(item.params, temperature=0.0, strategy_options=())) for item in ITEMS[:4]]
+        for item, (row, beside) in zip(plain, answered(llm.engine, plain), strict=True):
+            session = llm.session()
+            session.submit(item.prompt, item.params)
+            tokens: list[list[int | None]] = []
+            while not session.state.done:
+                session.step()
+                sequence = session.state.find(0)
+                assert sequence is not None
+                start, shown = len(sequence.request.prompt), {}
+                for block in (*sequence.past, *sequence.window):
+                    masked = set(getattr(block, "masked", ()))
+                    shown |= {p - start: t for p, t in enumerate(block.tokens, block.start) if p not in masked}
+                tokens.append([shown.get(offset) for offset in range(64)])
+            for offset, token in enumerate(row["tokens"]):
+                step = beside["decided_at"][offset]
+                column = [line[offset] for line in tokens[: row["steps"]]]
+                assert column[step - 1 :] == [token] * len(column[step - 1 :])
+                assert step == 1 or column[step - 2] != token
+
+
+def test_the_shares_of_the_answers_add_up_to_the_wall_time() -> None:
+    begin = perf_counter()
+    found = answered(engine(), ITEMS)
+    shares = sum(beside["share"] for _, beside in found)
+    assert 0 < shares <= perf_counter() - begin and all(beside["share"] <= beside["seconds"] for _, beside in found)
+
+
+def test_scores_are_written_once_all_answers_are_there(options: EvalOptions, unbroken: bytes, tmp_path: Path) -> None:
+    folder = copied(Path(options.out), tmp_path / "run")
+    (folder / SCORES).unlink()
+    assert {row["note"] for row in read(folder).rows.values()} == {"not scored"}
+    assert answers(run(replace(options, out=str(folder)))) == unbroken
+    assert (folder / SCORES).read_bytes() == (Path(options.out) / SCORES).read_bytes()
