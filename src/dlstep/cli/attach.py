@@ -28,7 +28,7 @@ PATIENCE = 10.0  # seconds to wait for a response of the server
 
 
 @dataclass(frozen=True)
-class AttachOptions:
+class AttachCommand:
     """Watch an answer of a running server form, or list one's requests.
 
     A request can be watched if it asked for steps: "dlstep": {"stream": "steps"}. An API key is read from DLSTEP_API_KEY.
@@ -47,7 +47,7 @@ class AttachOptions:
 
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep attach`."""
-    return command_parser("attach", AttachOptions, EXAMPLES)
+    return command_parser("attach", AttachCommand, EXAMPLES)
 
 
 def run(options: Namespace) -> int:

@@ -2,45 +2,45 @@
 
 import sys
 from contextlib import closing
-from dataclasses import fields
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..engine.config import EngineConfig, engine_config
-from ..engine.option_help import field_help
+from ..batch.options import BatchOptions
+from ..engine.config import EngineConfig
 from ..extras import require
-from .options import OF_STRATEGY, add_config_option, add_options, new_parser
+from .options import OF_STRATEGY, add_config_option, command_parser, engine_of
 from .parser import ArgumentParser, Namespace
 
-EXAMPLES = """
-    dlstep batch in.jsonl out.jsonl               an embedded model, in this process
-    dlstep batch in.jsonl out.jsonl               again, after it was killed: it resumes
-    dlstep batch in.jsonl big.jsonl --model /path/to/checkpoint --device cuda --max_num_reqs 64
-    dlstep batch in.jsonl two.jsonl --ray local --actors 2
-    dlstep batch in.jsonl all.jsonl --ray auto    engines on all GPUs of the cluster that this machine is in
-    echo '{"custom_id": "a", "method": "POST", "url": "/v1/completions",
-      "body": {"prompt": "Max has 5 eggs. Now Max gets 2 more. How many eggs does
-      Max have?"}}' | tr -d '\\n' | tr -s ' ' > in.jsonl
-"""
-ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in OF_STRATEGY)
-OWN = ("input", "output", "config", "progress")
+EXAMPLES = """dlstep batch in.jsonl out.jsonl             an embedded model, in this process
+dlstep batch in.jsonl out.jsonl             again after a kill: it resumes
+dlstep batch in.jsonl big.jsonl --model org/name --max_num_reqs 64
+dlstep batch in.jsonl two.jsonl --ray local --actors 2
+dlstep batch in.jsonl all.jsonl --ray auto  engines on all GPUs of this cluster
+echo '{"custom_id": "a", "method": "POST", "url": "/v1/completions",
+  "body": {"prompt": "Max has 5 eggs. Now Max gets 2 more. How many eggs does
+  Max have?"}}' | tr -d '\\n' | tr -s ' ' > in.jsonl"""
+
+
+@dataclass(frozen=True)
+class BatchCommand:
+    """Answer a file of requests in OpenAI's batch format. Run it again to resume. See docs/scaling.md."""
+
+    input: Path
+    """File of requests, one a line."""
+    output: Path
+    """File of answers, in the order of the requests."""
+    _: KW_ONLY
+    progress: bool = True
+    """Draw a progress bar where stderr is a terminal."""
 
 
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep batch`, without the options of the strategy."""
-    from ..batch.options import BatchOptions
-
-    options = new_parser(
-        "dlstep batch IN.jsonl OUT.jsonl [options]",
-        "Answer a file of requests in OpenAI's batch format. Run it again to resume. See docs/scaling.md.",
-        EXAMPLES,
-    )
-    options.add_argument("input", type=str, metavar="IN.jsonl", help="File of requests, one a line.")
-    options.add_argument("output", type=str, metavar="OUT.jsonl", help="File of answers, in the order of the requests.")
+    options = command_parser("batch", BatchCommand, EXAMPLES)
     add_config_option(options)
-    add_options(options, "batch", BatchOptions, fields(BatchOptions), field_help(BatchOptions))
-    options.add_argument("--progress", type=bool, default=True, help="Draw a progress bar where stderr is a terminal.")
-    add_options(options, "engine", EngineConfig, ENGINE_FIELDS, field_help(EngineConfig))
+    options.add_options(BatchOptions, "batch")
+    options.add_options(EngineConfig, "engine", without=OF_STRATEGY)
     return options
 
 
@@ -51,17 +51,14 @@ def run(options: Namespace) -> int:
         require("dlstep batch --ray", "ray")
     from ..batch.checkpoint import folder_of
     from ..batch.lines import read_lines
-    from ..batch.options import BatchOptions
     from ..batch.runner import answer_all
     from ..engine.run_lock import check_free
     from ..views.progress_bars import counting_bar
 
-    names = [field.name for field in fields(BatchOptions)]
-    chosen = BatchOptions(**{name: options[name] for name in names})
-    config = engine_config({name: value for name, value in vars(options).items() if name not in (*names, *OWN)})
-    lines = read_lines(options.input, Path(options.input).read_bytes())
-    out = Path(options.output)
-    if out.resolve() == Path(options.input).resolve():
+    chosen, out = options.of(BatchOptions), options.output
+    config = engine_of(options, BatchCommand, BatchOptions)
+    lines = read_lines(str(options.input), options.input.read_bytes())
+    if out.resolve() == options.input.resolve():
         raise ValueError(f"{options.input} is both input and output: give another OUT")
     check_free(folder_of(out))  # before loading the engine, which may take minutes
     with closing(pool_of(config, chosen)) as pool, counting_bar(len(lines), enabled=options.progress) as show:
@@ -71,7 +68,7 @@ def run(options: Namespace) -> int:
     return int(bool(failed))
 
 
-def pool_of(config: EngineConfig, chosen: Any) -> Any:
+def pool_of(config: EngineConfig, chosen: BatchOptions) -> Any:
     """Return the workers that answer."""
     if chosen.ray is None:
         from ..batch.engine import BatchEngine

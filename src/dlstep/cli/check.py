@@ -18,7 +18,7 @@ dlstep models check /path/to/checkpoint --lora_path /path/to/adapter"""
 
 
 @dataclass(frozen=True)
-class CheckOptions:
+class CheckCommand:
     """Describe a checkpoint folder: its family, the size of its keys and values, and the strategies that fit.
 
     Lists tensors that would be missing or not used. Weights are not loaded, code of the checkpoint is never run.
@@ -37,7 +37,7 @@ class CheckOptions:
 
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep models check`."""
-    return command_parser("models check", CheckOptions, EXAMPLES)
+    return command_parser("models check", CheckCommand, EXAMPLES)
 
 
 def run(options: Namespace) -> int:

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from inspect import getdoc
 from time import monotonic
 from typing import Annotated, Any
@@ -36,11 +36,10 @@ Runs = list[dict[str, Any]]  # the runs of a recording
 SECONDS_PER_STEP = 0.2  # slow enough to watch on a terminal
 
 
-@dataclass(frozen=True)
-class DemoOptions:
+@dataclass(frozen=True, kw_only=True)
+class DemoCommand:
     """Watch embedded models decode word problems, then compare accuracy and speed."""
 
-    _: KW_ONLY
     problems: Annotated[int, Ge(1)] = 64
     """Held-out problems per row of the table."""
     shown: Annotated[int, Ge(1)] = 2
@@ -55,7 +54,7 @@ class DemoOptions:
 
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep demo`."""
-    return command_parser("demo", DemoOptions, EXAMPLES)
+    return command_parser("demo", DemoCommand, EXAMPLES)
 
 
 def run(options: Namespace) -> int:

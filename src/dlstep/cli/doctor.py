@@ -2,7 +2,7 @@
 
 import os
 import platform
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,18 +27,17 @@ Facts = dict[str, str]  # from the name of a package, device or service to what 
 EXAMPLES = "dlstep doctor\ndlstep doctor --json"
 
 
-@dataclass(frozen=True)
-class DoctorOptions:
+@dataclass(frozen=True, kw_only=True)
+class DoctorCommand:
     """Check versions, devices, kernels, the model cache, the jail for generated programs, and optional packages."""
 
-    _: KW_ONLY
     json: bool = False
     """Print a JSON object, and nothing else, on stdout."""
 
 
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep doctor`."""
-    return command_parser("doctor", DoctorOptions, EXAMPLES)
+    return command_parser("doctor", DoctorCommand, EXAMPLES)
 
 
 def run(options: Namespace) -> int:

@@ -7,7 +7,7 @@ from ..core.options import Options
 
 START = r"(?<![\w/\\.'\"-])"  # not inside paths, quoted texts or other names
 # An option that is qualified by its class or followed by a value.
-QUALIFIED = START + r"(?:(?:(?:[A-Z]\w*)?(?:Options|Config|Params)|{owners})\.({names})\b|({names})=('[^' ]*'))"
+QUALIFIED = START + r"(?:(?:[A-Z]\w*(?:Command|Options|Config|Params)|{owners})\.({names})\b|({names})=('[^' ]*'))"
 # An option in a hint, where known names always mean options: bare names and values without quotes match as well.
 BARE = START + r"(?:[A-Z]\w*\()?({names})\b()(?:=('[^' ]*'|-?\w+|\.\.\.))?\)?"
 

@@ -36,7 +36,7 @@ dlstep generate 'a prompt' --pinned '{"5": 42, "9": " shells"}'"""
 
 
 @dataclass(frozen=True)
-class GenerateOptions:
+class GenerateCommand:
     """Answer prompts, all of them decoded together."""
 
     prompts: tuple[str, ...]
@@ -60,7 +60,7 @@ class GenerateOptions:
 
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep generate`, without the options of the strategy."""
-    options = command_parser("generate", GenerateOptions, EXAMPLES)
+    options = command_parser("generate", GenerateCommand, EXAMPLES)
     add_config_option(options)
     # `seed` is the request's option: with a single caller, the engine's seed has no additional effect.
     options.add_options(EngineConfig, "engine", without=("seed", *OF_STRATEGY))
@@ -75,7 +75,7 @@ def run(options: Namespace) -> int:
         raise ValueError("--system and --chat_template_kwargs apply only to conversations: add --chat")
     pins = None if options.pinned is None else pins_of(options.pinned)
     profile = nullcontext() if options.profile is None else _profiled(options.profile)
-    config = engine_of(options, GenerateOptions, SamplingParams)
+    config = engine_of(options, GenerateCommand, SamplingParams)
     with display(enabled=options.progress):  # show something at once: the imports take seconds
         with waiting_line(f"loading {config.model or 'an embedded model'}"):
             llm = LLM.from_config(config)

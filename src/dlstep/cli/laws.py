@@ -1,48 +1,59 @@
 """`dlstep laws`: the laws of the engine, tried on a user's strategy or rule."""
 
 import sys
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import indent
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from annotated_types import Ge, Interval
 from rich.console import Console
 
 from ..extras import require
 from ..processes import Worker, WorkerDied
 from .json_text import json_text
-from .options import new_parser
+from .options import command_parser
 from .parser import ArgumentParser, Namespace
 
 if TYPE_CHECKING:
     from ..testing.trial import LawVerdict, Opened, TrialLimits
 
-EXAMPLES = """
-    dlstep laws my_strategy.py
-    dlstep laws my_rule.py --examples 1000 --law_timeout 600
-    dlstep laws factor --only [progress,transparency]
-"""
+EXAMPLES = """dlstep laws my_strategy.py
+dlstep laws my_rule.py --examples 1000 --law_timeout 600
+dlstep laws factor --only [progress,transparency]"""
 SILENT_SECONDS = 60.0  # seconds beyond the time limits, also for imports, after which the worker counts as stopped
+
+
+Seconds = Annotated[float, Interval(ge=0.01, le=1e6)]
+
+
+@dataclass(frozen=True)
+class LawsCommand:
+    """Try the laws of the engine on a strategy or a rule, with random requests, budgets and aborts. Needs no model."""
+
+    name: str
+    """A .py file, dotted path or name of a strategy or of a rule."""
+    _: KW_ONLY
+    examples: Annotated[int, Ge(1)] = 100
+    """Random cases for each law."""
+    seed: int = 0
+    """Seed of the cases."""
+    only: tuple[str, ...] = ()
+    """Only these laws; empty: all."""
+    case_timeout: Seconds = 10.0
+    """Seconds for one case."""
+    shrink_timeout: Seconds = 10.0
+    """Seconds to look for a smaller case once one has failed."""
+    law_timeout: Seconds = 120.0
+    """Seconds for the cases of one law."""
+    json: bool = False
+    """Print a JSON list of rows, and nothing else, on stdout."""
 
 
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep laws`."""
-    options = new_parser(
-        "dlstep laws NAME [options]",
-        "Try the laws of the engine on a strategy or a rule, with random requests, budgets and aborts. Needs no model.",
-        EXAMPLES,
-    )
-    options.add_argument("name", type=str, help="A .py file, dotted path or name of a strategy or of a rule.")
-    options.add_argument("--examples", type=int, default=100, help="Random cases for each law.")
-    options.add_argument("--seed", type=int, default=0, help="Seed of the cases.")
-    options.add_argument("--only", type=list[str] | str | None, default=None, help="Only these laws; null: all.")
-    options.add_argument("--case_timeout", type=float, default=10.0, help="Seconds for one case.")
-    options.add_argument(
-        "--shrink_timeout", type=float, default=10.0, help="Seconds to look for a smaller case once one has failed."
-    )
-    options.add_argument("--law_timeout", type=float, default=120.0, help="Seconds for the cases of one law.")
-    options.add_argument("--json", action="store_true", help="Print a JSON list of rows, and nothing else, on stdout.")
-    return options
+    return command_parser("laws", LawsCommand, EXAMPLES)
 
 
 def run(options: Namespace) -> int:
@@ -51,18 +62,12 @@ def run(options: Namespace) -> int:
     Raises ValueError for invalid options and for files without a rule or strategy.
     """
     require("dlstep laws", "laws")
-    if options.examples < 1:
-        raise ValueError(f"--examples must be at least 1, got {options.examples}")
-    for name in ("case_timeout", "shrink_timeout", "law_timeout"):
-        if not 0.01 <= options[name] <= 1e6:
-            raise ValueError(f"--{name} must be at least 0.01 and at most 1000000 seconds, got {options[name]}")
     from ..testing.trial import KNOWN, TrialLimits
 
-    only = [options.only] if isinstance(options.only, str) else options.only
-    for name in only or []:
+    for name in options.only:
         if name not in KNOWN:
             raise ValueError(f"law {name!r} is unknown: choose from {', '.join(KNOWN)}")
-    laws = [name for name in KNOWN if only is None or name in only]
+    laws = [name for name in KNOWN if not options.only or name in options.only]
     limits = TrialLimits(options.examples, options.seed, options.case_timeout, options.shrink_timeout, options.law_timeout)
     rows = _try(options.name, laws, limits, Console(stderr=options.json))
     if options.json:

@@ -1,6 +1,6 @@
 """`dlstep models`: list the supported families of networks."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -17,18 +17,17 @@ if TYPE_CHECKING:
 EXAMPLES = "dlstep models\ndlstep models --json\ndlstep models check /path/to/checkpoint"
 
 
-@dataclass(frozen=True)
-class ModelsOptions:
+@dataclass(frozen=True, kw_only=True)
+class ModelsCommand:
     """List the families of networks."""
 
-    _: KW_ONLY
     json: bool = False
     """Print a JSON list, and nothing else, on stdout."""
 
 
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep models`."""
-    return command_parser("models", ModelsOptions, EXAMPLES)
+    return command_parser("models", ModelsCommand, EXAMPLES)
 
 
 def run(options: Namespace) -> int:

@@ -14,7 +14,7 @@ EXAMPLES = "dlstep replay decode.jsonl"
 
 
 @dataclass(frozen=True)
-class ReplayOptions:
+class ReplayCommand:
     """Plan every step of a saved trace again, compare with the recorded plans, and commit the recorded samples."""
 
     file: Path
@@ -26,7 +26,7 @@ class ReplayOptions:
 
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep replay`."""
-    return command_parser("replay", ReplayOptions, EXAMPLES)
+    return command_parser("replay", ReplayCommand, EXAMPLES)
 
 
 def run(options: Namespace) -> int:

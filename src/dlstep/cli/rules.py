@@ -22,7 +22,7 @@ EXAMPLES = "dlstep rules\ndlstep rules quota\ndlstep rules --json"
 
 
 @dataclass(frozen=True)
-class RulesOptions:
+class RulesCommand:
     """List decoding rules: which positions to unmask in a forward pass, the source, and compatible strategies."""
 
     name: str | None = None
@@ -34,7 +34,7 @@ class RulesOptions:
 
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep rules`."""
-    return command_parser("rules", RulesOptions, EXAMPLES)
+    return command_parser("rules", RulesCommand, EXAMPLES)
 
 
 @dataclass(frozen=True, slots=True)

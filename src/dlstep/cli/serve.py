@@ -1,6 +1,6 @@
 """`dlstep serve`: an HTTP server for OpenAI clients."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -22,11 +22,10 @@ curl http://127.0.0.1:8000/v1/completions \\
     "dlstep": {"stream": "drafts", "accept_threshold": 0.9}}'"""
 
 
-@dataclass(frozen=True)
-class ServeCommandOptions:
+@dataclass(frozen=True, kw_only=True)
+class ServeCommand:
     """Serve a model to OpenAI clients over HTTP, with streaming. See docs/serving.md."""
 
-    _: KW_ONLY
     open: bool = False
     """Open the page in a browser once the model is loaded."""
     buffer_policy: Path | None = None
@@ -36,7 +35,7 @@ class ServeCommandOptions:
 
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep serve`, without the options of the strategy."""
-    options = command_parser("serve", ServeCommandOptions, EXAMPLES)
+    options = command_parser("serve", ServeCommand, EXAMPLES)
     options.usage = "dlstep serve [MODEL] [options]"
     add_config_option(options)
     options.add_options(ServeOptions, "server")
@@ -55,7 +54,7 @@ def _policy(path: Path | None) -> object:
 def run(options: Namespace) -> int:
     """Serve until a signal arrives."""
     require("dlstep serve", "serve")
-    config = engine_of(options, ServeCommandOptions, ServeOptions, buffer_policy=_policy(options.buffer_policy))
+    config = engine_of(options, ServeCommand, ServeOptions, buffer_policy=_policy(options.buffer_policy))
     server_options = options.of(ServeOptions)
     from ..serve.http.server import serve
 

@@ -27,7 +27,7 @@ SHORT = ("mode", "blocks", "exact", "shares", "cuts", "temp.", "carries")  # hea
 
 
 @dataclass(frozen=True)
-class StrategiesOptions:
+class StrategiesCommand:
     """List decoding strategies and their options, one strategy in detail, or the compatibility matrix."""
 
     name: str | None = None
@@ -43,7 +43,7 @@ class StrategiesOptions:
 
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep strategies`."""
-    return command_parser("strategies", StrategiesOptions, EXAMPLES)
+    return command_parser("strategies", StrategiesCommand, EXAMPLES)
 
 
 @dataclass(frozen=True, slots=True)

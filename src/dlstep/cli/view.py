@@ -21,7 +21,7 @@ TRACE = '{"dlstep_trace":'  # how the first line of a trace begins
 
 
 @dataclass(frozen=True)
-class ViewOptions:
+class ViewCommand:
     """Write the live page with a recording in it, as one HTML file to open, to mail or to put on a site."""
 
     file: Path
@@ -35,7 +35,7 @@ class ViewOptions:
 
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep view`."""
-    return command_parser("view", ViewOptions, EXAMPLES)
+    return command_parser("view", ViewCommand, EXAMPLES)
 
 
 def run(options: Namespace) -> int:

@@ -116,4 +116,4 @@ def test_the_command_answers_and_says_what_failed(tmp_path: Path, capsys: pytest
     with pytest.raises(SystemExit, match="0"):
         main(["batch", "--help"])
     shown = capsys.readouterr().out
-    assert all(word in shown for word in ("IN.jsonl OUT.jsonl", "--ray", "--actors", "--accept_threshold", "resume"))
+    assert all(word in shown for word in ("INPUT OUTPUT", "--ray", "--actors", "--accept_threshold", "resume"))
