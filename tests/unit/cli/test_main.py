@@ -35,7 +35,7 @@ def test_a_config_file_gives_options_and_the_command_line_overrides_them(capsys:
         (["generate", ""], "the prompt is empty"),
         (["nonsense"], "dlstep has no command 'nonsense': `dlstep --help` lists all"),
         (["genrate"], "dlstep has no command 'genrate': did you mean generate?"),
-        (["bench", "x"], "dlstep has no command 'bench x': give bench decode."),
+        (["bench", "x"], "dlstep has no command 'bench x': did you mean bench decode?"),
         (["models", "chek"], "dlstep has no command 'models chek': did you mean models check?"),
         (["--print_config"], "unrecognized arguments: --print_config"),
         (["generate", "a", "--nonsense", "1"], "unrecognized arguments: --nonsense"),
