@@ -14,12 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dlstep_kernels.attention import Spans
+from dlstep_kernels.attention import Spans, store_kv
+from dlstep_kernels.embeddings import SoftRows, mean_embeddings, merge_embeddings
 from dlstep_kernels.experts import ExpertScales, mix_experts
 from dlstep_kernels.head import head_and_sample
-from dlstep_kernels.mean import mean_embeddings
-from dlstep_kernels.merge import SoftRows, merge_embeddings
-from dlstep_kernels.pages import store_kv
 from dlstep_kernels.quantization import quantize_rows
 from dlstep_kernels.routing import choose_experts
 from dlstep_kernels.sampling import Drawn, Noise, SamplerConfig, Settings, TokenMasks, sample

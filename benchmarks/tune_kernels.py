@@ -20,9 +20,7 @@ MODULES = (
     "attention",
     "experts",
     "head",
-    "mean",
-    "merge",
-    "pages",
+    "embeddings",
     "parts",
     "sampling",
 )  # modules with tunable parameters

@@ -6,15 +6,14 @@ from .attention import (
     Spans as Spans,
     lay_out as lay_out,
     paged_attention as paged_attention,
+    store_kv as store_kv,
     visible_range as visible_range,
 )
 from .choice import has_kernels as has_kernels
 from .draws import draw_keys as draw_keys, integers as integers, mix as mix, uniform as uniform
+from .embeddings import SoftRows as SoftRows, mean_embeddings as mean_embeddings, merge_embeddings as merge_embeddings
 from .experts import ExpertScales as ExpertScales, mix_experts as mix_experts
 from .head import head_and_sample as head_and_sample
-from .mean import mean_embeddings as mean_embeddings
-from .merge import SoftRows as SoftRows, merge_embeddings as merge_embeddings
-from .pages import store_kv as store_kv
 from .quantization import quantize_rows as quantize_rows, scaled_linear as scaled_linear, supports_fp8 as supports_fp8
 from .routing import choose_experts as choose_experts
 from .sampling import Drawn as Drawn, Penalty as Penalty, SamplerConfig as SamplerConfig, Settings as Settings, sample as sample

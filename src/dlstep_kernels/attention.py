@@ -17,6 +17,8 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from .choice import with_kernel
+
 MORE_BATCH = 4096  # padded (query, key) pairs that cost as much as another batch
 
 
@@ -250,3 +252,28 @@ def paged_attention(
     if layout.order is not None:
         read = read.index_select(0, layout.order)
     return read if layout.blank is None else read.masked_fill(layout.blank[:, None, None], 0.0)
+
+
+@with_kernel("attention")
+def store_kv(
+    keys: Float[Tensor, "n kv_heads head_dim"],
+    values: Float[Tensor, "n kv_heads head_dim"],
+    key_pages: Float[Tensor, "slots kv_heads head_dim"],
+    value_pages: Float[Tensor, "slots kv_heads head_dim"],
+    slots: Int64[Tensor, " n"],
+) -> None:
+    """Write keys and values to slots of the pages, in place.
+
+    A slot is `page * page_size + offset`. The last slot is scratch, which belongs to no page; its
+    content is undefined.
+
+    Args:
+        keys: Keys of each row.
+        values: Values of each row.
+        key_pages: Key slots of one layer.
+        value_pages: Value slots of one layer.
+        slots: Slot of each row; -1: the row is not stored. All others must be distinct.
+    """
+    # Index -1 is the last slot, the scratch slot, so unstored rows need no mask.
+    key_pages.index_put_((slots,), keys)
+    value_pages.index_put_((slots,), values)

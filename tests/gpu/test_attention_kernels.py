@@ -97,7 +97,7 @@ def test_a_captured_graph_reads_the_numbers_of_the_next_forward() -> None:
 @pytest.mark.parametrize("dtype", [BF16, FP16, FP32], ids=str)
 @pytest.mark.parametrize(("kv_heads", "head_dim"), [(8, 128), (2, 512), (3, 80)])
 def test_stores_what_the_twin_stores(kv_heads: int, head_dim: int, dtype: torch.dtype) -> None:
-    from dlstep_kernels.gpu.pages import store_kv
+    from dlstep_kernels.gpu.attention import store_kv
 
     generator = torch.Generator(device="cuda").manual_seed(0)
     keys = torch.randn(kv_heads, 300, head_dim, generator=generator, device="cuda").to(dtype).transpose(0, 1)

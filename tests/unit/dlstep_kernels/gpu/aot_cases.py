@@ -34,7 +34,7 @@ class Case:
 
 
 def _store(dtype: torch.dtype, kv_heads: int, head_dim: int) -> None:
-    from dlstep_kernels.gpu.pages import store_kv
+    from dlstep_kernels.gpu.attention import store_kv
 
     rows = torch.empty(1, kv_heads, 32, head_dim, dtype=dtype)[0].transpose(0, 1)
     pages = torch.empty(4097, kv_heads, head_dim, dtype=dtype)

@@ -47,7 +47,7 @@ def _head(
 
 
 def _merge(dtype: torch.dtype, width: int, count: int) -> None:
-    from dlstep_kernels.gpu.merge import merge_embeddings
+    from dlstep_kernels.gpu.embeddings import merge_embeddings
 
     table = torch.empty(VOCAB, width, dtype=dtype)
     shares = torch.empty(32, count)
@@ -62,7 +62,7 @@ def _uniform(rows: int) -> None:
 
 
 def _mean(dtype: torch.dtype, width: int) -> None:
-    from dlstep_kernels.gpu.mean import mean_embeddings
+    from dlstep_kernels.gpu.embeddings import mean_embeddings
 
     mean_embeddings(torch.empty(256, VOCAB), torch.ones(256), torch.empty(VOCAB, width, dtype=dtype))
 

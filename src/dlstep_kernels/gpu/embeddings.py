@@ -1,7 +1,9 @@
-"""Mean embeddings without probabilities in memory: they are recomputed per tile for the product.
+"""Blended embeddings.
 
-Rounds where the twin does: quotients, probabilities and the result to the table's dtype. The
-softmax denominator and the product are summed in another order, which may change rounding.
+Means need no probabilities in memory: they are recomputed per tile for the product. They round
+where the twin does: quotients, probabilities and the result to the table's dtype. The softmax
+denominator and the product are summed in another order, which may change rounding. Soft inputs take
+one program per soft row: its parts are read once and stay in registers.
 """
 
 from typing import no_type_check
@@ -12,7 +14,8 @@ import triton.language as tl
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-from .launch import architecture, compiled_with, divided_up, parameters
+from ..embeddings import SoftRows
+from .launch import architecture, compiled_with, divided_up, parameters, power_of_two
 from .parts import LOG2E
 
 
@@ -126,3 +129,55 @@ def mean_embeddings(
         **compiled_with(chosen),
     )  # fmt: skip
     return sums.sum(0).to(table.dtype)
+
+
+@triton.jit
+@no_type_check
+def _blend_rows(
+    merged, table, mask, rows, ids, shares, residuals, weight, width, merged_stride, table_stride,
+    COUNT: tl.constexpr, BLOCK: tl.constexpr, ADDED: tl.constexpr, RENORMALIZE: tl.constexpr,
+):  # fmt: skip
+    number = tl.program_id(0)
+    row = tl.load(rows + number)
+    if row < 0:
+        return
+    target = merged + row.to(tl.int64) * merged_stride
+    place = tl.arange(0, BLOCK)
+    inside = place < width
+    blend, norms = tl.zeros([BLOCK], tl.float32), 0.0
+    for one in tl.static_range(COUNT):
+        share = tl.load(shares + number * COUNT + one)
+        source = table + tl.load(ids + number * COUNT + one).to(tl.int64) * table_stride
+        part = tl.load(source + place, mask=inside, other=0.0).to(tl.float32)
+        blend += share * part
+        norms += share * tl.sqrt_rn(tl.sum(part * part, 0))
+    if ADDED:
+        blend = tl.load(target + place, mask=inside, other=0.0).to(tl.float32) + weight * blend
+    else:
+        rest = tl.load(residuals + number)
+        part = tl.load(mask + place, mask=inside, other=0.0).to(tl.float32)
+        blend += rest * part
+        if RENORMALIZE:
+            norms += rest * tl.sqrt_rn(tl.sum(part * part, 0))
+            blend *= norms / tl.maximum(tl.sqrt_rn(tl.sum(blend * blend, 0)), 1e-12)
+    tl.store(target + place, blend.to(merged.dtype.element_ty), mask=inside)
+
+
+def merge_embeddings(
+    embedded: Float[Tensor, "n width"], table: Float[Tensor, "vocab width"], mask_id: int, soft: SoftRows
+) -> Float[Tensor, "n width"]:
+    """Return the twin's result up to the order of fp32 sums; rows must be distinct."""
+    merged = embedded.clone(memory_format=torch.contiguous_format)
+    count = soft.ids.shape[1]
+    if not soft.rows.numel():
+        return merged
+    assert table.stride(1) == 1, "the numbers of an embedding must be contiguous"
+    width = embedded.shape[1]
+    chosen = parameters("blend_rows", architecture(embedded.device))
+    _blend_rows[(soft.rows.numel(),)](
+        merged, table, table[mask_id], soft.rows, soft.ids.contiguous(), soft.probabilities.contiguous(),
+        soft.residuals.contiguous(), soft.weight, width, merged.stride(0), table.stride(0),
+        COUNT=count, BLOCK=power_of_two(width), ADDED=soft.mode == "iter_smooth_topk",
+        RENORMALIZE=soft.renormalize, **compiled_with(chosen),
+    )  # fmt: skip
+    return merged

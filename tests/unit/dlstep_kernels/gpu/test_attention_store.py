@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
 from dlstep_kernels import store_kv as store_kv_twin
-from dlstep_kernels.gpu.pages import store_kv
+from dlstep_kernels.gpu.attention import store_kv
 
 from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to

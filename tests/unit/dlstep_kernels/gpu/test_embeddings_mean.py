@@ -8,8 +8,8 @@ from hypothesis import given, strategies as st
 
 pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
-from dlstep_kernels import mean
-from dlstep_kernels.gpu import mean as mean_kernels
+from dlstep_kernels import embeddings
+from dlstep_kernels.gpu import embeddings as kernels
 
 from ....helpers import mean_checks
 from ....helpers.sampling_checks import DTYPES
@@ -36,5 +36,5 @@ def test_mean_equals_the_twin(
     logits, temperatures, table = mean_checks.problem_of(seed, rows, vocab, width, dtype)
     if odd is not None and rows:
         logits[0, odd[0]] = odd[1]
-    found, twin = (module.mean_embeddings(logits, temperatures, table) for module in (mean_kernels, mean))
+    found, twin = (module.mean_embeddings(logits, temperatures, table) for module in (kernels, embeddings))
     mean_checks.assert_same(found, twin, table, additions=vocab)

@@ -6,8 +6,8 @@ from hypothesis import given, strategies as st
 
 pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
-from dlstep_kernels import SoftRows, merge
-from dlstep_kernels.gpu import merge as merge_kernels
+from dlstep_kernels import SoftRows, embeddings
+from dlstep_kernels.gpu import embeddings as kernels
 
 from ....helpers.sampling_checks import DTYPES, ROUNDING
 from ....helpers.triton_interpreter import needs_interpreter
@@ -27,7 +27,7 @@ pytestmark = [needs_interpreter, pytest.mark.usefixtures("quiet_numpy")]
     renormalize=st.booleans(),
 )
 def test_merge_equals_the_twin(
-    seed: int, blended: int, count: int, width: int, dtype: torch.dtype, mode: merge.MergeMode, renormalize: bool
+    seed: int, blended: int, count: int, width: int, dtype: torch.dtype, mode: embeddings.MergeMode, renormalize: bool
 ) -> None:
     """Factors are whole quarters and eighths: what cancels out in a blend cancels exactly, in any order."""
     generator = torch.Generator().manual_seed(seed)
@@ -40,7 +40,7 @@ def test_merge_equals_the_twin(
         mode, renormalize, 0.5,
     )  # fmt: skip
     before = embedded.clone()
-    found, twin = (module.merge_embeddings(embedded, table, 3, soft) for module in (merge_kernels, merge))
+    found, twin = (module.merge_embeddings(embedded, table, 3, soft) for module in (kernels, embeddings))
     assert torch.equal(embedded, before)
     others = [row for row in range(7) if row not in rows.tolist()]
     assert torch.equal(found[others], embedded[others])
