@@ -136,18 +136,9 @@ MUTANTS = (
         ("main", "let a job run forever", "dump_traceback_later(seconds", "dump_traceback_later(9000.0"),
     ),
     *in_file(
-        "text/json_leaves.py",
+        "text/json_regex.py",
         ("_positive", "include an excluded limit of integers", "low[0] != first or low[1]", "low[0] != first"),
         ("_tails", "let decimals end below their limit", "empty and (not low) and", "empty and"),
-    ),
-    *in_file(
-        "text/json_merge.py",
-        ("merged", "join additionalProperties with further properties", "more and first.get(rest, True) is not True", "False"),
-        ("_joined", "keep the weaker of two lower limits", "max(one, other)", "min(one, other)"),
-        ("_required", "take a property that may be left out for a tag", "if name in fields.get('required', [])", "if True"),
-    ),
-    *in_file(
-        "text/json_pattern.py",
         ("_Reader._class", "let a class hold what JSON escapes", "]&&{SIMPLE}]", "]]"),
         ("_limited", "ignore limits of length", "whole.least >= least and", "True or"),
     ),
@@ -161,6 +152,9 @@ MUTANTS = (
         ),
         ("_Translation._object", "leave out required properties", "text), name in required)", "text), False)"),
         ("_number", "include limits that are excluded", "name.startswith('exclusive')", "False"),
+        ("merged", "join additionalProperties with further properties", "more and first.get(rest, True) is not True", "False"),
+        ("_joined", "keep the weaker of two lower limits", "max(one, other)", "min(one, other)"),
+        ("_required", "take a property that may be left out for a tag", "if name in fields.get('required', [])", "if True"),
     ),
     *in_file(
         "views/frames.py",

@@ -11,7 +11,7 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTo
 
 from ..core import Spec
 from ..core.trainings import BIDIRECTIONAL, RANDOM_CANVAS, TRAININGS
-from ..text.tokenizers import load_tokenizer
+from ..text.detokenize import load_tokenizer
 from .configs import Stated, unknown_fields
 from .families import Family, Token, name_of, read_facts, recognise
 from .reading import RefuseErrors, check_size, read_object

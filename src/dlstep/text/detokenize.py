@@ -1,9 +1,15 @@
-"""Conversion between text and tokens, for whole answers and for answers that are still growing."""
+"""Tokenizers, and conversion between text and tokens, for whole answers and for answers that are still growing."""
 
 import re
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+TOKENIZER = "tokenizer.json"
+QWEN_FILES = ("vocab.json", "merges.txt")
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # decoded from an incomplete character
 BYTE = re.compile("<0x[0-9A-F]{2}>")  # a single byte in vocabularies with byte fallback
 KEPT = 16  # tokens that are decoded again together with new ones
@@ -49,6 +55,27 @@ class Tokenizer(Protocol):
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str | list[str]:
         """Return the text of ids."""
         ...
+
+
+def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
+    """Load the fast tokenizer in `folder`, ignoring the class in tokenizer_config.json and all code in the folder.
+
+    Raises FileNotFoundError without tokenizer.json, or the vocab.json and merges.txt of Qwen2 models.
+    """
+    from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
+
+    if (folder / TOKENIZER).is_file():
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    elif all((folder / name).is_file() for name in QWEN_FILES):
+        tokenizer = Qwen2Tokenizer.from_pretrained(folder, local_files_only=True)
+    else:
+        raise FileNotFoundError(
+            f"{folder} holds no {TOKENIZER}: save its tokenizer as a fast one there (code that a checkpoint brings is never "
+            "run)"
+        )
+    # Omit the warning of transformers about "indexing errors" for a long prompt: such a request is rejected with a reason.
+    tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
+    return tokenizer
 
 
 def encode(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:

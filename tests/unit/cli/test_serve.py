@@ -244,7 +244,7 @@ def without(modules: tuple[str, ...], code: str) -> subprocess.CompletedProcess[
 
 
 def test_the_http_process_needs_no_torch() -> None:
-    code = "import dlstep.serve.http.server, dlstep.text.tokenizers; print([m for m in ('torch', 'triton') if sys.modules[m]])"
+    code = "import dlstep.serve.http.server, dlstep.text.detokenize; print([m for m in ('torch', 'triton') if sys.modules[m]])"
     found = without(("torch", "triton"), code)
     assert found.stdout.strip() == "[]", found.stderr
 

@@ -19,7 +19,7 @@ from dlstep.core import Spec
 from dlstep.core.automaton import Automaton, members
 from dlstep.serve.http.tool_calls import Function, Tool, call_schema
 from dlstep.text.constraints import compiled
-from dlstep.text.json_leaves import FORMATS
+from dlstep.text.json_regex import FORMATS
 from dlstep.text.json_schema import KNOWN, schema_regex
 
 FORMAT_CHECKER = Draft202012Validator.FORMAT_CHECKER

@@ -380,6 +380,6 @@ class Router:
 
 def _tokenizer_loader() -> Callable[[Path], Tokenizer]:
     """Return the function that loads a checkpoint's tokenizer. Imports transformers, which takes seconds."""
-    from ...text.tokenizers import load_tokenizer
+    from ...text.detokenize import load_tokenizer
 
     return load_tokenizer

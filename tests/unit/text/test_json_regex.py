@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator
 
-from dlstep.text.json_leaves import DECIMALS, FORMATS, any_value, comma_separated, json_text, literal, number
+from dlstep.text.json_regex import DECIMALS, FORMATS, any_value, comma_separated, json_text, literal, number
 
 DECIMAL = st.decimals(-1100, 1100, places=0) | st.decimals(-12, 12, places=2) | st.decimals(-2, 2, places=3)
 LIMIT = st.none() | st.tuples(DECIMAL, st.booleans())

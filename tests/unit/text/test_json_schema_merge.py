@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator
 
-from dlstep.text.json_merge import apart, merged
+from dlstep.text.json_schema import apart, merged
 
 SIMPLE = st.sampled_from([0, 1, 1.0, True, None, "a", "b"])
 NUMBERS = {

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.text.constraints import compiled
-from dlstep.text.json_pattern import translated
+from dlstep.text.json_regex import translated
 
 from .test_json_schema import BYTES, text_of
 
