@@ -48,11 +48,11 @@ MUTANTS = (
         noticed_by=("property/test_forks.py", "unit/engine/test_overrides.py"),
     ),
     *in_file(
-        "serve/engine_steps.py",
+        "serve/engine_loop.py",
         ("Steps.at", "fork one step too early", "origin.seq - first", "max(0, origin.seq - first - 1)"),
         ("Steps.drop", "keep recordings that were dropped", "self._kept.pop(request_id, None)", "pass"),
     ),
-    *in_file("serve/http/forking.py", ("_check_step", "fork an answer at its end", "seq >= last.seq", "seq > last.seq")),
+    *in_file("serve/http/recordings.py", ("_check_step", "fork an answer at its end", "seq >= last.seq", "seq > last.seq")),
     *in_file(
         "serve/http/page_files.py",
         ("files", "serve any file of the page's folder", "path.suffix in TYPES and ", ""),
@@ -109,7 +109,7 @@ MUTANTS = (
         noticed_by=("unit/serve/http/test_recordings.py",),
     ),
     *in_file(
-        "serve/router/link.py",
+        "serve/router/replica.py",
         ("Link._overdue", "never kill a silent engine", "self._silence.seconds >= limit", "False"),
     ),
     *in_file(
@@ -120,7 +120,7 @@ MUTANTS = (
     *in_file(
         "serve/router/replica.py",
         ("Replica.abandon", "forget requests that the router abandoned", "self.abandoned.add(pending.id)", "pass"),
-        noticed_by=("unit/serve/router/test_link.py",),
+        noticed_by=("unit/serve/router/test_replica_link.py",),
     ),
     *in_file(
         "serve/router/pending_requests.py",

@@ -21,8 +21,7 @@ from ..serve.http.replies import reply_body, usage_of
 from ..serve.http.schema import ChatRequest, CompletionRequest, Strict
 from ..serve.http.translate import TranslatedBody, head_for
 from ..serve.messages import Submit
-from ..serve.router.heads import Head, id_of
-from ..serve.router.pending_requests import PendingRequest
+from ..serve.router.pending_requests import Head, PendingRequest, id_of
 from ..serve.settings import ServeOptions
 from .facts import facts_of
 from .lines import Json, created_of

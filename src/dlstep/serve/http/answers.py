@@ -13,8 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ..log_lines import LineHandler
-from ..router.heads import Head
-from ..router.pending_requests import PendingRequest
+from ..router.pending_requests import Head, PendingRequest
 from ..router.recording_store import KeptRequest
 from ..router.router import NotReady, QueueFull, Router
 from .choices import ChoiceReader, Piece, read_choices

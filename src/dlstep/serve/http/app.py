@@ -19,17 +19,16 @@ from ...core.automaton import Automaton
 from ...text import constraints
 from .. import shapes
 from ..facts import Facts, description_of
-from ..router.heads import Head
+from ..router.pending_requests import Head
 from ..router.router import NotReady, Router
+from ..shapes import METRICS, READY, REQUEST_ERRORS, answered, streamed
 from . import errors, page_files, recordings, translate
 from .answers import AnswerJob, Body, RequestLog, unless_gone
 from .bodies import CheckedRoute
 from .choosable import choices_of, options_answer
-from .described import METRICS, READY, REQUEST_ERRORS, answered, streamed
 from .errors import ApiError, json_response
-from .forking import forked
 from .guards import OPEN, BodyGuard, HostGuard, KeyGuard, hosts_of
-from .reading import read
+from .recordings import forked
 from .responses import ResponseJob, chat_of, renamed
 from .schema import (
     AnyRequest,
@@ -42,7 +41,7 @@ from .schema import (
     TokenizeRequest,
     TokenizeText,
 )
-from .translate import TranslatedBody, head_for
+from .translate import TranslatedBody, head_for, read
 from .worker import FairWorker, WorkerThread
 
 MOST_TEXTS = 256  # bodies that may wait to be parsed or encoded (or max_queue, if larger)

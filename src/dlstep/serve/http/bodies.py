@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.responses import Response
 
 from .errors import ApiError, invalid
-from .strict import why_not_json
+from .schema import why_not_json
 from .worker import WorkerThread
 
 LARGE = 1 << 14  # bytes; for smaller bodies, a thread costs more than it saves

@@ -12,10 +12,8 @@ from ...text.detokenize import TextStream, cut, decode, special_ids
 from ...text.words import Pieces
 from ...views.frames import FrameEncoder, head_of
 from ..facts import Facts, ModelTexts
-from ..router.heads import Head
-from ..router.pending_requests import PendingRequest
-from .answer_parts import AnswerReader
-from .call_formats import HERMES, Part, begins_reasoning, format_in
+from ..router.pending_requests import Head, PendingRequest
+from .call_formats import HERMES, AnswerReader, Part, begins_reasoning, format_in
 
 # The engine's finish reasons -> OpenAI's. The original one is in `dlstep.finish_reason`.
 FINISH = {

@@ -17,8 +17,7 @@ from openai.types.chat.chat_completion_token_logprob import TopLogprob
 from openai.types.completion_choice import Logprobs
 from openai.types.completion_usage import PromptTokensDetails
 
-from ..router.heads import Head
-from ..router.pending_requests import PendingRequest
+from ..router.pending_requests import Head, PendingRequest
 from ..shapes import ReadOfPrompt, ReadSlot, ReadsReply, ReadUsage
 from .call_formats import Part
 from .choices import ChoiceReader, Piece, TokenLog

@@ -5,13 +5,14 @@ a million errors, which pydantic would take 14 seconds to report.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Annotated, Any, Literal, cast, get_type_hints
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -21,14 +22,68 @@ from pydantic import (
     WrapValidator,
     model_validator,
 )
+from pydantic_core import from_json
 
 from ...core import SamplingParams
 from ...core.checks import limits_of, short
 from ...core.request import LAST_ID
 from ...engine.option_help import field_help
 from ...text.read_templates import MOST_LABELS
-from .strict import JsonObject, Lenient, Strict
-from .tool_calls import Tool, ToolCall, ToolChoice
+
+LONGEST_REASON = 120  # characters of a parser's message
+HALF = "it contains half of a surrogate pair: send the whole character"
+# Messages of pydantic's parser, and their meaning.
+REASONS = {
+    "recursion limit exceeded": "it nests lists or objects too deeply",
+    "number out of range": "it contains an integer with more than 4300 digits",
+    "unexpected end of hex escape": HALF,
+    "lone leading surrogate in hex escape": HALF,
+}
+
+
+class Strict(BaseModel):
+    """A model without type conversion (no text becomes a number) and without unknown fields."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_unknown(cls, value: Any) -> Any:
+        """Drop all unknown fields but one, because the error names only one."""
+        if not isinstance(value, dict) or len(cast("Mapping[str, Any]", value)) <= len(cls.model_fields):
+            return value
+        fields = cast("Mapping[str, Any]", value)
+        unknown = islice((name for name in fields if name not in cls.model_fields), 1)
+        return {name: fields[name] for name in (*cls.model_fields, *unknown) if name in fields}
+
+
+class Lenient(BaseModel):
+    """A model of a part of an earlier turn: unknown fields, which clients add to what they received, are ignored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
+
+
+def why_not_json(message: str) -> str:
+    """Return why a text is not valid JSON, from the message of pydantic's parser."""
+    reason = message.removeprefix("Invalid JSON: ")
+    for text, plain in REASONS.items():
+        reason = reason.replace(text, plain)
+    return reason[:LONGEST_REASON]
+
+
+def _decoded(value: Any) -> Any:
+    """Return the value of a JSON text, with the limits of a body; anything else unchanged."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return from_json(value, allow_inf_nan=False)
+    except ValueError as error:
+        raise ValueError(f"the text is not valid JSON: {why_not_json(str(error))}") from error
+
+
+JsonObject = Annotated[dict[str, Any], BeforeValidator(_decoded, json_schema_input_type=dict[str, Any] | str)]
+"""A JSON object, or its text. Every text of a client that contains JSON is decoded here."""
+
 
 Text = Annotated[str, Field(max_length=1 << 20)]
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]
@@ -192,6 +247,76 @@ class CompletionRequest(Sampling):
     best_of: One = None
     suffix: Annotated[str, *_neutral("")] | None = None
     add_special_tokens: bool | None = None
+
+
+Name = Annotated[str, Field(pattern="^[a-zA-Z0-9_.-]{1,64}$")]
+NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+
+class Function(Strict):
+    """A function that the model may call. Its parameters are a JSON schema; by default it has none."""
+
+    name: Name
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """The schema of the arguments."""
+        return NOTHING if self.parameters is None else self.parameters or {"type": "object"}
+
+
+class Tool(Strict):
+    """A tool: a function."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class FunctionName(Strict):
+    """The name of a function."""
+
+    name: Name
+
+
+class NamedTool(Strict):
+    """The choice of one function."""
+
+    type: Literal["function"]
+    function: FunctionName
+
+
+class AllowedNames(Strict):
+    """Functions of which the answer may, or must, call some."""
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedTool], Field(min_length=1, fail_fast=True)]
+
+
+class AllowedTools(Strict):
+    """A choice among some of the tools; the prompt describes all of them."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedNames
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedTool | AllowedTools
+
+
+class CalledFunction(Lenient):
+    """A function that was called, with its arguments as JSON text; an empty text stands for no arguments."""
+
+    name: Name
+    arguments: Annotated[JsonObject, BeforeValidator(lambda text: "{}" if text == "" else text)]
+
+
+class ToolCall(Lenient):
+    """A call of an earlier turn."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
 
 
 class TextPart(Lenient):

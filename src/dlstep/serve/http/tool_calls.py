@@ -1,4 +1,4 @@
-"""Calls of functions: the schema that makes an answer a call, and the call in OpenAI's form.
+"""Calls of functions: the schema that makes an answer a call, and the reader of calls.
 
 With a named function, the answer is its arguments. With `tool_choice="required"`, it is an object of
 the name and the arguments of one function.
@@ -7,83 +7,13 @@ the name and the arguments of one function.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
-
-from pydantic import BeforeValidator, Field
+from typing import Any, NamedTuple
 
 from ...text.json_schema import nested
-from .strict import JsonObject, Lenient, Strict
+from .schema import AllowedTools, Function, NamedTool, Tool, ToolChoice
 
-Name = Annotated[str, Field(pattern="^[a-zA-Z0-9_.-]{1,64}$")]
-NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
 OUTSIDE = frozenset(" \t\r\n,:+-.0123456789abcdefghijklmnopqrstuvwxyzE")  # of JSON, outside of strings and except brackets
 BEGINNING = re.compile(r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*')
-
-
-class Function(Strict):
-    """A function that the model may call. Its parameters are a JSON schema; by default it has none."""
-
-    name: Name
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
-
-    @property
-    def arguments(self) -> Mapping[str, Any]:
-        """The schema of the arguments."""
-        return NOTHING if self.parameters is None else self.parameters or {"type": "object"}
-
-
-class Tool(Strict):
-    """A tool: a function."""
-
-    type: Literal["function"]
-    function: Function
-
-
-class FunctionName(Strict):
-    """The name of a function."""
-
-    name: Name
-
-
-class NamedTool(Strict):
-    """The choice of one function."""
-
-    type: Literal["function"]
-    function: FunctionName
-
-
-class AllowedNames(Strict):
-    """Functions of which the answer may, or must, call some."""
-
-    mode: Literal["auto", "required"]
-    tools: Annotated[list[NamedTool], Field(min_length=1, fail_fast=True)]
-
-
-class AllowedTools(Strict):
-    """A choice among some of the tools; the prompt describes all of them."""
-
-    type: Literal["allowed_tools"]
-    allowed_tools: AllowedNames
-
-
-ToolChoice = Literal["none", "auto", "required"] | NamedTool | AllowedTools
-
-
-class CalledFunction(Lenient):
-    """A function that was called, with its arguments as JSON text; an empty text stands for no arguments."""
-
-    name: Name
-    arguments: Annotated[JsonObject, BeforeValidator(lambda text: "{}" if text == "" else text)]
-
-
-class ToolCall(Lenient):
-    """A call of an earlier turn."""
-
-    id: str
-    type: Literal["function"] = "function"
-    function: CalledFunction
 
 
 def chosen(tools: Sequence[Tool], choice: ToolChoice | None) -> str | None:

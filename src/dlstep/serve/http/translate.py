@@ -10,15 +10,17 @@ from ...core import Request, RequestFault, Rule, SamplingParams, SequenceState, 
 from ...core.automaton import Automaton
 from ...core.checks import did_you_mean, short
 from ...core.options import unknown_option
+from ...engine.reads import Reading, read_request
 from ...engine.watchdog import limited
 from ...text.chat import chat_prompt, template_of
 from ...text.constraints import Marks, compiled, constrained
 from ...text.detokenize import Tokenizer, decode, special_ids
 from ...text.prompts import encode, encode_pins, numbered, with_stop_ids
+from ...text.read_templates import ReadTemplate, encode_template
 from ...views.frames import Frame, first_frame
 from ..facts import Facts, ModelTexts
 from ..messages import ModelInfo, Submit
-from ..router.heads import Head
+from ..router.pending_requests import Head
 from .call_formats import begins_reasoning, format_in, format_of
 from .errors import ApiError, mentions
 from .schema import (
@@ -433,3 +435,33 @@ def head_for(body: CompletionRequest | ChatRequest, model: str) -> Head:
     parallel = body.parallel_tool_calls is not False
     call = called_function(body)
     return Head("chat", model, bool(body.logprobs), by_id, token_ids, call=call, functions=functions, parallel=parallel)
+
+
+def read(facts: Facts, body: ReadRequest) -> TranslatedBody:
+    """Translate a body. Raises ApiError that names the invalid field."""
+    prompts, config = prompts_of(body), facts.info.config
+    check_count(facts, len(prompts), 1)
+    encoded = [encoded_prompt(facts.texts, prompt, config.max_model_len, "prompt") for prompt in prompts]
+    characters = sum(len(part) if isinstance(part, str) else max(map(len, part)) for part in body.template)
+    check_length(characters, config.max_model_len, "template")
+    reading = Reading(facts.info.strategy)
+    if reason := reading.incompatibility(config.spec):
+        raise ApiError(400, f"the model {facts.model!r} cannot be read: {reason}", param="model")
+    try:
+        template = encode_template(facts.texts.tokenizer, body.template)
+    except ValueError as error:
+        raise ApiError(400, str(error), param="template") from error
+    return TranslatedBody(tuple([_submit(facts, reading, prompt, template) for prompt in encoded]), (), ())
+
+
+def _submit(facts: Facts, reading: Reading, prompt: tuple[int, ...], template: ReadTemplate) -> Submit:
+    """Return the submission of a read. Raises ApiError if the engine would reject it."""
+    config = facts.info.config
+    try:
+        request = read_request(0, prompt, template, config.max_model_len)
+    except ValueError as error:
+        code = "context_length_exceeded" if "max_model_len" in str(error) else None
+        raise ApiError(400, str(error).removeprefix("request 0: "), param="prompt", code=code) from error
+    if reason := refusal(config, reading, request):
+        raise ApiError(400, reason, param="prompt")
+    return Submit(0, prompt, request.params, template=template, probabilities=True)

@@ -4,8 +4,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .heads import Head
-from .pending_requests import PendingRequest
+from .pending_requests import Head, PendingRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ from typing import Literal
 from ..engine_process import Host
 from ..messages import EngineLoad, Message
 from ..settings import ServeOptions
-from .link import Deadline
 from .placement import bound, choose
-from .replica import Replica
+from .replica import Deadline, Replica
 
 Phase = Literal["loading", "ready", "silent", "restarting", "failed"]
 

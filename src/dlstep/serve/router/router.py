@@ -16,12 +16,11 @@ from ..facts import Facts, known_facts
 from ..messages import Cancel, Drop, EngineLoad, Message, ModelInfo, StepReport, Submit
 from ..settings import ServeOptions
 from .fair_queue import FairQueue
-from .link import Deadline
 from .metrics import Metrics
 from .pending_requests import Fault, PendingRequest
 from .placement import page_keys
 from .recording_store import RecordingStore
-from .replica import Replica
+from .replica import Deadline, Replica
 from .replica_set import ReplicaSet
 
 Phase = Literal["loading", "ready", "silent", "restarting", "draining", "failed"]

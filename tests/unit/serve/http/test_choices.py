@@ -10,8 +10,7 @@ from dlstep.serve.facts import ModelTexts
 from dlstep.serve.http.choices import ChoiceReader
 from dlstep.serve.http.replies import text_of
 from dlstep.serve.messages import News, Origin, Submit
-from dlstep.serve.router.heads import Head
-from dlstep.serve.router.pending_requests import PendingRequest
+from dlstep.serve.router.pending_requests import Head, PendingRequest
 from dlstep.stream import window_texts
 from dlstep.text.detokenize import TextStream
 from dlstep.views.frames import Frame

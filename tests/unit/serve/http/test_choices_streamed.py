@@ -20,8 +20,7 @@ from dlstep.serve.http.call_formats import FORMATS, GEMMA, HERMES, CallFormat
 from dlstep.serve.http.choices import ChoiceReader
 from dlstep.serve.http.replies import piece_chunk, reply_body
 from dlstep.serve.messages import News, Submit
-from dlstep.serve.router.heads import Head
-from dlstep.serve.router.pending_requests import PendingRequest
+from dlstep.serve.router.pending_requests import Head, PendingRequest
 
 Kind = Literal["special", "added", "spelled"]
 KINDS: tuple[Kind, ...] = ("special", "added", "spelled")

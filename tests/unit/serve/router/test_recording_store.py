@@ -4,8 +4,7 @@ from hypothesis import given, strategies as st
 
 from dlstep.core import SamplingParams
 from dlstep.serve.messages import Submit
-from dlstep.serve.router.heads import Head
-from dlstep.serve.router.pending_requests import PendingRequest
+from dlstep.serve.router.pending_requests import Head, PendingRequest
 from dlstep.serve.router.recording_store import KeptRequest, RecordingStore
 from dlstep.views.frames import Frame
 

@@ -2,8 +2,8 @@
 
 from dlstep.serve.http.guards import OPEN
 
-from ....helpers.serving import served, shadow_engine
-from .conftest import CHAT, COMPLETIONS
+from ...helpers.serving import served, shadow_engine
+from .http.conftest import CHAT, COMPLETIONS
 
 
 def test_the_schema_says_what_responses_are() -> None:

@@ -10,8 +10,7 @@ from dlstep.core import Config, Spec, Strategy, init, options_of, rebuild
 from dlstep.core.options import sorted_options
 from dlstep.engine.loader import LoadedEngine
 from dlstep.rules import with_values
-from dlstep.serve.engine_loop import EngineLoop
-from dlstep.serve.engine_steps import Steps
+from dlstep.serve.engine_loop import EngineLoop, Steps
 from dlstep.serve.messages import Cancel, Drop, Origin, StepReport, Submit
 from dlstep.testing.harness import shadow
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from dlstep.serve.router import link
+from dlstep.serve.router import replica as replica_module
 
 from ....helpers.serving import Served, served, shadow_engine
 from ....helpers.shadow_process import ShadowHost
@@ -162,7 +162,7 @@ def test_an_engine_that_stops_while_it_loads_is_started_again(
     first, second = hosts_of(1)[0], hosts_of(1, loads=loads)[0]
     with served(shadow_engine(), hosts=[first, second], **SOON) as server:
         until_begun(server, 1)
-        monkeypatch.setattr(link, "LOADING", 3.0)
+        monkeypatch.setattr(replica_module, "LOADING", 3.0)
         os.kill(second.pid, fault)
         assert ask(server, 1)[0] == 200
         server.until(lambda: server.router.deaths == 1)
@@ -179,7 +179,7 @@ def test_an_engine_loads_for_longer_than_heartbeats_may_stay_away(tmp_path: Path
     (host,) = hosts_of(1, loads=loads)
     with served(shadow_engine(), hosts=[host], waits=False, **SOON) as server:
         until_begun(server, 0)
-        monkeypatch.setattr(link, "LOADING", 3.0)
+        monkeypatch.setattr(replica_module, "LOADING", 3.0)
         time.sleep(5.0)
         loads.unlink()
         until_states(server, "ready")

@@ -6,8 +6,7 @@ from time import perf_counter
 import pytest
 from hypothesis import example, given, strategies as st
 
-from dlstep.serve.http.answer_parts import AnswerReader
-from dlstep.serve.http.call_formats import GEMMA, HERMES, CallFormat, Part
+from dlstep.serve.http.call_formats import GEMMA, HERMES, AnswerReader, CallFormat, Part
 
 FUNCTIONS = ("add", "stop.now")
 Answer = tuple[str, str, list[tuple[str, object]]]
