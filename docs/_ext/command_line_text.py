@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from option_text import escaped
 
-from dlstep.cli.commands import COMMANDS, parser_of
+from dlstep.cli.main import COMMANDS, parser_of
 from dlstep.cli.parser import ArgumentParser
 
 

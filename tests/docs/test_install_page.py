@@ -3,7 +3,7 @@
 import re
 import tomllib
 
-from dlstep.cli.commands import COMMANDS
+from dlstep.cli.main import COMMANDS
 
 from ..release_check import ROOT
 from ..unit.test_extras import USERS

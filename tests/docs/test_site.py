@@ -17,7 +17,7 @@ from bs4 import BeautifulSoup
 from PIL import Image
 
 from dlstep.cli import main
-from dlstep.cli.commands import COMMANDS
+from dlstep.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

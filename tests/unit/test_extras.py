@@ -11,7 +11,7 @@ import pytest
 
 from dlstep import LLM, extras
 from dlstep.cli import lm_eval, main
-from dlstep.cli.commands import COMMANDS
+from dlstep.cli.main import COMMANDS
 from dlstep.extras import EXTRAS, require
 
 ROOT = Path(__file__).parents[2]

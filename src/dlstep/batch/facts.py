@@ -4,7 +4,6 @@ import platform
 import sys
 from contextlib import suppress
 from functools import cache
-from hashlib import blake2b
 from inspect import getsource, isfunction
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from .. import __version__
 from ..core import Options, options_of
 from ..driver import TorchDriver
+from ..engine.json_lines import digest_of
 from ..engine.loader import LoadedEngine
 from ..extras import installed
 
@@ -50,11 +50,6 @@ def machine_of(engine: LoadedEngine) -> dict[str, str]:
 
         device = torch.cuda.get_device_name(engine.driver.network.model.device)
     return {"python": platform.python_version(), "system": platform.platform(), "device": device}
-
-
-def digest_of(content: bytes) -> str:
-    """Return a short digest."""
-    return blake2b(content, digest_size=8).hexdigest()
 
 
 @cache

@@ -16,7 +16,7 @@ EXAMPLES = """dlstep batch in.jsonl out.jsonl             an embedded model, in 
 dlstep batch in.jsonl out.jsonl             again after a kill: it resumes
 dlstep batch in.jsonl big.jsonl --model org/name --max_num_reqs 64
 dlstep batch in.jsonl two.jsonl --ray local --actors 2
-dlstep batch in.jsonl all.jsonl --ray auto  engines on all GPUs of this cluster
+dlstep batch in.jsonl all.jsonl --ray auto  engines on all GPUs of a cluster
 echo '{"custom_id": "a", "method": "POST", "url": "/v1/completions",
   "body": {"prompt": "Max has 5 eggs. Now Max gets 2 more. How many eggs does
   Max have?"}}' | tr -d '\\n' | tr -s ' ' > in.jsonl"""

@@ -1,23 +1,61 @@
-"""Parsing and dispatch of the command line. Errors are one line on stderr with exit code 2."""
+"""The commands of the command line: parsing, dispatch, completion by shells. Errors are one line on stderr with exit code 2."""
 
+import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
 from textwrap import indent
+from typing import Any, Literal, get_args, get_origin
 
+from .. import __version__, rules, strategies
 from ..core import DlstepError
 from ..core.checks import did_you_mean
 from ..engine.threads import spin_less
-from ..rules import HOLDERS
+from ..extras import require
 from ..text.words import printable
-from .commands import COMMANDS, FIRST_STEPS, SUMMARY, Run, parser_of, print_completion, run_of, top_parser
-from .flags import with_flags
-from .parser import Namespace
+from .parser import ArgumentParser, Namespace, StoreOption, kinds, with_flags
 
 CLOSED_PIPE = 128 + 13  # exit code that a shell reports for a process ended by SIGPIPE
 LONGEST_MESSAGE = 2000  # characters
 UNDECODED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as Python represents them
+
+SUMMARY = "Decode diffusion language models step by step."
+QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
+# First things to try, each with a command line that runs unchanged.
+FIRST_STEPS = {
+    "watch small models decode": "dlstep demo",
+    "answer a prompt": f"dlstep generate \\\n  '{QUESTION}'",
+    "serve a model to OpenAI clients": "dlstep serve --open",
+    "compare decoding rules": "dlstep compare --problems 20",
+    "check what this machine can use": "dlstep doctor",
+}
+
+# Summaries of the commands. The module of a command, such as `models_check` for `models check`, defines `parser` and `run`.
+COMMANDS = {
+    "demo": "Watch embedded models decode, then compare accuracy and speed.",
+    "generate": "Answer prompts.",
+    "serve": "Serve a model to OpenAI clients over HTTP.",
+    "batch": "Answer a file of requests in OpenAI's batch format.",
+    "attach": "Watch a running server's request.",
+    "strategies": "List decoding strategies and their options.",
+    "rules": "List decoding rules and their options.",
+    "compare": "Compare decoding rules: accuracy against speed.",
+    "eval": "Evaluate accuracy and speed on tasks.",
+    "report": "Report wrong answers and costs of an eval run.",
+    "laws": "Check your own strategy or rule against the engine's laws.",
+    "models": "List families of models.",
+    "models check": "Describe a checkpoint and report its problems.",
+    "replay": "Re-execute a saved trace without a model.",
+    "view": "Write a recording or a trace as a page that opens without a server.",
+    "bench decode": "Measure decode steps of a model.",
+    "doctor": "Check versions, devices, kernels and optional packages.",
+}
+WITH_STRATEGY = ("generate", "serve", "batch", "eval")  # commands with the options of a strategy
+NAMES = {"decoding_strategy": strategies.available, "rule": rules.available, "inner": rules.available}
+Run = Callable[[Namespace], int]
 
 
 def command_of(arguments: Sequence[str]) -> tuple[Namespace, Run]:
@@ -33,7 +71,7 @@ def command_of(arguments: Sequence[str]) -> tuple[Namespace, Run]:
     rest = arguments[len(command.split()) :]
     if command == "serve" and rest and not rest[0].startswith("-"):
         rest = ["--model", *rest]
-    return parser_of(command, rest).parse_args(rest), run_of(command)
+    return parser_of(command, rest).parse_args(rest), module_of(command).run
 
 
 def command_in(arguments: Sequence[str]) -> str:
@@ -96,7 +134,7 @@ def _run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         raise
     except (ValueError, OSError, DlstepError) as error:
-        message = shortened(with_flags(" ".join(str(error).split()), {*vars(options), *HOLDERS} if vars(options) else ()))
+        message = shortened(with_flags(" ".join(str(error).split()), {*vars(options), *rules.HOLDERS} if vars(options) else ()))
         print(f"dlstep: error: {printable(message)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -124,3 +162,74 @@ def _closed_pipe() -> int:
     for stream in (sys.stdout, sys.stderr):
         os.dup2(nowhere, stream.fileno())
     return CLOSED_PIPE
+
+
+def top_parser(*, listed: bool = True) -> ArgumentParser:
+    """Return the parser for arguments without a command, which lists the commands in its help."""
+    parser = ArgumentParser("dlstep", SUMMARY, "\n".join(FIRST_STEPS.values()))
+    parser.usage = "dlstep COMMAND [options]"
+    parser.add_argument("--version", action="version", version=f"dlstep {__version__}", help="Print the version and stop.")
+    help_text = "Print a shell completion script and stop."
+    parser.add_argument("--print_completion", type=Literal["bash", "zsh", "fish"], default=None, help=help_text)
+    if listed:
+        commands = _subcommands(parser)
+        for name, summary in COMMANDS.items():
+            commands.add_parser(name, help=summary, add_help=False)
+    return parser
+
+
+def _subcommands(parser: argparse.ArgumentParser) -> Any:
+    text = "`dlstep COMMAND --help` explains one."
+    return parser.add_subparsers(title="commands", metavar="COMMAND", description=text, parser_class=argparse.ArgumentParser)
+
+
+def module_of(command: str) -> Any:
+    """Return the module of a command."""
+    return import_module(f".{command.replace(' ', '_')}", __package__)
+
+
+def parser_of(command: str, arguments: Sequence[str] = ()) -> ArgumentParser:
+    """Return the parser of a command, with the options of the strategy that `arguments` name."""
+    from .options import add_strategy_options
+
+    parser = module_of(command).parser()
+    if command in WITH_STRATEGY:
+        add_strategy_options(parser, arguments)
+    return parser
+
+
+def print_completion(options: Namespace) -> int:
+    """Print the script with which a shell completes commands, options and some of their values."""
+    require("--print_completion", "completion")
+    import shtab
+
+    parser = top_parser(listed=False)
+    _annotate(parser)
+    levels = {"": _subcommands(parser)}
+    for command, summary in COMMANDS.items():
+        first, _, second = command.rpartition(" ")
+        if first not in levels:
+            levels[first] = _subcommands(levels[""].choices.get(first) or levels[""].add_parser(first, help=summary))
+        levels[first].add_parser(second, help=summary)
+        levels[first].choices[second] = _annotate(parser_of(command))
+    print(shtab.complete(parser, options.print_completion))
+    return 0
+
+
+def _annotate(parser: ArgumentParser) -> ArgumentParser:
+    """Return the parser, whose actions now have the choices that shtab completes."""
+    import shtab
+
+    for action in parser._actions:
+        if not isinstance(action, StoreOption):
+            continue
+        words = [str(word) for hint in kinds(action.hint) if get_origin(hint) is Literal for word in get_args(hint)]
+        if action.dest in NAMES:
+            words = list(NAMES[action.dest]())
+        elif bool in kinds(action.hint) and action.nargs != 0:
+            words = ["true", "false"]
+        if words:
+            action.choices = words
+        elif Path in kinds(action.hint) or action.dest == "model":
+            action.complete = shtab.FILE  # pyright: ignore[reportAttributeAccessIssue]
+    return parser

@@ -6,7 +6,8 @@ type hint, and every mistake is a ValueError with a sentence.
 
 import argparse
 import functools
-from collections.abc import Callable, Container, Sequence
+import re
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -17,11 +18,11 @@ from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin,
 import yaml
 
 from ..core.checks import check_ranges
+from ..core.options import Options
 from ..engine.option_errors import meant
 from ..engine.option_help import field_help
 from ..text.words import WIDTH
 from . import yaml_file
-from .flags import BARE, as_yaml, with_flags
 
 # For each type: its name in the help, and in messages. For a union, messages name them in this order.
 TYPES = {
@@ -36,6 +37,12 @@ TYPES = {
 HINTS = {"decoding_strategy": str | None, "max_tokens": int | None, "json_schema": str | dict[str, Any] | None}
 SHORT = {"tensor_parallel_size": ("--tp",)}  # names that other servers use
 SCHEMA_HELP = "A JSON schema that the answer conforms to: a JSON file, or JSON text. In an option file, also a mapping."
+# Python names of options in messages, such as `EngineConfig.seed`, which become flags.
+START = r"(?<![\w/\\.'\"-])"  # not inside paths, quoted texts or other names
+# An option that is qualified by its class or followed by a value.
+QUALIFIED = START + r"(?:(?:[A-Z]\w*(?:Command|Options|Config|Params)|{owners})\.({names})\b|({names})=('[^' ]*'))"
+# An option in a hint, where known names always mean options: bare names and values without quotes match as well.
+BARE = START + r"(?:[A-Z]\w*\()?({names})\b()(?:=('[^' ]*'|-?\w+|\.\.\.))?\)?"
 Owner = TypeVar("Owner")
 
 
@@ -264,3 +271,26 @@ class ArgumentParser(argparse.ArgumentParser):
         except ValueError as error:
             raise ValueError(with_flags(str(error), vars(options))) from error
         return options
+
+
+def with_flags(message: str, names: Iterable[str], pattern: str = QUALIFIED) -> str:
+    """Return a message in which the options `names` appear as flags."""
+    known = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
+    filled = pattern.replace("{names}", known).replace("{owners}", "|".join(_subclasses(Options)))
+    return re.sub(filled, lambda found: _flag(found[1] or found[2], found[3]), message) if known else message
+
+
+def as_yaml(text: str) -> str:
+    """Return a text from a docstring with None written as `null`, as in YAML and on the command line."""
+    return re.sub(r"\bNone\b", "null", text)
+
+
+def _subclasses(cls: type) -> set[str]:
+    """Return the names of a class and of all classes that derive from it."""
+    return {cls.__name__}.union(*map(_subclasses, type.__subclasses__(cls)))
+
+
+def _flag(name: str, value: str | None) -> str:
+    """Return the flag of an option, followed by its value. A missing value and `...` are left out."""
+    shown = "" if value in (None, "...") else value.strip("'")
+    return f"--{name} {shown.lower() if shown in ('True', 'False') else shown}".rstrip()

@@ -1,38 +1,49 @@
 """`dlstep report`: wrong answers and costs in a run of `dlstep eval`."""
 
-from dataclasses import asdict
+from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
+from annotated_types import Ge
 from rich.console import Console
 from rich.text import Text
 
 from ..text.words import counted
 from .json_text import json_text
-from .options import new_parser
+from .options import command_parser
 from .parser import ArgumentParser, Namespace
 
 MOST = 5
-EXAMPLES = """
-    dlstep report dlstep-eval
-    dlstep report dlstep-eval --html report.html --steps 3
-    dlstep report dlstep-eval --show shells/17        decode this answer again, step by step, and keep its trace
-    dlstep report d2f --against dlstep-eval
-"""
+EXAMPLES = """dlstep report dlstep-eval
+dlstep report dlstep-eval --html report.html --steps 3
+dlstep report dlstep-eval --show shells/17      decode it again, step by step
+dlstep report d2f --against dlstep-eval"""
+
+
+@dataclass(frozen=True)
+class ReportCommand:
+    """Report wrong answers and costs in a run of `dlstep eval`."""
+
+    folder: Path
+    """The folder that --out named."""
+    _: KW_ONLY
+    html: Path | None = None
+    """Write a page into this file instead."""
+    show: str | None = None
+    """Step through this answer instead, and keep its trace."""
+    against: Path | None = None
+    """Compare with the run in this folder."""
+    most: Annotated[int, Ge(0)] | None = None
+    """Maximum number of wrong answers and of slow requests in the text; null: 5. The page lists all of them."""
+    steps: Annotated[int, Ge(0)] = 0
+    """With --html: decode so many wrong answers again, so that the page shows their steps (and those of earlier --show)."""
+    json: bool = False
+    """Print the table as JSON, and nothing else, on stdout."""
 
 
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep report`."""
-    options = new_parser("dlstep report DIR [options]", "Report wrong answers and costs in a run of `dlstep eval`.", EXAMPLES)
-    options.add_argument("folder", type=str, metavar="DIR", help="The folder that --out named.")
-    options.add_argument("--html", type=str | None, default=None, metavar="FILE", help="Write a page into this file instead.")
-    options.add_argument("--show", type=str | None, default=None, metavar="NAME", help="Step through this answer instead.")
-    options.add_argument("--against", type=str | None, default=None, metavar="DIR", help="Compare with the run in this folder.")
-    most = f"Maximum number of wrong answers and of slow requests in the text; null: {MOST}. The page lists all of them."
-    options.add_argument("--most", type=int | None, default=None, help=most)
-    steps = "With --html: decode so many wrong answers again, so that the page shows their steps (and those of earlier --show)."
-    options.add_argument("--steps", type=int, default=0, metavar="N", help=steps)
-    options.add_argument("--json", action="store_true", help="Print the table as JSON, and nothing else, on stdout.")
-    return options
+    return command_parser("report", ReportCommand, EXAMPLES)
 
 
 def run(options: Namespace) -> int:
@@ -42,17 +53,17 @@ def run(options: Namespace) -> int:
     from ..evaluate.table import lines_of, print_parts, run_parts
 
     check(options)
-    result = read(Path(options.folder))
+    result = read(options.folder)
     if not result.rows:
         raise ValueError(f"the run in {options.folder} has no answers yet")
-    against = None if options.against is None else read(Path(options.against))
+    against = None if options.against is None else read(options.against)
     lines = lines_of(result, against)
     if options.show is not None:
         return show(options, Console())
     if options.html is not None:
         if names := untraced(result, options.steps):
             shown(result, names)
-        Path(options.html).write_text(run_page(result, lines), encoding="utf-8")
+        options.html.write_text(run_page(result, lines), encoding="utf-8")
         return 0
     if options.json:
         print(json_text([asdict(line) for line in lines]))
@@ -67,10 +78,7 @@ def run(options: Namespace) -> int:
 
 
 def check(options: Namespace) -> None:
-    """Raise ValueError for a number out of range and for options that have no effect together."""
-    for name in ("most", "steps"):
-        if (options[name] or 0) < 0:
-            raise ValueError(f"--{name} must not be negative, got {options[name]}")
+    """Raise ValueError for options that have no effect together."""
     kinds = [name for name in ("show", "html", "json") if options[name]]
     if len(kinds) > 1:
         raise ValueError(f"--{kinds[0]} and --{kinds[1]} do not go together: give one of them")
@@ -86,7 +94,7 @@ def show(options: Namespace, console: Console) -> int:
     from ..evaluate.report import row_named, shown, trace_path
     from ..views import answer_text, legend
 
-    result = read(Path(options.folder))
+    result = read(options.folder)
     row = row_named(result, options.show)
     (trace,) = shown(result, [options.show])
     console.print(Text(f"{options.show}: {row['found']!r}, expected {row['gold']!r}"))

@@ -15,6 +15,11 @@ CHECKSUM = "checksum"
 Line = Mapping[str, Any]
 
 
+def digest_of(content: bytes) -> str:
+    """Return a short digest."""
+    return blake2b(content, digest_size=8).hexdigest()
+
+
 def checksum(line: object) -> str:
     """Return the checksum of a line, which covers its values and the order of its fields."""
     return blake2b(json.dumps(line).encode(), digest_size=16).hexdigest()

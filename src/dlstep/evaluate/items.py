@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import tiny
-from ..batch.facts import digest_of
 from ..core import SamplingParams
 from ..core.checks import short
-from ..engine.json_lines import Line, is_a, parsed
+from ..engine.json_lines import Line, digest_of, is_a, parsed
 from ..engine.loader import LoadedEngine
 from ..text.chat import render, template_of
 from ..text.detokenize import encode as encode_text

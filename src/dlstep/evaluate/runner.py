@@ -8,10 +8,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from ..batch.facts import code_of, digest_of, facts_of, machine_of
+from ..batch.facts import code_of, facts_of, machine_of
 from ..batch.runner import Show, answered, no_show
 from ..core import Request, SamplingParams, Update
-from ..engine.json_lines import Line
+from ..engine.json_lines import Line, digest_of
 from ..engine.loader import LoadedEngine
 from ..text.detokenize import cut, decode
 from ..text.prompts import numbered

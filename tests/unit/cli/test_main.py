@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from dlstep.cli import main
-from dlstep.cli.commands import COMMANDS
-from dlstep.cli.main import parsed
+from dlstep.cli.main import COMMANDS, parsed
 
 from .failing import Captured, failure
 

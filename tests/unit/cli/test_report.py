@@ -107,7 +107,7 @@ def test_a_terminal_gets_no_commands_of_a_model(run: Path, tmp_path: Path, capsy
     [
         (["/nonsense"], "no run in '/nonsense': it has no run.json"),
         (["{run}", "--show", "shells/99"], "--show 'shells/99' is not an answer of"),
-        (["{run}", "--most", "-1"], "--most must not be negative, got -1"),
+        (["{run}", "--most", "-1"], "--most must be at least 0, got -1"),
         (["{run}", "--steps", "1"], "--steps does nothing without --html: leave it out"),
         (["{run}", "--html", "x.html", "--most", "1"], "--most does nothing next to --html: leave it out"),
         (["{run}", "--html", "x.html", "--json"], "--html and --json do not go together: give one of them"),

@@ -3,7 +3,7 @@
 import pytest
 
 import dlstep.rules.threshold  # noqa: F401 - a rule, whose class messages may name
-from dlstep.cli.flags import BARE, as_yaml, with_flags
+from dlstep.cli.parser import BARE, as_yaml, with_flags
 
 NAMES = ("rule", "stop", "max_tokens", "model", "num_pages")
 

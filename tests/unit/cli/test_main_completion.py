@@ -10,7 +10,7 @@ import pytest
 
 from dlstep import rules, strategies
 from dlstep.cli import main
-from dlstep.cli.commands import COMMANDS
+from dlstep.cli.main import COMMANDS
 
 from .failing import Captured, failure
 
@@ -47,7 +47,7 @@ def test_the_script_is_one_of_the_shell(shell: str, tmp_path: Path, capsys: Capt
         (["dlstep", "gen"], {"generate"}),
         (["dlstep", "generate", "--decoding_str"], {"--decoding_strategy"}),
         (["dlstep", "generate", "--rule", "thr"], {"threshold"}),
-        (["dlstep", "bench", "ker"], {"kernels"}),
+        (["dlstep", "bench", "de"], {"decode"}),
         (["dlstep", "demo", "--js"], {"--json"}),
     ],
 )
