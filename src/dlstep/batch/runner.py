@@ -21,7 +21,8 @@ class Pool(Protocol[A]):
         """The number of requests without an answer."""
         ...
 
-    def add(self, *request: Any) -> None:
+    @property
+    def add(self) -> Callable[..., None]:
         """Queue a request."""
         ...
 

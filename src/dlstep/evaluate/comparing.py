@@ -114,26 +114,27 @@ def entries(
         rules.PLUGINS.value(rule)  # raises for an unknown name, before a model is loaded
     by_name: dict[str, str | Rule | None] = {name_of(rule): rule for rule in (rules.available() if named is None else named)}
     found: list[EvalEntry] = []
-    left_out: dict[str, str] = {}  # reasons by pair
+    reasons: list[str] = []  # why pairs are left out
     for how in quantizations:
         for carrier in requested:
-            options = {"decoding_strategy": carrier, **engine} | ({} if how is None else {"quantization": how})
+            options: dict[str, Any] = {"decoding_strategy": carrier, **engine} | ({} if how is None else {"quantization": how})
             llm = LLM(**options)
             holds_rule = isinstance(options_of(llm.state.strategy).get("rule"), Rule)
             for name, rule in (by_name if holds_rule else {"": None}).items():
                 try:
                     found.append(entry_of(llm, name, rule, grid, options))
                 except ValueError as error:
-                    left_out[" on ".join(filter(None, (name, name_of(llm.state.strategy))))] = str(error)
+                    pair = " on ".join(filter(None, (name, name_of(llm.state.strategy))))
+                    reasons.append(f"{pair}: {error}")
     names = [entry.names for entry in found]
     if alone := next((name for name in given_names if all(entry.rule != name for entry in found)), None):
-        reason = next((reason for pair, reason in left_out.items() if pair.startswith(f"{alone} on ")), "they accept no rule")
+        reason = next((why for why in reasons if why.startswith(f"{alone} on ")), "they accept no rule")
         raise ValueError(f"rule {short(alone)} fits none of the strategies: {reason}")
     if twice := next((each for each in names if names.count(each) > 1), None):
         raise ValueError(f"two strategies are called {short(twice[0])}: rename the class of one of them")
     if not found:
-        raise ValueError(f"nothing is left to compare: {[*left_out.values()][-1]}")
-    return found, [f"{pair}: {reason}" for pair, reason in left_out.items()]
+        raise ValueError(f"nothing is left to compare: {reasons[-1]}")
+    return found, reasons
 
 
 def entry_of(

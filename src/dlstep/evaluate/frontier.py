@@ -102,7 +102,7 @@ def measure_accuracy(llm: LLM, problems: Sequence[tiny.Problem], params: Samplin
         tokens_per_forward=sums.tokens_per_forward,
         tokens_per_step=sums.tokens_per_step,
         forwards=sums.forwards_per_answer,
-        tokens=sums.tokens,
+        tokens=sum(sums.tokens),
         seconds=seconds,
     )
 

@@ -146,7 +146,7 @@ def params_of(row: Line) -> SamplingParams:
     known = {field.name for field in fields(SamplingParams)}
     if unknown := [name for name in row["params"] if name not in known]:
         raise ValueError(f"SamplingParams has no {short(unknown[0])}: the answer was written by another version of dlstep")
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in row["params"].items()}
+    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in row["params"].items()}
     return SamplingParams(**given | {"seed": row["seed"], "strategy_options": row["options"]})
 
 

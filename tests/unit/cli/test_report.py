@@ -32,8 +32,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows_of(run: Path) -> list[dict[str, Any]]:
-    """The lines of the answers."""
-    return [json.loads(line) for line in (run / "answers.jsonl").read_text().splitlines()]
+    """The answers with their scores."""
+    return [dict(row) for row in read(run).rows.values()]
 
 
 def test_wrong_answers_are_listed_and_the_first_can_be_stepped_into(run: Path, capsys: Captured) -> None:

@@ -168,8 +168,8 @@ def answered(engine: LoadedEngine, items: list[Item]) -> list[tuple[Line, Line]]
 )
 def test_neither_batch_nor_memory_nor_order_change_a_row(limits: dict[str, Any]) -> None:
     order = [*range(len(ITEMS))] if "order" not in limits else Random(1).sample(range(len(ITEMS)), len(ITEMS))
-    kept = {name: value for name, value in limits.items() if name != "order"}
-    rows = answered(LLM("tiny-bd", **({"max_model_len": 176} | kept)).engine, [ITEMS[place] for place in order])
+    kept: dict[str, Any] = {name: value for name, value in limits.items() if name != "order"}
+    rows = answered(LLM("tiny-bd", **{"max_model_len": 176, **kept}).engine, [ITEMS[place] for place in order])
     alone = [answered(ROOMY, [ITEMS[place]])[0][0] for place in order]
     assert [row for row, _ in rows] == alone
 
@@ -178,7 +178,7 @@ def test_rows_are_those_of_generate() -> None:
     found = answered(ROOMY, ITEMS)
     for threshold in (0.5, 0.9):
         own = [place for place, item in enumerate(ITEMS) if item.params.strategy_options == (("accept_threshold", threshold),)]
-        params = SamplingParams(max_tokens=64, temperature=0.5, strategy_options={"accept_threshold": threshold})
+        params = SamplingParams(max_tokens=64, temperature=0.5, strategy_options=(("accept_threshold", threshold),))
         outputs = LLM("tiny-bd").generate([ITEMS[place].prompt for place in own], params, progress=False)
         for place, output in zip(own, outputs, strict=True):
             row, beside = found[place]
