@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dlstep.distributed import symmetric
-from dlstep.distributed.ranks import Ranks, break_off
-from dlstep.distributed.symmetric import sum_by_torch
+from dlstep.distributed import ranks as module
+from dlstep.distributed.ranks import Ranks, break_off, sum_by_torch
 
 WIDTH = 4096
 ROWS = (130, 1040, 4174)  # of a step of sdar-8b with 1, 8 and 32 requests
@@ -109,7 +108,7 @@ def sums(ranks: Ranks) -> dict[str, Any]:
     torch.cuda.set_device(ranks.rank)
     given, _ = numbers(ranks, (1, WIDTH), torch.bfloat16, 0)
     ranks.add_up(given)
-    commons = symmetric._commons[ranks.group]
+    commons = module._commons[ranks.group]
     assert commons is not None, "two devices of one host have memory in common"
     compiled = torch.compile(lambda given: ranks.add_up(given * 2) + 1, dynamic=True)
     halved: Callable[[Tensor], Tensor] = lambda given: ranks.add_up(given / 2) * 2  # noqa: E731

@@ -26,7 +26,7 @@ MUTANTS = (
         noticed_by=("unit/distributed/test_rank_zero.py", "unit/distributed/test_ranks.py"),
     ),
     *in_file(
-        "distributed/interrupts.py",
+        "distributed/rank_zero.py",
         ("delayed_interrupt", "lose a delayed interrupt", "signal.raise_signal(signal.SIGINT)", "pass"),
     ),
     *in_file(
@@ -34,7 +34,7 @@ MUTANTS = (
         ("leave_ranks", "wait for graphs that never end", "abort.is_alive()", "False"),
     ),
     *in_file(
-        "distributed/symmetric.py",
+        "distributed/ranks.py",
         ("_create", "use shared memory although a rank has none", "and all(every) else", "else"),
     ),
     *in_file(

@@ -4,6 +4,8 @@ Every rank runs the core on these changes, and its shard of the forward pass. Pl
 before each forward pass the ranks compare cache digests to prove that they agree.
 """
 
+import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from threading import Lock
+from types import FrameType
 from typing import Protocol, runtime_checkable
 from weakref import finalize
 
@@ -18,9 +21,32 @@ from ..core import CacheMismatch, DlstepError, Event, Plan, Prepared, RequestFau
 from ..core.driver import run_prepared
 from ..core.trace import apply
 from .control_channel import ControlChannel, RanksDisagree, connect
-from .interrupts import delayed_interrupt
 from .ranks import Ranks
 from .worker_group import WorkerGroup
+
+
+@contextmanager
+def delayed_interrupt() -> Iterator[None]:
+    """Delay Ctrl-C to the end of the block, so that ranks stay in step. A second one raises KeyboardInterrupt at once."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before in (None, signal.SIG_IGN, signal.SIG_DFL):
+        yield  # Python raises no KeyboardInterrupt here
+        return
+    waiting: list[int] = []
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        del frame
+        if waiting:
+            raise KeyboardInterrupt
+        waiting.append(number)
+
+    signal.signal(signal.SIGINT, hold)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if waiting:
+        signal.raise_signal(signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True)

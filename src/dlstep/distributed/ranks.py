@@ -1,9 +1,14 @@
-"""Ranks of a tensor-parallel group, and four exchanges that support compilation and CUDA graphs."""
+"""Ranks of a tensor-parallel group, and four exchanges that support compilation and CUDA graphs.
+
+Sums go through shared device memory, or through NCCL if there is none. Shared memory needs all ranks
+on one host, each on its own device, with peer access between devices.
+"""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from socket import gethostname
 from threading import Lock, Thread
 from typing import Any
 
@@ -11,7 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .symmetric import add_up, forget, give_up, sum_by_torch
+from dlstep_kernels.choice import has_kernels
+from dlstep_kernels.commons import MOST, Commons, pad_bytes, pad_shape, room_bytes, suits
 
 TIMEOUT = 300.0  # seconds; `EngineConfig.rank_timeout` is the option
 
@@ -121,3 +127,124 @@ def leave_ranks() -> None:
                 return
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+_commons: dict[str, Commons | None] = {}  # by group, once requested
+_stuck: list[Commons] = []  # memory of failed devices, which cannot free it
+_meetings: list[str] = []  # groups so far: torch counts them, so a restarted rank differs
+
+
+@torch.library.custom_op("dlstep::add_up", mutates_args=())
+def add_up(tensor: Tensor, group: str) -> Tensor:
+    """Return the sum of a CUDA tensor over all ranks of a group, bitwise equal on each.
+
+    All ranks must sum the same shapes and dtypes in the same order, each on one stream.
+    """
+    tensor = tensor.contiguous()
+    commons = _commons_of(tensor.device, group)
+    if commons is not None and suits(tensor, commons.size):
+        from dlstep_kernels.gpu.add_up import add_up as by_kernel  # triton is installed here
+
+        return by_kernel(tensor, commons)
+    return sum_by_torch(tensor, group)
+
+
+@add_up.register_fake
+def _(tensor: Tensor, group: str) -> Tensor:
+    del group
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
+def sum_by_torch(tensor: Tensor, group: str) -> Tensor:
+    """Return the sum of a tensor on any device over the ranks, by the group's backend."""
+    functional: Any = torch.ops._c10d_functional
+    return functional.wait_tensor(functional.all_reduce(tensor.contiguous(), "sum", group))
+
+
+def give_up() -> None:
+    """Make all waiting sums end within milliseconds, with meaningless results."""
+    for commons in list(_commons.values()):
+        if commons is not None:
+            commons.gone.fill_(1)
+
+
+def forget() -> None:
+    """Free the shared memory of all groups, after giving up sums that still wait."""
+    give_up()
+    while _commons:
+        _, commons = _commons.popitem()
+        if commons is not None:
+            try:
+                torch.cuda.synchronize(commons.counts.device)
+            except RuntimeError:  # freeing the memory would crash the process
+                _stuck.append(commons)
+
+
+def _commons_of(device: torch.device, group: str) -> Commons | None:
+    """Return a group's memory, allocated on first use, in the same forward pass on all ranks."""
+    if group not in _commons:
+        if torch.cuda.is_current_stream_capturing():  # never allocate in a capture
+            return None
+        with torch.inference_mode(False):  # so that threads in any mode may write to it
+            _commons[group] = _create(device, group)
+    return _commons[group]
+
+
+def _create(device: torch.device, group: str) -> Commons | None:
+    """Return memory for a group, or None on all ranks if any rank cannot have it."""
+    whole = _allocated(device) if has_kernels(device) and not _meetings else None
+    properties = torch.cuda.get_device_properties(device)
+    kind = properties.major, properties.minor
+    facts: list[Any] = _gather_objects((whole is not None, gethostname(), kind, device.index, properties.multi_processor_count))
+    allocated, hosts, kinds, devices, programs = zip(*facts, strict=True)
+    alike = len(set(hosts)) == 1 and len(set(kinds)) == 1 and len(set(devices)) == len(devices)
+    every = _gather_objects(all(allocated) and alike and _reach_one_another(devices))
+    if whole is None or not all(every):
+        return None
+    _meetings.append(group)
+    try:
+        commons = _met(whole, group)
+    except RuntimeError:  # the devices cannot share memory
+        commons = None
+    every = _gather_objects(commons is not None)
+    return replace(commons, programs=min(programs)) if commons is not None and all(every) else None
+
+
+def _reach_one_another(devices: tuple[int, ...]) -> bool:
+    """Return whether all these devices can access each other's memory, as seen by this process."""
+    if max(devices) >= torch.cuda.device_count():
+        return False
+    return all(torch.cuda.can_device_access_peer(one, other) for one in devices for other in devices if one != other)
+
+
+def _allocated(device: torch.device) -> Tensor | None:
+    """Return shareable memory for a zeroed pad and a room; None if it does not fit."""
+    from torch.distributed import _symmetric_memory as symmetric
+
+    size = dist.get_world_size()
+    try:
+        whole = symmetric.empty(pad_bytes(size) + room_bytes(size), dtype=torch.uint8, device=device)
+        whole[: pad_bytes(size)].zero_()
+        torch.cuda.synchronize(device)
+    except RuntimeError:
+        return None
+    return whole
+
+
+def _met(whole: Tensor, group: str) -> Commons:
+    """Map the memory of all ranks. Raises RuntimeError if a device cannot reach it."""
+    from torch.distributed import _symmetric_memory as symmetric
+
+    handle: Any = symmetric.rendezvous(whole, group)  # pyright: ignore[reportArgumentType]
+    size = handle.world_size
+    pads = tuple([handle.get_buffer(rank, pad_shape(size), torch.int64, 0) for rank in range(size)])
+    rooms = tuple([handle.get_buffer(rank, (room_bytes(size),), torch.uint8, pad_bytes(size)) for rank in range(size)])
+    counts = torch.zeros(MOST + 1, dtype=torch.int64, device=whole.device)
+    gone = torch.zeros(1, dtype=torch.int32, pin_memory=True)
+    return Commons(handle.rank, rooms, pads, counts, gone, 0, (whole, handle))
+
+
+def _gather_objects(value: Any) -> list[Any]:
+    every: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(every, value)
+    return every

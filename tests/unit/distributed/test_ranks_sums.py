@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from dlstep.distributed import symmetric
+from dlstep.distributed import ranks as module
 from dlstep.distributed.ranks import Ranks
 from dlstep_kernels.commons import Commons
 
@@ -29,11 +29,11 @@ def made(ranks: Ranks, lacks: str, at: int) -> int | None:
             raise RuntimeError("no handle for this memory")
         return Commons(ranks.rank, (whole,) * 2, (whole,) * 2, whole, whole, 0)
 
-    symmetric.has_kernels = lambda _: here != "kernels"  # pyright: ignore[reportAttributeAccessIssue]
-    symmetric._allocated = lambda _: None if here == "memory" else memory
-    symmetric._met = met
-    symmetric._meetings[:] = ["another group"] if here == "first meeting" else []
-    found = symmetric._create(device, ranks.group)
+    module.has_kernels = lambda _: here != "kernels"  # pyright: ignore[reportAttributeAccessIssue]
+    module._allocated = lambda _: None if here == "memory" else memory
+    module._met = met
+    module._meetings[:] = ["another group"] if here == "first meeting" else []
+    found = module._create(device, ranks.group)
     return None if found is None else found.programs
 
 
@@ -49,7 +49,7 @@ def test_a_rank_without_memory_in_common_leaves_all_without(lacks: str, at: int)
 
 def again(ranks: Ranks) -> list[int | None]:
     """The same for two groups of a process, one after the other."""
-    return [made(ranks, "", 0), symmetric._create(torch.device("cuda", ranks.rank), ranks.group) and 0]
+    return [made(ranks, "", 0), module._create(torch.device("cuda", ranks.rank), ranks.group) and 0]
 
 
 def test_torch_lets_ranks_meet_once_in_a_process():
@@ -64,11 +64,11 @@ def test_ranks_of_one_device_have_none():
 def alive(ranks: Ranks) -> tuple[int, int]:
     """The word that ends waiting, before and after the group is broken off."""
     word = torch.zeros(1, dtype=torch.int32)
-    symmetric._commons[ranks.group] = Commons(0, (), (), word, word, 0)
-    symmetric._commons["another"] = None
+    module._commons[ranks.group] = Commons(0, (), (), word, word, 0)
+    module._commons["another"] = None
     before = int(word)
-    symmetric.give_up()
-    symmetric._commons.clear()
+    module.give_up()
+    module._commons.clear()
     return before, int(word)
 
 
