@@ -11,8 +11,7 @@ from .core import SamplingParams, State, Strategy, Trace, Update
 from .core.checks import listed as items_of, plain, short
 from .core.options import StrategyOptions, explains
 from .core.request import place_of
-from .engine.buffer_policy import BufferPolicy
-from .engine.config import ENGINE_FIELDS, EngineConfig, engine_config
+from .engine.config import ENGINE_FIELDS, BufferPolicy, EngineConfig, engine_config
 from .engine.loader import LoadedEngine, load_engine
 from .engine.shared_decode import SharedDecode, Subscription
 from .session import Session, resumed

@@ -45,7 +45,7 @@ MUTANTS = (
         ("_whole", "accept a bool where an int is required", "type(given) is not int", "not isinstance(given, int)"),
     ),
     *in_file(
-        "core/codec.py",
+        "core/trace_file.py",
         ("_class", "create values of any class from a trace", " and issubclass(cls, Options | Extra)", ""),
         (
             "_class",
@@ -128,7 +128,7 @@ MUTANTS = (
         noticed_by=("unit/core/test_constraint.py",),
     ),
     *in_file(
-        "core/state_sets.py",
+        "core/automaton.py",
         ("Moves._union", "lose states of the second eight", "8 * place + bit", "bit"),
         ("Moves.add", "cache moves without limit", "filled.clear()", "pass"),
         ("Moves.add", "keep the moves of sets that the cache no longer holds", "self._filled.append(states)", "pass"),
@@ -263,7 +263,7 @@ MUTANTS = (
         noticed_by=("unit/core/test_cache.py",),
     ),
     *in_file(
-        "core/queue.py",
+        "core/state.py",
         (
             "WaitingQueue.push_front",
             "queue preempted sequences behind new ones",

@@ -266,7 +266,7 @@ MUTANTS = (
         ),
     ),
     *in_file(
-        "engine/buffer_policy.py",
+        "engine/config.py",
         ("BufferPolicy.applied", "override options of a request by the policy", "if params.options:", "if False:"),
     ),
     *in_file(
@@ -345,7 +345,7 @@ MUTANTS = (
             "(self._decode.state.live)",
         ),
         ("SharedDecode.submit", "decode streams that no caller holds", "subscription, self._leaving.append", "subscription"),
-        noticed_by=("unit/engine/test_call_lock.py", "unit/engine/test_buffer_policy.py"),
+        noticed_by=("unit/engine/test_call_lock.py", "unit/engine/test_config_buffer_policy.py"),
     ),
     *in_file(
         "engine/watchdog.py",

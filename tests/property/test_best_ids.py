@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep import strategies
-from dlstep.core.accounting import Best
-from dlstep.core.codec import from_json, to_json
+from dlstep.core.sequence import Best
+from dlstep.core.trace_file import from_json, to_json
 from dlstep.rules.credit import Credit
 from dlstep.testing.generators import ample, cases
 from dlstep.testing.harness import alone, disturbed, run_case

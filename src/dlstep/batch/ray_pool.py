@@ -21,7 +21,7 @@ from ray.exceptions import RayError  # pyright: ignore[reportMissingImports]
 
 from ..core import DlstepError
 from ..engine.config import EngineConfig
-from ..engine.threads import spin_less
+from ..engine.devices import spin_less
 from ..serve.http.errors import ApiError
 from ..serve.messages import EngineFailed
 from .actor import EngineActor, about

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 from .. import __version__, rules, strategies
 from ..core import DlstepError
 from ..core.checks import did_you_mean
-from ..engine.threads import spin_less
+from ..engine.devices import spin_less
 from ..extras import require
 from ..text.words import printable
 from .parser import ArgumentParser, Namespace, StoreOption, kinds, with_flags

@@ -4,8 +4,14 @@ Reading order: request, spec, grid, block, samples, plan, sequence, rule, cache,
 schedule, finish, commit.
 """
 
-from .accounting import Accounting as Accounting, FinishReason as FinishReason
-from .block import Block as Block, Extra as Extra, Sealed as Sealed, open_block as open_block, positions as positions
+from .block import (
+    Block as Block,
+    Extra as Extra,
+    Grid as Grid,
+    Sealed as Sealed,
+    open_block as open_block,
+    positions as positions,
+)
 from .cache import Cache as Cache
 from .checks import check_ranges as check_ranges
 from .commit import Prepared as Prepared, commit as commit, prepare as prepare
@@ -18,7 +24,6 @@ from .errors import (
     SamplesMismatch as SamplesMismatch,
 )
 from .faults import RequestFault as RequestFault, UserCodeTimeout as UserCodeTimeout
-from .grid import Grid as Grid
 from .lifecycle import (
     abort as abort,
     add as add,
@@ -33,15 +38,22 @@ from .lifecycle import (
 from .options import Options as Options, options_of as options_of, with_options as with_options
 from .plan import (
     EMPTY_CACHE as EMPTY_CACHE,
+    NO_SAMPLES as NO_SAMPLES,
+    PLAIN as PLAIN,
     Admission as Admission,
     Grant as Grant,
+    Merge as Merge,
     Plan as Plan,
     Samples as Samples,
+    SampleSpec as SampleSpec,
+    SoftTokens as SoftTokens,
     Span as Span,
+    SpanSamples as SpanSamples,
+    Statistic as Statistic,
+    Ties as Ties,
     next_cache_digest as next_cache_digest,
     span_of as span_of,
 )
-from .queue import WaitingQueue as WaitingQueue
 from .refusals import refusal as refusal
 from .request import (
     Probability as Probability,
@@ -50,19 +62,16 @@ from .request import (
     Thresholds as Thresholds,
 )
 from .rule import Choice as Choice, Rule as Rule, best as best, draw as draw
-from .samples import (
-    NO_SAMPLES as NO_SAMPLES,
-    PLAIN as PLAIN,
-    SampleSpec as SampleSpec,
-    SpanSamples as SpanSamples,
-    Statistic as Statistic,
-    Ties as Ties,
-)
 from .schedule import schedule as schedule
-from .sequence import RequestSpec as RequestSpec, SequenceState as SequenceState, Strategy as Strategy
-from .soft import Merge as Merge, SoftTokens as SoftTokens
+from .sequence import (
+    Accounting as Accounting,
+    FinishReason as FinishReason,
+    RequestSpec as RequestSpec,
+    SequenceState as SequenceState,
+    Strategy as Strategy,
+)
 from .spec import Config as Config, Spec as Spec
-from .state import State as State
+from .state import State as State, WaitingQueue as WaitingQueue
 from .trace import (
     Abort as Abort,
     Add as Add,

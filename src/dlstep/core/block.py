@@ -1,4 +1,10 @@
-"""A block: consecutive positions that are decoded together, with explicitly listed masks."""
+"""Blocks of positions that are decoded together, and the groups of positions that all attention follows.
+
+Within a forward pass, a query at position i sees a key at position j if and only if
+
+    j < end  and  group(j) <= group(i)  and  (full layer  or  j > start(group(i)) - window)
+    group(p) = 0 if p < origin else 1 + (p - origin) // size
+"""
 
 from array import array
 from bisect import bisect_left
@@ -6,6 +12,51 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from .values import maker, value
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A partition of the positions of a request into groups."""
+
+    origin: int
+    """Positions below this are group 0."""
+    size: int
+    """Positions of each later group."""
+
+    def group(self, position: int) -> int:
+        """Return the number of the group that holds `position`.
+
+        Args:
+            position: A position, counted from the prompt's first token.
+        """
+        return 0 if position < self.origin else 1 + (position - self.origin) // self.size
+
+    def start(self, position: int) -> int:
+        """Return the first position of the group that holds `position`.
+
+        Args:
+            position: A position, counted from the prompt's first token.
+        """
+        return 0 if position < self.origin else position - (position - self.origin) % self.size
+
+    def end(self, position: int) -> int:
+        """Return the first position after the group that holds `position`.
+
+        Args:
+            position: A position, counted from the prompt's first token.
+        """
+        if position < self.origin:
+            return self.origin
+        return position - (position - self.origin) % self.size + self.size
+
+    def cover(self, length: int) -> int:
+        """Return the first group boundary at or after `length`, up to which a pass may feed.
+
+        Args:
+            length: A number of positions.
+        """
+        return self.end(length - 1) if length else 0
+
 
 # All sequences share these integer objects, so a batch touches less memory in every step.
 _SHARED = tuple(range(1 << 18))

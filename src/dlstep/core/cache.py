@@ -10,7 +10,7 @@ from hashlib import blake2b
 
 from rpds import HashTrieMap
 
-from .grid import Grid
+from .block import Grid
 from .values import value
 
 _NO_STAMPS: "HashTrieMap[int, int]" = HashTrieMap()

@@ -5,19 +5,16 @@ from itertools import islice
 
 from rpds import List
 
-from .accounting import NOTHING_STORED, Storage
 from .cache import Cache, prefix_keys
 from .checks import short
 from .contract import check_sequence
 from .errors import SamplesMismatch
 from .faults import fault_of
 from .finish import ended, judge
-from .plan import Admission, Grant, Plan, Samples, Span
-from .queue import WaitingQueue
-from .samples import FEW_BEST, SpanSamples
-from .sequence import SequenceState
+from .plan import FEW_BEST, Admission, Grant, Plan, Samples, Span, SpanSamples
+from .sequence import NOTHING_STORED, SequenceState, Storage
 from .spec import Config, Spec
-from .state import State
+from .state import State, WaitingQueue
 
 
 def forgotten(sequence: SequenceState, state: State) -> SequenceState:

@@ -22,10 +22,9 @@ from functools import cache, cached_property, lru_cache
 from hashlib import blake2b
 from weakref import WeakValueDictionary
 
-from .automaton import Automaton, digits, members
+from .automaton import Automaton, Moves, StateSet, digits, members, remember, sets_after, sets_before
 from .block import Block
 from .errors import DlstepError
-from .state_sets import Moves, StateSet, remember, sets_after, sets_before
 from .values import value
 
 ANY = -1  # the letter of a gap

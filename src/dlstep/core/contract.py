@@ -10,14 +10,12 @@ from functools import partial
 from operator import attrgetter, lt
 from typing import TYPE_CHECKING, Any, cast
 
-from .block import Block
+from .block import Block, Grid
 from .checks import short, wrong_field
 from .faults import WrongAnswer
 from .filtering import passes_left
-from .grid import Grid
-from .plan import MOST, Span
+from .plan import MOST, SampleSpec, Span, SpanSamples
 from .request import Request
-from .samples import SampleSpec, SpanSamples
 from .sequence import SequenceState, Strategy
 from .spec import Spec
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from .automaton import StateSet, moved, sets_after, sets_before
 from .block import Block, Extra
 from .constraint import Constraint, RequestConstraint, TokenMask
 from .errors import DlstepError
 from .sequence import SequenceState
-from .state_sets import StateSet, moved, sets_after, sets_before
 from .values import maker, value
 
 

@@ -11,10 +11,9 @@ counts; if two end it after the same token, the one listed first. Only settled t
 
 from dataclasses import replace
 
-from .accounting import NOTHING_STORED, FinishInfo, FinishReason
 from .constraint import RequestConstraint
 from .request import Request, SamplingParams
-from .sequence import SequenceState
+from .sequence import NOTHING_STORED, FinishInfo, FinishReason, SequenceState
 from .spec import Config, Spec
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from .accounting import FinishReason
+from .block import Grid
 from .cache import Cache
 from .commit import forgotten
 from .constraint import RequestConstraint
@@ -10,11 +10,10 @@ from .contract import check_sequence, unusable
 from .draws import derived_seed
 from .faults import RequestFault, UserCodeTimeout, fault_of
 from .finish import answer_limit, ended, judge, stop_ids
-from .grid import Grid
 from .plan import EMPTY_CACHE
 from .refusals import incompatibility, request_constraint, request_strategy, sized, unrunnable
 from .request import Request, SamplingParams
-from .sequence import RequestSpec, SequenceState, Strategy
+from .sequence import FinishReason, RequestSpec, SequenceState, Strategy
 from .spec import Config, Spec
 from .state import State
 

@@ -1,19 +1,192 @@
-"""A plan describes one forward pass completely; samples are its results."""
+"""A plan describes one forward pass completely; samples are its results.
+
+`SampleSpec` lists the statistics that the driver reports of sampled positions, `SoftTokens` the
+positions whose input is a blend of embeddings, which the driver computes.
+"""
 
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
 from math import inf
 from sys import float_info
-from typing import Literal
+from typing import Annotated, Literal
 
-from .checks import short
+from annotated_types import Ge
+
+from .block import Grid
+from .checks import check_ranges, short
 from .constraint import TokenMask
 from .errors import DlstepError, SamplesMismatch
-from .grid import Grid
 from .request import Request, SamplingParams
-from .samples import PLAIN, SampleSpec, SpanSamples
-from .soft import SoftTokens
 from .values import maker, value
+
+MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """How to compute a soft token's embedding from table E, probabilities q_k and residual r.
+
+    The mode `dmax_topk` computes `s = sum q_k E[id_k] + r E[mask]`, scaled to the norm `sum q_k
+    |E[id_k]| + r |E[mask]|` with `renormalize`. The mode `iter_smooth_topk` computes `E[fed] +
+    weight * sum q_k E[id_k]`. Source: DMax, dInfer.
+    """
+
+    mode: MergeMode = "dmax_topk"
+    """Which of the two formulas."""
+    renormalize: bool = True
+    """With `dmax_topk`: scale the blend."""
+    weight: Annotated[float, Ge(0.0)] = 1.0
+    """With `iter_smooth_topk`: factor of the blend."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+@value
+class SoftTokens:
+    """Soft inputs of some positions. Each has equally many ids and probabilities."""
+
+    positions: tuple[int, ...]
+    """The positions, ascending."""
+    ids: tuple[int, ...]
+    """Token ids of each position in turn."""
+    probabilities: tuple[float, ...]
+    """The weight of each id."""
+    merge: Merge
+    """How to compute the embeddings."""
+
+    def mark(self) -> int:
+        """Return a hash of the blends (residuals follow from them), equal in every process."""
+        at = self.positions
+        # Positions are mostly consecutive: then the first and the last identify all.
+        where = (at[0], at[-1]) if at and at[-1] - at[0] < len(at) else at
+        merge = self.merge
+        how = (merge.mode == "dmax_topk", merge.renormalize, merge.weight)
+        return hash((where, self.ids, self.probabilities, how))
+
+    @property
+    def width(self) -> int:
+        """The number of ids per position."""
+        return len(self.ids) // len(self.positions) if self.positions else 0
+
+    @property
+    def residuals(self) -> tuple[float, ...]:
+        """One minus the sum of each position's probabilities."""
+        width, sums = self.width, self.probabilities
+        if width > 1:
+            sums = tuple([sum(sums[index : index + width]) for index in range(0, len(sums), width)])
+        # Rounded probabilities may add up to a little more than 1.
+        return tuple([1.0 - total if total < 1.0 else 0.0 for total in sums])
+
+
+Statistic = Literal["entropy", "margin", "noise"]
+Ties = Literal["highest", "lowest"]
+FEW_BEST = 8  # smallest `best` of a plan with `top_logprobs`: if most plans share one value, a device captures fewer graphs
+
+
+@value
+class SampleSpec:
+    """Statistics that a strategy needs for each sampled position, and its tie-breaking."""
+
+    statistics: frozenset[Statistic] = frozenset()
+    """`entropy` and `margin` of the sampled distribution; `noise`, a uniform random id."""
+    ties: Ties = "highest"
+    """Which of equally probable ids greedy sampling selects."""
+    best: int = 0
+    """How many of the most probable ids to report with their probabilities."""
+    tempered: bool = True
+    """Whether probabilities are those after temperature and filters, or those of the plain softmax."""
+    scored: int = 0
+    """Maximum number of ids per sampled position whose probabilities a span may request."""
+    all_ids: bool = False
+    """Also allow the mask id and ids beyond the vocabulary, as published likelihoods do."""
+
+    def covers(self, other: "SampleSpec") -> bool:
+        """Return whether rows with these statistics contain those of `other`.
+
+        Args:
+            other: The statistics that are needed.
+        """
+        alike = (self.ties, self.tempered, self.all_ids) == (other.ties, other.tempered, other.all_ids)
+        enough = self.best >= other.best and self.scored >= other.scored
+        return alike and enough and self.statistics >= other.statistics
+
+
+PLAIN = SampleSpec()
+
+
+@value
+class SpanSamples:
+    """Results of one span, one entry per sampled position."""
+
+    tokens: tuple[int, ...]
+    """Sampled token ids; -1 in a row with non-finite logits."""
+    probabilities: tuple[float, ...]
+    """Probability of each token; 0.0 in a row with non-finite logits."""
+    entropies: tuple[float, ...] = ()
+    """Entropies in nats; empty unless requested."""
+    margins: tuple[float, ...] = ()
+    """Best minus second-best probability; empty unless requested."""
+    best_ids: tuple[int, ...] = ()
+    """For each entry in turn, its `SampleSpec.best` most probable ids, the most probable first.
+    Ids of probability 0 are arbitrary and may repeat."""
+    best_probabilities: tuple[float, ...] = ()
+    """Probabilities of `best_ids`."""
+    noise: tuple[int, ...] = ()
+    """One uniform random id per entry; empty unless requested."""
+    scored_probabilities: tuple[float, ...] = ()
+    """Probabilities of `Span.scored_ids`, under the distribution that `SampleSpec` selects. They are 0.0
+    for the id -1; with `tempered`, for ids that a filter removed; and without `all_ids`, for the mask id
+    and ids beyond the vocabulary."""
+
+    def at(self, rows: Sequence[int], best: int) -> "SpanSamples":
+        """Return some rows, in this order.
+
+        Args:
+            rows: Indices of the rows.
+            best: Number of most probable ids per row.
+        """
+        within = [index for row in rows for index in range(row * best, row * best + best)]
+        return SpanSamples(
+            tuple([self.tokens[row] for row in rows]),
+            tuple([self.probabilities[row] for row in rows]),
+            tuple([self.entropies[row] for row in rows]) if self.entropies else (),
+            tuple([self.margins[row] for row in rows]) if self.margins else (),
+            tuple([self.best_ids[index] for index in within]),
+            tuple([self.best_probabilities[index] for index in within]),
+            tuple([self.noise[row] for row in rows]) if self.noise else (),
+        )
+
+    def trimmed(self, given: "SampleSpec", needed: "SampleSpec") -> "SpanSamples":
+        """Return the rows with only the statistics of `needed`.
+
+        The span requests the scored ids, so their probabilities stay.
+
+        Args:
+            given: The statistics with which the rows were made.
+            needed: The statistics of the strategy, which `given` covers.
+        """
+        if given == needed:
+            return self
+        ids, probabilities = self.best_ids, self.best_probabilities
+        if needed.best != given.best:
+            width = given.best
+            kept = [index for index in range(len(ids)) if index % width < needed.best]
+            ids, probabilities = tuple([ids[index] for index in kept]), tuple([probabilities[index] for index in kept])
+        return SpanSamples(
+            self.tokens,
+            self.probabilities,
+            self.entropies if "entropy" in needed.statistics else (),
+            self.margins if "margin" in needed.statistics else (),
+            ids,
+            probabilities,
+            self.noise if "noise" in needed.statistics else (),
+            self.scored_probabilities,
+        )
+
+
+NO_SAMPLES = SpanSamples((), ())
+
 
 MOST = 1.001  # largest probability: devices round
 Mode = Literal["encode", "denoise"]

@@ -8,7 +8,7 @@ from typing import ClassVar
 from .block import Block
 from .contract import check_chosen
 from .options import Options
-from .samples import PLAIN, SampleSpec, SpanSamples
+from .plan import PLAIN, SampleSpec, SpanSamples
 from .sequence import SequenceState
 from .spec import Spec
 

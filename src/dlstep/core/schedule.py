@@ -7,13 +7,11 @@ one overtakes it. Only younger sequences are preempted, and a plan that preempts
 from dataclasses import replace
 from itertools import islice
 
-from .accounting import Storage
 from .cache import Cache, prefix_keys
 from .contract import check_span
 from .faults import RequestFault, WrongAnswer, fault_of
-from .plan import Admission, Grant, Plan, Span, storing_span
-from .samples import FEW_BEST
-from .sequence import SequenceState
+from .plan import FEW_BEST, Admission, Grant, Plan, Span, storing_span
+from .sequence import SequenceState, Storage
 from .state import State
 
 

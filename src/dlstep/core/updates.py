@@ -2,8 +2,7 @@
 
 from itertools import islice
 
-from .accounting import FinishInfo
-from .sequence import SequenceState
+from .sequence import FinishInfo, SequenceState
 from .state import State
 from .values import value
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .accounting import FinishReason
 from .plan import Plan, Span
+from .sequence import FinishReason
 
 BROKEN_OFF: tuple[FinishReason, ...] = ("abort", "error")
 

@@ -8,7 +8,7 @@ import numpy as np
 from dlstep_kernels import SamplerConfig, Spans
 from dlstep_kernels.tiles import TILE_HEIGHT, TileShape, bucket_shape, tile_numbers, tiles_over
 
-from ..core.soft import Merge
+from ..core.plan import Merge
 from ..models.networks import Batch, View, batch_of
 from .arena import Arena
 from .lowering import Gathered, LoweringTarget

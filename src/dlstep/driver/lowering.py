@@ -21,7 +21,7 @@ from dlstep_kernels.choice import has_kernels
 from dlstep_kernels.tiles import Tiles, lay_tiles
 
 from ..core import DlstepError, Plan, Samples, SamplingParams, Span, SpanSamples, maker
-from ..core.soft import Merge
+from ..core.plan import Merge
 from ..models.networks import Batch, View, batch_of
 from .arena import staged
 from .profile import region

@@ -4,17 +4,94 @@ Options of a strategy are defined only by the fields of its class and of its rul
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Interval
 
-from ..core import Strategy
-from ..core.checks import check_ranges, did_you_mean, short
+from ..core import Config, SamplingParams, Strategy, probe
+from ..core.checks import check_ranges, did_you_mean, listed, pairs_of, plain, short
 from ..core.options import StrategyOptions, sorted_options
+from ..core.refusals import request_strategy
 from ..core.request import Seed
 from ..core.spec import Count, Length, Seats
-from .buffer_policy import BufferPolicy, policy_of
+
+Rung = tuple[int | None, StrategyOptions]
+MOST = "max_requests"
+FORM = f"a list like [{{'{MOST}': 2, 'buffer_size': 4}}, {{'buffer_size': 1}}]"
+
+
+@dataclass(frozen=True, slots=True)
+class BufferPolicy:
+    """Default options for requests that set none, chosen by load when a request is added.
+
+    The chosen options are stored in the request, so later load has no effect and a trace needs no
+    policy.
+    """
+
+    rungs: tuple[Rung, ...]
+    """Pairs of a limit and options, in ascending order of limit. The first one whose limit is at least
+    the number of live requests applies; a limit of None matches any number."""
+
+    def applied(self, params: SamplingParams, live: int) -> SamplingParams:
+        """Return parameters with the options for the current load.
+
+        Args:
+            params: Parameters of a request, returned unchanged if they set options.
+            live: Number of live requests, all new requests included.
+        """
+        if params.options:
+            return params
+        options = next((options for most, options in self.rungs if most is None or live <= most), ())
+        return replace(params, strategy_options=options) if options else params
+
+    def check(self, config: Config, strategy: Strategy) -> None:
+        """Raise ValueError for options that an engine would reject in a request.
+
+        Args:
+            config: Configuration of the engine.
+            strategy: Strategy of the engine.
+        """
+        for number, (_, options) in enumerate(self.rungs):
+            request = probe(config.spec, SamplingParams(max_tokens=1, strategy_options=options))
+            if reason := request_strategy(config, strategy, request)[1]:
+                raise ValueError(f"buffer_policy[{number}]: {reason}")
+
+
+def policy_of(policy: object, owner: str = "buffer_policy") -> BufferPolicy | None:
+    """Build a policy from a list of mappings. A BufferPolicy or None is returned unchanged.
+
+    Args:
+        policy: The list, a policy or None.
+        owner: Name of the option in messages.
+
+    Raises:
+        ValueError: Names the option and the invalid entry.
+    """
+    if policy is None or type(policy) is BufferPolicy:
+        return policy
+    entries = listed(policy)
+    if not entries:
+        raise ValueError(f"{owner} must be {FORM}, got {short(policy)}")
+    rungs = tuple([_rung(f"{owner}[{number}]", entry) for number, entry in enumerate(entries)])
+    for number, (one, other) in enumerate(pairwise([most for most, _ in rungs]), start=1):
+        if one is None or (other is not None and other <= one):
+            before = f"an entry for any number, without {MOST}" if one is None else f"{MOST}={one}"
+            raise ValueError(f"{owner}[{number}] comes after {before}: no request reaches it")
+    return BufferPolicy(rungs)
+
+
+def _rung(owner: str, entry: object) -> Rung:
+    pairs = pairs_of(entry)
+    if pairs is None:
+        raise ValueError(f"{owner} must be a mapping, as in {FORM}, got {short(entry)}")
+    options: dict[Any, Any] = dict(sorted_options(owner, pairs))
+    most = plain(options.pop(MOST, None))
+    if most is not None and (type(most) is not int or most < 1):
+        raise ValueError(f"{owner}.{MOST} must be a whole number above 0, got {short(most)}")
+    return most, sorted_options(owner, options)
+
 
 DTYPES = ("float32", "bfloat16", "float16")
 QUANTIZATIONS = ("fp8",)

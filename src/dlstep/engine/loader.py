@@ -21,13 +21,11 @@ from ..core.lifecycle import least_pages
 from ..core.trainings import TRAININGS
 from ..text.detokenize import Tokenizer
 from ..text.prompts import params_of
-from .buffer_policy import BufferPolicy
-from .config import EngineConfig
+from .config import BufferPolicy, EngineConfig
 from .decode import USER_CODE_TIMEOUT, Decode
-from .devices import check_room, device_of_rank, find_device, first_device
+from .devices import check_room, device_of_rank, find_device, first_device, set_threads
 from .hub import folder_of
 from .resolve import build, chosen, embedded_models_for, name_of, resolve, trained_further
-from .threads import set_threads
 
 if TYPE_CHECKING:
     from torch import dtype as Dtype

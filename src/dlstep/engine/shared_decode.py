@@ -18,8 +18,8 @@ from itertools import count
 from weakref import ref
 
 from ..core import Request, SamplingParams, SequenceState, State, Update
-from .buffer_policy import BufferPolicy
 from .call_lock import CallLock, Hold
+from .config import BufferPolicy
 from .decode import Decode
 
 

@@ -34,7 +34,7 @@ from dlstep_kernels.tiles import Tiles
 from dlstep_kernels.vocabulary import Share, sample_cut
 
 from ..core import DlstepError, Plan, Span, Spec
-from ..core.soft import Merge
+from ..core.plan import Merge
 from ..distributed.ranks import ALONE, Ranks
 from .layers import PagedContext, gates_of
 from .shapes import KVShape, embedding_of, head_of, in_gib, kv_bytes_per_token, kv_shapes

@@ -30,7 +30,7 @@ def run(connection: Connection, words: Connection, packed: bytes) -> None:
     _words.append(words)
     for number in PARENTS_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask"):  # blocked since the start, see `spawner`
+    if hasattr(signal, "pthread_sigmask"):  # blocked since the start, see `worker.py`
         signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)
     _end_with_parent()
     try:

@@ -5,7 +5,7 @@ from operator import add
 from time import perf_counter, process_time
 
 from ..core import Event, Request, Samples, SequenceState, State, Update, schedule
-from ..core.accounting import FinishInfo
+from ..core.sequence import FinishInfo
 from ..core.usage import Usage, Work
 from ..engine.loader import LoadedEngine
 from ..engine.overrides import with_changes

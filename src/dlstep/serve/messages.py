@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..core import Config, SamplingParams, Strategy
-from ..core.accounting import Best, FinishInfo
 from ..core.automaton import Automaton
 from ..core.options import StrategyOptions
+from ..core.sequence import Best, FinishInfo
 from ..core.usage import Work
 from ..text.read_templates import ReadTemplate
 from ..views.frames import Frame

@@ -11,7 +11,7 @@ from itertools import chain
 
 from ..core import Block, Extra, SequenceState, Span, SpanSamples, Spec, positions
 from ..core.filtering import masks_of, passes_left, passes_to_come
-from ..core.soft import SoftTokens
+from ..core.plan import SoftTokens
 from ._blocks import Blocks
 
 

@@ -28,7 +28,7 @@ from ..core import (
     value,
 )
 from ..core.filtering import FilteredBlock, WindowFilter, window_filter_of
-from ..core.soft import MergeMode
+from ..core.plan import MergeMode
 from ._edit import Revising, Revision, first_sampled
 
 CONFIDENT = 0.9  # a block with this confidence at all positions is ready, as in the authors' code

@@ -26,10 +26,10 @@ from ..core import (
     schedule,
     with_options,
 )
-from ..core.codec import from_json, to_json
+from ..core.block import Grid
 from ..core.finish import answer_limit
-from ..core.grid import Grid
 from ..core.refusals import refusal, sized
+from ..core.trace_file import from_json, to_json
 from .checks import check_answer, check_order, check_ownership, check_tampering
 from .constraining import constrained
 from .generators import MAX_MODEL_LEN, Case, Kind, ample, batches, cases, crowds, hyperparameters, specs

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core import FinishReason, SequenceState
-from ..core.accounting import Best
 from ..core.checks import short
+from ..core.sequence import Best
 from .detokenize import Tokenizer, cut, decode
 from .words import clipped, counted, printable
 

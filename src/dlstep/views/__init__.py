@@ -1,7 +1,7 @@
 """Views of the core's values: HTML for notebooks, rich renderables for terminals."""
 
 from .cells import Stay as Stay, fill_order as fill_order, stays as stays
-from .diffing import Difference as Difference, diff as diff
+from .diffing import ValueDiff as ValueDiff, diff as diff
 from .html import (
     diff_html as diff_html,
     page_map_html as page_map_html,

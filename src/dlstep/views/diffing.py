@@ -28,7 +28,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ValueDiff:
     """The difference of two values, which is false if they are equal. Its `str` fits 80 columns."""
 
     title: str = ""
@@ -37,7 +37,7 @@ class Difference:
     """Counts and options that differ, as text; if nothing else differs, the names of fields."""
     runs: tuple[Run, ...] = ()
     """Positions whose tokens differ. A masked position has no token."""
-    inner: tuple["Difference", ...] = ()
+    inner: tuple["ValueDiff", ...] = ()
     """Differences of what the values contain, such as requests."""
 
     def __bool__(self) -> bool:
@@ -59,7 +59,7 @@ class Difference:
         return "\n".join([*lines, *(clipped(f"{indent}{line}") for line in inner)])
 
 
-def diff(old: State | Trace, new: State | Trace) -> Difference:
+def diff(old: State | Trace, new: State | Trace) -> ValueDiff:
     """Return the difference from `old` to `new`, which is false if they are equal.
 
     States are compared request by request, in time linear in their positions. For traces, the
@@ -89,7 +89,7 @@ def diff(old: State | Trace, new: State | Trace) -> Difference:
     )
 
 
-def _state_diff(old: State, new: State) -> Difference:
+def _state_diff(old: State, new: State) -> ValueDiff:
     counts = ({"step": state.step, "pages held": len(state.cache.owners)} for state in (old, new))
     moves = [*_moves(*counts), *_options(old, new)]
     requests = tuple(_requests_diff(old, new))
@@ -98,7 +98,7 @@ def _state_diff(old: State, new: State) -> Difference:
         others += differing(old, new, ("cache", "cache_digest", "next_seq_id", "releases"))
         others += differing(old.config, new.config, ("spec",))
         moves = [f"other {_WORDS.get(name, name)}" for name in others]
-    return Difference("", tuple(moves), (), requests)
+    return ValueDiff("", tuple(moves), (), requests)
 
 
 def _options(old: State, new: State) -> list[str]:
@@ -132,7 +132,7 @@ def _shown(value: object) -> str:
             return str(value)
 
 
-def _requests_diff(old: State, new: State) -> Iterator[Difference]:
+def _requests_diff(old: State, new: State) -> Iterator[ValueDiff]:
     """Yield the differences of requests, matched by sequence number, id and prompt."""
     before, after = (
         {(one.request.seq_id, one.id, one.request.prompt): (one, waits) for one, waits in state.sequences()}
@@ -141,16 +141,16 @@ def _requests_diff(old: State, new: State) -> Iterator[Difference]:
     for key in sorted(before.keys() | after.keys()):
         title = f"request {key[1]}"
         if key not in after:
-            yield Difference(title, ("removed",))
+            yield ValueDiff(title, ("removed",))
         elif key not in before:
             sequence, waits = after[key]
             runs = _runs({}, sequence.unmasked_tokens, new.config.spec)
-            yield Difference(title, ("added", *_numbers(runs), status(sequence, waits)), tuple(run for run, _ in runs))
+            yield ValueDiff(title, ("added", *_numbers(runs), status(sequence, waits)), tuple(run for run, _ in runs))
         elif before[key] != after[key]:
             yield _request_diff(title, before[key], after[key], new.config.spec)
 
 
-def _request_diff(title: str, old: tuple[SequenceState, bool], new: tuple[SequenceState, bool], spec: Spec) -> Difference:
+def _request_diff(title: str, old: tuple[SequenceState, bool], new: tuple[SequenceState, bool], spec: Spec) -> ValueDiff:
     """Return the difference of a request in two states. The flags: is it waiting?"""
     (one, _), (two, _) = old, new
     runs = _runs(one.unmasked_tokens, two.unmasked_tokens, spec)
@@ -163,7 +163,7 @@ def _request_diff(title: str, old: tuple[SequenceState, bool], new: tuple[Sequen
         others += differing(one, two, ("extra", "window", "past"))
         others += differing(one.accounting, two.accounting, ("stop_state", "storage", "finish_info"))
         parts = [f"other {name}" for name in others]
-    return Difference(title, tuple(parts), tuple(run for run, _ in runs))
+    return ValueDiff(title, tuple(parts), tuple(run for run, _ in runs))
 
 
 def _drafts(sequence: SequenceState) -> dict[int, int]:
@@ -211,11 +211,11 @@ def _numbers(runs: Iterable[tuple[Run, int]]) -> list[str]:
     return [f"{number} {kind}" for kind, number in numbers.items() if number]
 
 
-def _trace_diff(old: Trace, new: Trace) -> Difference:
+def _trace_diff(old: Trace, new: Trace) -> ValueDiff:
     first, same, state = _state_diff(old.first, new.first), 0, old.first
     if first:
         ends = (_folded("old", old.first, old.events), _folded("new", new.first, new.events))
-        return Difference(
+        return ValueDiff(
             "the first states differ", (), (), (_titled("there", first), _titled("at the end", _state_diff(*ends)))
         )
     while same < min(len(old.events), len(new.events)) and old.events[same] == new.events[same]:
@@ -223,7 +223,7 @@ def _trace_diff(old: Trace, new: Trace) -> Difference:
         same += 1
     rest, others = old.events[same:], new.events[same:]
     if not (rest or others):
-        return Difference(f"no difference in {counted(same, 'event')}")
+        return ValueDiff(f"no difference in {counted(same, 'event')}")
     texts = _first_difference(rest[0], others[0]) if rest and others else (event_text(*rest[:1]), event_text(*others[:1]))
     runs = (Run("old", f"old: {texts[0] or 'ended'}"), Run("new", f"new: {texts[1] or 'ended'}"))
     # The states after the first different event are compared before any later event is applied.
@@ -231,11 +231,11 @@ def _trace_diff(old: Trace, new: Trace) -> Difference:
     there = _state_diff(one, two)
     end = _state_diff(_folded("old", one, rest[1:], same + 1), _folded("new", two, others[1:], same + 1))
     title = f"the same for {counted(same, 'event')}, then different at event {same}"
-    return Difference(title, (), runs, (_titled("after it", there), _titled("at the end", end)))
+    return ValueDiff(title, (), runs, (_titled("after it", there), _titled("at the end", end)))
 
 
-def _titled(title: str, found: Difference) -> Difference:
-    return replace(found, title=title) if found else Difference(f"{title}: no difference")
+def _titled(title: str, found: ValueDiff) -> ValueDiff:
+    return replace(found, title=title) if found else ValueDiff(f"{title}: no difference")
 
 
 def _folded(side: str, state: State, events: Iterable[Event], first: int = 0) -> State:

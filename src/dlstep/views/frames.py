@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from ..core import Abort, Add, Adopt, Event, Fail, Rebuild, Samples, SequenceState, Span, SpanSamples, Spec, State, Trace
-from ..core.accounting import Best, FinishInfo
 from ..core.filtering import masks_of
 from ..core.options import Options, options_of
+from ..core.sequence import Best, FinishInfo
 from ..core.trace import applied
 from ..core.usage import RequestUsage, Usage
 from ..text.detokenize import cut

@@ -35,7 +35,7 @@ from .cells import (
     span_row,
     status,
 )
-from .diffing import Difference, Kind
+from .diffing import Kind, ValueDiff
 from .frames import recording
 from .page import bundle, source
 
@@ -223,7 +223,7 @@ def trace_html(trace: Trace) -> str:
     return f'<div style="{BOX}"><div>{head}</div>{more}{table}</div>'
 
 
-def diff_html(diff: Difference) -> str:
+def diff_html(diff: ValueDiff) -> str:
     """Return the difference of two states or traces: changed counts, and runs of positions coloured by kind.
 
     Args:
@@ -232,7 +232,7 @@ def diff_html(diff: Difference) -> str:
     return f'<div style="{BOX}"><b>difference</b>{_difference(diff)}</div>'
 
 
-def _difference(diff: Difference) -> str:
+def _difference(diff: ValueDiff) -> str:
     if not diff:
         return note(str(diff))
     style = "padding:0 4px;margin-right:4px;white-space:pre-wrap"
@@ -279,9 +279,9 @@ DRAWN = {
     State: state_html,
     Plan: plan_html,
     Trace: trace_html,
-    Difference: diff_html,
+    ValueDiff: diff_html,
 }
-SHORT = (State, Plan, Samples, Trace, Difference, Output)  # shown as `str` in text consoles
+SHORT = (State, Plan, Samples, Trace, ValueDiff, Output)  # shown as `str` in text consoles
 
 
 def register() -> None:

@@ -410,7 +410,7 @@ class OwnStrategy(Blockwise):
     [
         "planted_module:Evil", "planted_module:STRATEGY", "dlstep.models.shapes:KVShape", "dlstep.strategies.planted:STRATEGY",
         "dlstep.strategies..models.shapes:x", "dlstep.text.output:Output", "dlstep.engine.config:EngineConfig",
-        f"{__name__}:Harmless", f"{__name__}:json", "dlstep.core.codec:from_json", "dlstep.core:Driver", "os:PathLike",
+        f"{__name__}:Harmless", f"{__name__}:json", "dlstep.core.trace_file:from_json", "dlstep.core:Driver", "os:PathLike",
         "antigravity:x", "json.tool:x", "dlstep.strategies._blocks:Blockwise", "dlstep.strategies.d2f:Strategy",
     ],
 )  # fmt: skip

@@ -10,8 +10,8 @@ from hypothesis import example, given, strategies as st
 
 from dlstep.core import SamplingParams, Span
 from dlstep.core.automaton import Automaton, tables_of
+from dlstep.core.block import Grid
 from dlstep.core.constraint import TokenMask, bound
-from dlstep.core.grid import Grid
 from dlstep.driver import tables as driver_tables
 from dlstep.driver.tables import MaskTable, packed
 

@@ -28,7 +28,7 @@ from dlstep.rules.quota import Quota
 from dlstep.strategies import load
 from dlstep.testing import ShadowDriver
 from dlstep.text.words import piece
-from dlstep.views import Difference, diff
+from dlstep.views import ValueDiff, diff
 
 from ...helpers.recorded import recorded
 
@@ -78,7 +78,7 @@ def check_difference(old: State, new: State) -> None:
                 assert moved == ([f"{name} {was} -> {now}"] if was != now else [])
 
 
-def check_positions(request: Difference, before: dict[int, int], after: dict[int, int], spec: Spec) -> None:
+def check_positions(request: ValueDiff, before: dict[int, int], after: dict[int, int], spec: Spec) -> None:
     """The runs hold exactly the positions whose tokens differ, with the old and the new tokens."""
     shown: list[int] = []
     for run in request.runs:

@@ -8,7 +8,7 @@ from typing import Literal, Optional
 from uuid import uuid4
 
 from ...core import SequenceState
-from ...core.accounting import Best, FinishInfo
+from ...core.sequence import Best, FinishInfo
 from ...views.frames import Frame
 from ..messages import EMPTY_WINDOW, News, Submit, Window
 from ..shapes import ForkOrigin

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Literal
 
 from ...core import Request
-from ...core.accounting import FinishInfo
+from ...core.sequence import FinishInfo
 from ...text.detokenize import Tokenizer
 from ..engine_process import Host
 from ..facts import Facts, known_facts

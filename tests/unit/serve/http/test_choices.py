@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given, strategies as st
 
 from dlstep.core import Request, SamplingParams, add
-from dlstep.core.accounting import FinishInfo
+from dlstep.core.sequence import FinishInfo
 from dlstep.serve.facts import ModelTexts
 from dlstep.serve.http.choices import ChoiceReader
 from dlstep.serve.http.replies import text_of

@@ -13,7 +13,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
 from dlstep.core import SamplingParams, Spec
-from dlstep.core.accounting import FinishInfo
+from dlstep.core.sequence import FinishInfo
 from dlstep.models.description import pieces
 from dlstep.serve.facts import ModelTexts
 from dlstep.serve.http.call_formats import FORMATS, GEMMA, HERMES, CallFormat

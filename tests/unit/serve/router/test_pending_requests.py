@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from dlstep.core.accounting import FinishInfo
+from dlstep.core.sequence import FinishInfo
 from dlstep.views.frames import Frame
 
 from .test_recording_store import pending_of

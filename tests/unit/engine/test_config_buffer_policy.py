@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from benchmarks.buffer_policy import Rate, policy
 from dlstep import LLM, SamplingParams
 from dlstep.cli import main
-from dlstep.engine.buffer_policy import BufferPolicy, policy_of
+from dlstep.engine.config import BufferPolicy, policy_of
 
 POLICY = [
     {"max_requests": 2, "accept_threshold": 0.99, "buffer_size": 3},

@@ -16,7 +16,7 @@ SOON = 30.0  # seconds on a busy machine
 
 def test_interrupted_start_leaves_no_process(monkeypatch: pytest.MonkeyPatch):
     """Ctrl-C while the spawner starts a process: it is killed although nobody holds it."""
-    from dlstep.processes import spawner
+    from dlstep.processes import worker as spawner
 
     class Interrupted(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:

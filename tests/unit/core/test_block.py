@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from dlstep.core.grid import Grid
+from dlstep.core.block import Grid
 
 MOST = 40
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from dlstep.engine import threads
-from dlstep.engine.threads import SMALL, chosen_threads, set_threads, spin_less
+from dlstep.engine import devices
+from dlstep.engine.devices import SMALL, chosen_threads, set_threads, spin_less
 
 LARGE = 10 * SMALL
 
@@ -38,7 +38,7 @@ def torch_threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     numbers = [8]
     monkeypatch.setattr(torch, "get_num_threads", lambda: numbers[-1])
     monkeypatch.setattr(torch, "set_num_threads", numbers.append)
-    monkeypatch.setattr(threads, "_changed", {})
+    monkeypatch.setattr(devices, "_changed", {})
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     return numbers
