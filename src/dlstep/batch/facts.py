@@ -10,7 +10,6 @@ from typing import Any
 
 from .. import __version__
 from ..core import Options, options_of
-from ..driver import TorchDriver
 from ..engine.json_lines import digest_of
 from ..engine.loader import LoadedEngine
 from ..extras import installed
@@ -36,19 +35,24 @@ def code_of(engine: LoadedEngine) -> dict[str, str]:
     kinds = {type(value) for value in (strategy, *options_of(strategy).values()) if isinstance(value, Options)}
     found |= {kind.__qualname__: digest_of(own_source(kind)) for kind in kinds if not kind.__module__.startswith("dlstep.")}
     found |= {name: installed(name) for name in LIBRARIES}
-    if isinstance(engine.driver, TorchDriver):
-        model = engine.driver.network.model
-        found |= {"device": model.device.type, "dtype": str(model.dtype).removeprefix("torch.")}
-    return found
+    model = network_of(engine)
+    return found if model is None else found | {"device": model.device.type, "dtype": str(model.dtype).removeprefix("torch.")}
+
+
+def network_of(engine: LoadedEngine) -> Any:
+    """Return the network that a torch driver runs; None for another driver."""
+    from ..driver import TorchDriver  # imports torch
+
+    return engine.driver.network.model if isinstance(engine.driver, TorchDriver) else None
 
 
 def machine_of(engine: LoadedEngine) -> dict[str, str]:
     """Return facts that may change when a run resumes: Python version, system, name of the device."""
-    device = "cpu"
-    if isinstance(engine.driver, TorchDriver) and engine.driver.network.model.device.type == "cuda":
+    model, device = network_of(engine), "cpu"
+    if model is not None and model.device.type == "cuda":
         import torch
 
-        device = torch.cuda.get_device_name(engine.driver.network.model.device)
+        device = torch.cuda.get_device_name(model.device)
     return {"python": platform.python_version(), "system": platform.platform(), "device": device}
 
 
