@@ -11,7 +11,7 @@ from dlstep.cli.eval import OWN, own_names, split
 from dlstep.cli.main import parsed
 from dlstep.cli.yaml_file import options_in
 from dlstep.core import Spec
-from dlstep.core.spec import PROMPT_IN_FULL
+from dlstep.core.trainings import PROMPT_IN_FULL
 from dlstep.engine.compatibility import family_incompatibility
 from dlstep.engine.config import ENGINE_FIELDS, engine_config
 from dlstep.engine.resolve import build, embedded_facts, embedded_models_for, resolve
