@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +11,45 @@ from rich.console import Console
 from ..engine.config import EngineConfig, engine_config
 from ..text.words import counted, printable
 from .json_text import json_text
-from .options import OF_STRATEGY, add_config_option, add_options, field_help, new_parser
+from .options import OF_STRATEGY, add_config_option, command_parser
 from .parser import ArgumentParser, Namespace
 
-EXAMPLES = """
-    dlstep eval                                       500 problems of the embedded task, with an embedded model
-    dlstep eval --config configs/sdar.multi_bd.yaml --model /models/SDAR-1.7B-Chat --data /data --dataset_limit 200
-    dlstep eval --model /models/LLaDA-8B-Instruct --tasks [gsm8k,math500] --data /data --out llada
-    dlstep eval --tasks humaneval --run_code true --data /data --model /models/Dream-7B --out dream --workers 2
-    dlstep eval --grid '{"accept_threshold": [0.5, 0.7, 0.9]}' --dataset_limit 100 --out grid
-    dlstep eval --decoding_strategy d2f --out d2f --against dlstep-eval
-    dlstep report dlstep-eval                         wrong answers and costs
-"""
+EXAMPLES = """dlstep eval                     500 problems of the embedded task
+dlstep eval --config configs/sdar.multi_bd.yaml --model org/name --data /data
+dlstep eval --model org/name --tasks [gsm8k,humaneval] --out llada
+dlstep eval --grid '{"accept_threshold": [0.5, 0.9]}' --dataset_limit 100
+dlstep eval --decoding_strategy d2f --out d2f --against dlstep-eval
+dlstep report dlstep-eval       wrong answers and costs"""
 TABLE = ("table.json", "table.csv")
-OWN = ("config", "json", "progress", "against")
 ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in OF_STRATEGY)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalCommand:
+    """Accuracy and speed on tasks: dlstep's own, and those of lm_eval. Run it again to resume. See docs/evaluation.md."""
+
+    grid: Any = None
+    """Options of the strategy to try, as '{"accept_threshold": [0.5, 0.9]}'; every combination answers every problem."""
+    against: Path | None = None
+    """Compare with the run in this folder."""
+    json: bool = False
+    """Print the table as JSON, and nothing else, on stdout."""
+    progress: bool = True
+    """Draw a progress bar where stderr is a terminal."""
+
+
+def parser() -> ArgumentParser:
+    """Return the parser of `dlstep eval`, without the options of the strategy."""
+    from ..evaluate.options import EvalOptions
+
+    options = command_parser("eval", EvalCommand, EXAMPLES)
+    add_config_option(options)
+    options.add_options(EvalOptions, "evaluation", without=("grid",))
+    options.add_options(EngineConfig, "engine", without=OF_STRATEGY)
+    return options
+
+
+OWN = ("config", "json", "progress", "against")
 
 
 def own_names() -> tuple[str, ...]:
@@ -33,25 +57,6 @@ def own_names() -> tuple[str, ...]:
     from ..evaluate.options import EvalOptions
 
     return tuple(field.name for field in fields(EvalOptions))
-
-
-def parser() -> ArgumentParser:
-    """Return the parser of `dlstep eval`, without the options of the strategy."""
-    from ..evaluate.options import EvalOptions
-
-    options = new_parser(
-        "dlstep eval [options]", "Accuracy and speed on tasks. Run it again to resume. See docs/evaluation.md.", EXAMPLES
-    )
-    add_config_option(options)
-    chosen = tuple(field for field in fields(EvalOptions) if field.name != "grid")
-    texts = field_help(EvalOptions)
-    add_options(options, "evaluation", EvalOptions, chosen, texts)
-    options.add_argument("--grid", type=Any, default=None, metavar="JSON", help=texts["grid"])
-    options.add_argument("--against", type=str | None, default=None, metavar="DIR", help="Compare with the run in this folder.")
-    options.add_argument("--json", action="store_true", help="Print the table as JSON, and nothing else, on stdout.")
-    options.add_argument("--progress", type=bool, default=True, help="Draw a progress bar where stderr is a terminal.")
-    add_options(options, "engine", EngineConfig, ENGINE_FIELDS, field_help(EngineConfig))
-    return options
 
 
 def run(options: Namespace) -> int:
