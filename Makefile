@@ -40,13 +40,13 @@ $(VENV)/.docs: $(VENV)/.torch pyproject.toml
 	$(BIN)/pip $(PIP_INSTALL) -e '.[docs]'
 	touch $@ $(VENV)/.demo
 
-# A browser for the tests of the page and bubblewrap for those of jails, where they may be installed; tests without theirs are
+# A browser for the tests of the page and bubblewrap for those of the sandbox, where they may be installed; tests without theirs are
 # skipped and say so.
 $(VENV)/.browser: $(VENV)/.test
 	@if { command -v chromium || command -v chromium-browser; } && command -v bwrap; then true; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
 	    export DEBIAN_FRONTEND=noninteractive; timeout 300 apt-get update -qq; \
-	    timeout 900 apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core bubblewrap libseccomp2; \
+	    timeout 900 apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core bubblewrap; \
 	fi >/dev/null 2>&1 || true
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
 	    echo "no chromium could be installed: the tests of the page will be skipped"
@@ -172,7 +172,7 @@ comparisons: $(VENV)/.test
 
 # The live page, and the slider of the first notebook, as the docs show them.
 page-pictures: $(VENV)/.test $(VENV)/.browser
-	PYTHONPATH=. $(BIN)/python docs/make_page_pictures.py
+	$(BIN)/python docs/make_page_pictures.py
 	$(BIN)/python docs/make_notebook_picture.py
 
 # The documentation site, in build/site. A warning is an error.
@@ -185,7 +185,7 @@ docs-serve: docs
 
 # The site, as CONTRIBUTING.md shows it.
 site-pictures: $(VENV)/.test $(VENV)/.browser docs
-	PYTHONPATH=. $(BIN)/python docs/make_site_pictures.py
+	$(BIN)/python docs/make_site_pictures.py
 
 # The decode that `dlstep demo` shows while it imports torch.
 recorded: $(VENV)/.test

@@ -7,9 +7,14 @@ from importlib.util import find_spec
 # followed by a version if only that version works.
 EXTRAS = {
     "completion": {"shtab": "shtab"},
-    "eval": {"antlr4": "antlr4-python3-runtime 4.11", "math_verify": "math-verify"},
+    "eval": {
+        "antlr4": "antlr4-python3-runtime 4.11",
+        "datasets": "datasets",
+        "evaluate": "evaluate",
+        "lm_eval": "lm-eval",
+        "math_verify": "math-verify",
+    },
     "laws": {"hypothesis": "hypothesis"},
-    "lm-eval": {"lm_eval": "lm-eval"},
     "lora": {"peft": "peft"},
     "notebook": {"matplotlib": "matplotlib"},
     "ray": {"pyarrow": "pyarrow", "ray": "ray"},

@@ -1,13 +1,13 @@
 """Every file of configs/ is complete and fits its family; there is one for each strategy and family."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dlstep import EngineConfig, strategies, tiny
-from dlstep.cli.eval import OWN, own_names, split
+from dlstep.cli.eval import EvalCommand, split
 from dlstep.cli.main import parsed
 from dlstep.cli.yaml_file import options_in
 from dlstep.core import Spec
@@ -20,6 +20,7 @@ from dlstep.models import FAMILIES
 
 from ..helpers.given import ROOT
 
+OWN = [field.name for field in fields(EvalOptions)]
 FILES = sorted((ROOT / "configs").glob("*.yaml"))
 NATIVE = ("qwen2", "llama", "qwen3", "qwen3_moe")  # whose folder says how it is decoded
 SIZES = {"diffusion_gemma": {"canvas_length": 256}, "dream": {}, "diffucoder": {}, "llada": {}}
@@ -54,7 +55,7 @@ def described(name: str, model: str | None) -> Described:
 def test_a_file_fits_its_family(path: Path) -> None:
     family, strategy = path.stem.split(".")
     flat = options_in(str(path), "eval")
-    own = {name: value for name, value in flat.items() if name in own_names()}
+    own = {name: value for name, value in flat.items() if name in OWN}
     engine = {name: value for name, value in flat.items() if name not in own}
     EvalOptions(**own | {"tasks": tuple(own["tasks"])})
     assert engine["decoding_strategy"] == strategy
@@ -82,7 +83,7 @@ def test_published_settings_fit_their_families_and_say_what_to_expect() -> None:
     assert set(family_of) >= set(RESULTS) and set(family_of.values()) == set(FAMILIES) - WITHOUT_SETTINGS
     for path in files:
         flat = options_in(str(path), "eval")
-        own = {name: value for name, value in flat.items() if name in own_names()}
+        own = {name: value for name, value in flat.items() if name in OWN}
         EvalOptions(**own | {"tasks": tuple(own["tasks"])})
         facts = described(family_of[path.stem], None)
         config = engine_config({name: value for name, value in flat.items() if name not in own})
@@ -108,7 +109,7 @@ def test_there_is_one_for_each() -> None:
 def test_the_command_takes_a_file_and_flags_win() -> None:
     arguments = ["eval", "--config", str(ROOT / "configs/sdar.multi_bd.yaml"), "--accept-threshold", "0.5", "--max-tokens=99"]
     chosen, engine = split(parsed(arguments)[0])
-    assert (chosen.tasks, chosen.chat, chosen.max_tokens) == (("gsm8k",), True, 99)
+    assert (chosen.tasks, chosen.chat, chosen.max_tokens) == (("gsm8k_cot_zeroshot",), True, 99)
     assert (engine["accept_threshold"], engine["buffer_size"]) == (0.5, 4)
     assert chosen.top_p == 1.0 and engine["max_num_reqs"] == 128, "what nobody says has its default"
     assert set(engine) - set(ENGINE_FIELDS) <= {
@@ -117,11 +118,11 @@ def test_the_command_takes_a_file_and_flags_win() -> None:
         "add_block_threshold",
         "semi_complete_threshold",
     }
-    assert not set(engine) & set(OWN)
+    assert not set(engine) & {*OWN, *(field.name for field in fields(EvalCommand))}
 
 
 def test_a_file_may_be_given_twice_and_the_last_word_counts(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("eval: {shots: 1, max-tokens: 5}")
+    (tmp_path / "a.yaml").write_text("eval: {tasks: [gsm8k], shots: 1, max-tokens: 5}")
     (tmp_path / "b.yaml").write_text("eval: {shots: 2}\nengine: {accept_threshold: 0.5}")
     arguments = ["eval", f"--config={tmp_path / 'a.yaml'}", "--config", str(tmp_path / "b.yaml")]
     chosen, engine = split(parsed(arguments)[0])

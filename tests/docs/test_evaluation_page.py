@@ -4,19 +4,11 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from dlstep.engine.option_help import field_help
-from dlstep.evaluate import EvalOptions
 from dlstep.evaluate.checkpoint import KEY_FIELDS, ROW_FIELDS
 from dlstep.evaluate.comparing import ComparisonRow
 from dlstep.evaluate.table import Figures, TableLine
 
 PAGE = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
-
-
-def test_the_options_are_those_of_the_command() -> None:
-    texts = field_help(EvalOptions)
-    for field in fields(EvalOptions):
-        assert f"| `{field.name}` | {' '.join(texts[field.name].split())} |" in PAGE
 
 
 def test_every_column_is_defined() -> None:

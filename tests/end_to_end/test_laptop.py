@@ -18,11 +18,12 @@ import dlstep_kernels
 
 for module in ("llm", "session", "cli.main", "driver", "models", "views", "tiny", "testing", "testing.laws", "testing.shadow"):
     import_module(f"dlstep.{{module}}")
-# Written in triton; run in a jail, on Linux alone; parts of lm_eval and of Ray, which are installed apart.
-skipped = ("dlstep_kernels.gpu", "dlstep.evaluate._jailed", "dlstep.evaluate.harness", "dlstep.batch.actors")
+# Written in triton; run in a sandbox, on Linux alone; parts of lm_eval and of Ray, which are installed apart.
+skipped = ["dlstep_kernels.gpu", "dlstep.batch.actors"]
+skipped += [f"dlstep.evaluate.{{name}}" for name in ("_programs", "harness", "local_tasks")]
 for package in (dlstep, dlstep_kernels):
     for found in walk_packages(package.__path__, f"{{package.__name__}}."):
-        if not found.name.startswith(skipped):
+        if not found.name.startswith((*skipped,)):
             import_module(found.name)
 
 output = dlstep.LLM(device="cpu").generate("Max has 53 shells. Later Max buys 39 more. How many shells does Max have?")[0]

@@ -34,12 +34,14 @@ MUTANTS = (
         ("error_of", "report the standard error of a single answer", "/ math.sqrt(len(values))", ""),
     ),
     *in_file(
-        "evaluate/jail.py",
-        ("verdict_of", "count an exception named like a verdict as passed", "and raised not in (PASSED, TIMEOUT) else", "else"),
+        "evaluate/_programs.py",
+        ("passes", "pass a program that ends early", " and os.read(ended, 1) == b'1'", ""),
+        noticed_by=("unit/evaluate/test_programs.py",),
     ),
     *in_file(
-        "evaluate/scoring.py",
-        ("program_of", "score the last code block whatever it defines", "fitting or blocks[:1]", "blocks"),
+        "evaluate/public.py",
+        ("PublicTasks._scored", "score answers that failed", "in FAILURES", "in ()"),
+        noticed_by=("unit/evaluate/test_public.py",),
     ),
     *in_file(
         "engine/overrides.py",

@@ -2,6 +2,7 @@
 
 import os
 import platform
+from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -29,7 +30,7 @@ EXAMPLES = "dlstep doctor\ndlstep doctor --json"
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorCommand:
-    """Check versions, devices, kernels, the model cache, the jail for generated programs, and optional packages."""
+    """Check versions, devices, kernels, the model cache, the sandbox for generated programs, and optional packages."""
 
     json: bool = False
     """Print a JSON object, and nothing else, on stdout."""
@@ -62,7 +63,7 @@ def facts_of() -> Facts:
     facts |= {name: installed(name) or "not installed" for name in NEEDED}
     problems = [problem for name in ("torch", "transformers") if (problem := import_problem(name))]
     facts |= {PROBLEM: "; ".join(problems)} if problems else devices_of()
-    facts |= hub_facts() | {"jail": jail_fact()}
+    facts |= hub_facts() | {"sandbox": sandbox_fact()}
     return facts | {f"[{name}]": extra_fact(name, [*packages.values()]) for name, packages in EXTRAS.items()}
 
 
@@ -113,13 +114,14 @@ def hub_facts() -> Facts:
     return {"hub": f"{constants.ENDPOINT}, {contact}", "hub cache": f"{cache}, {models}"}
 
 
-def jail_fact() -> str:
-    """Return whether the jail for programs written by a model is available, and the reason if it is not."""
-    from ..evaluate.jail import find_jail
+def sandbox_fact() -> str:
+    """Return whether the sandbox for programs written by a model is available, and the reason if it is not."""
+    from ..evaluate.programs import PROGRAMS
 
     try:
-        find_jail()
-    except (DlstepError, ValueError, OSError) as error:
+        with closing(PROGRAMS):
+            PROGRAMS.check()
+    except (DlstepError, OSError) as error:
         return f"not available: {_one_line(error)}"
     return "available"
 

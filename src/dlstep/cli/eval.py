@@ -1,7 +1,6 @@
 """`dlstep eval`: accuracy and speed of a model, a strategy and its options on tasks, from one YAML file."""
 
 import sys
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,10 @@ from .json_text import json_text
 from .options import OF_STRATEGY, add_config_option, command_parser
 from .parser import ArgumentParser, Namespace
 
-EXAMPLES = """dlstep eval                     500 problems of the embedded task
-dlstep eval --config configs/sdar.multi_bd.yaml --model org/name --data /data
-dlstep eval --model org/name --tasks [gsm8k,humaneval] --out llada
-dlstep eval --grid '{"accept_threshold": [0.5, 0.9]}' --dataset_limit 100
+EXAMPLES = """dlstep eval                     500 problems of the embedded task, with an embedded model
+dlstep eval --config configs/sdar.multi_bd.yaml --model /models/SDAR-1.7B-Chat --data /data
+dlstep eval --model /models/LLaDA-8B-Instruct --tasks [gsm8k,humaneval] --out llada
+dlstep eval --grid '{"accept_threshold": [0.5, 0.7, 0.9]}' --dataset_limit 100 --out grid
 dlstep eval --decoding_strategy d2f --out d2f --against dlstep-eval
 dlstep report dlstep-eval       wrong answers and costs"""
 TABLE = ("table.json", "table.csv")
@@ -49,35 +48,24 @@ def parser() -> ArgumentParser:
     return options
 
 
-OWN = ("config", "json", "progress", "against")
-
-
-def own_names() -> tuple[str, ...]:
-    """Return the options of the section `eval:`."""
-    from ..evaluate.options import EvalOptions
-
-    return tuple(field.name for field in fields(EvalOptions))
-
-
 def run(options: Namespace) -> int:
     """Answer, score, and print the table. Return 1 if a request was rejected or failed, else 0."""
     from ..engine.loader import load_engine
     from ..engine.run_lock import check_free
     from ..evaluate.checkpoint import read
     from ..evaluate.items import read_problems
-    from ..evaluate.runner import evaluate
+    from ..evaluate.runner import evaluate, public_of
     from ..views.progress_bars import counting_bar
 
     chosen, engine = split(options)
-    against = None if options.against is None else read(Path(options.against))
-    problems = read_problems(chosen)
-    check_free(Path(chosen.out))  # before loading the engine, which may take minutes
-    total = sum(map(len, problems.values())) * len(chosen.grid)
-    config = engine_config(engine)
+    against = None if options.against is None else read(options.against)
+    # Everything that may be refused comes before loading the engine, which may take minutes.
+    check_free(Path(chosen.out))
+    public = public_of(chosen)
+    total = sum(map(len, read_problems(chosen).values())) + (public.count if public else 0)
     given_options = {"engine": engine, "eval": asdict(chosen) | {"grid": options.grid}}
-    loaded = load_engine(config)
-    with counting_bar(total, enabled=options.progress) as show:
-        result = evaluate(loaded, chosen, given_options=given_options, show=show)
+    with counting_bar(total * len(chosen.grid), enabled=options.progress) as show:
+        result = evaluate(load_engine(engine_config(engine)), chosen, public, given_options=given_options, show=show)
     return report(result, against, as_json=options.json)
 
 
@@ -86,10 +74,12 @@ def split(options: Namespace) -> tuple[Any, dict[str, Any]]:
 
     Raises ValueError for values out of range.
     """
-    from ..evaluate.options import options_from
+    from ..evaluate.options import EvalOptions, options_from
 
-    chosen = options_from({name: options[name] for name in own_names()})
-    return chosen, {name: value for name, value in vars(options).items() if name not in (*own_names(), *OWN)}
+    names = [field.name for field in fields(EvalOptions)]
+    chosen = options_from({name: options[name] for name in names})
+    others = {*names, *(field.name for field in fields(EvalCommand)), "config"}
+    return chosen, {name: value for name, value in vars(options).items() if name not in others}
 
 
 def report(result: Any, against: Any, *, as_json: bool) -> int:
@@ -116,13 +106,11 @@ def report(result: Any, against: Any, *, as_json: bool) -> int:
         print_parts([*run_parts(lines)], Console())
         print(f"model, strategy, prompts and all other settings: {result.folder / RUN}")
     failed = [failure(row) for row in result.rows.values() if row["error"]]
-    return report_failures((row["task"] for row in result.rows.values() if row["note"] == "not run"), len(failed), *failed[:1])
+    return report_failures(len(failed), *failed[:1])
 
 
-def report_failures(not_run: Iterable[str], failed: int, reason: str = "") -> int:
-    """Report tasks whose programs were not run, and how many answers failed. Return 1 if an answer failed."""
-    for task in dict.fromkeys(not_run):
-        print(f"dlstep: no program of {task} was run, so none counts as right: --run_code true runs them", file=sys.stderr)
+def report_failures(failed: int, reason: str = "") -> int:
+    """Report how many answers failed. Return 1 if one did."""
     if failed:
         print(f"dlstep: {counted(failed, 'answer')} failed, the first is {printable(reason)}", file=sys.stderr)
     return int(bool(failed))

@@ -9,7 +9,7 @@ from ..extras import require
 def main() -> None:
     """Run `lm_eval`, and end with a one-line error for invalid values and unsuitable tasks."""
     try:
-        require("dlstep-lm-eval", "lm-eval")
+        require("dlstep-lm-eval", "eval")
         from lm_eval.__main__ import cli_evaluate  # pyright: ignore[reportMissingImports]
 
         from ..evaluate import harness as harness  # registers dlstep as a model of lm_eval

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,8 +24,11 @@ from ..text.words import counted
 from .checkpoint import failure
 from .metrics import Answers, Point, against_best, aup, frontier
 from .options import EvalOptions, grid_of, refused
-from .runner import evaluate
-from .table import ACCURACY, COST, SECONDS, SPEED, Column, Figures, Section, figures_of
+from .runner import evaluate, public_of
+from .table import ACCURACY, COST, SECONDS, SPEED, Column, Figures, Part, figures_of
+
+if TYPE_CHECKING:
+    from .public import PublicTasks
 
 CARRIERS = ("multi_bd", "dual_cache")  # strategies to run rules with: one on a grid of blocks, one on a canvas
 KNOB = "accept_threshold"  # the option to vary in a class that has it, but no `SWEEP`
@@ -223,24 +226,29 @@ def fastest(rows: Sequence[ComparisonRow]) -> ComparisonRow | None:
 
 
 def compared(
-    entries: Sequence[EvalEntry], options: EvalOptions, folder: Path | None = None, *, show: Show = no_show
+    entries: Sequence[EvalEntry],
+    options: EvalOptions,
+    folder: Path | None = None,
+    public: "PublicTasks | None" = None,
+    *,
+    show: Show = no_show,
 ) -> list[ComparisonRow]:
     """Return the rows of all entries on the problems that `options` select, task by task.
 
     The run of each entry is stored in `folder`, below `runs`, where an interrupted run resumes;
-    `options.out` is ignored. Raises ValueError for problems that cannot be read, and for a folder
-    that holds another comparison.
+    `options.out` is ignored. `public` are the tasks of lm_eval if they are already loaded. Raises
+    ValueError for problems that cannot be read, and for a folder that holds another comparison.
     """
     if options.grid != ((),):
         raise ValueError("EvalOptions of a comparison have no grid: the entries define the values to compare")
-    results, done = list[Result](), 0
+    results, done, public = list[Result](), 0, public or public_of(options)
     with nullcontext(folder) if folder else TemporaryDirectory() as root, closing(RunLock(Path(root))):
         for entry in entries:
             out = Path(root) / RUNS / folder_of(entry)
             chosen = replace(options, grid=entry.grid, out=str(out))
             given = {"engine": dict(entry.given_options), "eval": asdict(chosen) | {"grid": dict(entry.varied) or None}}
             run = evaluate(
-                entry.engine, chosen, given_options=given if entry.given_options else None,
+                entry.engine, chosen, public, given_options=given if entry.given_options else None,
                 show=lambda more, status, before=done: show(before + more, status),
             )  # fmt: skip
             done += len(run.rows)
@@ -296,13 +304,13 @@ ROW: tuple[Column[ComparisonRow], ...] = (
 )  # fmt: skip
 
 
-def comparison_parts(rows: Sequence[ComparisonRow]) -> Iterator[Section]:
+def comparison_parts(rows: Sequence[ComparisonRow]) -> Iterator[Part]:
     """Yield a part for each entry of a task, and a summary of the task: its curves by falling AUP."""
     for task, curves in curves_of(rows).items():
         for entry, own in curves.items():
             varied = ", ".join(own[0].options) or "nothing is varied"
             title = f"{task}, {counted(own[0].answers, 'problem')}: {entry}, {own[0].model}: {varied}"
-            yield Section(title, [head for head, _ in ROW], [[cell(row) for _, cell in ROW] for row in own], 1)
+            yield Part(title, [head for head, _ in ROW], [[cell(row) for _, cell in ROW] for row in own], 1)
         summary: list[list[str]] = []
         for entry, own in sorted(curves.items(), key=lambda curve: -curve[1][0].aup):
             best = fastest(own)
@@ -310,4 +318,4 @@ def comparison_parts(rows: Sequence[ComparisonRow]) -> Iterator[Section]:
             summary.append([entry, f"{own[0].aup:.1f}", *figures])
         best_of_task = max(row.aup_best for own in curves.values() for row in own)
         title = f"{task}: the AUP, y_max {100 * best_of_task:.1f} %, and the fastest as right as the best"
-        yield Section(title, ("strategy, rule", "AUP", "fastest at", "right, %", "tok/fwd"), summary, 1)
+        yield Part(title, ("strategy, rule", "AUP", "fastest at", "right, %", "tok/fwd"), summary, 1)

@@ -1,11 +1,14 @@
-"""lm_eval with dlstep as an in-process model: `dlstep-lm-eval run --model dlstep ...`.
+"""dlstep as a model of lm_eval, for `dlstep eval` and for `dlstep-lm-eval run --model dlstep ...`.
 
 lm_eval 0.4.13, the newest release, only runs models of a list in its code. Importing this module
 registers dlstep in that list.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from hashlib import blake2b
 from time import perf_counter
 from typing import Any
 
@@ -22,12 +25,14 @@ from ..engine.config import engine_config
 from ..llm import LLM
 from ..text.chat import check_conversation, render
 from ..text.detokenize import encode
+from .items import Item
 from .likelihood import Likelihood, Likelihoods, MonteCarlo
 
 OWN = ("batch_size", "max_batch_size")  # of lm_eval, without effect: dlstep uses max_num_reqs
 TOKENS = 256  # of an answer, if the task sets no limit
 PAIRS = 256  # pairs whose likelihoods are computed together
-PASSED_ON = ("temperature", "top_k", "top_p", "min_p", "seed", "ignore_eos", "max_nfe", "max_repetition_run")
+PASSED_ON = ("temperature", "top_k", "top_p", "min_p", "seed", "ignore_eos", "stop_token_ids", "max_nfe", "max_repetition_run")
+Answer = Callable[[Sequence[Item]], Sequence[Mapping[str, Any]]]  # returns rows with an `answer`
 ROLLING = (
     "a canvas model has no published estimator for the likelihood of a whole document: give "
     "decoding_strategy=multi_bd,block_size=1 if the model allows it, or choose a task with answers, such as arc_easy"
@@ -40,11 +45,11 @@ class DlstepLM(TemplateLM):
 
     Likelihoods have four more options: `mc_num` samples in batches of `mc_batch`, drawn with
     `mc_seed`, and `check_greedy`, whether greedy decoding is compared with the answer. With a
-    loaded `llm`, no options of `LLM` may be given.
+    loaded `llm`, no options of `LLM` may be given. `answer` decodes requests instead of `LLM.generate`.
     """
 
     def __init__(
-        self, *, llm: LLM | None = None,
+        self, *, llm: LLM | None = None, answer: Answer | None = None,
         mc_num: int = 128, mc_batch: int = 32, mc_seed: int = 0, check_greedy: bool = True, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__()
@@ -58,6 +63,7 @@ class DlstepLM(TemplateLM):
             raise ValueError(f"{min(known)} cannot be set for an LLM that is already loaded: leave out {min(known)} or llm")
         self._llm = llm or LLM.from_config(engine_config(known))
         self.tokenizer = self._llm.engine.tokenizer
+        self._answer = answer
         self._chat = False
         self._answers = self._passes = 0
         self._seconds = 0.0
@@ -66,13 +72,24 @@ class DlstepLM(TemplateLM):
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """Return the answers to all requests, decoded in one batch."""
-        arguments, begin = [request.args for request in requests], perf_counter()
-        prompts = [self.tok_encode(context) if self._chat else context for context, _ in arguments]
-        params = [params_of(settings) for _, settings in arguments]
-        outputs = self._llm.generate(prompts, params, progress=not disable_tqdm)
-        for output in outputs:
-            if output.finish_reason in ("rejected", "error"):
-                raise ValueError(f"dlstep cannot answer {short(output.prompt)}: {output.error}")
+        items = [
+            Item(
+                each.task_name,
+                each.doc_id,
+                each.args[0],
+                params_of(each.args[1]),
+                special=not self._chat,
+                problem=digest(each.doc),
+            )
+            for each in requests
+        ]
+        if self._answer is not None:
+            return [row["answer"] for row in self._answer(items)]
+        begin = perf_counter()
+        prompts = [self.tok_encode(item.prompt) if self._chat else item.prompt for item in items]
+        outputs = self._llm.generate(prompts, [item.params for item in items], progress=not disable_tqdm)
+        if failed := [output for output in outputs if output.finish_reason in ("rejected", "error")]:
+            print(f"dlstep: {len(failed)} answers failed and are empty, the first is {failed[0].error}", file=sys.stderr)
         self._answers += len(outputs)
         self._passes += sum(output.nfe for output in outputs)
         self._seconds += perf_counter() - begin
@@ -178,3 +195,8 @@ def params_of(settings: Mapping[str, Any]) -> SamplingParams:
         raise ValueError(f"generation_kwargs: {unknown[0]}={short(values[unknown[0]])} is unknown to dlstep: leave it out")
     stop = (until,) if isinstance(until, str) else tuple(text for text in until if text)
     return SamplingParams(max_tokens=most, stop=stop, strategy_options=options, **values)
+
+
+def digest(value: object) -> str:
+    """Return a digest of problems."""
+    return blake2b(json.dumps(value, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()

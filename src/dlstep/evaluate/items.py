@@ -15,9 +15,8 @@ from ..engine.loader import LoadedEngine
 from ..text.chat import render, template_of
 from ..text.detokenize import encode as encode_text
 from ..text.prompts import encode
-from .options import EvalOptions
+from .options import OWN_TASKS, EvalOptions
 
-OWN_TASKS = ("shells", "questions")
 SHELLS = 500  # problems of the embedded task
 Key = tuple[str, int, str]  # task, number of the problem, options as JSON
 _STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")  # the first number after `#### ` counts
@@ -26,7 +25,7 @@ _ONE_NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
 LONGEST_FOUND = 200  # characters
 
 
-class Question(NamedTuple):
+class Problem(NamedTuple):
     """A problem of one of this package's tasks, and the expected answer."""
 
     prompt: str
@@ -67,13 +66,13 @@ def options_text(options: Mapping[str, Any]) -> str:
     return json.dumps(options, sort_keys=True, default=repr)
 
 
-def read_problems(options: EvalOptions) -> dict[str, list[Question]]:
+def read_problems(options: EvalOptions) -> dict[str, list[Problem]]:
     """Return the problems of this package's tasks. Raises ValueError if a file cannot be read."""
-    found: dict[str, list[Question]] = {}
+    found: dict[str, list[Problem]] = {}
     for task in (task for task in options.tasks if task in OWN_TASKS):
         if task == "shells":
             stories = tiny.problems(options.dataset_limit or SHELLS, options.problem_seed)
-            found[task] = [Question(story.prompt, str(story.answer)) for story in stories]
+            found[task] = [Problem(story.prompt, str(story.answer)) for story in stories]
         else:
             found[task] = questions_in(Path(str(options.questions)))[: options.dataset_limit]
     return found
@@ -94,9 +93,9 @@ def entries_of(path: Path) -> list[Mapping[str, Any]]:
     return entries
 
 
-def questions_in(path: Path) -> list[Question]:
+def questions_in(path: Path) -> list[Problem]:
     """Return the questions of a file. Raises ValueError that names the invalid entry."""
-    problems: list[Question] = []
+    problems: list[Problem] = []
     for number, entry in enumerate(entries_of(path), 1):
         prompt, answer = entry.get("prompt", entry.get("question")), entry.get("answer")
         gold = str(answer).rpartition("####")[2].strip()  # of an answer as in GSM8K, the text after the last mark
@@ -106,11 +105,11 @@ def questions_in(path: Path) -> list[Question]:
         ):
             if not valid:
                 raise ValueError(f"{path.name}, entry {number} is not a problem of questions, look at {name!r}: {short(entry)}")
-        problems.append(Question(str(prompt), gold))
+        problems.append(Problem(str(prompt), gold))
     return problems
 
 
-def items_of(engine: LoadedEngine, options: EvalOptions, problems: Mapping[str, Sequence[Question]]) -> list[Item]:
+def items_of(engine: LoadedEngine, options: EvalOptions, problems: Mapping[str, Sequence[Problem]]) -> list[Item]:
     """Return all requests: for each task all problems with the first options, then the next."""
     return [
         Item(task, number, prompt_of(engine, problem) if options.chat else problem.prompt, options.params(task, chosen),
@@ -119,7 +118,7 @@ def items_of(engine: LoadedEngine, options: EvalOptions, problems: Mapping[str, 
     ]  # fmt: skip
 
 
-def prompt_of(engine: LoadedEngine, problem: Question) -> str:
+def prompt_of(engine: LoadedEngine, problem: Problem) -> str:
     """Return a conversation with the problem as a user's turn. Raises ValueError if there is no chat template."""
     tokenizer, template = (
         engine.tokenizer,

@@ -121,7 +121,7 @@ def wilson(right: float, count: int) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Gain:
+class Difference:
     """A figure of one run minus another's, its interval, and the two-sided p of no difference."""
 
     value: float
@@ -135,8 +135,8 @@ class PairedComparison:
     """The gains of one run over another on the same problems, and the share of `equal` answers."""
 
     problems: int
-    accuracy: Gain
-    tokens_per_forward: Gain
+    accuracy: Difference
+    tokens_per_forward: Difference
     equal: float
 
 
@@ -149,7 +149,7 @@ def compared(mine: Sequence[Pair], others: Sequence[Pair]) -> PairedComparison:
     return PairedComparison(len(gains), shares, ratio_gain(first, second), same / len(gains))
 
 
-def paired_shares(better: int, worse: int, count: int) -> Gain:
+def paired_shares(better: int, worse: int, count: int) -> Difference:
     """Return the difference of two shares, which differ on `better` and `worse` problems.
 
     The interval adds one problem to each of them (Bonett and Price, 2012); p is that of McNemar's
@@ -160,16 +160,16 @@ def paired_shares(better: int, worse: int, count: int) -> Gain:
     differing = better + worse
     tail = sum(math.comb(differing, each) for each in range(min(better, worse) + 1))
     p = min(1.0, 2 * tail / 2**differing)
-    return Gain((better - worse) / count, max(-1.0, middle - half), min(1.0, middle + half), p)
+    return Difference((better - worse) / count, max(-1.0, middle - half), min(1.0, middle + half), p)
 
 
-def ratio_gain(mine: Answers, other: Answers) -> Gain:
+def ratio_gain(mine: Answers, other: Answers) -> Difference:
     """Return the difference of two tokens per forward pass on the same problems, to first order."""
     value = mine.tokens_per_forward - other.tokens_per_forward
     each = zip(residuals(mine.tokens, mine.forwards), residuals(other.tokens, other.forwards), strict=True)
     error = error_of([one - another for one, another in each])
     p = 2 * NORMAL.cdf(-abs(value) / error) if error else float(value == 0)
-    return Gain(value, value - Z * error, value + Z * error, p)
+    return Difference(value, value - Z * error, value + Z * error, p)
 
 
 @lru_cache(maxsize=1)

@@ -6,15 +6,13 @@ from itertools import product
 from operator import attrgetter
 from typing import Annotated, Any
 
-from annotated_types import Ge, Gt, Interval
+from annotated_types import Ge, Gt
 
 from ..core import Config, SamplingParams, Strategy, probe, refusal
-from ..core.checks import check_ranges, listed, pairs_of, short
+from ..core.checks import check_ranges, did_you_mean, listed, pairs_of, short
 from ..core.options import StrategyOptions, sorted_options
-from .documents import SOURCES, worked
-from .prompts import FORMS, Form, Prompts
 
-CODE_TASKS = ("humaneval", "mbpp")
+OWN_TASKS = {"shells": 64, "questions": 256}  # tasks of this package, and the most tokens of an answer
 MOST_OPTION_SETS = 1000
 SAMPLING = (  # options that are passed on as they are
     "temperature", "top_k", "top_p", "min_p", "ignore_eos", "stop_token_ids", "max_nfe", "max_repetition_run"
@@ -26,10 +24,11 @@ class EvalOptions:
     """Options of an evaluation. Raises ValueError naming field, value and what is allowed."""
 
     tasks: tuple[str, ...] = ("shells",)
-    """Tasks, as [gsm8k,math500]: shells, gsm8k, math500, humaneval, mbpp, questions."""
+    """Tasks, as [gsm8k,humaneval]: shells (embedded stories), questions, and every task of lm_eval
+    that generates answers."""
     data: str | None = None
-    """Folder with GSM8K.json, MATH500.json, HumanEval.json and MBPP_sanitized.json; shells needs
-    none."""
+    """Folder with GSM8K.json, MATH500.json, HumanEval.json or MBPP_sanitized.json for lm_eval's
+    tasks; null: they load their data from the Hugging Face hub."""
     questions: str | None = None
     """File of the task questions: lines of JSON, or a list, with a `prompt` and an `answer`
     each."""
@@ -43,29 +42,17 @@ class EvalOptions:
     chat: bool = False
     """Ask in conversations, with the model's chat template, instead of giving a text to
     continue."""
-    prompts: Prompts = "lm_eval"
-    """lm_eval: the prompts, stop texts and answer lengths of lm_eval 0.4; dlstep: this package's
-    own."""
     shots: Annotated[int, Ge(0)] | None = None
-    """Worked examples before each question; null: as many as lm_eval's task has (gsm8k 5, math500
-    4, humaneval 0, mbpp 3), and 0 for shells, questions and the prompts of dlstep."""
-    run_code: bool = False
-    """Run the programs of humaneval and mbpp, in a jail; otherwise they are stored but not run, and
-    count as wrong."""
-    code_seconds: Annotated[float, Interval(gt=0.0, le=3600.0)] = 10.0
-    """Seconds that a program may run."""
-    workers: Annotated[int, Interval(ge=1, le=64)] = 1
-    """Processes that decode, each with a separate copy of the network; if there are several CUDA
-    devices, each process uses one."""
-    worker_timeout: Annotated[float, Interval(gt=0.0, le=1e6)] = 300.0
-    """With several workers: seconds without a heartbeat from a worker, or for one forward pass,
-    after which the run kills that worker and the other workers answer its problems."""
+    """Worked examples before each question of lm_eval's tasks; null: as many as the task sets."""
+    confirm_run_unsafe_code: bool = False
+    """Run programs that the model wrote, as humaneval and mbpp do, without the sandbox, which needs
+    bubblewrap."""
     grid: tuple[StrategyOptions, ...] = ((),)
     """Options of the strategy to try, as '{"accept_threshold": [0.5, 0.9]}'; every combination
     answers every problem."""
     max_tokens: Annotated[int, Ge(1)] | None = None
     """Maximum number of tokens of an answer; null: 64 for shells, 256 for questions, and the limit
-    of the prompts for the others."""
+    of the task for the others."""
     temperature: float = 0.0
     """0 samples the most probable token; higher values flatten the distribution."""
     top_k: int = 0
@@ -77,7 +64,7 @@ class EvalOptions:
     ignore_eos: bool = False
     """Continue after an end-of-sequence token."""
     stop: tuple[str, ...] = ()
-    """Texts that end an answer; empty: those of the prompts."""
+    """Texts that end an answer; empty: those of the task."""
     stop_token_ids: tuple[int, ...] = ()
     """Ids that end an answer."""
     max_nfe: Annotated[int, Ge(1)] | None = None
@@ -87,42 +74,34 @@ class EvalOptions:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        for name in self.tasks:
-            if name not in SOURCES:
-                raise ValueError(f"EvalOptions.tasks: {short(name)} is unknown, choose from {', '.join(SOURCES)}")
         if not self.tasks or len(set(self.tasks)) < len(self.tasks):
             raise ValueError(f"EvalOptions.tasks must list at least one task, none twice, got {short(self.tasks)}")
+        for name in self.public_tasks:
+            if near := did_you_mean(name, OWN_TASKS):
+                raise ValueError(f"EvalOptions.tasks: {short(name)} is unknown, {near}")
         if ("questions" in self.tasks) != (self.questions is not None):
             raise ValueError(
                 "task questions reads a file: give --questions FILE"
                 if self.questions is None
                 else f"--questions {short(self.questions)} is for the task questions, but tasks are {short(self.tasks)}"
             )
-        for task in self.tasks:
-            most = len(worked(self.prompts, task))
-            if (self.shots or 0) > most and (self.prompts, task) != ("lm_eval", "gsm8k"):
-                raise ValueError(
-                    f"EvalOptions.shots must be at most {most} for task {task} with --prompts {self.prompts}, got {self.shots}"
-                )
+        for name, value in (("data", self.data), ("shots", self.shots)):
+            if value is not None and not self.public_tasks:
+                raise ValueError(f"--{name} {short(value)} is for tasks of lm_eval, but tasks are {short(self.tasks)}: omit it")
         if not self.grid or len(set(self.grid)) < len(self.grid):
             raise ValueError(f"EvalOptions.grid must list at least one set of options, none twice, got {short(self.grid)}")
-        for task in self.tasks:
-            self.params(task, self.grid[0])  # raises ValueError for values out of range
+        self.params("shells", self.grid[0])  # raises ValueError for values out of range
 
-    def form(self, task: str) -> Form:
-        """Return the form of the prompts of `task`."""
-        return FORMS[self.prompts, task, self.chat]
-
-    def shots_of(self, task: str) -> int:
-        """Return the number of worked examples before each question of `task`."""
-        return self.form(task).shots if self.shots is None else self.shots
+    @property
+    def public_tasks(self) -> tuple[str, ...]:
+        """The tasks that are lm_eval's."""
+        return tuple(name for name in self.tasks if name not in OWN_TASKS)
 
     def params(self, task: str, options: StrategyOptions) -> SamplingParams:
-        """Return the sampling parameters of an answer of `task` with these options."""
-        form = self.form(task)
+        """Return the sampling parameters of an answer of an own task with these options."""
         return SamplingParams(
-            max_tokens=self.max_tokens or form.max_tokens,
-            stop=self.stop or form.stop,
+            max_tokens=self.max_tokens or OWN_TASKS[task],
+            stop=self.stop,
             strategy_options=options,
             **{name: attrgetter(name)(self) for name in SAMPLING},
         )

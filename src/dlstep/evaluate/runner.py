@@ -6,7 +6,7 @@ from dataclasses import asdict, fields
 from operator import attrgetter
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..batch.facts import code_of, facts_of, machine_of
 from ..batch.runner import Show, answered, no_show
@@ -16,9 +16,12 @@ from ..engine.loader import LoadedEngine
 from ..text.detokenize import cut, decode
 from ..text.prompts import numbered
 from .checkpoint import EvalCheckpoint, EvalRun, read
-from .items import OWN_TASKS, Item, ids_of, items_of, read_problems, scored
+from .items import Item, ids_of, items_of, read_problems, scored
 from .metrics import ROUND
 from .options import EvalOptions, refused
+
+if TYPE_CHECKING:
+    from .public import PublicTasks
 
 # The options that select problems are not in the key, because the key has a digest of the problems.
 NOT_IN_KEY = ("data", "questions", "out", "dataset_limit", "problem_seed")
@@ -127,18 +130,29 @@ def answer_all(engine: LoadedEngine, items: Sequence[Item], checkpoint: EvalChec
     return checkpoint.order(items)
 
 
+def public_of(options: EvalOptions) -> "PublicTasks | None":
+    """Return the tasks of lm_eval that the options name, if any. Raises ValueError if they cannot be evaluated."""
+    if not options.public_tasks:
+        return None
+    from .public import PublicTasks  # needs lm_eval
+
+    return PublicTasks(options)
+
+
 def evaluate(
     engine: LoadedEngine,
     options: EvalOptions,
+    public: "PublicTasks | None" = None,
     *,
     given_options: Mapping[str, Any] | None = None,
     show: Show = no_show,
 ) -> EvalRun:
     """Answer everything that `options.out` does not hold yet, score all answers, and return the run.
 
-    `given_options` are the options as they were given; they are stored in the folder. If the
-    process is killed, call this again: the answers equal those of an uninterrupted run byte for
-    byte. Raises ValueError for a folder that holds another run, or that another process writes to.
+    `public` are the tasks of lm_eval if they are already loaded. `given_options` are the options as
+    they were given; they are stored in the folder. If the process is killed, call this again: the
+    answers equal those of an uninterrupted run byte for byte. Raises ValueError for a folder that
+    holds another run, or that another process writes to.
     """
     problems = read_problems(options)
     first = engine.first
@@ -148,11 +162,7 @@ def evaluate(
                 raise ValueError(reason)
     items = items_of(engine, options, problems)
     facts = {task: {"count": len(found), "digest": digest_of(repr(found).encode())} for task, found in problems.items()}
-    public = None
-    if any(task not in OWN_TASKS for task in options.tasks):
-        from .public import PublicTasks  # needs lm_eval
-
-        public = PublicTasks(options)
+    if public := public or public_of(options):
         facts |= public.problems
     settings = {name: value for name, value in asdict(options).items() if name not in NOT_IN_KEY}
     settings["grid"] = [{name: repr(value) for name, value in chosen} for chosen in options.grid]
@@ -165,6 +175,6 @@ def evaluate(
 
         lines = [scored(item, row) for item, row in zip(items, answer(items), strict=True)]
         if public is not None:
-            lines += public.scored(engine, answer)
+            lines += public.scored(engine, answer, options.grid)
         checkpoint.score(lines)
     return read(options.out)

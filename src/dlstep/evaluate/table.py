@@ -12,7 +12,7 @@ from rich.console import Console
 from ..text.words import printable
 from ..views.figures import chance, interval, number, text_table, with_error
 from .checkpoint import EvalRun, matched
-from .metrics import Answers, Gain, ratio
+from .metrics import Answers, Difference, ratio
 
 FORMULAS = ("=", "+", "-", "@")
 
@@ -63,8 +63,8 @@ class TableLine(Figures):
     scores: Mapping[str, float] = field(default_factory=dict)
     settings: str = ""
     equal: float | None = None
-    accuracy_gain: Gain | None = None
-    speed_gain: Gain | None = None
+    accuracy_gain: Difference | None = None
+    speed_gain: Difference | None = None
 
 
 def lines_of(run: EvalRun, against: EvalRun | None = None) -> list[TableLine]:
@@ -110,7 +110,7 @@ def harmless_cell(value: object) -> object:
     return f"'{printable(value)}" if value.startswith(FORMULAS) else printable(value)
 
 
-class Section(NamedTuple):
+class Part(NamedTuple):
     """A part of a table, for a terminal or a page; the first `left` columns are labels."""
 
     title: str
@@ -119,7 +119,7 @@ class Section(NamedTuple):
     left: int
 
 
-def print_parts(parts: Sequence[Section], console: Console) -> None:
+def print_parts(parts: Sequence[Part], console: Console) -> None:
     """Print parts, in 80 columns."""
     for part in parts:
         if part.title:
@@ -155,17 +155,17 @@ RUN: tuple[tuple[Column[TableLine], ...], ...] = (
 )  # fmt: skip
 
 
-def gained(found: Gain | None, scale: float, places: int) -> str:
+def gained(found: Difference | None, scale: float, places: int) -> str:
     """Return a gain with its interval."""
     return "-" if found is None else interval(found.value, found.low, found.high, scale, places, "+")
 
 
-def run_parts(lines: Sequence[TableLine]) -> Iterator[Section]:
+def run_parts(lines: Sequence[TableLine]) -> Iterator[Part]:
     """Yield the sets of options, accuracy and speed, other figures, several scores of a task, and the gains."""
     numbers = {options: str(place) for place, options in enumerate(dict.fromkeys(line.options for line in lines), 1)}
     several = len(numbers) > 1
     if several:
-        yield Section("", ("#", "options"), [(place, options) for options, place in numbers.items()], 2)
+        yield Part("", ("#", "options"), [(place, options) for options, place in numbers.items()], 2)
     readings = dict.fromkeys(name for line in lines if len(line.scores) > 1 for name in line.scores)
     scores = tuple((f"{name}, %", lambda line, name=name: number(line.scores.get(name), 1, 100)) for name in readings)
     labels = [[line.task, *[numbers[line.options]] * several] for line in lines]
@@ -173,6 +173,6 @@ def run_parts(lines: Sequence[TableLine]) -> Iterator[Section]:
     for columns in (RUN[0], scores, *RUN[1:]):
         rows = [[cell(line) for _, cell in columns] for line in lines]
         if any(cell != "-" for row in rows for cell in row):
-            yield Section(
+            yield Part(
                 "", [*heads, *(head for head, _ in columns)], [label + row for label, row in zip(labels, rows, strict=True)], 1
             )

@@ -92,7 +92,7 @@ def test_strategies_without_rules_are_compared_as_they_are_and_several_tasks_bes
         (["--questions", "/nonsense"], "there is no file of problems at '/nonsense'"),
         (["--tasks", "questions"], "task questions reads a file: give --questions FILE"),
         (["--tasks", "shells", "--questions", "x"], "--questions 'x' is for the task questions"),
-        (["--tasks", "gsm8k"], "task gsm8k reads GSM8K.json: give --data, the folder with it"),
+        (["--tasks", "gsm8k", "--data", "/nonsense"], "reads GSM8K.json, but --data '/nonsense' has no such file"),
         (["--plot", "x.doc"], "--plot 'x.doc' has no supported image format: end it with one of"),
         (["--plot", "/nonsense/x.png"], "--plot '/nonsense/x.png' is in a folder that does not exist"),
         (["--out", __file__], "is a file, and must be a folder: --json prints the rows"),

@@ -25,7 +25,7 @@ def test_it_prints_a_table_of_80_columns_and_the_same_facts_as_json(capsys: Capt
     facts = json.loads(capsys.readouterr().out)
     assert facts["dlstep"] == __version__ and facts["torch"] == torch.__version__ and "problem" not in facts
     names = [line.split()[0] for line in text.splitlines() if not line.startswith(" ")]
-    assert {"python", "dlstep", "torch", "triton", "transformers", "cpu", "kernels", "hub", "jail"} <= {*names}
+    assert {"python", "dlstep", "torch", "triton", "transformers", "cpu", "kernels", "hub", "sandbox"} <= {*names}
 
 
 @pytest.mark.parametrize(("offline", "said"), [(False, "not contacted by this command"), (True, "offline (HF_HUB_OFFLINE)")])

@@ -7,7 +7,7 @@ a million errors, which pydantic would take 14 seconds to report.
 import json
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Annotated, Any, ClassVar, Literal, cast, get_type_hints
+from typing import Annotated, Any, Literal, cast, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -453,9 +453,20 @@ class ReadRequest(Strict):
     template: Annotated[list[Text | Annotated[list[Text], FEW, LABELS]], FEW, TEMPLATE]
     user: str | None = None
 
-    n: ClassVar[int] = 1  # a read has one answer for each prompt, and is not streamed
-    stream: ClassVar[bool] = False
-    stream_options: ClassVar[StreamOptions | None] = None
+    @property
+    def n(self) -> int:
+        """The number of reads per prompt: always one."""
+        return 1
+
+    @property
+    def stream(self) -> bool:
+        """Whether to stream: never."""
+        return False
+
+    @property
+    def stream_options(self) -> None:
+        """None: a read is not streamed."""
+        return None
 
 
 class ForkOptions(BaseModel):
@@ -476,7 +487,11 @@ class ForkRequest(Strict):
     stream: bool | None = None
     stream_options: OptionsOfStream = None
     dlstep: ForkOptions = Field(default_factory=ForkOptions)
-    n: ClassVar[int] = 1
+
+    @property
+    def n(self) -> int:
+        """The number of answers: always one."""
+        return 1
 
 
 class TokenizeText(Strict):
