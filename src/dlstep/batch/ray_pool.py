@@ -183,7 +183,7 @@ def _join(address: str | None) -> None:
     try:
         if colon and port.isdigit():  # without a cluster there, `ray.init` would wait for minutes
             socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
-        ray.init(address=address, include_dashboard=False if address == LOCAL else None, logging_level="ERROR")
+        ray.init(address=address, include_dashboard=False if address == LOCAL else None, logging_level=logging.ERROR)
     except (OSError, RayError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(
