@@ -31,7 +31,7 @@ CONSTRUCTS = re.compile(
 )
 DEPTH = 4  # nested objects and arrays
 SPACE = b" \n"
-DIGITS = b"0123456789"
+DIGITS = "0123456789"
 HEX = b"0123456789abcdefABCDEF"
 # Bytes of UTF-8: the first byte, the bytes that may follow it, and how many further bytes come after that one.
 UTF8 = (
@@ -44,6 +44,18 @@ UTF8 = (
     (range(0xF1, 0xF4), range(0x80, 0xC0), 2),
     (range(0xF4, 0xF5), range(0x80, 0x90), 2),
 )
+# The place in a number after each of some bytes, by the place before it.
+NUMBER = {
+    "minus": {"0": "zero", "123456789": "integer"},
+    "zero": {".": "point", "eE": "exponent"},
+    "integer": {DIGITS: "integer", ".": "point", "eE": "exponent"},
+    "point": {DIGITS: "fraction"},
+    "fraction": {DIGITS: "fraction", "eE": "exponent"},
+    "exponent": {"+-": "sign", DIGITS: "power"},
+    "sign": {DIGITS: "power"},
+    "power": {DIGITS: "power"},
+}
+COMPLETE = ("zero", "integer", "fraction", "power")  # places where a number may end
 State = tuple[str, str]  # open brackets, outermost first; place in the innermost value
 Moves = dict[int, State]
 Marks = tuple[str, str] | None
@@ -338,7 +350,7 @@ def _after(stack: str) -> Moves:
 def _value(stack: str, depth: int) -> Moves:
     """Return the moves by the first byte of a value."""
     moves = {ord('"'): (stack, "text:"), ord("-"): (stack, "minus"), ord("0"): (stack, "zero")}
-    moves |= _to(DIGITS[1:], (stack, "integer"))
+    moves |= _to(b"123456789", (stack, "integer"))
     moves |= {word[0]: (stack, f"word {word[1:].decode()}") for word in (b"true", b"false", b"null")}
     if len(stack) < depth:
         moves |= {ord("{"): (stack + "{", "key or end"), ord("["): (stack + "[", "value or end")}
@@ -353,24 +365,8 @@ def _inside(stack: str, place: str) -> Moves:
     if place.startswith("word "):
         letter, rest = place[5], place[6:]
         return {ord(letter): (stack, f"word {rest}" if rest else "after")}
-    ends = _after(stack) | _to(SPACE, (stack, "after!"))
-    match place:
-        case "minus":
-            return {ord("0"): (stack, "zero")} | _to(DIGITS[1:], (stack, "integer"))
-        case "zero":
-            return {ord("."): (stack, "point")} | _to(b"eE", (stack, "exponent")) | ends
-        case "integer":
-            return _to(DIGITS, (stack, "integer")) | {ord("."): (stack, "point")} | _to(b"eE", (stack, "exponent")) | ends
-        case "point":
-            return _to(DIGITS, (stack, "fraction"))
-        case "fraction":
-            return _to(DIGITS, (stack, "fraction")) | _to(b"eE", (stack, "exponent")) | ends
-        case "exponent":
-            return _to(b"+-", (stack, "sign")) | _to(DIGITS, (stack, "power"))
-        case "sign":
-            return _to(DIGITS, (stack, "power"))
-        case _:
-            return _to(DIGITS, (stack, "power")) | ends
+    moves = {ord(letter): (stack, after) for letters, after in NUMBER[place].items() for letter in letters}
+    return moves | _after(stack) | _to(SPACE, (stack, "after!")) if place in COMPLETE else moves
 
 
 def _string(stack: str, kind: str, place: str) -> Moves:

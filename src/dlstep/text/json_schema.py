@@ -6,7 +6,7 @@ translated soundly raises ValueError with the path of the cause.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, cast
 
@@ -51,6 +51,7 @@ DESCRIBING = frozenset(
     ]
 )
 DEFINITIONS = frozenset(["$defs", "definitions"])
+SILENT = DESCRIBING | DEFINITIONS  # keywords that exclude no value
 LARGER = frozenset(["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"])
 SMALLER = frozenset(["maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"])
 # Keywords by what their value must be.
@@ -86,7 +87,7 @@ KEYWORDS: dict[str, frozenset[str]] = {
 }
 OTHERS = frozenset(["type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "discriminator"])
 DATA = frozenset(["enum", "const", "default", "examples"])  # their values are not schemas
-KNOWN = frozenset.union(*KEYWORDS.values()) | OTHERS | DESCRIBING | DEFINITIONS
+KNOWN = frozenset.union(*KEYWORDS.values()) | OTHERS | SILENT
 
 
 def schema_regex(schema: Any) -> str:
@@ -186,10 +187,10 @@ class _Translation:
             ref = fields["$ref"]
             if ref in within or len(within) > DEEPEST:
                 raise ValueError(f"{path}.$ref={short(ref)} refers to itself, or to more than {DEEPEST} others")
-            if self._ref_alone and whole.keys() - DESCRIBING - DEFINITIONS:
+            if self._ref_alone and whole.keys() - SILENT:
                 raise ValueError(f"{path}.$ref is not supported together with other keywords in this draft: give allOf")
             target, where, more = self._resolved(*self._target(ref, path), (*within, ref))
-            where, followed = path if whole.keys() - DESCRIBING - DEFINITIONS else where, (ref, *more)
+            where, followed = path if whole.keys() - SILENT else where, (ref, *more)
             whole = merged(whole, target, path)
         if "allOf" in fields:
             for index, part in enumerate(fields["allOf"]):
@@ -249,7 +250,7 @@ class _Translation:
     def _alternatives(self, name: str, fields: Schema, path: str) -> str | None:
         """Return the regex of anyOf or oneOf. Raises ValueError if a text may conform to two schemas of oneOf."""
         parts: list[Any] = fields[name]
-        rest = {key: value for key, value in fields.items() if key not in (name, "discriminator", *DESCRIBING, *DEFINITIONS)}
+        rest = {key: value for key, value in fields.items() if key not in (name, "discriminator", *SILENT)}
         if name == "oneOf":
             tag = fields.get("discriminator", {}).get("propertyName")
             extra = [{"required": [tag]}] if isinstance(tag, str) else []
@@ -370,9 +371,8 @@ def _some(parts: Sequence[tuple[str, bool]]) -> str:
 
 def _kinds(fields: Schema, path: str) -> list[str]:
     """Return the types that a schema allows, or `any`. Raises ValueError for keywords of other types."""
-    names = fields.keys() - DESCRIBING - DEFINITIONS - {"type"}
-    kinds: Any = fields.get("type", [])
-    kinds = cast("list[Any]", kinds) if isinstance(kinds, list) else [kinds]
+    names = fields.keys() - SILENT - {"type"}
+    kinds = _types(fields)
     if "type" not in fields:
         if not names:
             return ["any"]
@@ -383,20 +383,19 @@ def _kinds(fields: Schema, path: str) -> list[str]:
         if not any(name in KEYWORDS[kind] for kind in kinds):
             kind = " or ".join(kinds) if kinds else "keywords of other types, without a type"
             raise ValueError(f"{path}.{name} is not supported together with {kind}: leave it out")
-    return cast("list[str]", [kind for kind in dict.fromkeys(kinds) if kind != "integer" or "number" not in kinds])
+    return [kind for kind in dict.fromkeys(kinds) if kind != "integer" or "number" not in kinds]
 
 
 def _values(fields: Schema, path: str) -> str | None:
     """Return the regex of the values of enum or const. Raises ValueError for values of other types than `type`."""
-    for name in fields.keys() - DESCRIBING - DEFINITIONS - {"type", "enum"}:
+    for name in fields.keys() - SILENT - {"type", "enum"}:
         if "enum" in fields or name != "const":
             other = "enum" if "enum" in fields else "const"
             raise ValueError(f"{path}.{name} is not supported together with {other}: leave it out")
-    values: list[Any] = fields["enum"] if "enum" in fields else [fields["const"]]
-    kinds: Any = fields.get("type")
-    for value in values if kinds is not None else []:
-        if not {*_types_of(value)} & {*(cast("list[str]", kinds) if isinstance(kinds, list) else [kinds])}:
-            raise ValueError(f"{path}: {short(value)} is not of type {short(kinds)}: correct one of them")
+    values = _enumerated(fields) or []
+    for value in values if "type" in fields else []:
+        if not {*_types_of(value)} & {*_types(fields)}:
+            raise ValueError(f"{path}: {short(value)} is not of type {short(fields['type'])}: correct one of them")
     return union([literal(json_text(value)) for value in values])
 
 
@@ -485,7 +484,7 @@ def merged(one: Schema, other: Schema, path: str) -> Schema:
                 raise ValueError(f"{path}: {rest} of one schema is not supported together with {named} of another")
     both = dict(one)
     for name, value in other.items():
-        if name in DESCRIBING or name in DEFINITIONS or name not in both:
+        if name in SILENT or name not in both:
             both.setdefault(name, value)
         elif json_text(both[name]) != json_text(value):
             both[name] = _joined(name, both[name], value, path)
@@ -503,8 +502,10 @@ def _joined(name: str, one: Any, other: Any, path: str) -> Any:
         return list(dict.fromkeys([*one, *other]))
     if name == "properties":
         return {**one, **{key: _both(one[key], part) if key in one else part for key, part in other.items()}}
-    if name == "type" and (kinds := _with_integers(one) & _with_integers(other)):
-        return sorted(kinds)
+    if name == "type":
+        kinds = [_with_integers(_types({name: value})) for value in (one, other)]
+        if both := kinds[0] & kinds[1]:
+            return sorted(both)
     raise ValueError(f"{path}: two schemas that must both hold have different {name}: {short(one)} and {short(other)}")
 
 
@@ -514,10 +515,20 @@ def _both(one: Any, other: Any) -> Schema:
     return {"allOf": parts if other in parts else [*parts, other]}
 
 
-def _with_integers(kinds: Any) -> set[str]:
-    """Return the types that a `type` allows; numbers include integers."""
-    names: set[str] = {*cast("list[str]", kinds)} if isinstance(kinds, list) else {kinds}
-    return names | {"integer"} if "number" in names else names
+def _types(fields: Schema) -> list[str]:
+    """Return the types that `type` names; none without it."""
+    kinds: Any = fields.get("type", [])
+    return cast("list[str]", kinds) if isinstance(kinds, list) else [kinds]
+
+
+def _with_integers(kinds: Iterable[str]) -> set[str]:
+    """Return types, with integers if there are numbers, because numbers include integers."""
+    return {*kinds, "integer"} if "number" in kinds else {*kinds}
+
+
+def _enumerated(fields: Schema) -> list[Any] | None:
+    """Return the values of enum or const; None without either."""
+    return fields["enum"] if "enum" in fields else [fields["const"]] if "const" in fields else None
 
 
 def _types_of(value: Any) -> tuple[str, ...]:
@@ -559,19 +570,15 @@ def apart(one: Any, other: Any, resolved: Callable[[Any], Schema], depth: int = 
 
 def _listed(fields: Schema) -> set[tuple[str, str]] | None:
     """Return the values of enum or const; None without either, or with values that may equal others, such as 1.0 and 1."""
-    values: Any = fields["enum"] if "enum" in fields else [fields["const"]] if "const" in fields else None
-    if values is None or any(isinstance(value, float | list | dict) for value in cast("list[Any]", values)):
+    values = _enumerated(fields)
+    if values is None or any(isinstance(value, float | list | dict) for value in values):
         return None
-    return {(_types_of(value)[-1], json_text(value)) for value in cast("list[Any]", values)}
+    return {(_types_of(value)[-1], json_text(value)) for value in values}
 
 
 def _possible(fields: Schema) -> set[str]:
     """Return the types that values may have; empty if that is unknown."""
-    kinds = _with_integers(fields["type"]) if "type" in fields else set[str]()
-    values: Any = fields["enum"] if "enum" in fields else [fields["const"]] if "const" in fields else []
-    if not kinds:
-        kinds = {name for value in cast("list[Any]", values) for name in _types_of(value)}
-    return kinds | {"integer"} if "number" in kinds else kinds
+    return _with_integers(_types(fields) or {name for value in _enumerated(fields) or [] for name in _types_of(value)})
 
 
 def _required(fields: Schema) -> Schema:
