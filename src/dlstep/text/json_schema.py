@@ -34,7 +34,6 @@ LONGEST = 1 << 20  # characters of a regex
 MOST_PARTS = 5_000  # schemas within one schema; a definition counts each time it is used
 DEEPEST = 60  # levels of brackets in a schema, and of schemas after $ref is followed
 OLD_DRAFTS = ("draft-06", "draft-07", "2019-09")  # in these, `items` may be a list, which 2020-12 calls `prefixItems`
-COUNTS = ("minProperties", "maxProperties")
 DESCRIBING = frozenset(
     [
         "title",
