@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from dlstep.cli import main
+from dlstep.evaluate import read
 
 from ...helpers.sealing import with_answers
 from .browser import Watched, files_opened
@@ -52,7 +53,8 @@ def view(browser: Browser, tmp_path: Path) -> Iterator[View]:
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "answers.jsonl").read_text().splitlines()]
+    """Return the answers with their scores."""
+    return [dict(row) for row in read(folder).rows.values()]
 
 
 def test_answers_are_filtered_and_sorted(view: View, run: Path) -> None:
