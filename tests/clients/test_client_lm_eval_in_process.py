@@ -65,8 +65,9 @@ def test_three_ways_give_one_score(server: Server, tmp_path: Path, report: Calla
     options = ["--problem_seed", str(SEED), "--dataset_limit", str(COUNT), "--accept_threshold", "0.3", "--out", str(out)]
     assert main(["eval", "--model", MODEL, *options, "--stop", "\n\n"]) == 0
     own = [json.loads(line) for line in (out / "answers.jsonl").read_text().splitlines()]
+    scores = [json.loads(line)["score"] for line in (out / "scores.jsonl").read_text().splitlines()]
     texts, score = found(tmp_path / "inside")
     assert found(tmp_path / "http") == (texts, score)
     assert {row["prompt"]: row["answer"] for row in own} == texts
-    assert score == pytest.approx(sum(row["score"] for row in own) / COUNT, abs=1e-9) and 0 < score < 1
+    assert score == pytest.approx(sum(scores) / COUNT, abs=1e-9) and 0 < score < 1
     report(f"lm_eval in process, over HTTP, and dlstep eval: {len(texts)} texts equal, score {score:.3f}")

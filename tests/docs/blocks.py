@@ -78,8 +78,12 @@ def blocks_of(path: Path) -> list[Block]:
 
 
 def lines(text: str) -> list[str]:
-    """Return the lines without blanks at their ends, empty lines around them, and measured seconds."""
-    return "\n".join(re.sub(r" +[\d.]+ s$", " # s", line.rstrip()) for line in text.splitlines()).strip("\n").splitlines()
+    """Return the lines without blanks at their ends, empty lines around them, and measured times and rates."""
+    return (
+        "\n".join(re.sub(r" +[\d.]+ (tok/)?s$", r" # \1s", line.rstrip()) for line in text.splitlines())
+        .strip("\n")
+        .splitlines()
+    )
 
 
 def is_printed(printed: str, output: str) -> bool:

@@ -118,9 +118,10 @@ def as_code_eval() -> Iterator[None]:
     """Give lm_eval's code tasks `PROGRAMS` for the metric `code_eval`, which they load from the hub when imported."""
     import evaluate  # pyright: ignore[reportMissingImports]
 
-    hub: Any = evaluate.load
-    evaluate.load = lambda name, *rest, **more: PROGRAMS if name == "code_eval" else hub(name, *rest, **more)
+    library: Any = evaluate
+    hub = library.load
+    library.load = lambda name, *rest, **more: PROGRAMS if name == "code_eval" else hub(name, *rest, **more)
     try:
         yield
     finally:
-        evaluate.load = hub
+        library.load = hub

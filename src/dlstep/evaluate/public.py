@@ -125,7 +125,7 @@ class PublicTasks:
             bootstrap_iters=0,
             confirm_run_unsafe_code=True,
         )
-        lines: dict[tuple[str, int], Line] = {}
+        lines: dict[tuple[str, int], dict[str, Any]] = {}
         for task, samples in results["samples"].items():
             for sample in samples:
                 line = lines.setdefault((task, sample["doc_id"]), {
@@ -175,7 +175,7 @@ def settings_of(options: EvalOptions, chosen: StrategyOptions) -> dict[str, Any]
     return settings | {"dlstep": dict(chosen)}
 
 
-def add_scores(line: Line, sample: Mapping[str, Any]) -> None:
+def add_scores(line: dict[str, Any], sample: Mapping[str, Any]) -> None:
     """Add the metrics of a sample, which lm_eval lists once for each of its filters; the headline comes first."""
     scores = line["scores"] | {
         f"{metric},{sample['filter']}": float(sample[metric])

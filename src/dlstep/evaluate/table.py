@@ -143,7 +143,7 @@ RUN: tuple[tuple[Column[TableLine], ...], ...] = (
     (("answers", lambda line: str(line.answers)), ACCURACY, SPEED, COST, SECONDS),
     (
         ("failed", lambda line: str(line.failed)), ("tokens", lambda line: str(line.tokens)),
-        ("forwards", lambda line: str(line.forwards)), ("tok/s", lambda line: number(line.tokens_per_second, 0)),
+        ("forwards", lambda line: str(line.forwards)), ("speed", lambda line: f"{line.tokens_per_second:.0f} tok/s"),
     ),
     (
         ("equal, %", lambda line: number(line.equal, 1, 100)),
