@@ -3,32 +3,33 @@
 import json
 import shlex
 import sys
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from annotated_types import Ge
 from rich.console import Console
 
+from .. import strategies
 from ..core.checks import short
 from ..engine.config import EngineConfig
 from ..text.words import printable
 from .eval import ENGINE_FIELDS, report_failures
 from .json_text import json_text
-from .options import add_options, field_help, new_parser
+from .options import OF_STRATEGY, command_parser
 from .parser import ArgumentParser, Namespace
 
 if TYPE_CHECKING:
     from ..evaluate.options import EvalOptions
 
-EXAMPLES = """
-    dlstep compare                                    every rule on a grid of blocks and on a canvas, embedded models
-    dlstep compare --strategies all --rules threshold --problems 200 --out strategies
-    dlstep compare --rules [threshold,quota,./my_rule.py] --plot rules.png
-    dlstep compare --strategies multi_bd --rules threshold --grid '{"accept_threshold": [0.5, 0.9], "buffer_size": [1, 4]}'
-    dlstep compare --model /models/sdar-1.7b --tasks [gsm8k,minerva_math500] --data /data --out sdar
-    dlstep compare --model /models/sdar-1.7b --questions mine.jsonl --max_tokens 512
-    dlstep compare --rules threshold --quantization [none,fp8]
-"""
+EXAMPLES = """dlstep compare           every rule on blocks and on a canvas, embedded models
+dlstep compare --strategies all --rules threshold --problems 200 --out folder
+dlstep compare --rules [threshold,quota,./my_rule.py] --plot rules.png
+dlstep compare --strategies multi_bd --rules threshold \\
+  --grid '{"accept_threshold": [0.5, 0.9], "buffer_size": [1, 4]}'
+dlstep compare --model /models/sdar-1.7b --tasks [gsm8k,minerva_math500]
+dlstep compare --model /models/sdar-1.7b --questions mine.jsonl
+dlstep compare --rules threshold --quantization [none,fp8]"""
 CAUTION = (
     "Rankings on tiny models do not carry over to large ones: these write a few dozen tokens in blocks of 8. Use --model with "
     "--tasks or --questions for yours."
@@ -48,42 +49,43 @@ OWN_OF_ENGINE = ("decoding_strategy", "sampling_mode", "seed", "quantization")
 TEXTS, PICTURE = ("rows.json", "rows.csv", "report.html"), "frontier.png"
 
 
+@dataclass(frozen=True, kw_only=True)
+class CompareCommand:
+    """Compare strategies and decoding rules on tasks, each over values of an option."""
+
+    rules: tuple[str, ...] = ("all",)
+    """all, or names, dotted paths and .py files of rules, as [threshold,./my_rule.py]."""
+    strategies: tuple[str, ...] = ()
+    """all, or strategies by name, path or file; one without a rule is compared unchanged. Empty: multi_bd and dual_cache, or
+    the one that --model is decoded with."""
+    grid: Any = None
+    """Options to vary, as '{"accept_threshold": [0.5, 0.9]}', every combination; null: what each rule or strategy names."""
+    quantization: tuple[str, ...] = ("none",)
+    """none, fp8, or both as [none,fp8], which shows the cost in accuracy."""
+    tasks: tuple[str, ...] = ()
+    """Tasks, as those of `dlstep eval`. Empty: shells, or questions where a file of them is given."""
+    problems: Annotated[int, Ge(1)] = 100
+    """Most problems of each task, the first ones."""
+    seed: int = 0
+    """Seed of the stories, and of samples."""
+    plot: Path | None = None
+    """Draw the curves into this file, a frame for each rule."""
+    out: Path | None = None
+    """Write rows.json, rows.csv, report.html and frontier.png into this folder, and the answers, from which an interrupted
+    comparison resumes."""
+    json: bool = False
+    """Print a JSON list of rows, and nothing else, on stdout."""
+    progress: bool = True
+    """Draw a progress bar where stderr is a terminal."""
+
+
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep compare`."""
     from ..evaluate.options import EvalOptions
 
-    options = new_parser(
-        "dlstep compare [options]", "Compare strategies and decoding rules on tasks, each over values of an option.", EXAMPLES
-    )
-    every = "all, or names, dotted paths and .py files of rules, as [threshold,./my_rule.py]."
-    options.add_argument("--rules", type=list[str] | str, default="all", help=every)
-    carriers = (
-        "all, or strategies by name, path or file; one without a rule is compared unchanged. null: multi_bd and dual_cache, "
-        "or the one that --model is decoded with."
-    )
-    options.add_argument("--strategies", type=list[str] | str | None, default=None, help=carriers)
-    grid = """Options to vary, as '{"accept_threshold": [0.5, 0.9]}', every combination; null: what
-        each rule or strategy names."""
-    options.add_argument("--grid", type=Any, default=None, metavar="JSON", help=grid)
-    quantizations = "none, fp8, or both as [none,fp8], which shows the cost in accuracy."
-    options.add_argument("--quantization", type=list[str] | str, default="none", help=quantizations)
-    texts = field_help(EvalOptions)
-    tasks = f"{texts['tasks']} null: shells, or questions where a file of them is given."
-    options.add_argument("--tasks", type=list[str] | str | None, default=None, help=tasks)
-    options.add_argument("--problems", type=int, default=100, help="Most problems of each task, the first ones.")
-    options.add_argument("--seed", type=int, default=0, help="Seed of the stories, and of samples.")
-    plot = "Draw the curves into this file, a frame for each rule."
-    options.add_argument("--plot", type=str | None, default=None, metavar="FILE", help=plot)
-    out = (
-        f"Write {', '.join((*TEXTS, PICTURE))} into this folder, and the answers, from which an interrupted comparison resumes."
-    )
-    options.add_argument("--out", type=str | None, default=None, metavar="DIR", help=out)
-    options.add_argument("--json", action="store_true", help="Print a JSON list of rows, and nothing else, on stdout.")
-    options.add_argument("--progress", type=bool, default=True, help="Draw a progress bar where stderr is a terminal.")
-    evaluation = tuple(field for field in fields(EvalOptions) if field.name not in OWN_OF_EVAL)
-    add_options(options, "evaluation", EvalOptions, evaluation, texts)
-    engine = tuple(field for field in ENGINE_FIELDS if field.name not in OWN_OF_ENGINE)
-    add_options(options, "engine", EngineConfig, engine, field_help(EngineConfig))
+    options = command_parser("compare", CompareCommand, EXAMPLES)
+    options.add_options(EvalOptions, "evaluation", without=OWN_OF_EVAL)
+    options.add_options(EngineConfig, "engine", without=(*OF_STRATEGY, *OWN_OF_ENGINE))
     return options
 
 
@@ -113,11 +115,12 @@ def run(options: Namespace) -> int:
     public = public_of(chosen)
     problems = sum(map(len, read_problems(chosen).values())) + (public.count if public else 0)
     engine = {field.name: options[field.name] for field in ENGINE_FIELDS if field.name not in OWN_OF_ENGINE}
+    carried = list(strategies.available()) if options.strategies == ["all"] else options.strategies or None
     found, left_out = entries(
-        named(options.rules),
-        carriers(options.strategies),
+        None if options.rules == ["all"] else options.rules,
+        carried,
         grid=options.grid,
-        quantizations=quantizations(options.quantization),
+        quantizations=[None if value == "none" else value for value in options.quantization],
         **engine,
         seed=options.seed,
     )
@@ -148,35 +151,14 @@ def evaluation_of(options: Namespace) -> "EvalOptions":
     """Return the options of the evaluation. Raises ValueError for values out of range."""
     from ..evaluate.options import EvalOptions, options_from
 
-    if options.problems < 1:
-        raise ValueError(f"--problems must be at least 1, got {options.problems}")
     values = {field.name: options[field.name] for field in fields(EvalOptions) if field.name not in OWN_OF_EVAL}
     tasks = options.tasks or ("shells" if options.questions is None else "questions")
     return options_from(values | {"tasks": tasks, "dataset_limit": options.problems, "problem_seed": options.seed})
-
-
-def named(values: str | list[str]) -> list[str] | None:
-    """Return the chosen rules, or None for all."""
-    return None if values == "all" else [values] if isinstance(values, str) else values
-
-
-def carriers(values: str | list[str] | None) -> list[str] | None:
-    """Return the chosen strategies, or None if the model determines them."""
-    from .. import strategies
-
-    if values == "all":
-        return list(strategies.available())
-    return [values] if isinstance(values, str) else values
-
-
-def quantizations(values: str | list[str]) -> list[str | None]:
-    """Return the chosen quantizations, None for none."""
-    return [None if value == "none" else value for value in ([values] if isinstance(values, str) else values)]
 
 
 def command_of(options: Namespace) -> str:
     """Return the command line with all options that differ from their defaults."""
     words = ["dlstep", "compare"]
     for name, value in parser().changed(options).items():
-        words += [f"--{name}"] + ([] if value is True else [value if isinstance(value, str) else json.dumps(value)])
+        words += [f"--{name}"] + ([] if value is True else [str(value) if isinstance(value, str | Path) else json.dumps(value)])
     return shlex.join(words)

@@ -13,10 +13,10 @@ from .json_text import json_text
 from .options import OF_STRATEGY, add_config_option, command_parser
 from .parser import ArgumentParser, Namespace
 
-EXAMPLES = """dlstep eval                     500 problems of the embedded task, with an embedded model
-dlstep eval --config configs/sdar.multi_bd.yaml --model /models/SDAR-1.7B-Chat --data /data
-dlstep eval --model /models/LLaDA-8B-Instruct --tasks [gsm8k,humaneval] --out llada
-dlstep eval --grid '{"accept_threshold": [0.5, 0.7, 0.9]}' --dataset_limit 100 --out grid
+EXAMPLES = """dlstep eval                     500 problems of the embedded task
+dlstep eval --config configs/sdar.multi_bd.yaml --model org/name --data /data
+dlstep eval --model org/name --tasks [gsm8k,humaneval] --out llada
+dlstep eval --grid '{"accept_threshold": [0.5, 0.9]}' --dataset_limit 100
 dlstep eval --decoding_strategy d2f --out d2f --against dlstep-eval
 dlstep report dlstep-eval       wrong answers and costs"""
 TABLE = ("table.json", "table.csv")

@@ -170,7 +170,7 @@ def top_parser(*, listed: bool = True) -> ArgumentParser:
     parser.usage = "dlstep COMMAND [options]"
     parser.add_argument("--version", action="version", version=f"dlstep {__version__}", help="Print the version and stop.")
     help_text = "Print a shell completion script and stop."
-    parser.add_argument("--print_completion", type=Literal["bash", "zsh", "fish"], default=None, help=help_text)
+    parser.add_argument("--print_completion", hint=Literal["bash", "zsh", "fish"], default=None, help=help_text)
     if listed:
         commands = _subcommands(parser)
         for name, summary in COMMANDS.items():

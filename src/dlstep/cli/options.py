@@ -5,8 +5,6 @@ import re
 from argparse import SUPPRESS
 from collections.abc import Sequence
 from dataclasses import fields
-from inspect import cleandoc
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from ..core import Options, Rule, SamplingParams
 from ..core.checks import short
 from ..core.plugins import searched
 from ..engine.config import EngineConfig, engine_config
-from ..engine.option_help import field_help as field_help, option_rows, parts_of
+from ..engine.option_help import option_rows, parts_of
 from ..engine.resolve import base_of, chosen, embedded_facts
 from .parser import ArgumentParser, Namespace
 
@@ -34,35 +32,6 @@ def command_parser(command: str, owner: Any, examples: str) -> ArgumentParser:
     return parser
 
 
-def new_parser(usage: str, summary: str, examples: str) -> ArgumentParser:
-    """Return a parser with long lines of examples folded."""
-    shown = "\n".join(line for example in cleandoc(examples).splitlines() for line in folded(example))
-    parser = ArgumentParser(" ".join(takewhile(str.islower, usage.partition(" [")[0].split())), summary, shown)
-    parser.usage = usage
-    return parser
-
-
-def folded(example: str, width: int = 78) -> list[str]:
-    """Return the lines of an example. A long one continues after a backslash, and its note goes below it."""
-    if len(example) <= width:
-        return [example]
-    line, *notes = re.split(r"(?<=\S) {2,}(?=\S)", example, maxsplit=1)
-    lines = [""]
-    for words in re.findall(r"--\S+ (?:'[^']*'|[^\s'-]\S*)|'[^']*'|\S+", line):  # an option and its value stay together
-        if lines[-1] and len(lines[-1]) + len(words) + 3 > width:
-            lines[-1] += " \\"
-            lines.append(f"  {words}")
-        else:
-            lines[-1] += f" {words}" if lines[-1] else words
-    return [*lines, *(f"      {note}" for note in notes)]
-
-
-def add_options(parser: ArgumentParser, title: str, owner: Any, chosen: Any = None, texts: Any = None) -> None:
-    """Add an option for each of the `chosen` fields of a dataclass."""
-    names = {field.name for field in fields(owner)}
-    parser.add_options(owner, title, without=names - {field.name for field in chosen or fields(owner)})
-
-
 def add_config_option(parser: ArgumentParser) -> None:
     """Add `--config FILE.yaml` and `--print_config`."""
     parser.add_argument(
@@ -73,7 +42,7 @@ def add_config_option(parser: ArgumentParser) -> None:
         help="YAML file of options by their names, or in sections like `engine:`; options after it override it.",
     )
     printed = "Print all options as YAML, and stop."
-    parser.add_argument("--print_config", type=bool, nargs=0, default=SUPPRESS, help=printed)
+    parser.add_argument("--print_config", hint=bool, nargs=0, default=SUPPRESS, help=printed)
 
 
 def engine_of(options: Namespace, *others: Any, **changes: Any) -> EngineConfig:
@@ -141,7 +110,7 @@ def requested_parts(command: str, arguments: Sequence[str]) -> list[Options]:
     """
     parser = ArgumentParser(command, partial=True)
     for name in NAMES:
-        parser.add_argument(f"--{name}", type=str | None)
+        parser.add_argument(f"--{name}", hint=str | None)
     add_config_option(parser)
     requested = parser.parse_known_args(arguments, Namespace())[0]
     config = EngineConfig(decoding_strategy=requested.decoding_strategy, sampling_mode=requested.sampling_mode)
@@ -171,9 +140,9 @@ def add_strategy_options(parser: ArgumentParser, arguments: Sequence[str]) -> No
                 cls = type(part).__name__
                 raise ValueError(f"{cls}.{row.name} has the name of another option: give the field another name")
             if row.name not in added:
-                group.add_argument(f"--{row.name}", type=row.hint, default=SUPPRESS, help=row.line())
+                group.add_argument(f"--{row.name}", hint=row.hint, default=SUPPRESS, help=row.line())
                 added.add(row.name)
     classes = [plugins.load(name) for plugins in (strategies.PLUGINS, rules.PLUGINS) for name in plugins.own()]
     for name in dict.fromkeys(field.name for cls in classes for field in fields(cls)):
         if name not in added:
-            parser.add_argument(f"--{name}", type=Any, default=SUPPRESS, help=SUPPRESS)
+            parser.add_argument(f"--{name}", hint=Any, default=SUPPRESS, help=SUPPRESS)

@@ -5,7 +5,6 @@ type hint, and every mistake is a ValueError with a sentence.
 """
 
 import argparse
-import functools
 import re
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
@@ -105,9 +104,9 @@ def fitted(value: Any, hint: Any) -> Any:
 class StoreOption(argparse.Action):
     """An action that stores a typed value. A list also has an option `--name+`, which appends."""
 
-    def __init__(self, option_strings: Sequence[str], dest: str, *, type: Any = str, **options: Any) -> None:
-        self.wraps = get_origin(type) is tuple  # one item is given without brackets
-        self.hint = list[get_args(type)[0]] | get_args(type)[0] if self.wraps else type
+    def __init__(self, option_strings: Sequence[str], dest: str, *, hint: Any = str, **options: Any) -> None:
+        self.wraps = get_origin(hint) is tuple  # one item is given without brackets
+        self.hint = list[get_args(hint)[0]] | get_args(hint)[0] if self.wraps else hint
         if isinstance(options.get("default"), tuple):
             options["default"] = list(options["default"])
         if options.get("nargs") != 0:
@@ -185,18 +184,9 @@ class ArgumentParser(argparse.ArgumentParser):
         super().__init__(prog, description=description, formatter_class=HelpFormatter, add_help=False, allow_abbrev=False)
         self.usage = f"{prog} [options]"
         self.register("action", None, StoreOption)
-        self.register("action", "store_true", functools.partial(StoreOption, type=bool, nargs=0, default=False))
         self.register("action", "config", ConfigFile)
         if not partial:
             self.add_argument("-h", "--help", action="help", help="Show this help message and exit.")
-
-    def add_argument(self, *flags: str, **options: Any) -> Any:
-        """Add an option, like argparse, but with any type."""
-        return super().add_argument(*flags, **options)
-
-    def add_argument_group(self, *arguments: Any, **options: Any) -> Any:
-        """Add a group of options, like argparse, but with any types."""
-        return super().add_argument_group(*arguments, **options)
 
     def add_own(self, owner: Any) -> None:
         """Add the options of a command: the fields of a dataclass, whose docstrings are help texts.
@@ -211,12 +201,12 @@ class ArgumentParser(argparse.ArgumentParser):
             options: dict[str, Any] = {"help": texts[field.name], "default": None if needed else field.default}
             if field.kw_only:
                 switch = hint is bool and field.default is False
-                self.add_argument(f"--{field.name}", type=hint, nargs=0 if switch else None, **options)
+                self.add_argument(f"--{field.name}", hint=hint, nargs=0 if switch else None, **options)
                 continue
             several, name = get_origin(hint) is tuple, field.name.upper().removesuffix("S")
             positional.append(f"{name} [{name} ...]" if several else name if needed else f"[{name}]")
             options |= {"metavar": name, "nargs": "+" if several else None if needed else "?"}
-            self.add_argument(field.name, type=get_args(hint)[0] if several else hint, **options)
+            self.add_argument(field.name, hint=get_args(hint)[0] if several else hint, **options)
         self.usage = " ".join([self.prog, *positional, "[options]"])
 
     def add_options(self, owner: Any, title: str, *, without: Container[str] = ()) -> None:
@@ -228,7 +218,7 @@ class ArgumentParser(argparse.ArgumentParser):
                 default = None if field.name == "max_tokens" else field.default  # None: the model's default
                 help_text = SCHEMA_HELP if field.name == "json_schema" else texts[field.name]
                 flags = (f"--{field.name}", *SHORT.get(field.name, ()))
-                group.add_argument(*flags, type=hints[field.name], default=default, help=help_text)
+                group.add_argument(*flags, hint=hints[field.name], default=default, help=help_text)
 
     def error(self, message: str) -> NoReturn:
         """Raise ValueError with the message."""
