@@ -9,8 +9,8 @@ from dlstep import strategies
 from dlstep.core.sequence import Best
 from dlstep.core.trace_file import from_json, to_json
 from dlstep.rules.credit import Credit
-from dlstep.testing.generators import ample, cases
-from dlstep.testing.harness import alone, disturbed, run_case
+from dlstep.testing.generators import cases
+from dlstep.testing.harness import answered_alone, disturbed, run_case
 
 MOST = 3
 
@@ -38,7 +38,7 @@ def test_best_ids_come_from_the_pass_that_set_the_token(name: str, data: st.Data
         sequence = run.state.finished[request.id]
         length = len(request.prompt)
         if sequence.finish not in ("abort", "rejected") and request.id not in spared:
-            theirs = alone(ample(case.config.spec), case.strategy, request).state.finished[request.id]
+            theirs = answered_alone(case.config.spec, case.strategy, request)
             assert sequence.accounting.best == theirs.accounting.best
         pinned = {offset: True for offset, _ in request.params.pinned}
         cells = sequence.cells(length, length + len(sequence.answer))

@@ -9,8 +9,8 @@ from dlstep import strategies
 from dlstep.core import Config, Plan, Request, State, Strategy, abort, add, commit, init, rebuild, schedule
 from dlstep.core.trace_file import from_json, to_json
 from dlstep.testing.checks import check_answer, check_ownership
-from dlstep.testing.generators import ample, batches, hyperparameters, specs, tight
-from dlstep.testing.harness import alone, shadow
+from dlstep.testing.generators import batches, hyperparameters, specs, tight
+from dlstep.testing.harness import answered_alone, shadow
 from dlstep.testing.shadow import ShadowDriver
 
 
@@ -94,7 +94,7 @@ class Engine(RuleBasedStateMachine):
             check_answer(self.state, request)
             if request.id not in self.gone and self.strategy.exact:
                 ours = self.state.finished[request.id]
-                single = alone(ample(self.config.spec), self.strategy, request).state.finished[request.id]
+                single = answered_alone(self.config.spec, self.strategy, request)
                 if ours.finish != "rejected":  # a small engine may refuse what an ample one takes
                     assert (ours.answer, ours.finish, ours.steps) == (single.answer, single.finish, single.steps)
 

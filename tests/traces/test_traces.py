@@ -5,6 +5,8 @@ compared is every decision up to the forward in which our request ends, the answ
 """
 
 import json
+import math
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -27,7 +29,6 @@ from dlstep.core import (
     schedule,
 )
 from dlstep.core.draws import mix
-from dlstep.testing.scripted import sample_row
 
 from .fake_logits import EOS, MASK, VOCABULARY, Profile, chain
 
@@ -75,13 +76,21 @@ class FakeDriver:
         if not span.sampled:
             return NO_SAMPLES
         sampled: list[tuple[int, float]] = []
-        for position, draw in zip(span.sampled, span.draws, strict=True):
+        for position in span.sampled:
             row, number = position - self.spec.head_shift, forward
             if row < first:  # the reference keeps this row from the forward that stored it
                 number = self.fed_final[span.id, row]
             logits = self.profiles[span.id].logits(row, number)
-            sampled.append(sample_row(logits, span, position, draw, self.spec))
+            sampled.append(greedy(logits, self.spec))
         return SpanSamples(tuple(token for token, _ in sampled), tuple(probability for _, probability in sampled))
+
+
+def greedy(logits: Sequence[float], spec: Spec) -> tuple[int, float]:
+    """The most probable id that is not the mask id, the highest of equal ones, and its probability."""
+    allowed = {token: value for token, value in enumerate(logits) if token != spec.mask_id}
+    best = max(allowed.values())
+    total = sum(math.exp(value - best) for value in allowed.values())
+    return max(token for token, value in allowed.items() if value == best), 1 / total
 
 
 @cache

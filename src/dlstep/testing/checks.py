@@ -6,6 +6,7 @@ from dataclasses import replace
 from ..core import ReplayDiverged, Request, Samples, SamplingParams, SequenceState, Spec, State, Trace
 from ..core.finish import answer_limit
 from .harness import Step
+from .shadow import ShadowDriver
 
 
 def check_ownership(state: State) -> None:
@@ -21,6 +22,17 @@ def check_ownership(state: State) -> None:
     assert set(cache.cached) == {page for page in cache.keys if page not in held}
     assert {cache.keys[page]: page for page in cache.keys} == {key: cache.index[key] for key in cache.index}
     _check_requests(state)
+
+
+def check_device(state: State, device: ShadowDriver) -> None:
+    """Check that the device last ran a plan of `state`, with the right tokens in its pages."""
+    for sequence in state.running:
+        seq_id, tokens = sequence.request.seq_id, sequence.tokens(0, sequence.stored)
+        assert device.now.tables[seq_id] == list(sequence.pages), "the device has other pages for the request"
+        for position, token in enumerate(tokens):
+            held = device.now.slots[device.slot(seq_id, position)]
+            right = held.is_final(tokens) and (held.position, held.token) == (position, token)
+            assert right, f"{held} is stored, not {token}"
 
 
 def _check_requests(state: State) -> None:

@@ -21,9 +21,7 @@ def constrained(kind: Kind, data: DataObject) -> None:
     case = _with_constraints(data.draw(cases(kind, forks=True)), data)
     run = run_case(case)
     for step in run.steps:
-        for span in step.plan.spans:
-            sequence = step.planned.find(span.id)
-            assert sequence is not None
+        for span, sequence in step.planned_spans():
             if sequence.request.constraint is not None and span.sampled:
                 _check_masks(span, sequence)
     for request in case.requests:

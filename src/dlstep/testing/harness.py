@@ -1,6 +1,6 @@
 """A harness that runs a case on a device and records every step for the laws."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,9 @@ from ..core import (
     Rebuild,
     Request,
     Samples,
+    SequenceState,
+    Span,
+    Spec,
     State,
     Strategy,
     Trace,
@@ -23,7 +26,7 @@ from ..core import (
 )
 from ..core.trace import apply
 from ..engine.overrides import forked
-from .generators import Case
+from .generators import Case, ample
 from .shadow import ShadowDriver
 
 MOST_STEPS = 5000
@@ -38,6 +41,20 @@ class Step:
     samples: Samples
     before: State
     after: State
+
+    def served(self) -> Iterator[tuple[Span, SequenceState, SequenceState]]:
+        """Yield each span with its sequence before and after `commit`."""
+        for span in self.plan.spans:
+            before, after = self.before.find(span.id), self.after.find(span.id)
+            assert before is not None and after is not None
+            yield span, before, after
+
+    def planned_spans(self) -> Iterator[tuple[Span, SequenceState]]:
+        """Yield each span with the sequence that it was planned for."""
+        for span in self.plan.spans:
+            sequence = self.planned.find(span.id)
+            assert sequence is not None
+            yield span, sequence
 
 
 @dataclass
@@ -98,9 +115,9 @@ class CaseRun:
         self.steps.append(Step(planned, plan, samples, before, self.state))
 
 
-def shadow(config: Config, strategy: Strategy, eos_share: float = 0.05) -> ShadowDriver:
+def shadow(config: Config, strategy: Strategy, *, places: int = 1, blind: float = 0.0) -> ShadowDriver:
     """Return a shadow device of the right size, strict if the strategy is exact."""
-    return ShadowDriver(config.page_size, config.num_pages, config.spec, eos_share, exact=strategy.exact)
+    return ShadowDriver(config.page_size, config.num_pages, config.spec, exact=strategy.exact, places=places, blind=blind)
 
 
 def run_case(case: Case, driver: Driver | None = None, watch: Callable[[CaseRun], None] = lambda run: None) -> CaseRun:
@@ -116,9 +133,15 @@ def run_case(case: Case, driver: Driver | None = None, watch: Callable[[CaseRun]
     raise AssertionError(f"not finished after {MOST_STEPS} steps")
 
 
-def alone(config: Config, strategy: Strategy, request: Request, driver: Driver | None = None) -> CaseRun:
-    """Run `request` alone on an engine."""
-    return run_case(Case(config, strategy, (request,), (0,)), driver)
+def alone(spec: Spec, strategy: Strategy, request: Request, *, blind: float = 0.0) -> CaseRun:
+    """Run `request` alone on an engine with ample resources."""
+    config = ample(spec)
+    return run_case(Case(config, strategy, (request,), (0,)), shadow(config, strategy, blind=blind))
+
+
+def answered_alone(spec: Spec, strategy: Strategy, request: Request, *, blind: float = 0.0) -> SequenceState:
+    """Return the finished sequence of `request`, run alone on an engine with ample resources."""
+    return alone(spec, strategy, request, blind=blind).state.finished[request.id]
 
 
 def disturbed(run: CaseRun) -> set[int]:
@@ -130,6 +153,11 @@ def disturbed(run: CaseRun) -> set[int]:
 Outcome = tuple[tuple[int, ...], str | None, tuple[float, ...]]
 
 
+def outcome(sequence: SequenceState) -> Outcome:
+    """Return answer, finish reason and probabilities of a finished request."""
+    return sequence.answer, sequence.finish, sequence.probabilities
+
+
 def outcomes(state: State) -> dict[int, Outcome]:
-    """Return answer, finish reason and probabilities of every finished request."""
-    return {key: (s.answer, s.finish, s.probabilities) for key, s in state.finished.items()}
+    """Return the outcome of every finished request."""
+    return {key: outcome(sequence) for key, sequence in state.finished.items()}

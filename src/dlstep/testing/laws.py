@@ -16,6 +16,8 @@ from ..core import (
     SamplingParams,
     SequenceState,
     Span,
+    Spec,
+    Strategy,
     Thresholds,
     Trace,
     abort,
@@ -30,16 +32,16 @@ from ..core.block import Grid
 from ..core.finish import answer_limit
 from ..core.refusals import refusal, sized
 from ..core.trace_file import from_json, to_json
-from .checks import check_answer, check_order, check_ownership, check_tampering
+from .checks import check_answer, check_device, check_order, check_ownership, check_tampering
 from .constraining import constrained
 from .generators import MAX_MODEL_LEN, Case, Kind, ample, batches, cases, crowds, hyperparameters, specs
-from .harness import CaseRun, alone, disturbed, outcomes, run_case, shadow
-from .lossless import lossless
-from .pinning import pinned
+from .harness import CaseRun, alone, answered_alone, disturbed, outcome, outcomes, run_case, shadow
 from .shadow import ShadowDriver
 from .sharing import histories, told
 
 Law = Callable[[Kind, DataObject], None]
+# Fractions of positions whose samples do not depend on earlier tokens. At other positions, nearly all proposals are wrong.
+ALIKE = sampled_from([0.0, 0.5, 0.8, 0.9, 1.0])
 
 
 def functions(kind: Kind, data: DataObject) -> None:
@@ -84,13 +86,9 @@ def written_before_read(kind: Kind, data: DataObject) -> None:
     def watch(run: CaseRun) -> None:
         device = run.driver
         assert isinstance(device, ShadowDriver)
+        check_device(run.state, device)
         for sequence in run.state.running:
-            tokens = sequence.tokens(0, sequence.stored)
             assert _is_cut(sequence.request_spec.grid, sequence.stored), "a group is stored in part"
-            for position, token in enumerate(tokens):
-                held = device.now.slots[device.slot(sequence.request.seq_id, position)]
-                right = held.is_final(tokens) and (held.position, held.token) == (position, token)
-                assert right, f"{held} is stored, not {token}"
 
     run_case(data.draw(cases(kind)), watch=watch)
 
@@ -164,9 +162,7 @@ def spans_are_sound(kind: Kind, data: DataObject) -> None:
     drawn: Counter[tuple[int, int]] = Counter()
     for step in run_case(case).steps:
         shift = step.planned.config.spec.head_shift
-        for span in step.plan.spans:
-            sequence = step.planned.find(span.id)
-            assert sequence is not None
+        for span, sequence in step.planned_spans():
             _check_rows(span, sequence, sequence.request_spec.strategy.exact)
             _check_sampled(span, sequence, span.row_shift(shift))
             _check_draws(span, sequence, drawn)
@@ -182,9 +178,7 @@ def progress(kind: Kind, data: DataObject) -> None:
         step = run.steps[-1]
         assert step.plan.spans or step.planned.done, "nothing was planned though work is queued"
         losses.update(sequence.id for sequence in step.planned.running if sequence.request.seq_id in step.plan.preemptions)
-        for span in step.plan.spans:
-            before, after = step.before.find(span.id), step.after.find(span.id)
-            assert before is not None and after is not None
+        for span, before, after in step.served():
             if before.finish_info is not None:  # aborted after it was planned
                 assert after == before
                 continue
@@ -208,9 +202,7 @@ def outputs(kind: Kind, data: DataObject) -> None:
     case = data.draw(cases(kind, forks=True))
     run = run_case(case)
     for step in run.steps:
-        for span in step.plan.spans:
-            before, after = step.before.find(span.id), step.after.find(span.id)
-            assert before is not None and after is not None
+        for _, before, after in step.served():
             assert after.settled >= before.settled and after.final >= before.final
             assert after.tokens(0, before.settled) == before.tokens(0, before.settled), "a settled token changed"
             bound = after.request.params.max_repetition_run
@@ -238,18 +230,27 @@ def transparency(kind: Kind, data: DataObject) -> None:
         if ours.finish == "rejected":
             assert refusal(run.first.config, run.first.strategy, request)
             continue
-        theirs = alone(ample(case.config.spec), case.strategy, request).state.finished[request.id]
-        assert (ours.answer, ours.finish, ours.probabilities) == (theirs.answer, theirs.finish, theirs.probabilities)
-        assert ours.steps == theirs.steps
+        theirs = answered_alone(case.config.spec, case.strategy, request)
+        assert (outcome(ours), ours.steps) == (outcome(theirs), theirs.steps)
+
+
+def _strategy_and_spec(kind: Kind, data: DataObject) -> tuple[Strategy, Spec]:
+    """Draw a strategy and a specification that it can decode."""
+    value = data.draw(hyperparameters(kind))
+    return value, data.draw(specs(value))
+
+
+def _result(done: SequenceState) -> tuple[tuple[int, ...], str | None, int]:
+    """Return answer, finish reason and number of sampling passes."""
+    return done.answer, done.finish, done.steps
 
 
 def second_turns(kind: Kind, data: DataObject) -> None:
     """Check that a prompt that continues an earlier answer may reuse its pages, with the same answer."""
-    value = data.draw(hyperparameters(kind))
-    spec = data.draw(specs(value))
+    value, spec = _strategy_and_spec(kind, data)
     prompt = data.draw(lists(integers(0, 9), min_size=1, max_size=5).map(tuple))
     first = Request(0, prompt, SamplingParams(max_tokens=20, ignore_eos=True, seed=0))
-    answer = alone(ample(spec), value, first).state.finished[0].answer
+    answer = answered_alone(spec, value, first).answer
     # Most first turns end at the end of a group, so that the second turn begins another group.
     grid, length = value.grid(sized(first, MAX_MODEL_LEN)), len(prompt)
     ends = [end for end in range(length, length + len(answer) + 1) if grid.end(end - 1) == end]
@@ -258,8 +259,7 @@ def second_turns(kind: Kind, data: DataObject) -> None:
     second = replace(first, id=1, prompt=prompt)
     config = replace(ample(spec), page_size=data.draw(sampled_from([1, 3, 5, 8])), enable_prefix_caching=True)
     run = run_case(Case(config, value, (first, second), (0, MAX_MODEL_LEN * 3)))
-    ours, theirs = run.state.finished[1], alone(ample(spec), value, replace(second, id=0)).state.finished[0]
-    assert (ours.answer, ours.finish, ours.steps) == (theirs.answer, theirs.finish, theirs.steps)
+    assert _result(run.state.finished[1]) == _result(answered_alone(spec, value, replace(second, id=0)))
 
 
 def order(kind: Kind, data: DataObject) -> None:
@@ -281,14 +281,14 @@ def aborts(kind: Kind, data: DataObject) -> None:
     whole = run_case(replace(case, aborts=(), late_aborts=()))
     undisturbed = outcomes(whole.state)
     spared = set[int]() if case.strategy.exact else disturbed(run) | disturbed(whole)
-    for request_id, outcome in outcomes(run.state).items():
+    for request_id, found in outcomes(run.state).items():
         if request_id in spared:
             continue
         if run.state.finished[request_id].finish != "abort":
-            assert outcome == undisturbed[request_id]
+            assert found == undisturbed[request_id]
         else:
             assert request_id in gone
-            assert undisturbed[request_id][0][: len(outcome[0])] == outcome[0], "an aborted answer is no prefix"
+            assert undisturbed[request_id][0][: len(found[0])] == found[0], "an aborted answer is no prefix"
 
 
 def accounting(kind: Kind, data: DataObject) -> None:
@@ -329,31 +329,26 @@ def traces(kind: Kind, data: DataObject) -> None:
 
 def batch_is_its_members(kind: Kind, data: DataObject) -> None:
     """Each request of a batch gets the answer that it gets alone in the same engine."""
-    value = data.draw(hyperparameters(kind))
-    spec = data.draw(specs(value))
+    value, spec = _strategy_and_spec(kind, data)
     requests = data.draw(batches(value))
-    config = ample(spec)
-    together = run_case(Case(config, value, requests, (0,) * len(requests)))
+    together = run_case(Case(ample(spec), value, requests, (0,) * len(requests)))
     for request in requests:
-        single = alone(config, value, request)
-        ours, theirs = together.state.finished[request.id], single.state.finished[request.id]
+        ours, theirs = together.state.finished[request.id], answered_alone(spec, value, request)
         assert (ours.answer, ours.finish, ours.nfe) == (theirs.answer, theirs.finish, theirs.nfe)
 
 
 def overrides(kind: Kind, data: DataObject) -> None:
     """Options of a request give the same answer as the same options of the engine."""
-    value = data.draw(hyperparameters(kind))
-    spec = data.draw(specs(value))
+    value, spec = _strategy_and_spec(kind, data)
     (request, *_) = data.draw(batches(value, most=1))
     plain = replace(request, params=replace(request.params, thresholds=Thresholds()))
-    one = alone(ample(spec), value, request).state.finished[request.id]
+    one = answered_alone(spec, value, request)
     try:
         own = with_options(value, request.params.options)
     except ValueError:
         assert one.finish == "rejected"
         return
-    two = alone(ample(spec), own, plain).state.finished[request.id]
-    assert (one.answer, one.finish, one.steps) == (two.answer, two.finish, two.steps)
+    assert _result(one) == _result(answered_alone(spec, own, plain))
 
 
 def folding(kind: Kind, data: DataObject) -> None:
@@ -363,10 +358,119 @@ def folding(kind: Kind, data: DataObject) -> None:
     value = replace(data.draw(hyperparameters(kind)), buffer_size=1)
     spec = data.draw(specs(value))
     (request, *_) = data.draw(batches(value, most=1))
-    one = alone(ample(spec), replace(value, fold_commits=True), request).state.finished[request.id]
-    two = alone(ample(spec), replace(value, fold_commits=False), request).state.finished[request.id]
-    assert (one.answer, one.finish, one.steps) == (two.answer, two.finish, two.steps)
+    one, two = (answered_alone(spec, replace(value, fold_commits=fold), request) for fold in (True, False))
+    assert _result(one) == _result(two)
     assert one.nfe <= two.nfe
+
+
+def pinned(kind: Kind, data: DataObject) -> None:
+    """Pinned tokens are given: fed unchanged, not sampled (but in a canvas), in the answer.
+
+    A canvas is denoised whole and starts from the request's ids; a full answer takes no pass.
+    """
+    case = data.draw(cases(kind, pinned=True))
+    run = run_case(case)
+    for step in run.steps:
+        for span, sequence in step.planned_spans():
+            _check_pins_fed(span, sequence.request)
+        for sequence in step.after.running:
+            known = sequence.unmasked_tokens
+            for position, token in _pins_in_window(sequence).items():
+                assert known.get(position) == token, "a pinned position is masked, or another token"
+    for request in case.requests:
+        done = run.state.finished[request.id]
+        if done.finish != "rejected":
+            _check_pins_kept(case, request, done)
+
+
+def _check_pins_fed(span: Span, request: Request) -> None:
+    """Check that the span feeds the request's tokens, and samples no pinned position."""
+    length = len(request.prompt)
+    brought = dict(enumerate(request.params.canvas, length)) if span.carry == "fresh" else {}
+    pins = {length + offset: token for offset, token in request.params.pinned}
+    for position, token in (brought | pins).items():
+        if span.start <= position < span.stop:
+            assert span.tokens[position - span.start] == token, "another token is fed than the request brings"
+    assert span.mode == "denoise" or not pins.keys() & set(span.sampled), "a pinned position is sampled"
+
+
+def _check_pins_kept(case: Case, request: Request, done: SequenceState) -> None:
+    """Check that the answer holds the pinned tokens, and takes no pass if they fill it."""
+    pins = dict(request.params.pinned)
+    assert case.strategy.holds_pins or not pins, "pinned tokens are ignored"
+    assert case.strategy.takes_canvas or not request.params.canvas, "a canvas is ignored"
+    held = zip(done.answer, done.probabilities, strict=True)
+    found = {offset: pair for offset, pair in enumerate(held) if offset in pins}
+    kept = {offset: (token, 1.0) for offset, token in pins.items() if offset < len(done.answer)}
+    assert found == kept, "the answer holds other tokens than the pinned ones"
+    if len(pins) >= answer_limit(request, case.config) - len(request.prompt):
+        assert done.nfe == 0, "an answer without gaps takes forward passes"
+
+
+def _pins_in_window(sequence: SequenceState) -> dict[int, int]:
+    """Return the pinned tokens of a request by position, as far as its blocks reach."""
+    length = len(sequence.request.prompt)
+    end = max([sequence.final, *(block.end for block in sequence.window)])
+    pins = {length + offset: token for offset, token in sequence.request.params.pinned}
+    return {position: token for position, token in pins.items() if position < end}
+
+
+def lossless(kind: Kind, data: DataObject) -> None:
+    """Check that a strategy gives the answers of its `autoregressive` strategy, token for token.
+
+    The `autoregressive` strategy settles one token in each sampling pass, with draw number 0. Tokens,
+    probabilities and finish reason are equal even if the request is preempted or runs with others,
+    and at every step the settled tokens are the beginning of that answer. The strategy needs at most
+    as many passes that settle tokens. Every other sampling pass is a draft, which a later pass verifies.
+    """
+    case = _without_nfe_limit(data.draw(cases(kind)))
+    plain, share = case.strategy.autoregressive, data.draw(ALIKE)
+    if plain is None:
+        return
+    run = run_case(case, shadow(case.config, case.strategy, blind=share))
+    settling, drafts = _passes(run)
+    answers: dict[int, tuple[int, ...]] = {}
+    for request in case.requests:
+        ours = run.state.finished[request.id]
+        if ours.finish == "rejected":
+            continue
+        one = alone(case.config.spec, plain, request, blind=share)
+        _check_one_by_one(one)
+        theirs = one.state.finished[request.id]
+        answers[request.id] = theirs.answer
+        assert ours.answer == theirs.answer[: len(ours.answer)], "autoregressive decoding gives another answer"
+        assert ours.probabilities == theirs.probabilities[: len(ours.answer)], "the probabilities differ"
+        assert settling[request.id] <= theirs.steps, "autoregressive decoding takes fewer passes"
+        assert drafts[request.id] <= settling[request.id] - (ours.finish != "abort"), "a draft was not verified"
+        assert ours.finish == "abort" or (ours.answer, ours.finish) == (theirs.answer, theirs.finish), "the finish differs"
+    for step in run.steps:
+        for sequence in step.after.running:
+            answer = sequence.answer
+            assert answer == answers[sequence.id][: len(answer)], "a settled token is not the one of the answer"
+
+
+def _without_nfe_limit(case: Case) -> Case:
+    """Return the case without `max_nfe`, because the strategies need different numbers of passes."""
+    return replace(case, requests=tuple(replace(r, params=replace(r.params, max_nfe=None)) for r in case.requests))
+
+
+def _passes(run: CaseRun) -> tuple[Counter[int], Counter[int]]:
+    """Return, by request, the number of sampling passes that settled tokens and of those that settled none."""
+    settling, drafts = Counter[int](), Counter[int]()
+    for step in run.steps:
+        for span, before, after in step.served():
+            if span.sampled and before.finish_info is None:
+                (settling if after.settled > before.settled else drafts)[span.id] += 1
+    return settling, drafts
+
+
+def _check_one_by_one(run: CaseRun) -> None:
+    """Check that each sampling pass samples the next position of the answer, with draw 0."""
+    for step in run.steps:
+        for span, before, after in step.served():
+            if span.sampled:
+                assert (span.sampled, span.draws) == ((before.settled,), (0,)), "it samples more than the next position"
+                assert after.settled == before.settled + 1, "it does not settle a token"
 
 
 LAWS: tuple[Law, ...] = (

@@ -27,9 +27,9 @@ from ..core import (
 from ..core.plan import Plan, Samples
 from ..core.trace import Rebuild, apply
 from ..engine.decode import Decode
-from .checks import check_ownership
-from .generators import EOS, MAX_MODEL_LEN, Case, Kind, ample, batches, cases, changes, hyperparameters, specs, tight
-from .harness import Outcome, alone, outcomes, run_case, shadow
+from .checks import check_device, check_ownership
+from .generators import EOS, MAX_MODEL_LEN, Case, Kind, batches, cases, changes, hyperparameters, specs, tight
+from .harness import answered_alone, outcome, run_case, shadow
 from .shadow import ShadowDriver
 
 MOST_TURNS = 4000
@@ -128,19 +128,6 @@ class LeadingDriver(FaultyDriver):
     def release(self, cache_digest: int) -> None:
         """Drop a KV cache."""
         self.driver.release(cache_digest)
-
-
-def check_device(state: State, device: ShadowDriver) -> None:
-    """Check that the device last ran a plan of `state`, with the right tokens in its pages."""
-    cache = device.now
-    for sequence in state.running:
-        seq_id = sequence.request.seq_id
-        assert cache.tables[seq_id] == list(sequence.pages), "the device has other pages for the request"
-        tokens = sequence.tokens(0, sequence.stored)
-        for position, token in enumerate(tokens):
-            held = cache.slots[device.slot(seq_id, position)]
-            right = held.is_final(tokens) and (held.position, held.token) == (position, token)
-            assert right, f"{held} is stored, not {token}"
 
 
 def check_forwards(before: State, events: list[Event]) -> None:
@@ -243,7 +230,7 @@ def histories(kind: Kind, data: DataObject) -> None:
     config = data.draw(tight(spec, value, data.draw(batches(value, most=2))))
     drawn = _users(value, config, data)
     blind, places = data.draw(sampled_from([0.0, 1.0])), data.draw(sampled_from([1, 2, len(drawn), len(drawn)]))
-    device = ShadowDriver(config.page_size, config.num_pages, spec, exact=value.exact, places=places, blind=blind)
+    device = shadow(config, value, places=places, blind=blind)
     before, after = (frozenset(data.draw(lists(integers(0, 30), max_size=2))) for _ in range(2))
     faulty = data.draw(sampled_from((FaultyDriver, LeadingDriver)))(device, before, after)
     events: list[Event] = []
@@ -286,17 +273,10 @@ def _stepped(decode: Decode, events: list[Event], device: ShadowDriver) -> bool:
 
 def _check_answers(user: User, requests: tuple[Request, ...], value: Strategy, blind: float) -> None:
     """Check that requests neither aborted nor rejected have the same answers as alone."""
-    state = user.decode.state
     for request in requests:
-        if request.id not in user.aborted and state.finished[request.id].finish != "rejected":
-            assert outcomes(state)[request.id] == _calm(value, request, state, blind)
-
-
-def _calm(value: Strategy, request: Request, state: State, blind: float) -> Outcome:
-    """Return the outcome of a request that runs alone, on a possibly `blind` device."""
-    config = ample(state.config.spec)
-    device = ShadowDriver(config.page_size, config.num_pages, config.spec, exact=value.exact, blind=blind)
-    return outcomes(alone(config, value, request, device).state)[request.id]
+        done = user.decode.state.finished[request.id]
+        if request.id not in user.aborted and done.finish != "rejected":
+            assert outcome(done) == outcome(answered_alone(user.decode.state.config.spec, value, request, blind=blind))
 
 
 class Fold:

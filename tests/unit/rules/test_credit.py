@@ -11,8 +11,8 @@ from dlstep.core.draws import key, token_uniform
 from dlstep.rules.credit import BEST, Credit, Credits
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.multi_bd import MultiBD
-from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY, ample, random_automata
-from dlstep.testing.harness import alone
+from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY, random_automata
+from dlstep.testing.harness import answered_alone
 
 from .by_hand import REQUESTS, SALTS, SPEC, answered, begun, carriers, fresh, numbers, rows_of, shown
 
@@ -135,5 +135,5 @@ def test_credit_draws_a_token_where_few_ids_are_allowed(
     params, automaton = SamplingParams(max_tokens=size, temperature=1.0, seed=seed), random_automata()[number]
     strategy = MultiBD(block_size=block_size, buffer_size=2, rule=Credit(0.99))
     request = Request(0, (1, 2, prompt), params, constraint=automaton)
-    done = alone(ample(Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)), strategy, request).state.finished[0]
+    done = answered_alone(Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES), strategy, request)
     assert done.finish == "rejected" or automaton.accepts(done.answer)

@@ -8,8 +8,8 @@ from dlstep.rules.quota import Quota
 from dlstep.rules.sliding import Sliding
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.dual_cache import DualCache
-from dlstep.testing.generators import ample, batches, hyperparameters, specs
-from dlstep.testing.harness import alone
+from dlstep.testing.generators import batches, hyperparameters, specs
+from dlstep.testing.harness import answered_alone
 from dlstep.testing.scripted import ScriptedDriver
 
 from .random_rows import REQUESTS, SALTS, THRESHOLDS, answered
@@ -94,7 +94,5 @@ def test_a_window_that_is_refreshed_each_time_is_one_without_a_cache(data: st.Da
     rule = with_options(value.rule, {"refresh_count": 1})
     spec = data.draw(specs(value))
     (request,) = data.draw(batches(value, most=1))
-    runs = [
-        alone(ample(spec), DualCache(cache=cache, rule=rule), request).state.finished[0] for cache in ("none", "prefix", "dual")
-    ]
+    runs = [answered_alone(spec, DualCache(cache=cache, rule=rule), request) for cache in ("none", "prefix", "dual")]
     assert len({(run.answer, run.finish, run.error, run.steps) for run in runs}) == 1

@@ -9,8 +9,8 @@ from dlstep.core import Config, Strategy, Thresholds, init
 from dlstep.rules.quota import Quota
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
-from dlstep.testing.generators import ample, batches, cases, hyperparameters, specs
-from dlstep.testing.harness import CaseRun, alone, run_case
+from dlstep.testing.generators import batches, cases, hyperparameters, specs
+from dlstep.testing.harness import CaseRun, answered_alone, run_case
 from dlstep.testing.shadow import ShadowDriver
 
 from .shapes import SPEC, samplings
@@ -76,7 +76,7 @@ def test_caches_change_nothing_where_nothing_is_read_from_them(data: st.DataObje
         alone_in_block = request.params.max_tokens <= value.block_size
         caches.pop()  # without a cache the prompt sees the answer as it is
     for values in (at_once, caches if alone_in_block else []):
-        finished = [alone(ample(spec), each, request).state.finished[request.id] for each in values]
+        finished = [answered_alone(spec, each, request) for each in values]
         outcomes = {(one.answer, one.finish, one.error, one.probabilities) for one in finished}
         assert len(outcomes) <= 1
 

@@ -87,7 +87,7 @@ def test_dual_cache_takes_as_many_steps_as_it_is_told(data: st.DataObject) -> No
     plain = SamplingParams(max_tokens=data.draw(st.integers(1, 20)), ignore_eos=True)
     request = Request(0, (1,) * data.draw(st.integers(1, 9)), plain)
     chosen: dict[int, list[int]] = {}
-    for span, before, after in samplings(alone(ample(spec), value, request)):
+    for span, before, after in samplings(alone(spec, value, request)):
         left = {position for block in after.window for position in block.masked}
         chosen.setdefault(before.window[0].start, []).append(len(set(span.sampled) - left))
     for shares in chosen.values():
