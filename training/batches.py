@@ -15,10 +15,10 @@ from typing import assert_never
 
 from transformers import PreTrainedTokenizerFast
 
-from dlstep.tiny.task import training_stories
 from training.layout import AbsoluteGrid, Grid, PromptGrid, Sample, causal_width, row_width
 from training.masks import LONGEST_CANVAS
 from training.recipes import BLOCK_SIZE, BUFFER_SIZE, CANVAS_LENGTH, Recipe
+from training.stories import training_stories
 
 CHUNK_STORIES = 1024
 LATER_CANVAS_SHARE = 0.5  # of the answers that do not fit one canvas: those are learnt from their second canvas on

@@ -27,9 +27,9 @@ from transformers.integrations.moe import ExpertsInterface
 from transformers.models.diffusion_gemma.modeling_diffusion_gemma import DiffusionGemmaRMSNorm
 
 from dlstep.models.transformers_internals import cache_argument
-from dlstep.tiny.tokenizer import EMBEDDING_ROWS, EOS_ID, PAD_ID
 from training.layout import Sample
 from training.recipes import CANVAS_LENGTH, Recipe
+from training.tokenizer import EMBEDDING_ROWS, EOS_ID, PAD_ID
 
 EXPERTS = "all_experts"
 BRANCH_SCALE = 1.0  # of what a fresh layer adds to the residual stream

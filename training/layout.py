@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from dlstep.tiny.tokenizer import EOS_ID, MASK_ID, PAD_ID
+from training.tokenizer import EOS_ID, MASK_ID, PAD_ID
 
 COPIES = 2
 CLEAN = 0  # the clean half's number among the copies; the noisy ones are 1 and 2

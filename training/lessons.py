@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import PreTrainedModel, Qwen3ForCausalLM
 
-from dlstep.tiny.tokenizer import EOS_ID, MASK_ID, VOCABULARY
 from training.batches import grid_of, rounded
 from training.canvas import canvas_loss
 from training.layout import (
@@ -40,6 +39,7 @@ from training.layout import (
 from training.masks import LONGEST_CANVAS, SHORTEST_CANVAS, canvas_masks, draft_masks, lay_out_canvases, sub_block_masks
 from training.model import logits_at, soft_embeddings
 from training.recipes import BLOCK_SIZE, BUFFER_SIZE, Recipe, Stage
+from training.tokenizer import EOS_ID, MASK_ID, VOCABULARY
 
 RANDOM_SHARE = 0.03  # of the answer tokens of a model that edits
 SOFT_SHARE = 0.5  # of its batches, which feed its own tokens blended with the mask

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dlstep.tiny.tokenizer import EOS_ID, PAD_ID
 from training.layout import CLEAN, COPIES, PADDING, Rows, Sample, answer_places, prompt_lengths
+from training.tokenizer import EOS_ID, PAD_ID
 
 SHORTEST_CANVAS, LONGEST_CANVAS = 32, 64  # answer positions
 WHOLE_SHARE = 0.5  # of the blocks of a joint model, in which all tokens but the first are masked

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
-from dlstep.tiny.tokenizer import EMBEDDING_ROWS, EOS_ID, MASK_ID, PAD_ID, build_tokenizer
 from training.masks import LONGEST_CANVAS
 from training.recipes import BLOCK_SIZE, BUFFER_SIZE, Recipe
+from training.tokenizer import EMBEDDING_ROWS, EOS_ID, MASK_ID, PAD_ID, build_tokenizer
 
 
 def configuration(recipe: Recipe) -> Qwen3Config:

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from transformers import DiffusionGemmaForBlockDiffusion, PreTrainedModel, Qwen3ForCausalLM
 
 from dlstep.tiny import path
-from dlstep.tiny.tokenizer import build_tokenizer
 from training.batches import Cursor, fold_seed, stream
 from training.canvas import fresh_canvas_model, load_canvas_model, save_canvas_model
 from training.card import Reading, RunRecord, write_card
@@ -27,6 +26,7 @@ from training.lessons import lesson_loss
 from training.model import fresh_model, load_model, save_checkpoint, save_tokenizer
 from training.muon import Float32Muon
 from training.recipes import RECIPES, Recipe
+from training.tokenizer import build_tokenizer
 
 STATE_NAME = "training.pt"
 SAVE_EVERY = 250  # steps

@@ -9,7 +9,7 @@ import pytest
 from jsonschema import validate
 
 from dlstep import SamplingParams
-from dlstep.tiny.tokenizer import build_tokenizer
+from training.tokenizer import build_tokenizer
 
 from .third_party import HERE, MODEL, Server, client, llm
 

@@ -25,7 +25,7 @@ from dlstep.serve.settings import ServeOptions
 from dlstep.strategies import load
 from dlstep.testing.shadow import ShadowDriver
 from dlstep.tiny import problems
-from dlstep.tiny.tokenizer import EOS_ID, MASK_ID, build_tokenizer
+from training.tokenizer import EOS_ID, MASK_ID, build_tokenizer
 
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
 PAGE_SIZE = 8

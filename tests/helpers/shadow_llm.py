@@ -9,7 +9,7 @@ from dlstep.engine.loader import LoadedEngine
 from dlstep.models.description import pieces
 from dlstep.strategies import load
 from dlstep.testing.shadow import ShadowDriver
-from dlstep.tiny.tokenizer import EOS_ID, MASK_ID, build_tokenizer
+from training.tokenizer import EOS_ID, MASK_ID, build_tokenizer
 
 PAGE_SIZE = 8
 

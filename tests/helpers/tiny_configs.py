@@ -23,7 +23,7 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from dlstep.tiny.tokenizer import EMBEDDING_ROWS, EOS_ID, MASK_ID, PAD_ID
+from training.tokenizer import EMBEDDING_ROWS, EOS_ID, MASK_ID, PAD_ID
 
 Facts = dict[str, Any]
 HEAD_DIM = 8

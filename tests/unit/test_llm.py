@@ -9,7 +9,7 @@ import pytest
 from dlstep import LLM, EngineConfig, SamplingParams, Thresholds, init
 from dlstep.core import with_options
 from dlstep.rules.quota import Quota
-from dlstep.tiny.tokenizer import EOS_ID
+from training.tokenizer import EOS_ID
 
 from ..helpers.shadow_llm import Faulty, make_llm
 

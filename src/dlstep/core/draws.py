@@ -76,14 +76,9 @@ def integer(draw_key: int, bound: int) -> int:
     return ((mix(draw_key ^ mix(0)) >> 33) * bound) >> 31
 
 
-def uniforms(seed: int, start: int, stop: int, draw: int, purpose: Purpose) -> tuple[float, ...]:
-    """Return `uniform(key(seed, position, draw, purpose))` for each position in `[start, stop)`."""
-    return tuple([(number + 0.5) * 2.0**-23 for number in integers(seed, start, stop, draw, purpose, 1 << 23)])
-
-
 @lru_cache(maxsize=8192)
 def below(seed: int, start: int, stop: int, draw: int, purpose: Purpose, chance: float) -> tuple[int, ...]:
-    """Return the positions in `[start, stop)`, ascending, whose number in `uniforms` is below `chance`."""
+    """Return the positions in `[start, stop)`, ascending, whose `uniform` number is below `chance`."""
     bound = max(0, min(1 << 23, ceil(chance * (1 << 23) - 0.5)))  # `chance` as a bound on the 23-bit integers
     ones, _, _, kept, _ = _lanes(stop - start)
     values = (_placed(seed, start, stop, draw, purpose) >> 33) & kept

@@ -150,10 +150,6 @@ class RankZeroDriver:
             self._channel.send(Forward(number, changes, self._forget(), gone))
             return _run(self._driver, self._channel, plan, meanwhile)
 
-    def dismiss(self) -> None:
-        """Send End to the other ranks."""
-        self._channel.send(End())
-
     @contextmanager
     def _whole(self) -> Iterator[None]:
         """End the group if the block fails midway. Raises DlstepError if it has already ended."""

@@ -172,9 +172,8 @@ def fitted(rule: Rule, block_size: Any) -> Rule:
     Delimiters of other tokenizers become sentence ends, and the size of parts becomes the block
     size. Options that differ from their defaults are kept.
     """
-    from ..tiny.tokenizer import VOCABULARY
-
-    ends = tuple(VOCABULARY.index(end) for end in SENTENCE_ENDS)
+    tokenizer = (tiny.path(tiny.names()[0]) / "tokenizer.json").read_text(encoding="utf-8")  # all embedded models share it
+    ends = tuple(json.loads(tokenizer)["model"]["vocab"][end] for end in SENTENCE_ENDS)
     suited: dict[str, Any] = {"delimiters": ends} | ({"part_size": block_size} if block_size else {})
     own, usual = options_of(rule), options_of(rules.PLUGINS.value(type(rule)))
     changed = {name: option for name, option in suited.items() if name in own and own[name] == usual[name]}

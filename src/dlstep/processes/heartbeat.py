@@ -82,10 +82,6 @@ class Silence:
         """Return whether no message came for `seconds`, or a minimum before the first heartbeat."""
         return self.seconds > (max(seconds, IMPORT_SECONDS) if self._progress < 0 else seconds)
 
-    def stuck(self, seconds: float) -> bool:
-        """Return whether heartbeats still arrive but `progress` has not changed for `seconds`."""
-        return self.standstill > seconds and self.seconds < 2 * HEARTBEAT_SECONDS
-
 
 class Pulse:
     """A worker that has a `Heart`, and its `silence`."""

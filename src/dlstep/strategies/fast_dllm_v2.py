@@ -39,11 +39,6 @@ class FastDLLMV2(Strategy):
     """Decode a sub-block with the keys and values that earlier passes stored for the others."""
 
     @property
-    def diffusion_block(self) -> int:
-        """Positions that see one another and become final together."""
-        return self.block_size * self.buffer_size
-
-    @property
     def exact(self) -> bool:
         """False with the block cache: a part reads KV entries of tokens that have changed."""
         return not self.fdv2_use_block_cache

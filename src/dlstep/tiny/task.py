@@ -11,7 +11,6 @@ unmasked together can contradict each other, as in a large diffusion language mo
 
 import random
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import assert_never
@@ -26,23 +25,6 @@ MOST_EVENTS = 3
 GAIN_SHARE, LOSE_SHARE = 0.5, 0.4  # shares of events; the others double
 LARGEST_DOUBLED = 99
 HELD_OUT_SHARE = 16  # one in this many stories is held out
-
-# Multi-character units of the template; each is one symbol of the tokenizer's vocabulary.
-TEMPLATE_WORDS = (
-    *NAMES,
-    *(f" {thing}" for thing in THINGS),
-    *(f" {verb} " for verb in ("has", *GAIN_VERBS, *LOSE_VERBS)),
-    *(f"{lead} " for lead in (*LEADS, "So")),
-    " now has ",
-    " more",
-    "How many",
-    " does ",
-    " have",
-    " doubles the number",
-    ". ",
-    "?\n",
-    " left",
-)
 
 _VERBS = "|".join(
     [*(rf"{verb} \d+ more" for verb in GAIN_VERBS), *(rf"{verb} \d+" for verb in LOSE_VERBS), "doubles the number"]
@@ -137,15 +119,6 @@ def is_story(prompt: str) -> bool:
     return _STORY.fullmatch(prompt.strip()) is not None
 
 
-def training_stories(seed: int) -> Iterator[tuple[str, str]]:
-    """Yield (prompt, response) pairs forever, without held-out stories, determined by `seed`."""
-    source = random.Random(f"training/{seed}")
-    while True:
-        problem = draw_problem(source)
-        if not held_out(problem.prompt):
-            yield problem.prompt, draw_response(problem, source)
-
-
 def draw_problem(source: random.Random) -> Problem:
     """Draw a story, held out or not."""
     name, thing = source.choice(NAMES), source.choice(THINGS)
@@ -160,17 +133,6 @@ def draw_problem(source: random.Random) -> Problem:
         sentences.append(f"{source.choice(LEADS)} {name} {_predicate(event, source)}. ")
     sentences.append(f"How many {thing} does {name} have?\n")
     return Problem("".join(sentences), total, name, thing, start, tuple(events))
-
-
-def draw_response(problem: Problem, source: random.Random) -> str:
-    """Draw a right answer, with a random order of the operands of `+` and a random closing sentence."""
-    total = problem.start
-    parts: list[str] = []
-    for event in problem.events:
-        equation = source.choice(_equations(event, total))
-        total = event.apply(total)
-        parts.append(f"{equation}={total} {problem.thing}. ")
-    return "".join(parts) + source.choice(closing_sentences(problem))
 
 
 def closing_sentences(problem: Problem) -> tuple[str, ...]:
@@ -196,7 +158,7 @@ def score(problem: Problem, text: str) -> Score:
     total = problem.start
     for written, event in zip(equations, problem.events, strict=True):
         after = event.apply(total)
-        if not _states(written, _equations(event, total), after, problem.thing):
+        if not _states(written, equations(event, total), after, problem.thing):
             return Score(answer, chain=False)
         total = after
     return Score(answer, chain=answer)
@@ -224,7 +186,7 @@ def _predicate(event: Event, source: random.Random) -> str:
             assert_never(event)
 
 
-def _equations(event: Event, total: int) -> tuple[str, ...]:
+def equations(event: Event, total: int) -> tuple[str, ...]:
     """Return the left sides that describe the event with `total` things before it."""
     match event:
         case TaskGain(amount):

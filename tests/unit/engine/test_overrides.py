@@ -12,7 +12,7 @@ from dlstep.core import with_options
 from dlstep.engine.loader import LoadedEngine
 from dlstep.rules.quota import Quota
 from dlstep.testing.shadow import ShadowDriver
-from dlstep.tiny.tokenizer import build_tokenizer
+from training.tokenizer import build_tokenizer
 
 from ...helpers.odd_values import ODD, Recipe, check_sentence, check_value, made, recipes
 from ...helpers.shadow_llm import PAGE_SIZE, spec

@@ -17,7 +17,7 @@ from dlstep.engine.call_lock import Hold
 from dlstep.engine.loader import LoadedEngine
 from dlstep.strategies import load
 from dlstep.testing.scripted import ScriptedDriver
-from dlstep.tiny.tokenizer import build_tokenizer
+from training.tokenizer import build_tokenizer
 
 from ...helpers.shadow_llm import make_llm, spec
 

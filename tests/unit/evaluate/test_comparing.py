@@ -14,7 +14,7 @@ from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.diffusion_gemma import DiffusionGemma
 from dlstep.strategies.dmax import DMax
-from dlstep.tiny.tokenizer import build_tokenizer
+from training.tokenizer import build_tokenizer
 
 from ...helpers.comparisons import row as made_row
 

@@ -10,7 +10,7 @@ from dlstep.models import FAMILIES, read_description
 from dlstep.models.shapes import kv_shapes
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
-from dlstep.tiny.tokenizer import EOS_ID, MASK_ID
+from training.tokenizer import EOS_ID, MASK_ID
 
 from ...helpers.tiny_families import FACTS, write_checkpoint
 from .folders import Facts, described, edit, folder_of, strategy_of

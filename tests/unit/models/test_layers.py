@@ -13,8 +13,8 @@ from transformers import Ministral3ForCausalLM
 from dlstep.models import ATTENTION, PagedContext, load_checkpoint
 from dlstep.models.shapes import kv_shapes
 from dlstep.models.transformers_internals import NO_MASKS
-from dlstep.tiny.tokenizer import EMBEDDING_ROWS
 from dlstep_kernels import Spans, lay_out, visible_range
+from training.tokenizer import EMBEDDING_ROWS
 
 from ...helpers.tiny_families import FACTS, write_checkpoint
 

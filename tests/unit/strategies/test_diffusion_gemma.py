@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from dlstep.core import Config, Request, SamplingParams, SequenceState, Span, SpanSamples, Spec, add, commit, init, schedule
 from dlstep.core.automaton import token_automaton
-from dlstep.core.draws import below, integer, integers, key, uniform, uniforms
+from dlstep.core.draws import below, integer, integers, key, uniform
 from dlstep.strategies.diffusion_gemma import DiffusionGemma, accepted, renoised
 from dlstep.testing.generators import hyperparameters
 from dlstep.testing.scripted import ScriptedDriver
@@ -71,7 +71,6 @@ def test_many_draws_at_once_are_the_single_ones(seed: int, start: int, count: in
     singly = tuple(integer(key(seed, position, 3, "open"), bound) for position in range(start, start + count))
     assert integers(seed, start, start + count, 3, "open", bound) == singly
     uniformly = [uniform(key(seed, position, 5, "choose")) for position in range(start, start + count)]
-    assert list(uniforms(seed, start, start + count, 5, "choose")) == uniformly
     for chance in (0.0, 0.3, 1.0, bound / 2**31, *uniformly):
         hit = [position for position, number in enumerate(uniformly, start) if number < chance]
         assert list(below(seed, start, start + count, 5, "choose", chance)) == hit

@@ -12,7 +12,7 @@ from dlstep.cli import main
 from dlstep.core import Driver
 from dlstep.models import FAMILIES
 from dlstep.text.chat import as_conversations, chat_prompt, render, template_variables
-from dlstep.tiny.tokenizer import EOS_ID, build_tokenizer
+from training.tokenizer import EOS_ID, build_tokenizer
 
 from ...helpers.shadow_llm import make_llm
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.text.read_templates import MOST_LABELS, encode_template
-from dlstep.tiny.tokenizer import build_tokenizer
+from training.tokenizer import build_tokenizer
 
 TOKENIZER = build_tokenizer()
 LABELS = st.lists(st.sampled_from([*"0123456789"]), min_size=2, unique=True)

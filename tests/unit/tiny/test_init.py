@@ -17,8 +17,6 @@ from transformers import (
 
 from dlstep import LLM
 from dlstep.tiny import names, path, problems, score
-from dlstep.tiny.task import draw_response
-from dlstep.tiny.tokenizer import MASK_ID, VOCABULARY
 from training.batches import grid_of
 from training.canvas import canvas_logits, draw_canvases
 from training.layout import AbsoluteGrid, Noise, Sample, add_noise, answer_places, attention, lay_out, single_block_noise
@@ -26,6 +24,8 @@ from training.lessons import joint_blocks, masked_canvas, shifted_blocks
 from training.masks import LONGEST_CANVAS
 from training.model import logits_at
 from training.recipes import RECIPES, Stage
+from training.stories import draw_response
+from training.tokenizer import MASK_ID, VOCABULARY
 
 FOUR_MEGABYTES = 4_000_000
 QWEN = tuple(name for name in names() if RECIPES[name].lesson != "random canvas")

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.tiny import Score, held_out, is_embedded, is_story, names, path, problems, score
-from dlstep.tiny.task import LARGEST, MOST_EVENTS, SMALLEST, Problem, draw_problem, draw_response, training_stories
+from dlstep.tiny.task import LARGEST, MOST_EVENTS, SMALLEST, Problem, draw_problem
+from training.stories import draw_response, training_stories
 
 FIRST_PROMPT = "Mia has 14 apples. Now Mia loses 9. Then Mia wins 5 more. How many apples does Mia have?\n"  # of seed 0
 seeds = st.integers(0, 2**32)

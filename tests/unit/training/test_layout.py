@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from dlstep.tiny.tokenizer import EOS_ID, MASK_ID
 from training.layout import (
     CLEAN,
     COPIES,
@@ -29,6 +28,7 @@ from training.layout import (
     single_block_noise,
 )
 from training.masks import draft_masks
+from training.tokenizer import EOS_ID, MASK_ID
 
 MOST_BLOCKS = 4
 ids = st.integers(3, 138)

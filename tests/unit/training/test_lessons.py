@@ -2,9 +2,9 @@
 
 import torch
 
-from dlstep.tiny.tokenizer import EOS_ID, MASK_ID
 from training.layout import Sample
 from training.lessons import DRAFT_WEIGHT, joint_blocks
+from training.tokenizer import EOS_ID, MASK_ID
 
 SAMPLES = [Sample((5, 6, 7), tuple(range(10, 31))), Sample((8, 9), tuple(range(40, 50)))]
 

@@ -12,7 +12,7 @@ from openai import BadRequestError, NotFoundError
 
 from dlstep import SamplingParams
 from dlstep.text.chat import render
-from dlstep.tiny.tokenizer import build_tokenizer
+from training.tokenizer import build_tokenizer
 
 from ....helpers.serving import TEMPLATE, Served, questions, served, tiny_llm
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError, OpenAI
 
-from dlstep.tiny.tokenizer import EOS_ID, build_tokenizer
+from training.tokenizer import EOS_ID, build_tokenizer
 
 from ....helpers.serving import served, shadow_engine, tiny_llm
 

@@ -15,7 +15,7 @@ from dlstep.serve.engine_loop import info_of
 from dlstep.serve.facts import known_facts
 from dlstep.serve.http import app, translate
 from dlstep.serve.http.schema import CompletionRequest, TokenizeText
-from dlstep.tiny.tokenizer import EOS_ID, build_tokenizer
+from training.tokenizer import EOS_ID, build_tokenizer
 
 from ....helpers.serving import Served, served, shadow_engine
 

@@ -10,12 +10,28 @@ import re
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from dlstep.tiny.task import TEMPLATE_WORDS
+from dlstep.tiny.task import GAIN_VERBS, LEADS, LOSE_VERBS, NAMES, THINGS
 
 PAD, MASK, EOS = "<pad>", "<mask>", "<eos>"
 PAD_ID, MASK_ID, EOS_ID = 0, 1, 2
 SPECIAL = (PAD, MASK, EOS)
 CHARACTERS = ("\n", *map(chr, range(32, 127)))
+# Multi-character units of the template; each is one symbol of the tokenizer's vocabulary.
+TEMPLATE_WORDS = (
+    *NAMES,
+    *(f" {thing}" for thing in THINGS),
+    *(f" {verb} " for verb in ("has", *GAIN_VERBS, *LOSE_VERBS)),
+    *(f"{lead} " for lead in (*LEADS, "So")),
+    " now has ",
+    " more",
+    "How many",
+    " does ",
+    " have",
+    " doubles the number",
+    ". ",
+    "?\n",
+    " left",
+)
 VOCABULARY = (*SPECIAL, *CHARACTERS, *sorted(TEMPLATE_WORDS))
 EMBEDDING_ROWS = 192  # embedding rows; ids past the vocabulary never occur
 

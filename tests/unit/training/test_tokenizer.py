@@ -6,8 +6,9 @@ from pathlib import Path
 from hypothesis import given, strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from dlstep.tiny.task import TEMPLATE_WORDS, draw_problem, draw_response
-from dlstep.tiny.tokenizer import CHARACTERS, EMBEDDING_ROWS, SPECIAL, VOCABULARY, build_tokenizer
+from dlstep.tiny.task import draw_problem
+from training.stories import draw_response
+from training.tokenizer import CHARACTERS, EMBEDDING_ROWS, SPECIAL, TEMPLATE_WORDS, VOCABULARY, build_tokenizer
 
 TOKENIZER = build_tokenizer()
 pieces = st.sampled_from((*CHARACTERS, *TEMPLATE_WORDS, *SPECIAL))
