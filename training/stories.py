@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator
 
-from dlstep.tiny.task import Problem, closing_sentences, draw_problem, equations, held_out
+from dlstep.tiny.task import Problem, closing_sentences, draw_problem, held_out, left_sides
 
 
 def training_stories(seed: int) -> Iterator[tuple[str, str]]:
@@ -20,7 +20,7 @@ def draw_response(problem: Problem, source: random.Random) -> str:
     total = problem.start
     parts: list[str] = []
     for event in problem.events:
-        equation = source.choice(equations(event, total))
+        equation = source.choice(left_sides(event, total))
         total = event.apply(total)
         parts.append(f"{equation}={total} {problem.thing}. ")
     return "".join(parts) + source.choice(closing_sentences(problem))

@@ -5,34 +5,34 @@ clients, and even a short one may take minutes.
 """
 
 import faulthandler
-import json
 import os
 import pickle
 import sys
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import IO, Any
 
 LONGEST = 1 << 26  # bytes of an answer
 LONGEST_ERROR = 1000  # characters
 
 
-def answer(kind: str, arguments: tuple[Any, ...]) -> bytes:
-    """Return the result of a job, or the reason why it failed, as a line of JSON. Bytes follow a line with their length."""
+def answer(kind: str, arguments: tuple[Any, ...]) -> tuple[str, bytes]:
+    """Return why a job failed, empty if it did not, and its result."""
     try:
-        result = resolve_name(kind)(*arguments)
-        binary = result if isinstance(result, bytes) else b""
-        line = json.dumps({"bytes": len(binary)} if binary else result).encode() + b"\n" + binary
-        if len(line) < LONGEST:
-            return line
-        error = f"it makes more than {LONGEST} bytes"
+        result: bytes = resolve_name(kind)(*arguments)
+        return ("", result) if len(result) < LONGEST else (f"it makes more than {LONGEST} bytes", b"")
     except MemoryError:  # ends this process, so that the parent reports the limit
         raise
     except Exception as raised:  # noqa: BLE001 - a job may raise any exception
-        error = f"{'' if isinstance(raised, ValueError) else f'{type(raised).__name__}: '}{raised}"[:LONGEST_ERROR]
-    return json.dumps({"error": error}).encode() + b"\n"
+        return f"{'' if isinstance(raised, ValueError) else f'{type(raised).__name__}: '}{raised}"[:LONGEST_ERROR], b""
+
+
+def write(file: IO[bytes], error: str, result: bytes) -> None:
+    """Write an answer: a line with the lengths of its two parts, then the parts."""
+    reason = error.encode(errors="replace")
+    file.write(b"%d %d\n%b%b" % (len(reason), len(result), reason, result))
+    file.flush()
 
 
 def limit_memory(more: int) -> None:
@@ -46,19 +46,18 @@ def limit_memory(more: int) -> None:
 
 
 def main() -> None:
-    """Answer pickled jobs from the parent process until it closes the pipe."""
+    """Tell the parent process by an empty answer that this one is ready, then answer its jobs until it closes the pipe."""
     with open(os.devnull, "w") as nowhere, os.fdopen(os.dup(1), "wb") as answers, suppress(EOFError):
         os.dup2(nowhere.fileno(), 1)  # what libraries print must not look like an answer
-        for number in count():
+        limit_memory(int(sys.argv[1]))
+        write(answers, "", b"")
+        while True:
             seconds, kind, arguments = pickle.load(sys.stdin.buffer)
             # A C thread ends this process, even inside a long operation that holds the GIL.
             faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere)
-            line = answer(kind, arguments)
+            error, result = answer(kind, arguments)
             faulthandler.cancel_dump_traceback_later()
-            if number == 0:  # the first job only loads what the others need
-                limit_memory(int(sys.argv[1]))
-            answers.write(line)
-            answers.flush()
+            write(answers, error, result)
 
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ def _compiled(kind: str, text: str, spec: Spec, stopped: Event | None, marks: Ma
     forbidden = (*spec.eos_ids, *(() if spec.mask_id is None else (spec.mask_id,)))
     try:
         job = (f"{__name__}:tables", kind, text, spec.pieces[: spec.vocab_size], forbidden, marks)
-        return Automaton.of(source, _worker.ask(*job, stopped=stopped)["bytes"])
+        return Automaton.of(source, _worker.ask(*job, stopped=stopped))
     except NotStartedError:
         raise
     except LimitError as error:

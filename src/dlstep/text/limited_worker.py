@@ -4,7 +4,6 @@ It is not a `processes.Worker`, because those import the main module and so need
 """
 
 import atexit
-import json
 import os
 import pickle
 import subprocess
@@ -37,12 +36,11 @@ class LimitedWorker:
 
     Args:
         seconds: Time limit of a job.
-        memory: Bytes that jobs may use beyond those in use after the first job.
-        first: The first job of each process. It has no memory limit, so it can load what other jobs need.
+        memory: Bytes that jobs may use beyond those of a new process.
     """
 
-    def __init__(self, seconds: float = JOB_SECONDS, memory: int = MEMORY, first: str = "builtins:dict") -> None:
-        self.seconds, self._memory, self._first = seconds, memory, first
+    def __init__(self, seconds: float = JOB_SECONDS, memory: int = MEMORY) -> None:
+        self.seconds, self._memory = seconds, memory
         self.forget()
         _workers.add(self)
 
@@ -52,11 +50,11 @@ class LimitedWorker:
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped: Event | None = None
 
-    def ask(self, kind: str, *arguments: Any, stopped: Event | None = None) -> dict[str, Any]:
-        """Return the result of a job; if it is bytes, under the key `bytes`. Raises ValueError with the reason if it fails.
+    def ask(self, kind: str, *arguments: Any, stopped: Event | None = None) -> bytes:
+        """Return the result of a job. Raises ValueError with the reason if it fails.
 
         Args:
-            kind: A function, as `module:name`.
+            kind: A function that returns bytes, as `module:name`.
             arguments: Arguments of the function, of built-in types.
             stopped: Identifies the job for `stop`.
         """
@@ -80,9 +78,10 @@ class LimitedWorker:
             if stopped is not None and stopped.is_set():
                 raise NotStartedError("it was stopped")
             raise LimitError(f"it takes more than {self.seconds:g} seconds" if late else "it takes too much memory")
-        if "error" in answer:
-            raise ValueError(answer["error"])
-        return answer
+        error, result = answer
+        if error:
+            raise ValueError(error.decode())
+        return result
 
     def stop(self, job: Event) -> None:
         """Stop the job that was asked for with this event, now or before it begins: `ask` raises NotStartedError."""
@@ -98,16 +97,13 @@ class LimitedWorker:
             self._end()
 
     def _started(self) -> subprocess.Popen[bytes]:
-        """Return a new process after its first job. Raises NotStartedError if no attempt succeeds."""
-        reasons: list[str] = []
+        """Return a new process that is ready. Raises NotStartedError if no attempt succeeds."""
         for _ in range(STARTS):
             process = self._process = _process(self._memory)
-            answer = _answer(process, pickle.dumps((START_SECONDS, self._first, ())), START_SECONDS)
-            if answer is not None and "error" not in answer:
+            if _answer(process, b"", START_SECONDS) is not None:
                 return process
             self._end()
-            reasons.append("no answer" if answer is None else answer["error"])
-        raise NotStartedError(f"a process for untrusted work did not start: {sys.executable} {WORKER}: {'; '.join(reasons)}")
+        raise NotStartedError(f"a process for untrusted work did not start: {sys.executable} {WORKER}")
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -129,8 +125,8 @@ def _process(memory: int) -> subprocess.Popen[bytes]:
     )
 
 
-def _answer(process: subprocess.Popen[bytes], job: bytes, seconds: float) -> dict[str, Any] | None:
-    """Send a job and return its answer; None if the process ended without one or was killed after `seconds`."""
+def _answer(process: subprocess.Popen[bytes], job: bytes, seconds: float) -> tuple[bytes, bytes] | None:
+    """Send a job and return its error and its result; None if the process ended without one or was killed after `seconds`."""
     assert process.stdin is not None and process.stdout is not None, "both are pipes"
     # The process limits its own time, so that it also ends without a parent. A stopped process cannot: the parent kills it.
     deadline = Timer(seconds + GRACE_SECONDS, process.kill)
@@ -139,18 +135,14 @@ def _answer(process: subprocess.Popen[bytes], job: bytes, seconds: float) -> dic
     try:
         process.stdin.write(job)
         process.stdin.flush()
-        line = process.stdout.readline()
-        answer: dict[str, Any] | None = json.loads(line) if line.endswith(b"\n") else None
-        if answer is not None and "bytes" in answer:
-            size = answer["bytes"]
-            answer["bytes"] = process.stdout.read(size)
-            answer = answer if len(answer["bytes"]) == size else None
+        sizes = [int(size) for size in process.stdout.readline().split()]
+        parts = [process.stdout.read(size) for size in sizes]
+        return (parts[0], parts[1]) if parts and [*map(len, parts)] == sizes else None
     except OSError:
         return None
     finally:
         deadline.cancel()
         deadline.join()
-    return answer
 
 
 _workers: "WeakSet[LimitedWorker]" = WeakSet()

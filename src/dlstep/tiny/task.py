@@ -158,7 +158,7 @@ def score(problem: Problem, text: str) -> Score:
     total = problem.start
     for written, event in zip(equations, problem.events, strict=True):
         after = event.apply(total)
-        if not _states(written, equations(event, total), after, problem.thing):
+        if not _states(written, left_sides(event, total), after, problem.thing):
             return Score(answer, chain=False)
         total = after
     return Score(answer, chain=answer)
@@ -186,7 +186,7 @@ def _predicate(event: Event, source: random.Random) -> str:
             assert_never(event)
 
 
-def equations(event: Event, total: int) -> tuple[str, ...]:
+def left_sides(event: Event, total: int) -> tuple[str, ...]:
     """Return the left sides that describe the event with `total` things before it."""
     match event:
         case TaskGain(amount):
