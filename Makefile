@@ -161,14 +161,11 @@ pictures: $(VENV)/.test
 moving-picture: $(VENV)/.test
 	$(BIN)/python docs/make_moving_picture.py
 
-# Rules, and strategies, compared on stories, as docs/results.md shows them.
+# Strategies compared on stories, as docs/results.md shows them.
 comparisons: $(VENV)/.test
-	$(BIN)/dlstep compare --plot docs/zoo.png
-	$(BIN)/dlstep compare --strategies all --rules threshold --problems 200 --out build/strategies
-	cp build/strategies/frontier.png docs/strategies.png
+	$(BIN)/dlstep compare --strategies all --rules threshold --problems 200 --plot docs/strategies.png
 	$(BIN)/dlstep compare --model tiny-joint --strategies [autoregressive,causal_blocks,self_speculation] --rules threshold \
-	    --problems 200 --out build/joint
-	cp build/joint/frontier.png docs/strategies/self_speculation.png
+	    --problems 200 --plot docs/strategies/self_speculation.png
 
 # The live page, and the slider of the first notebook, as the docs show them.
 page-pictures: $(VENV)/.test $(VENV)/.browser

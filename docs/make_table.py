@@ -13,7 +13,7 @@ from make_moving_picture import rule_of_readme
 from rich.progress import track
 
 from dlstep import tiny
-from dlstep.evaluate.frontier import DECODERS, Decoder, as_json, measure
+from dlstep.evaluate.frontier import DECODERS, Decoder, measure
 
 PROBLEMS = 500
 FOLDER = Path(__file__).parent
@@ -28,7 +28,7 @@ def rows() -> list[dict[str, Any]]:
     own = Decoder("multi_bd", {"buffer_size": 4, "rule": rule_of_readme()}, "bound", (0.9, 0.7, 0.5))
     problems = tiny.problems(PROBLEMS, 0)
     points = [(decoder, value) for decoder in (*(() if read else DECODERS), own) for value in decoder.values]
-    return [*read, *(as_json(measure(decoder, value, problems)) for decoder, value in track(points, "measuring"))]
+    return [*read, *(measure(decoder, value, problems) for decoder, value in track(points, "measuring"))]
 
 
 def line(row: dict[str, Any]) -> str:

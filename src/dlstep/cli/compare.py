@@ -46,7 +46,6 @@ OWN_OF_EVAL = (
     "grid",
 )  # fixed, or set by other options
 OWN_OF_ENGINE = ("decoding_strategy", "sampling_mode", "seed", "quantization")
-TEXTS, PICTURE = ("rows.json", "rows.csv", "report.html"), "frontier.png"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +68,10 @@ class CompareCommand:
     seed: int = 0
     """Seed of the stories, and of samples."""
     plot: Path | None = None
-    """Draw the curves into this file, a frame for each rule."""
+    """Draw the curves and their frontier into this file, a frame for each task."""
     out: Path | None = None
-    """Write rows.json, rows.csv, report.html and frontier.png into this folder, and the answers, from which an interrupted
-    comparison resumes."""
+    """Write rows.json and the page report.html into this folder, and the answers, from which an interrupted comparison
+    resumes."""
     json: bool = False
     """Print a JSON list of rows, and nothing else, on stdout."""
     progress: bool = True
@@ -92,13 +91,13 @@ def parser() -> ArgumentParser:
 def run(options: Namespace) -> int:
     """Measure, then print, plot and write. Return 1 if a request was rejected or failed, else 0."""
     from ..engine.run_lock import check_free
-    from ..evaluate.comparing import ComparisonRow, compared, comparison_parts, entries
+    from ..evaluate.comparing import compared, comparison_parts, entries
     from ..evaluate.items import read_problems
     from ..evaluate.options import grid_of
-    from ..evaluate.pictures import rules_figure, save, tasks_figure
+    from ..evaluate.pictures import save, tasks_figure
     from ..evaluate.report import comparison_page
     from ..evaluate.runner import public_of
-    from ..evaluate.table import as_csv, print_parts
+    from ..evaluate.table import print_parts
     from ..views.figures import check_plot
     from ..views.progress_bars import counting_bar
 
@@ -129,14 +128,13 @@ def run(options: Namespace) -> int:
     with counting_bar(problems * sum(len(entry.grid) for entry in found), enabled=options.progress) as show:
         rows = compared(found, chosen, out, public, show=show)
     if options.plot is not None:
-        save(rules_figure(rows), Path(options.plot))
+        save(tasks_figure(rows), Path(options.plot))
     notes = [CAUTION] if options.model is None else []
     as_json = json_text([asdict(row) for row in rows])
     if out is not None:
         page = comparison_page(rows, command=command_of(options), left_out=left_out, notes=notes)
-        for name, text in zip(TEXTS, (as_json + "\n", as_csv(rows, ComparisonRow), page), strict=True):
-            (out / name).write_text(text, encoding="utf-8")
-        save(tasks_figure(rows), out / PICTURE)
+        (out / "rows.json").write_text(as_json + "\n", encoding="utf-8")
+        (out / "report.html").write_text(page, encoding="utf-8")
     if options.json:
         print(as_json)
     else:

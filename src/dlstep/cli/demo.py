@@ -18,7 +18,7 @@ from rich.text import Text
 
 from .. import tiny
 from ..core import SamplingParams
-from ..evaluate.frontier import DECODERS, MAX_TOKENS, FrontierRow, as_json, label, measure
+from ..evaluate.frontier import DECODERS, MAX_TOKENS, measure
 from ..llm import LLM
 from ..session import Session
 from ..text.words import counted, harmless
@@ -66,9 +66,9 @@ def run(options: Namespace) -> int:
     problems = tiny.problems(options.problems, options.seed)
     points = [(decoder, value) for decoder in DECODERS for value in decoder.values]
     measured = (measure(decoder, value, problems, device, progress=False) for decoder, value in points)
-    rows = followed(measured, len(points), lambda row: f"{label(row.strategy, row.options)}, {words(row.option)} {row.value}")
+    rows = followed(measured, len(points), lambda row: f"{row['decoder']}, {words(row['option'])} {row['value']}")
     if options.json:
-        print(json_text([as_json(row) for row in rows]))
+        print(json_text(rows))
     else:
         print_table(rows, console)
     return 0
@@ -184,16 +184,16 @@ def words(knob: str) -> str:
     return knob.removesuffix("_threshold").removesuffix("_bound")
 
 
-def print_table(rows: list[FrontierRow], console: Console) -> None:
+def print_table(rows: list[dict[str, Any]], console: Console) -> None:
     """Print a line per decoder, with figures for each value of its option, in 80 columns."""
     table = Table("strategy", "option", "answers %", "tokens per pass", box=SIMPLE_HEAD, pad_edge=False)
     for decoder in DECODERS:
-        own = [row for row in rows if (row.strategy, row.options) == (decoder.strategy, decoder.options)]
-        values = " ".join(str(row.value) for row in own)
-        answers = " ".join(f"{100 * row.figures.answer:3.0f}" for row in own)
-        speeds = " ".join(f"{row.figures.tokens_per_forward:.2f}" for row in own)
+        own = [row for row in rows if row["decoder"] == decoder.label]
+        values = " ".join(str(row["value"]) for row in own)
+        answers = " ".join(f"{100 * row['answer']:3.0f}" for row in own)
+        speeds = " ".join(f"{row['tokens_per_forward']:.2f}" for row in own)
         table.add_row(decoder.label, f"{words(decoder.knob)} {values}", answers, speeds)
-    console.print(f"{rows[0].figures.problems} held-out problems, decoded together. Each option has three values; the")
+    console.print(f"{rows[0]['problems']} held-out problems, decoded together. Each option has three values; the")
     console.print("figures follow that order: right answers, and tokens unmasked per forward pass.")
     console.print(table)
     console.print("Unmasking more tokens per forward pass is faster, but less accurate.")

@@ -19,7 +19,7 @@ dlstep eval --model org/name --tasks [gsm8k,humaneval] --out llada
 dlstep eval --grid '{"accept_threshold": [0.5, 0.9]}' --dataset_limit 100
 dlstep eval --decoding_strategy d2f --out d2f --against dlstep-eval
 dlstep report dlstep-eval       wrong answers and costs"""
-TABLE = ("table.json", "table.csv")
+TABLE = "table.json"
 ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in OF_STRATEGY)
 
 
@@ -90,7 +90,7 @@ def report(result: Any, against: Any, *, as_json: bool) -> int:
     """
     from ..batch.checkpoint import RUN
     from ..evaluate.checkpoint import failure
-    from ..evaluate.table import as_csv, lines_of, print_parts, run_parts
+    from ..evaluate.table import lines_of, print_parts, run_parts
 
     try:
         lines = lines_of(result, against)
@@ -98,8 +98,7 @@ def report(result: Any, against: Any, *, as_json: bool) -> int:
         report(result, None, as_json=as_json)
         raise
     rows = json_text([asdict(line) for line in lines])
-    for name, text in zip(TABLE, (rows + "\n", as_csv(lines)), strict=True):
-        (result.folder / name).write_text(text, encoding="utf-8")
+    (result.folder / TABLE).write_text(rows + "\n", encoding="utf-8")
     if as_json:
         print(rows)
     else:

@@ -34,7 +34,7 @@ class ReportCommand:
     against: Path | None = None
     """Compare with the run in this folder."""
     most: Annotated[int, Ge(0)] | None = None
-    """Maximum number of wrong answers and of slow requests in the text; null: 5. The page lists all of them."""
+    """Maximum number of wrong answers in the text; null: 5. The page lists all of them."""
     steps: Annotated[int, Ge(0)] = 0
     """With --html: decode so many wrong answers again, so that the page shows their steps (and those of earlier --show)."""
     json: bool = False

@@ -25,7 +25,7 @@ from .checkpoint import failure
 from .metrics import Answers, Point, against_best, aup, frontier
 from .options import EvalOptions, grid_of, refused
 from .runner import evaluate, public_of
-from .table import ACCURACY, COST, SECONDS, SPEED, Column, Figures, Part, figures_of
+from .table import ACCURACY, COST, SECONDS, SPEED, Column, Figures, TablePart, figures_of
 
 if TYPE_CHECKING:
     from .public import PublicTasks
@@ -303,13 +303,13 @@ ROW: tuple[Column[ComparisonRow], ...] = (
 )  # fmt: skip
 
 
-def comparison_parts(rows: Sequence[ComparisonRow]) -> Iterator[Part]:
+def comparison_parts(rows: Sequence[ComparisonRow]) -> Iterator[TablePart]:
     """Yield a part for each entry of a task, and a summary of the task: its curves by falling AUP."""
     for task, curves in curves_of(rows).items():
         for entry, own in curves.items():
             varied = ", ".join(own[0].options) or "nothing is varied"
             title = f"{task}, {counted(own[0].answers, 'problem')}: {entry}, {own[0].model}: {varied}"
-            yield Part(title, [head for head, _ in ROW], [[cell(row) for _, cell in ROW] for row in own], 1)
+            yield TablePart(title, [head for head, _ in ROW], [[cell(row) for _, cell in ROW] for row in own], 1)
         summary: list[list[str]] = []
         for entry, own in sorted(curves.items(), key=lambda curve: -curve[1][0].aup):
             best = fastest(own)
@@ -317,4 +317,4 @@ def comparison_parts(rows: Sequence[ComparisonRow]) -> Iterator[Part]:
             summary.append([entry, f"{own[0].aup:.1f}", *figures])
         best_of_task = max(row.aup_best for own in curves.values() for row in own)
         title = f"{task}: the AUP, y_max {100 * best_of_task:.1f} %, and the fastest as right as the best"
-        yield Part(title, ("strategy, rule", "AUP", "fastest at", "right, %", "tok/fwd"), summary, 1)
+        yield TablePart(title, ("strategy, rule", "AUP", "fastest at", "right, %", "tok/fwd"), summary, 1)

@@ -26,7 +26,6 @@ class Accuracy:
     answer: float
     chain: float
     tokens_per_forward: float
-    tokens_per_step: float
     forwards: float
     tokens: int
     seconds: float
@@ -44,7 +43,8 @@ class Decoder:
     @property
     def label(self) -> str:
         """Return a short text of strategy and options."""
-        return label(self.strategy, self.options)
+        names = ((name.removesuffix("_size").replace("_", " "), value) for name, value in self.options.items())
+        return " ".join((self.strategy, *(f"{name} {getattr(value, '__name__', value)}" for name, value in names)))
 
     def model(self, value: float, device: str | None = None) -> LLM:
         """Return the embedded model with these options."""
@@ -65,24 +65,6 @@ DECODERS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FrontierRow:
-    """A row: `option` was set to `value`; except for `options`, all others have their defaults."""
-
-    strategy: str
-    options: dict[str, Any]
-    model: str
-    option: str
-    value: float
-    figures: Accuracy
-
-
-def label(strategy: str, options: dict[str, Any]) -> str:
-    """Return a short text of strategy and options."""
-    names = ((name.removesuffix("_size").replace("_", " "), value) for name, value in options.items())
-    return " ".join((strategy, *(f"{name} {getattr(value, '__name__', value)}" for name, value in names)))
-
-
 def measure_accuracy(llm: LLM, problems: Sequence[tiny.Problem], params: SamplingParams, *, progress: bool = False) -> Accuracy:
     """Answer `problems` together and score the answers. Raises ValueError for an empty set."""
     if not problems:
@@ -93,14 +75,13 @@ def measure_accuracy(llm: LLM, problems: Sequence[tiny.Problem], params: Samplin
     scores = [tiny.score(problem, output.text) for problem, output in zip(problems, outputs, strict=True)]
     sums = Answers(
         [float(score.answer) for score in scores], [len(output.token_ids) for output in outputs],
-        [output.nfe for output in outputs], [output.steps for output in outputs],
+        [output.nfe for output in outputs],
     )  # fmt: skip
     return Accuracy(
         problems=len(problems),
         answer=sums.accuracy,
         chain=sum(score.chain for score in scores) / len(problems),
         tokens_per_forward=sums.tokens_per_forward,
-        tokens_per_step=sums.tokens_per_step,
         forwards=sums.forwards_per_answer,
         tokens=sum(sums.tokens),
         seconds=seconds,
@@ -109,22 +90,17 @@ def measure_accuracy(llm: LLM, problems: Sequence[tiny.Problem], params: Samplin
 
 def measure(
     decoder: Decoder, value: float, problems: Sequence[tiny.Problem], device: str | None = None, *, progress: bool = True
-) -> FrontierRow:
-    """Return the figures of one decoder at a value of its option."""
+) -> dict[str, Any]:
+    """Return the figures of one decoder at a value of its option; `blocks` is the maximum number of unfinished blocks."""
     llm = decoder.model(value, device)
     figures = measure_accuracy(llm, problems, SamplingParams(max_tokens=MAX_TOKENS), progress=progress)
-    return FrontierRow(decoder.strategy, decoder.options, llm.engine.name, decoder.knob, value, figures)
-
-
-def as_json(row: FrontierRow) -> dict[str, object]:
-    """Return a row as flat JSON data; `blocks` is the maximum number of unfinished blocks."""
     return {
-        "strategy": row.strategy,
-        "decoder": label(row.strategy, row.options),
-        "blocks": row.options.get("buffer_size", features(row.strategy).blocks_in_flight),
-        "model": row.model,
-        "option": row.option,
-        "value": row.value,
-        **asdict(row.figures),
-        "tokens_per_second": row.figures.tokens / row.figures.seconds,
+        "strategy": decoder.strategy,
+        "decoder": decoder.label,
+        "blocks": decoder.options.get("buffer_size", features(decoder.strategy).blocks_in_flight),
+        "model": llm.engine.name,
+        "option": decoder.knob,
+        "value": value,
+        **asdict(figures),
+        "tokens_per_second": figures.tokens / figures.seconds,
     }

@@ -25,7 +25,7 @@ _ONE_NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
 LONGEST_FOUND = 200  # characters
 
 
-class Problem(NamedTuple):
+class OwnProblem(NamedTuple):
     """A problem of one of this package's tasks, and the expected answer."""
 
     prompt: str
@@ -66,13 +66,13 @@ def options_text(options: Mapping[str, Any]) -> str:
     return json.dumps(options, sort_keys=True, default=repr)
 
 
-def read_problems(options: EvalOptions) -> dict[str, list[Problem]]:
+def read_problems(options: EvalOptions) -> dict[str, list[OwnProblem]]:
     """Return the problems of this package's tasks. Raises ValueError if a file cannot be read."""
-    found: dict[str, list[Problem]] = {}
+    found: dict[str, list[OwnProblem]] = {}
     for task in (task for task in options.tasks if task in OWN_TASKS):
         if task == "shells":
             stories = tiny.problems(options.dataset_limit or SHELLS, options.problem_seed)
-            found[task] = [Problem(story.prompt, str(story.answer)) for story in stories]
+            found[task] = [OwnProblem(story.prompt, str(story.answer)) for story in stories]
         else:
             found[task] = questions_in(Path(str(options.questions)))[: options.dataset_limit]
     return found
@@ -93,9 +93,9 @@ def entries_of(path: Path) -> list[Mapping[str, Any]]:
     return entries
 
 
-def questions_in(path: Path) -> list[Problem]:
+def questions_in(path: Path) -> list[OwnProblem]:
     """Return the questions of a file. Raises ValueError that names the invalid entry."""
-    problems: list[Problem] = []
+    problems: list[OwnProblem] = []
     for number, entry in enumerate(entries_of(path), 1):
         prompt, answer = entry.get("prompt", entry.get("question")), entry.get("answer")
         gold = str(answer).rpartition("####")[2].strip()  # of an answer as in GSM8K, the text after the last mark
@@ -105,11 +105,11 @@ def questions_in(path: Path) -> list[Problem]:
         ):
             if not valid:
                 raise ValueError(f"{path.name}, entry {number} is not a problem of questions, look at {name!r}: {short(entry)}")
-        problems.append(Problem(str(prompt), gold))
+        problems.append(OwnProblem(str(prompt), gold))
     return problems
 
 
-def items_of(engine: LoadedEngine, options: EvalOptions, problems: Mapping[str, Sequence[Problem]]) -> list[Item]:
+def items_of(engine: LoadedEngine, options: EvalOptions, problems: Mapping[str, Sequence[OwnProblem]]) -> list[Item]:
     """Return all requests: for each task all problems with the first options, then the next."""
     return [
         Item(task, number, prompt_of(engine, problem) if options.chat else problem.prompt, options.params(task, chosen),
@@ -118,7 +118,7 @@ def items_of(engine: LoadedEngine, options: EvalOptions, problems: Mapping[str, 
     ]  # fmt: skip
 
 
-def prompt_of(engine: LoadedEngine, problem: Problem) -> str:
+def prompt_of(engine: LoadedEngine, problem: OwnProblem) -> str:
     """Return a conversation with the problem as a user's turn. Raises ValueError if there is no chat template."""
     tokenizer, template = (
         engine.tokenizer,

@@ -30,16 +30,14 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Figures of answers: of each its score, its decoded tokens and its forward passes.
+    """Figures of answers: of each its score, its decoded tokens and all forward passes that included it.
 
-    `forwards` are all forward passes that included the answer, `steps` those that sampled a
-    position of it. `seconds` is the sum of the answers' shares of the wall time.
+    `seconds` is the sum of the answers' shares of the wall time.
     """
 
     scores: Sequence[float]
     tokens: Sequence[int]
     forwards: Sequence[int]
-    steps: Sequence[int]
     failed: int = 0
     seconds: float = 0.0
 
@@ -49,24 +47,14 @@ class Answers:
         rows, beside = [row for row, _ in pairs], [each for _, each in pairs]
         return cls(
             [row["score"] for row in rows], [len(row["tokens"]) for row in rows], [each["forwards"] for each in beside],
-            [row["steps"] for row in rows], sum(row["finish"] in FAILURES for row in rows),
+            sum(row["finish"] in FAILURES for row in rows),
             sum(each["share"] for each in beside),
         )  # fmt: skip
 
     @property
-    def count(self) -> int:
-        """The number of answers."""
-        return len(self.scores)
-
-    @property
     def accuracy(self) -> float:
         """The mean score."""
-        return ratio(sum(self.scores), self.count)
-
-    @property
-    def accuracy_interval(self) -> tuple[float, float]:
-        """The score interval of the accuracy."""
-        return wilson(sum(self.scores), self.count)
+        return ratio(sum(self.scores), len(self.scores))
 
     @property
     def tokens_per_forward(self) -> float:
@@ -74,24 +62,9 @@ class Answers:
         return ratio(sum(self.tokens), sum(self.forwards))
 
     @property
-    def tokens_per_forward_error(self) -> float:
-        """The first-order standard error of `tokens_per_forward`."""
-        return error_of(residuals(self.tokens, self.forwards))
-
-    @property
-    def tokens_per_step(self) -> float:
-        """Decoded tokens / forward passes that sampled a position of the answer."""
-        return ratio(sum(self.tokens), sum(self.steps))
-
-    @property
     def forwards_per_answer(self) -> float:
         """All forward passes / answers."""
-        return ratio(sum(self.forwards), self.count)
-
-    @property
-    def forwards_per_answer_error(self) -> float:
-        """The standard error of `forwards_per_answer`."""
-        return error_of(self.forwards)
+        return ratio(sum(self.forwards), len(self.scores))
 
 
 def ratio(over: float, under: float) -> float:
@@ -99,9 +72,9 @@ def ratio(over: float, under: float) -> float:
     return over / under if under else 0.0
 
 
-def error_of(values: Sequence[float]) -> float:
-    """Return the standard error of a mean."""
-    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+def error_of(values: Sequence[float]) -> float | None:
+    """Return the standard error of a mean; a single value has none."""
+    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
 
 def residuals(over: Sequence[float], under: Sequence[float]) -> list[float]:
@@ -167,7 +140,7 @@ def ratio_gain(mine: Answers, other: Answers) -> Difference:
     """Return the difference of two tokens per forward pass on the same problems, to first order."""
     value = mine.tokens_per_forward - other.tokens_per_forward
     each = zip(residuals(mine.tokens, mine.forwards), residuals(other.tokens, other.forwards), strict=True)
-    error = error_of([one - another for one, another in each])
+    error = error_of([one - another for one, another in each]) or 0.0
     p = 2 * NORMAL.cdf(-abs(value) / error) if error else float(value == 0)
     return Difference(value, value - Z * error, value + Z * error, p)
 

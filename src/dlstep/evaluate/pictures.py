@@ -22,7 +22,7 @@ LABEL = 52  # maximum number of characters
 def tasks_figure(rows: Sequence[ComparisonRow]) -> "Figure":
     """Return a figure with a frame per task: a line per entry, and the frontier of all.
 
-    If there are many entries, only those with a point on a frontier have a colour.
+    If there are many entries, those without a point on a frontier are grey.
     """
     labels = dict.fromkeys(row.entry for row in rows)
     ahead = {row.entry for row in rows if row.on_frontier}
@@ -39,31 +39,6 @@ def tasks_figure(rows: Sequence[ComparisonRow]) -> "Figure":
         )
     name_lines(figure, frames)
     return figure
-
-
-def rules_figure(rows: Sequence[ComparisonRow]) -> "Figure":
-    """Return a figure with a frame per task and rule, a line per strategy, and other rules in grey.
-
-    Each strategy without rules has a separate frame.
-    """
-    tasks = curves_of(rows)
-    names = [(task, name) for task in tasks for name in dict.fromkeys(frame_of(row) for row in rows if row.task == task)]
-    labels = [*dict.fromkeys(row.strategy for row in rows)]
-    figure, frames = frames_of(rows, len(names))
-    for axes, (task, name) in zip(frames, names, strict=True):
-        draw(axes, {label: own for label, own in tasks[task].items() if frame_of(own[0]) != name}, [])
-        draw(axes, {own[0].strategy: own for own in tasks[task].values() if frame_of(own[0]) == name}, labels)
-        own = next(own for own in tasks[task].values() if frame_of(own[0]) == name)
-        title = Path(name).stem if len(tasks) == 1 else f"{task}, {Path(name).stem}"
-        values = f"{' '.join(own[0].options)} {', '.join(row.value for row in own)}"
-        axes.set_title(f"{plain(title)}\n{plain(values)}", fontsize=8)
-    name_lines(figure, frames)
-    return figure
-
-
-def frame_of(row: ComparisonRow) -> str:
-    """Return the name of the frame of a row in `rules_figure`."""
-    return row.rule or row.strategy
 
 
 def frames_of(rows: Sequence[ComparisonRow], count: int) -> tuple["Figure", list[Any]]:
@@ -93,7 +68,7 @@ def frames_of(rows: Sequence[ComparisonRow], count: int) -> tuple["Figure", list
 
 
 def draw(axes: Any, curves: dict[str, list[ComparisonRow]], named: Sequence[str]) -> None:
-    """Draw a line with errors for each curve, grey if its label is not `named`."""
+    """Draw a line with errors for each curve; it is grey if its label is not in `named`."""
     styles = dict(zip(named, zip(cycle(COLOURS), cycle(MARKERS)), strict=False))
     for label, rows in sorted(curves.items(), key=lambda curve: curve[0] in styles):
         speed, right = zip(*map(place, rows), strict=True)

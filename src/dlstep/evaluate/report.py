@@ -7,7 +7,6 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import fields
 from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
@@ -33,7 +32,6 @@ from .table import TableLine, run_parts
 
 PARTS = 10  # parts of an answer
 MOST_TOKENS = 8  # unmasked in one step; larger numbers are counted together
-BAR = 30  # characters
 TAIL = 60  # characters of a wrong answer
 MOST_RECORDINGS = 50  # answers whose steps are in a page
 
@@ -108,15 +106,7 @@ def label_of(options: str) -> str:
 
 
 def report_lines(run: EvalRun, most: int) -> Iterator[str]:
-    """Yield the report without its table, at most 80 characters per line."""
-    for (task, options), pairs in run.groups.items():
-        yield from ("", clipped(f"== {task} with options {label_of(options)} ==", 80), "")
-        for chart in charts_of(pairs):
-            yield f"{chart.title}: {chart.words}"
-            width = max(map(len, chart.labels))
-            for label, share in zip(chart.labels, chart.shares, strict=True):
-                yield f"  {label:>{width}} {100 * share:5.1f} % {'#' * round(BAR * share)}".rstrip()
-            yield ""
+    """Yield the wrong answers, at most 80 characters per line."""
     missed = wrong(run)
     yield f"Wrong answers: {len(missed)} of {len(run.rows)}"
     for name, row in [*missed.items()][:most]:
@@ -142,10 +132,7 @@ def row_named(run: EvalRun, name: str) -> Line:
 
 
 def params_of(row: Line) -> SamplingParams:
-    """Return the sampling parameters of an answer, with its seed. Raises ValueError for unknown ones."""
-    known = {field.name for field in fields(SamplingParams)}
-    if unknown := [name for name in row["params"] if name not in known]:
-        raise ValueError(f"SamplingParams has no {short(unknown[0])}: the answer was written by another version of dlstep")
+    """Return the sampling parameters of an answer, with its seed."""
     given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in row["params"].items()}
     return SamplingParams(**given | {"seed": row["seed"], "strategy_options": row["options"]})
 

@@ -1,10 +1,8 @@
-"""Tables of a run and of a comparison: lines of figures as values and as CSV, and parts to print."""
+"""Tables of a run and of a comparison: lines of figures, and parts to print."""
 
-import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from io import StringIO
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from rich.console import Console
@@ -12,9 +10,7 @@ from rich.console import Console
 from ..text.words import printable
 from ..views.figures import chance, interval, number, text_table, with_error
 from .checkpoint import EvalRun, matched
-from .metrics import Answers, Difference, ratio
-
-FORMULAS = ("=", "+", "-", "@")
+from .metrics import Answers, Difference, error_of, ratio, residuals, wilson
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +33,13 @@ class Figures:
 
 def figures_of(answers: Answers) -> dict[str, Any]:
     """Return the fields of `Figures`."""
-    low, high = answers.accuracy_interval
-    several = answers.count > 1  # otherwise there is no standard error
+    low, high = wilson(sum(answers.scores), len(answers.scores))
     return {
-        "answers": answers.count, "failed": answers.failed,
+        "answers": len(answers.scores), "failed": answers.failed,
         "accuracy": answers.accuracy, "accuracy_low": low, "accuracy_high": high, "tokens": sum(answers.tokens),
         "tokens_per_forward": answers.tokens_per_forward,
-        "tokens_per_forward_error": answers.tokens_per_forward_error if several else None,
-        "forwards_per_answer": answers.forwards_per_answer,
-        "forwards_per_answer_error": answers.forwards_per_answer_error if several else None,
+        "tokens_per_forward_error": error_of(residuals(answers.tokens, answers.forwards)),
+        "forwards_per_answer": answers.forwards_per_answer, "forwards_per_answer_error": error_of(answers.forwards),
         "forwards": sum(answers.forwards), "seconds": answers.seconds,
     }  # fmt: skip
 
@@ -92,25 +86,7 @@ def lines_of(run: EvalRun, against: EvalRun | None = None) -> list[TableLine]:
     return lines
 
 
-def as_csv(lines: Sequence[Any], kind: type[Any] = TableLine) -> str:
-    """Return a table as CSV, one column for each field of `kind`; a missing figure is empty."""
-    text = StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(kind)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: harmless_cell(value) for name, value in asdict(line).items()} for line in lines)
-    return text.getvalue()
-
-
-def harmless_cell(value: object) -> object:
-    """Return a value as a cell on one line that no spreadsheet program interprets as a formula."""
-    if isinstance(value, dict):
-        value = json.dumps(value, sort_keys=True)
-    if not isinstance(value, str):
-        return value
-    return f"'{printable(value)}" if value.startswith(FORMULAS) else printable(value)
-
-
-class Part(NamedTuple):
+class TablePart(NamedTuple):
     """A part of a table, for a terminal or a page; the first `left` columns are labels."""
 
     title: str
@@ -119,7 +95,7 @@ class Part(NamedTuple):
     left: int
 
 
-def print_parts(parts: Sequence[Part], console: Console) -> None:
+def print_parts(parts: Sequence[TablePart], console: Console) -> None:
     """Print parts, in 80 columns."""
     for part in parts:
         if part.title:
@@ -160,12 +136,12 @@ def gained(found: Difference | None, scale: float, places: int) -> str:
     return "-" if found is None else interval(found.value, found.low, found.high, scale, places, "+")
 
 
-def run_parts(lines: Sequence[TableLine]) -> Iterator[Part]:
+def run_parts(lines: Sequence[TableLine]) -> Iterator[TablePart]:
     """Yield the sets of options, accuracy and speed, other figures, several scores of a task, and the gains."""
     numbers = {options: str(place) for place, options in enumerate(dict.fromkeys(line.options for line in lines), 1)}
     several = len(numbers) > 1
     if several:
-        yield Part("", ("#", "options"), [(place, options) for options, place in numbers.items()], 2)
+        yield TablePart("", ("#", "options"), [(place, options) for options, place in numbers.items()], 2)
     readings = dict.fromkeys(name for line in lines if len(line.scores) > 1 for name in line.scores)
     scores = tuple((f"{name}, %", lambda line, name=name: number(line.scores.get(name), 1, 100)) for name in readings)
     labels = [[line.task, *[numbers[line.options]] * several] for line in lines]
@@ -173,6 +149,6 @@ def run_parts(lines: Sequence[TableLine]) -> Iterator[Part]:
     for columns in (RUN[0], scores, *RUN[1:]):
         rows = [[cell(line) for _, cell in columns] for line in lines]
         if any(cell != "-" for row in rows for cell in row):
-            yield Part(
+            yield TablePart(
                 "", [*heads, *(head for head, _ in columns)], [label + row for label, row in zip(labels, rows, strict=True)], 1
             )

@@ -7,7 +7,7 @@ import pytest
 from dlstep.cli import main
 from dlstep.evaluate import speed
 
-ROW = {"batch": 32, "rows": 828.0, "step_us": 123456.78, "forward_us": 123456.78, "outside_share": 0.13, "ratio": 1.07}
+ROW = {"batch": 32, "rows": 828.0, "step_us": 123456.78, "forward_us": 123456.78, "outside_share": 0.13}
 
 
 def test_rows_are_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

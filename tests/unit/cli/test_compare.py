@@ -1,6 +1,5 @@
 """`dlstep compare`: one's own rule beside those of the package, from one file."""
 
-import csv
 import json
 from dataclasses import fields
 from pathlib import Path
@@ -30,10 +29,7 @@ def test_the_command_compares_a_file_of_ones_own(own: Path, tmp_path: Path, caps
     best = [row for row in rows if row["rule"] == str(rule) and row["strategy"] == "multi_bd"]
     assert [row["options"] for row in best] == [{"count": count} for count in (1, 2, 4, 8)]
     assert best[0]["forwards_per_answer"] > best[1]["forwards_per_answer"] > best[2]["forwards_per_answer"]
-    assert all((path).read_bytes()[:4] == b"\x89PNG" for path in (tmp_path / "rules.png", out / "frontier.png"))
-    with (out / "rows.csv").open(newline="") as file:
-        lines = list(csv.DictReader(file))
-    assert [float(line["accuracy"]) for line in lines] == [row["accuracy"] for row in rows]
+    assert (tmp_path / "rules.png").read_bytes()[:4] == b"\x89PNG"
     page = (out / "report.html").read_text()
     assert f"dlstep compare --rules &#39;[&#34;quota&#34;, &#34;{rule}&#34;]&#39; --problems 3 --plot " in page
     assert f"--out {out}</td>" in page

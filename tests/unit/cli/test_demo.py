@@ -14,7 +14,7 @@ from rich.console import Console
 from benchmarks.first_answer import measure_first_answer
 from dlstep import LLM, tiny
 from dlstep.cli import demo, main
-from dlstep.evaluate.frontier import DECODERS, Accuracy, Decoder, FrontierRow
+from dlstep.evaluate.frontier import DECODERS, Decoder
 
 from ...helpers.shadow_llm import make_llm
 
@@ -106,10 +106,8 @@ def test_an_error_while_the_recorded_decode_is_shown_is_the_demo_s(capsys: pytes
 
 
 def test_the_table_of_the_demo_cuts_no_name() -> None:
-    figures = Accuracy(500, 1.0, 0.987, 12.34, 12.34, 100.0, 10, 1.0)
-    rows = [
-        FrontierRow(each.strategy, each.options, "m", each.knob, value, figures) for each in DECODERS for value in each.values
-    ]
+    figures = {"problems": 500, "answer": 1.0, "tokens_per_forward": 12.34}
+    rows = [figures | {"decoder": each.label, "value": value} for each in DECODERS for value in each.values]
     console = Console(file=StringIO(), width=80)
     demo.print_table(rows, console)
     out = console.file.getvalue()

@@ -1,6 +1,6 @@
 """Pictures of a comparison."""
 
-from dlstep.evaluate.pictures import rules_figure, tasks_figure
+from dlstep.evaluate.pictures import tasks_figure
 
 from ...helpers.comparisons import row
 
@@ -24,15 +24,3 @@ def test_the_picture_has_a_frame_for_each_task_with_errors_and_a_frontier_in_ste
     few = tasks_figure(rows[: 2 * len(places)])
     assert sorted(text.get_text() for text in few.legends[0].get_texts()) == [r"\$two\$, r", "frontier", "one, r"]
     few.canvas.draw()
-
-
-def test_the_other_picture_has_a_frame_for_each_rule_with_its_option_and_values() -> None:
-    rows = [row("t", strategy, "a", v, tokens_per_forward=float(v)) for strategy in ("grid", "canvas") for v in (1, 2, 4)]
-    rows += [row("t", "grid", "b.py", v, tokens_per_forward=float(v)) for v in (1, 2, 4)]
-    rows += [row("t", "alone", "", None)]
-    frames = rules_figure(rows).axes
-    titles = [axes.get_title().strip() for axes in frames if axes.get_visible()]
-    assert titles == ["a\ncount 1, 2, 4", "b\ncount 1, 2, 4", "alone"]
-    assert [len(axes.containers) for axes in frames] == [4, 4, 4], "a line with errors for each strategy and rule"
-    both = rules_figure([*rows, row("u", "grid", "a", 1)]).axes
-    assert [axes.get_title().split("\n")[0] for axes in both] == ["t, a", "t, b", "t, alone", "u, a"]

@@ -1,8 +1,6 @@
-"""Tables of comparisons."""
+"""Tables of runs."""
 
-import csv
 import json
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +8,10 @@ import pytest
 
 import dlstep
 from dlstep.evaluate.checkpoint import read
-from dlstep.evaluate.comparing import ComparisonRow
 from dlstep.evaluate.options import EvalOptions, grid_of
-from dlstep.evaluate.table import as_csv, lines_of
+from dlstep.evaluate.table import lines_of
 
-from ...helpers.comparisons import row
 from .running import run
-
-
-def test_no_cell_of_the_csv_is_a_formula() -> None:
-    names = ["=1+1", "+1", "-1", "@SUM(A1)", '=1,"2"', "plain"]
-    rows = [row(rule=name, strategy=f"a\r\n{name}", to_best=-0.5) for name in names]
-    lines = list(csv.DictReader(StringIO(as_csv(rows, ComparisonRow), newline="")))
-    assert [line["rule"] for line in lines] == [*(f"'{name}" for name in names[:-1]), "plain"]
-    assert all(line["strategy"].isprintable() for line in lines), "a cell is one line"
-    assert {line["to_best"] for line in lines} == {"-0.5"} and lines[0]["options"] == '{"count": 1}'
 
 
 def questions(path: Path, *numbers: int, more: int = 0) -> Path:
