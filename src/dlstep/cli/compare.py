@@ -94,11 +94,10 @@ def run(options: Namespace) -> int:
     from ..evaluate.comparing import compared, comparison_parts, entries
     from ..evaluate.items import read_problems
     from ..evaluate.options import grid_of
-    from ..evaluate.pictures import save, tasks_figure
+    from ..evaluate.pictures import check_plot, save, tasks_figure
     from ..evaluate.report import comparison_page
     from ..evaluate.runner import public_of
     from ..evaluate.table import print_parts
-    from ..views.figures import check_plot
     from ..views.progress_bars import counting_bar
 
     chosen = evaluation_of(options)

@@ -6,13 +6,17 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core.checks import short
+from ..extras import require
 from ..text.words import clipped, counted, printable
-from ..views.figures import COLOURS, OTHERS
 from .comparing import ComparisonRow, curves_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# Distinguishable with any colour vision.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f7f7f")
+OTHERS = "#a0a0a0"
 MARKERS = "osD^vP"
 MOST_NAMED = 8  # up to so many curves each have a colour, also without a point on the frontier
 TICKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -115,3 +119,17 @@ def svg(rows: Sequence[ComparisonRow], *, dark: bool) -> str:
         text = StringIO()
         tasks_figure(rows).savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     return text.getvalue()
+
+
+def check_plot(option: str = "--plot", path: Path | None = None) -> None:
+    """Raise ValueError if no plot can be written to `path`: plots need matplotlib. Call this before a measurement."""
+    require(option, "notebook")
+    if path is None:
+        return
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    kinds = sorted(FigureCanvasBase.get_supported_filetypes())
+    if path.suffix.removeprefix(".").lower() not in kinds:
+        raise ValueError(f"{option} {short(str(path))} has no supported image format: end it with one of .{', .'.join(kinds)}")
+    if not path.parent.is_dir():
+        raise ValueError(f"{option} {short(str(path))} is in a folder that does not exist")

@@ -1,14 +1,16 @@
 """Tables of a run and of a comparison: lines of figures, and parts to print."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from ..text.words import printable
-from ..views.figures import chance, interval, number, text_table, with_error
 from .checkpoint import EvalRun, matched
 from .metrics import Answers, Difference, error_of, ratio, residuals, wilson
 
@@ -152,3 +154,36 @@ def run_parts(lines: Sequence[TableLine]) -> Iterator[TablePart]:
             yield TablePart(
                 "", [*heads, *(head for head, _ in columns)], [label + row for label, row in zip(labels, rows, strict=True)], 1
             )
+
+
+def text_table(heads: Sequence[str], rows: Iterable[Sequence[str]], left: Container[int] = ()) -> Table:
+    """Return a table for a terminal; the columns whose indexes are in `left` are left-aligned."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for place, head in enumerate(heads):
+        table.add_column(head, justify="left" if place in left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def number(value: float | None, places: int, scale: float = 1.0) -> str:
+    """Return a figure, or a dash if there is none."""
+    return "-" if value is None else f"{scale * value:.{places}f}"
+
+
+def with_error(value: float, error: float | None, places: int) -> str:
+    """Return a figure and its standard error, if it has one."""
+    return f"{value:.{places}f}" + (f" ±{error:.{places}f}" if error is not None else "")
+
+
+def interval(value: float | None, low: float | None, high: float | None, scale: float, places: int, sign: str = "") -> str:
+    """Return a figure and its interval; with `sign` "+", the sign is also printed if it is positive."""
+    if value is None or low is None or high is None:
+        return "-"
+    texts = [f"{scale * figure:{sign}.{places}f}" for figure in (value, low, high)]
+    return f"{texts[0]} [{texts[1]}, {texts[2]}]"
+
+
+def chance(p: float | None) -> str:
+    """Return a p-value as text. Values below 0.001 become `<0.001`, never 0."""
+    return "<0.001" if p is not None and p < 0.001 else number(p, 3)

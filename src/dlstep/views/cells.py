@@ -60,7 +60,6 @@ SPAN_COLUMNS = ("request", "positions", "query only", "final", "window", "sample
 
 def cells(sequence: SequenceState, spec: Spec) -> tuple[PictureCell, ...]:
     """Return all positions of a request, up to the end of its window or finished answer."""
-    masked: Phase = "draft" if spec.mask_id is None else "masked"
     prompt = sequence.request.prompt
     pictured = [PictureCell(position, token, "prompt", 1.0) for position, token in enumerate(prompt)]
     held = len(sequence.window)
@@ -68,16 +67,16 @@ def cells(sequence: SequenceState, spec: Spec) -> tuple[PictureCell, ...]:
     stop = len(prompt) + len(sequence.answer) if sequence.finish else None
     for number, block in enumerate(blocks):
         in_window = number >= len(blocks) - held
-        probabilities = block.probabilities
-        for position, token in enumerate(block.tokens, block.start):
+        for position, (token, chance) in enumerate(zip(block.tokens, block.probabilities, strict=True), block.start):
             if position < len(prompt) or (stop is not None and position >= stop):
                 continue
             phase = "final" if stop is not None else _phase(sequence, block, position, in_window)
-            if phase == "masked":
-                phase = masked
-            unmasked = phase not in ("draft", "masked", "void")
-            probability = probabilities[position - block.start] if unmasked else 0.0
-            pictured.append(PictureCell(position, token if unmasked or phase == "draft" else None, phase, probability))
+            if phase == "masked" and spec.mask_id is None:
+                phase = "draft"
+            if phase in ("draft", "masked", "void"):
+                pictured.append(PictureCell(position, token if phase == "draft" else None, phase, 0.0))
+            else:
+                pictured.append(PictureCell(position, token, phase, chance))
     return tuple(pictured)
 
 

@@ -21,10 +21,11 @@ _WORDS = {"cache_digest": "KV cache", "cache": "pages", "live": "ids in use", "e
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Adjacent positions of an answer that changed in the same way, or the old or new event of two traces."""
+    """Adjacent positions of an answer that changed in the same way, and their number; or an event of one of two traces."""
 
     kind: Kind
     text: str
+    positions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +95,8 @@ def _state_diff(old: State, new: State) -> ValueDiff:
     moves = [*_moves(*counts), *_options(old, new)]
     requests = tuple(_requests_diff(old, new))
     if not (moves or requests):
-        others = differing(old, new, ("waiting", "running", "finished", "ended", "live"))
-        others += differing(old, new, ("cache", "cache_digest", "next_seq_id", "releases"))
-        others += differing(old.config, new.config, ("spec",))
+        names = ("waiting", "running", "finished", "ended", "live", "cache", "cache_digest", "next_seq_id", "releases")
+        others = differing(old, new, names) + differing(old.config, new.config, ("spec",))
         moves = [f"other {_WORDS.get(name, name)}" for name in others]
     return ValueDiff("", tuple(moves), (), requests)
 
@@ -145,7 +145,7 @@ def _requests_diff(old: State, new: State) -> Iterator[ValueDiff]:
         elif key not in before:
             sequence, waits = after[key]
             runs = _runs({}, sequence.unmasked_tokens, new.config.spec)
-            yield ValueDiff(title, ("added", *_numbers(runs), status(sequence, waits)), tuple(run for run, _ in runs))
+            yield ValueDiff(title, ("added", *_numbers(runs), status(sequence, waits)), tuple(runs))
         elif before[key] != after[key]:
             yield _request_diff(title, before[key], after[key], new.config.spec)
 
@@ -163,7 +163,7 @@ def _request_diff(title: str, old: tuple[SequenceState, bool], new: tuple[Sequen
         others += differing(one, two, ("extra", "window", "past"))
         others += differing(one.accounting, two.accounting, ("stop_state", "storage", "finish_info"))
         parts = [f"other {name}" for name in others]
-    return ValueDiff(title, tuple(parts), tuple(run for run, _ in runs))
+    return ValueDiff(title, tuple(parts), tuple(runs))
 
 
 def _drafts(sequence: SequenceState) -> dict[int, int]:
@@ -187,8 +187,8 @@ def _counts(sequence: SequenceState, waits: bool) -> dict[str, object]:
     }
 
 
-def _runs(old: Mapping[int, int], new: Mapping[int, int], spec: Spec) -> list[tuple[Run, int]]:
-    """Return the runs of positions whose tokens differ, each with its length."""
+def _runs(old: Mapping[int, int], new: Mapping[int, int], spec: Spec) -> list[Run]:
+    """Return the runs of positions whose tokens differ."""
 
     def kind_of(position: int) -> Kind:
         if position not in old:
@@ -196,18 +196,18 @@ def _runs(old: Mapping[int, int], new: Mapping[int, int], spec: Spec) -> list[tu
         return "changed" if position in new else "remasked"
 
     changed = [position for position in sorted(old.keys() | new.keys()) if old.get(position) != new.get(position)]
-    runs: list[tuple[Run, int]] = []
+    runs: list[Run] = []
     for (_, kind), group in groupby(enumerate(changed), lambda item: (item[1] - item[0], kind_of(item[1]))):
         run = [position for _, position in group]
         was, now = ("".join([piece(spec, side.get(position)) for position in run]) for side in (old, new))
         tokens = {"unmasked": now, "changed": f"{was} -> {now}", "remasked": was}[kind]
-        runs.append((Run(kind, f"{run_text(run[0], run[-1])} {kind}: {tokens}"), len(run)))
+        runs.append(Run(kind, f"{run_text(run[0], run[-1])} {kind}: {tokens}", len(run)))
     return runs
 
 
-def _numbers(runs: Iterable[tuple[Run, int]]) -> list[str]:
+def _numbers(runs: Iterable[Run]) -> list[str]:
     """Return how many positions changed in each way."""
-    numbers = {kind: sum(count for run, count in runs if run.kind == kind) for kind in ("unmasked", "changed", "remasked")}
+    numbers = {kind: sum(run.positions for run in runs if run.kind == kind) for kind in ("unmasked", "changed", "remasked")}
     return [f"{number} {kind}" for kind, number in numbers.items() if number]
 
 

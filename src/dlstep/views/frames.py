@@ -287,16 +287,10 @@ class FrameEncoder:
     def _rivals(self, fed: Feeding) -> Json:
         if not fed.best_ids:
             return {}
-        width, rivals = len(fed.best_ids) // len(fed.sampled), dict[str, list[list[Any]]]()
-        for place, position in enumerate(fed.sampled):
-            begin = place * width
-            ids, chances = fed.best_ids[begin : begin + width], fed.best_probabilities[begin : begin + width]
-            texts = [*map(self._text, ids)]
-            rivals[str(position - self._prompt)] = [list(rival) for rival in zip(ids, chances, texts, strict=True)]
-        return rivals
-
-    def _text(self, token: int) -> str | None:
-        return Pieces(self._pieces).texts([token])[0]
+        texts = (Pieces(self._pieces).texts([token])[0] for token in fed.best_ids)
+        rivals = [list(rival) for rival in zip(fed.best_ids, fed.best_probabilities, texts, strict=True)]
+        width = len(rivals) // len(fed.sampled)
+        return {str(p - self._prompt): rivals[n * width : (n + 1) * width] for n, p in enumerate(fed.sampled)}
 
 
 def first_frame(sequence: SequenceState) -> Frame:
@@ -371,13 +365,10 @@ def recorded(runs: list[Json]) -> Json:
 
 @dataclass(slots=True)
 class _Run:
-    """One answer of a trace: its first sequence, its origin, its frames, and the sequence and step after each frame."""
+    """One answer of a trace: its origin, and each frame with the sequence and the step after it."""
 
-    sequence: SequenceState
     forked_from: Json | None
-    frames: list[Frame]
-    sequences: list[SequenceState]
-    steps: list[int]
+    shown: list[tuple[Frame, SequenceState, int]]
 
 
 def recording(trace: Trace, model: str = "") -> Json:
@@ -389,12 +380,10 @@ def recording(trace: Trace, model: str = "") -> Json:
     spec, runs = state.config.spec, dict[int, _Run]()
 
     def opened(sequence: SequenceState, origin: SequenceState | None = None) -> None:
-        frames = recorder.open(sequence)
-        runs[sequence.request_spec.request.seq_id] = _Run(
-            sequence, _origin(runs, origin), list(frames), [sequence], [state.step] * len(frames)
-        )
+        shown = [(frame, sequence, state.step) for frame in recorder.open(sequence)]
+        runs[sequence.request.seq_id] = _Run(_origin(runs, origin), shown)
 
-    for sequence, _ in sorted(state.sequences(), key=lambda pair: pair[0].request_spec.request.seq_id):
+    for sequence, _ in sorted(state.sequences(), key=lambda pair: pair[0].request.seq_id):
         opened(sequence)
     for number, event in enumerate(trace.events):
         state = applied(state, event, number)
@@ -403,10 +392,7 @@ def recording(trace: Trace, model: str = "") -> Json:
             assert added is not None, "it was just added"
             opened(added, None if isinstance(event, Add) else event.sequence)
         for sequence, frame in recorder.record(event, state):
-            run = runs[sequence.request_spec.request.seq_id]
-            run.frames.append(frame)
-            run.sequences.append(sequence)
-            run.steps.append(state.step)
+            runs[sequence.request.seq_id].shown.append((frame, sequence, state.step))
     return recorded([_encoded_run(run, spec, model) for run in runs.values()])
 
 
@@ -415,22 +401,23 @@ def _origin(runs: Mapping[int, _Run], sequence: SequenceState | None) -> Json | 
     if sequence is None:
         return None
     for seq_id, run in runs.items():
-        seq = sequence.nfe - run.frames[0].seq
-        if 0 <= seq < len(run.sequences) and run.sequences[seq] == sequence:
+        seq = sequence.nfe - run.shown[0][0].seq
+        if 0 <= seq < len(run.shown) and run.shown[seq][1] == sequence:
             return {"request": str(seq_id), "index": 0, "seq": sequence.nfe}
     return None
 
 
 def _encoded_run(run: _Run, spec: Spec, model: str) -> Json:
     """Return a run of a recording."""
-    request = run.sequence.request_spec.request
+    plain, sequences, steps = zip(*run.shown, strict=True)
+    request = sequences[0].request
     # Requests of a trace may reuse an id, so the sequence number identifies them.
-    head = head_of(run.sequence, spec, request=str(request.seq_id), kind="trace", model=model, forked_from=run.forked_from)
+    head = head_of(sequences[0], spec, request=str(request.seq_id), kind="trace", model=model, forked_from=run.forked_from)
     encoder = FrameEncoder(0, len(request.prompt), spec.pieces)
-    frames = [encoder.encode(frame) for frame in run.frames]
+    frames = [encoder.encode(frame) for frame in plain]
     frames[0]["head"] = head
-    tokens, _, last = folded(run.frames)
+    tokens, _, last = folded(plain)
     text = cut("".join(filter(None, Pieces(spec.pieces).texts(tokens))), request.params.stop)
     return {
-        "index": 0, "head": head, "frames": frames, "steps": run.steps, "text": text, "ended": last.finish_info is not None,
+        "index": 0, "head": head, "frames": frames, "steps": list(steps), "text": text, "ended": last.finish_info is not None,
     }  # fmt: skip

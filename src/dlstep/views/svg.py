@@ -7,7 +7,7 @@ from ..core.sequence import SequenceState
 from ..core.spec import Spec
 from ..core.trace import Trace
 from ..text.words import piece
-from .cells import Stay, stays
+from .cells import stays
 
 COLUMN, ROW, LEFT, TOP, LETTER = 18, 13, 34, 44, 7.3  # pixels
 # Every selector starts with the class, because in a page styles apply to all of its pictures.
@@ -52,7 +52,8 @@ def _panel(title: str, trace: Trace, top: float) -> tuple[list[str], float, floa
     count, forwards = 1 + max(stay.offset for stay in lifetimes), sequence.steps
     first = top + TOP
     bottom = first + forwards * ROW
-    texts = [_text(spec, token) for token in _last_tokens(lifetimes, count)]
+    last_tokens = {stay.offset: stay.token for stay in lifetimes}  # in order of time
+    texts = [_text(spec, last_tokens.get(offset)) for offset in range(count)]
     lines = [f'<text x="8" y="{top + 20:g}">{escape(title)}</text>', *_row_numbers(forwards, first)]
     bars = [_box(stay.offset, max(stay.since, 1), (stay.until or forwards + 1) - 1, first) for stay in lifetimes]
     lines.append(_path("stands", bars))
@@ -83,14 +84,6 @@ def _column_texts(texts: Iterable[str], bottom: float) -> list[str]:
         f'<text transform="translate({LEFT + offset * COLUMN + 5:g} {bottom + 6:g})rotate(90)">{escape(text)}</text>'
         for offset, text in enumerate(texts)
     ]
-
-
-def _last_tokens(lifetimes: Iterable[Stay], count: int) -> list[int | None]:
-    """Return the last token at each offset."""
-    tokens: list[int | None] = [None] * count
-    for stay in lifetimes:  # in order of time
-        tokens[stay.offset] = stay.token
-    return tokens
 
 
 def _text(spec: Spec, token: int | None) -> str:

@@ -21,7 +21,7 @@ from dlstep.core import Abort, Add, Fail, Request, SamplingParams, Spec, State, 
 from dlstep.serve.http import server as serving_server
 from dlstep.text.output import Output
 from dlstep.text.words import harmless, piece, printable
-from dlstep.views import diff, frames_view, sequence_view, table
+from dlstep.views import diff, frames_view, sequence_view
 from dlstep.views.texts import event_text
 
 from ...helpers.servers import nothing_goes_wrong_unseen  # noqa: F401  # pyright: ignore[reportUnusedImport]
@@ -76,7 +76,6 @@ def test_no_code_point_reaches_a_terminal_that_it_might_act_on() -> None:
     some = [c for c in ACTING if unicodedata.category(c) in ("Cc", "Cf")] + ACTING[:: len(ACTING) // 400]
     for text in ("".join(some[:300]), "".join(some[300:])):
         assert not acts(drawn(frames_view(*frames(text))))
-        assert not acts(drawn(table((("a",)), [[text]])))
         for event in (Abort(0, "x"), Fail(0, "x")):
             object.__setattr__(event, "reason" if isinstance(event, Abort) else "error", text)
             assert not acts(event_text(event))
@@ -86,7 +85,7 @@ def test_no_code_point_reaches_a_terminal_that_it_might_act_on() -> None:
     text=st.text(st.sampled_from([*BIDI, "\x1b", "\x9b", "\x07", "\r", "\x00", "\u2028", "[", "3", "1", "m", "]", "a", "\n"]))
 )
 def test_hostile_answers_are_shown_harmlessly_everywhere(text: str) -> None:
-    assert not acts(drawn(frames_view(*frames(text)))) and not acts(drawn(table(("a",), [[text]])))
+    assert not acts(drawn(frames_view(*frames(text))))
     state = state_of(text)
     assert not acts(drawn(sequence_view(next(iter(state.waiting)), state))) and not acts(str(state))
     spec = state.config.spec

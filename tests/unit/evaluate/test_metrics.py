@@ -28,8 +28,7 @@ from dlstep.evaluate.metrics import (
     ratio_gain,
     wilson,
 )
-from dlstep.evaluate.table import figures_of
-from dlstep.views.figures import chance
+from dlstep.evaluate.table import chance, figures_of
 
 from ...helpers.scripts import script
 
