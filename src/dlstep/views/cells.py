@@ -207,6 +207,14 @@ def fill_order(trace: Trace, request_id: int = 0) -> tuple[int, ...]:
     Raises:
         KeyError: If the trace does not contain the request.
     """
-    last = {stay.offset: max(stay.since, 1) for stay in stays(trace, request_id) if stay.until is None}
-    answer = next(sequence.answer for state in reversed([*trace.states()]) if (sequence := state.find(request_id)))
-    return tuple(last[offset] for offset in range(len(answer)))
+    seen = [sequence for state in trace.states() if (sequence := state.find(request_id)) is not None]
+    if not seen:
+        raise KeyError(f"the trace contains no request {request_id}")
+    answer, start = seen[-1].answer, len(seen[-1].request.prompt)
+    order = [1] * len(answer)
+    for sequence in seen:  # also the tokens that a canvas feeds at masked positions
+        known = sequence.tokens(start, start + len(answer))
+        for place, token in enumerate(answer):
+            if place >= len(known) or known[place] != token:
+                order[place] = sequence.steps + 1
+    return tuple(order)

@@ -1,4 +1,4 @@
-"""Progress bars for batches of requests, loading and downloads, as parts of one live area at the bottom of the terminal.
+"""Progress bars for batches of requests, loading and downloads, as tasks of one live area at the bottom of the terminal.
 
 Two separate areas would overwrite each other's lines.
 """
@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -19,11 +18,13 @@ from rich.progress import (
     ProgressColumn,
     SpinnerColumn,
     Task,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.table import Table
 from rich.text import Text
 
 from ..core import State
@@ -37,43 +38,35 @@ MOST_ANSWERS = 8  # with more requests, only their number is shown
 LINES_OF_ANSWER = 8
 
 
-class Display:
-    """A live area on stderr. It is drawn only if stderr is a terminal that can move its cursor."""
+class Display(Progress):
+    """A live area on stderr, drawn only if stderr is a terminal that can move its cursor.
+
+    Each task has `columns` of its own, and may have a `state`, whose answers are shown below it.
+    """
 
     def __init__(self, *, enabled: bool) -> None:
-        self.console = Console(stderr=True)
-        self.drawn = enabled and self.console.is_terminal and not self.console.is_dumb_terminal
-        self._parts: list[RenderableType] = []
+        console = Console(stderr=True)
+        drawn = enabled and console.is_terminal and not console.is_dumb_terminal
         # Lines that are printed meanwhile go above the area. If stdout is not a terminal, it is not redirected.
-        self._live = Live(
-            self, console=self.console, transient=True, refresh_per_second=10, redirect_stdout=sys.stdout.isatty()
-        )
+        super().__init__(console=console, transient=True, disable=not drawn, redirect_stdout=sys.stdout.isatty())
 
-    def __rich__(self) -> Group:
-        return Group(*self._parts)
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """Yield a line for each visible task, and its answers."""
+        for task in self.tasks:
+            if task.visible:
+                columns: tuple[ProgressColumn, ...] = task.fields["columns"]
+                line = Table.grid(*(column.get_table_column().copy() for column in columns), padding=(0, 1))
+                line.add_row(*(column(task) for column in columns))
+                yield line
+            if (state := task.fields.get("state")) is not None:
+                yield forming_answers(state)
 
-    @contextmanager
-    def showing(self, part: RenderableType) -> Generator[None]:
-        """Show `part` below the others until the end of the block."""
-        self._parts.append(part)
-        try:
-            yield
-        finally:
-            self._parts[:] = [each for each in self._parts if each is not part]
 
-    def start(self) -> None:
-        """Draw the parts until `stop`."""
-        if self.drawn:
-            self._live.start(refresh=True)
-
-    def refresh(self) -> None:
-        """Draw the parts now. Imports that follow may keep the drawing thread from running."""
-        if self._live.is_started:
-            self._live.refresh()
-
-    def stop(self) -> None:
-        """Remove the parts from the terminal."""
-        self._live.stop()
+def forming_answers(state: State) -> Group:
+    """Return the answers of the first running requests, with a sign for each masked position."""
+    running = state.running[:MOST_ANSWERS]
+    most = WIDTH * LINES_OF_ANSWER // max(1, len(running))
+    return Group(*(answer_text(sequence, state, prompt=False)[-most:] for sequence in running))
 
 
 _open: list[Display] = []  # the display of this process, if one is open
@@ -116,11 +109,13 @@ class RateColumn(ProgressColumn):
 def bar(
     text: str, total: int | None, *columns: ProgressColumn, enabled: bool = True, visible: bool = True
 ) -> Iterator[Callable[..., None]]:
-    """Show a bar as a part of the display. Yield the method `update` of `rich.progress.Progress` for its task."""
+    """Show a bar as a part of the display. Yield `rich.progress.Progress.update` for its task."""
     with display(enabled=enabled) as area:
-        progress = Progress(*columns, console=area.console, auto_refresh=False, disable=not area.drawn)
-        with area.showing(progress):
-            yield partial(progress.update, progress.add_task(text, total=total, visible=visible, note=""))
+        task = area.add_task(text, total=total, visible=visible, columns=columns, note="")
+        try:
+            yield partial(area.update, task)
+        finally:
+            area.remove_task(task)
 
 
 def _counts() -> tuple[ProgressColumn, ...]:
@@ -131,8 +126,7 @@ def _counts() -> tuple[ProgressColumn, ...]:
 def waiting_line(text: str, *, enabled: bool = True) -> Iterator[None]:
     """Show what the program is doing, and for how long, until the end of the block."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with display(enabled=enabled) as area, bar(text, None, *columns):
-        area.refresh()
+    with bar(text, None, *columns, enabled=enabled):
         yield
 
 
@@ -143,35 +137,17 @@ def progress_bar(total: int, *, enabled: bool) -> Iterator[Callable[[State], Non
     Up to `MOST_ANSWERS` answers are shown as they form. Unfinished requests of other callers lower the number.
     """
     with display(enabled=enabled) as area, bar("answers", total, *_counts(), TextColumn("{task.fields[note]}")) as update:
-        forming = FormingAnswers()
         first_step: list[int] = []
 
         def show(state: State) -> None:
-            if not area.drawn:
+            if area.disable:
                 return
-            forming.state = state
             first_step[:] = first_step or [state.step]
             ended = max(0, total - len(state.running) - len(state.waiting))
             note = f"step {state.step - first_step[0]}, {len(state.running)} running, {len(state.waiting)} waiting"
-            update(completed=ended, note=note)
+            update(completed=ended, note=note, state=state if total <= MOST_ANSWERS else None)
 
-        with area.showing(forming if total <= MOST_ANSWERS else Group()):
-            yield show
-
-
-class FormingAnswers:
-    """The answers of the running requests of the latest state, with a sign for each masked position."""
-
-    def __init__(self) -> None:
-        self.state: State | None = None
-
-    def __rich__(self) -> Group:
-        state = self.state
-        if state is None:
-            return Group()
-        running = state.running[:MOST_ANSWERS]
-        most = WIDTH * LINES_OF_ANSWER // max(1, len(running))
-        return Group(*(answer_text(sequence, state, prompt=False)[-most:] for sequence in running))
+        yield show
 
 
 @contextmanager
@@ -206,7 +182,7 @@ def measuring_bar(total: int | None) -> Iterator[Callable[[str], None] | None]:
     Rows arrive in bursts, half a minute apart: a spinner and a clock show that the program is running.
     """
     with display() as area, bar("measuring", total, SpinnerColumn(), *_counts(), TextColumn("{task.fields[note]}")) as update:
-        yield (lambda words: update(advance=1, note=f"after {words}")) if area.drawn else None
+        yield (lambda words: update(advance=1, note=f"after {words}")) if not area.disable else None
 
 
 @contextmanager
@@ -216,22 +192,26 @@ def download_bars() -> "Iterator[type[tqdm[Any]]]":
 
     columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[count]}"))
     with display() as area:
-        shown = Progress(*columns, console=area.console, auto_refresh=False, disable=not area.drawn)
+        tasks: list[TaskID] = []
 
         class DownloadBar(tqdm):  # pyright: ignore[reportMissingTypeArgument]
-            """A tqdm bar that is a task of `shown`. `gui` keeps tqdm from writing to the terminal."""
+            """A tqdm bar that is a task of the display. `gui` keeps tqdm from writing to the terminal."""
 
             def __init__(self, *values: Any, **options: Any) -> None:
-                self._task = shown.add_task("", total=None, count="", visible=False)
-                super().__init__(*values, **{**options, "disable": shown.disable, "gui": True})
+                self._task = area.add_task("", total=None, columns=columns, count="", visible=False)
+                tasks.append(self._task)
+                super().__init__(*values, **{**options, "disable": area.disable, "gui": True})
 
             def display(self, *values: Any, **options: Any) -> None:
                 size = self.format_sizeof if self.unit_scale else str
                 count = f"{size(self.n)}/{size(self.total)}" if self.total else size(self.n)
-                shown.update(self._task, completed=self.n, total=self.total, description=self.desc, count=count, visible=True)
+                area.update(self._task, completed=self.n, total=self.total, description=self.desc, count=count, visible=True)
 
             def clear(self, *values: Any, **options: Any) -> None:
-                """Do nothing: the task is removed with `shown`."""
+                """Do nothing: the task is removed after the downloads."""
 
-        with area.showing(shown):
+        try:
             yield DownloadBar
+        finally:
+            for task in tasks:
+                area.remove_task(task)

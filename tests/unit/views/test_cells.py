@@ -3,9 +3,12 @@
 from typing import get_args
 
 from dlstep import Config, Request, SamplingParams, Session, Spec, Trace, add, init, views
-from dlstep.core import Abort, Add, Adopt, Fail, Prune, Rebuild
+from dlstep.core import Abort, Add, Adopt, Fail, Prune, Rebuild, Span, SpanSamples
 from dlstep.strategies import load
-from dlstep.views.cells import Phase, cells, event_rows, page_cells
+from dlstep.testing.generators import Case, ample
+from dlstep.testing.harness import run_case
+from dlstep.testing.scripted import ScriptedDriver
+from dlstep.views.cells import Phase, cells, event_rows, fill_order, page_cells
 
 
 def test_cells_cover_every_position_once(session: Session) -> None:
@@ -38,6 +41,21 @@ def test_a_canvas_shows_what_is_fed() -> None:
     assert [cell.phase for cell in shown] == ["prompt"] * 2 + ["draft"] * 3 + ["void"]
     assert tuple(cell.token for cell in shown[2:5]) == sequence.tokens(2, 5)
     assert "draft, fed as token" in views.sequence_html(sequence, state)
+
+
+def test_the_fill_order_of_a_canvas_counts_the_tokens_that_it_feeds() -> None:
+    """Two positions are accepted in the first pass and one more in each later one; the others get noise until then."""
+
+    def rows(span: Span) -> SpanSamples:
+        count, draw = len(span.sampled), span.draws[0]
+        entropies = tuple(0.0 if place <= draw else 9.0 for place in range(count))
+        ones = (1.0,) * count
+        return SpanSamples((5,) * count, ones, entropies, (), (5,) * count, ones, (20 + draw,) * count)
+
+    request = Request(0, (7, 8), SamplingParams(max_tokens=4, ignore_eos=True))
+    case = Case(ample(Spec(None, (1,), 50)), load("diffusion_gemma")(canvas_length=4), (request,), (0,))
+    order = fill_order(run_case(case, ScriptedDriver(rows)).trace)
+    assert order == (1, 1, 2, 3)
 
 
 def test_page_cells_agree_with_the_cache(session: Session) -> None:
