@@ -169,7 +169,7 @@ comparisons: $(VENV)/.test
 
 # The live page, and the slider of the first notebook, as the docs show them.
 page-pictures: $(VENV)/.test $(VENV)/.browser
-	$(BIN)/python docs/make_page_pictures.py
+	PYTHONPATH=. $(BIN)/python docs/make_page_pictures.py
 	$(BIN)/python docs/make_notebook_picture.py
 
 # The documentation site, in build/site. A warning is an error.
@@ -182,7 +182,7 @@ docs-serve: docs
 
 # The site, as CONTRIBUTING.md shows it.
 site-pictures: $(VENV)/.test $(VENV)/.browser docs
-	$(BIN)/python docs/make_site_pictures.py
+	PYTHONPATH=. $(BIN)/python docs/make_site_pictures.py
 
 # The decode that `dlstep demo` shows while it imports torch.
 recorded: $(VENV)/.test

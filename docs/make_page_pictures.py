@@ -1,7 +1,8 @@
 """Take the pictures of the live page for `docs/serving.md`: `make page-pictures`.
 
-`python docs/make_page_pictures.py --all FOLDER` writes every view in both themes at three widths instead, to be looked at. The
-embedded model is served, and each forward pass waits until it is let through, so that the same code gives the same pictures.
+`PYTHONPATH=. python docs/make_page_pictures.py --all FOLDER` writes every view in both themes at three widths instead, to be
+looked at. The embedded model is served, and each forward pass waits until it is let through, so that the same code gives the
+same pictures.
 """
 
 import asyncio
@@ -21,10 +22,10 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from dlstep import LLM, Plan, Samples
 from dlstep.core import Driver
-from dlstep.serve.engine_process import ThreadHost
 from dlstep.serve.http.server import Server, listen
 from dlstep.serve.router.router import Router
 from dlstep.serve.settings import ServeOptions
+from tests.helpers.serving import ThreadHost
 
 FOLDER = Path(__file__).parent / "page"
 STORY = "Ann has 27 shells. Now Ann drops 8. Later Ann finds 20 more. How many shells does Ann have?"

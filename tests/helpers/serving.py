@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from threading import Event, Thread, current_thread
 from typing import Any
 
@@ -18,7 +20,9 @@ from dlstep import LLM, Config, Plan, Samples, Spec, init
 from dlstep.core import Driver
 from dlstep.engine.loader import LoadedEngine
 from dlstep.models.description import pieces
-from dlstep.serve.engine_process import Host, ThreadHost
+from dlstep.processes import Heart, disconnect
+from dlstep.serve.engine_loop import execute_commands
+from dlstep.serve.engine_process import Death, Host
 from dlstep.serve.http.server import Server, listen
 from dlstep.serve.router.router import Router
 from dlstep.serve.settings import ServeOptions
@@ -75,6 +79,43 @@ def shadow_engine(
     state = init(config, load(strategy)(**options))
     driver = Paced(ShadowDriver(PAGE_SIZE, num_pages, spec, 0.0, places=4), seconds)
     return LoadedEngine(state, driver, tokenizer, "shadow")
+
+
+class ThreadHost:
+    """Runs an existing engine in a thread.
+
+    A thread cannot be killed: `kill` disconnects its pipe, and the thread ends at its next read or
+    write.
+    """
+
+    def __init__(self, engine: LoadedEngine) -> None:
+        self._engine = engine
+        self._thread: Thread | None = None
+        self._pipe: Connection | None = None
+        self._reason = ""
+
+    def start(self) -> Connection:
+        """Start the thread. Return this end of its pipe."""
+        self._pipe, engine_pipe = get_context("spawn").Pipe()
+        self._reason = ""
+        self._thread = Thread(
+            target=execute_commands, args=(self._engine, Heart(engine_pipe)), name="dlstep-engine", daemon=True
+        )
+        self._thread.start()
+        return self._pipe
+
+    def kill(self, reason: str) -> None:
+        """Disconnect the pipe of the thread."""
+        self._reason = f"the engine {reason}"
+        if self._pipe is not None:
+            disconnect(self._pipe)
+
+    def end(self, seconds: float) -> Death:
+        """Wait up to `seconds` for the thread. Return why it ended."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+        reason = self._reason or "the engine's thread ended"
+        return Death(reason, reason)
 
 
 @dataclass

@@ -1,11 +1,9 @@
-"""Hosts, which run an engine in a separate process or in a thread, connected by a pipe."""
+"""Hosts, which run an engine in a separate process, connected by a pipe."""
 
 import gc
 import logging
 import os
-import threading
 from dataclasses import replace
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple, NoReturn, Protocol
@@ -16,8 +14,8 @@ from ..distributed import RankLost
 from ..engine.config import EngineConfig
 from ..engine.decode import RanksDriver
 from ..engine.devices import FIRST_DEVICE, device_of
-from ..engine.loader import LoadedEngine, load_engine
-from ..processes import Heart, Worker, disconnect, last_words
+from ..engine.loader import load_engine
+from ..processes import Heart, Worker, last_words
 from .engine_loop import execute_commands
 from .log_lines import LineHandler
 from .messages import EngineFailed
@@ -79,43 +77,6 @@ class ProcessHost:
         assert self._worker is not None, "it was started"
         self._worker.end(seconds)
         return Death(self._worker.reason, self._worker.ending)
-
-
-class ThreadHost:
-    """Runs an existing engine in a thread, for tests and notebooks.
-
-    A thread cannot be killed: `kill` disconnects its pipe, and the thread ends at its next read or
-    write.
-    """
-
-    def __init__(self, engine: LoadedEngine) -> None:
-        self._engine = engine
-        self._thread: threading.Thread | None = None
-        self._pipe: Connection | None = None
-        self._reason = ""
-
-    def start(self) -> Connection:
-        """Start the thread. Return this end of its pipe."""
-        self._pipe, engine_pipe = get_context("spawn").Pipe()
-        self._reason = ""
-        self._thread = threading.Thread(
-            target=execute_commands, args=(self._engine, Heart(engine_pipe)), name="dlstep-engine", daemon=True
-        )
-        self._thread.start()
-        return self._pipe
-
-    def kill(self, reason: str) -> None:
-        """Disconnect the pipe of the thread."""
-        self._reason = f"the engine {reason}"
-        if self._pipe is not None:
-            disconnect(self._pipe)
-
-    def end(self, seconds: float) -> Death:
-        """Wait up to `seconds` for the thread. Return why it ended."""
-        if self._thread is not None:
-            self._thread.join(seconds)
-        reason = self._reason or "the engine's thread ended"
-        return Death(reason, reason)
 
 
 def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:

@@ -5,9 +5,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, expect
 
-from dlstep.serve.engine_process import ThreadHost
-
-from ...helpers.serving import served, tiny_llm
+from ...helpers.serving import ThreadHost, served, tiny_llm
 from .browser import watch
 from .test_use import STORY, ask
 

@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from dlstep.serve.engine_process import ThreadHost
-
-from ...helpers.serving import PAGE_SIZE, served, shadow_engine
+from ...helpers.serving import PAGE_SIZE, ThreadHost, served, shadow_engine
 
 
 def cached_tokens(http: Any, key: str, prompt: list[int]) -> int:

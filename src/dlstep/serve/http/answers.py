@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -19,33 +19,15 @@ from ..router.router import NotReady, QueueFull, Router
 from .choices import ChoiceReader, Piece, read_choices
 from .errors import RETRY_SECONDS, ApiError, fault_of, first_fault
 from .replies import DONE, PING, chunk, event, first_chunk, piece_chunk, reply, usage_of
-from .schema import StreamOptions
+from .schema import ForkRequest, ReadRequest, Sampling
 from .translate import TranslatedBody
 
 Result = TypeVar("Result")
+Body = Sampling | ReadRequest | ForkRequest
 GONE = "the client disconnected"
 LONG = 2048  # tokens; longer answers are serialized in a thread (10 µs per token)
 LAST_LINES = 1.0  # seconds to write the last log lines when the server exits
 TURN = 0.005  # seconds after which a stream with many chunks yields to the event loop
-
-
-class Body(Protocol):
-    """The fields of a request body that determine the form of the response."""
-
-    @property
-    def n(self) -> int | None:
-        """The number of answers; None: one."""
-        ...
-
-    @property
-    def stream(self) -> bool | None:
-        """Whether to stream the answer."""
-        ...
-
-    @property
-    def stream_options(self) -> StreamOptions | None:
-        """What a stream contains besides the answer."""
-        ...
 
 
 class AnswerJob:

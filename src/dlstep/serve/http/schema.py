@@ -7,7 +7,7 @@ a million errors, which pydantic would take 14 seconds to report.
 import json
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Annotated, Any, Literal, cast, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, cast, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -453,20 +453,9 @@ class ReadRequest(Strict):
     template: Annotated[list[Text | Annotated[list[Text], FEW, LABELS]], FEW, TEMPLATE]
     user: str | None = None
 
-    @property
-    def n(self) -> int:
-        """The number of reads per prompt: always one."""
-        return 1
-
-    @property
-    def stream(self) -> bool:
-        """Whether to stream: never."""
-        return False
-
-    @property
-    def stream_options(self) -> None:
-        """None: a read is not streamed."""
-        return None
+    n: ClassVar[int] = 1  # a read has one answer for each prompt, and is not streamed
+    stream: ClassVar[bool] = False
+    stream_options: ClassVar[StreamOptions | None] = None
 
 
 class ForkOptions(BaseModel):
@@ -487,11 +476,7 @@ class ForkRequest(Strict):
     stream: bool | None = None
     stream_options: OptionsOfStream = None
     dlstep: ForkOptions = Field(default_factory=ForkOptions)
-
-    @property
-    def n(self) -> int:
-        """The number of answers: always one."""
-        return 1
+    n: ClassVar[int] = 1
 
 
 class TokenizeText(Strict):

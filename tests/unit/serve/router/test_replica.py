@@ -10,10 +10,9 @@ import pytest
 from dlstep.engine.loader import LoadedEngine
 from dlstep.processes import Heartbeat
 from dlstep.serve.engine_loop import info_of
-from dlstep.serve.engine_process import ThreadHost
 from dlstep.serve.router.replica import AHEAD
 
-from ....helpers.serving import served, shadow_engine
+from ....helpers.serving import ThreadHost, served, shadow_engine
 
 
 class Mortal(ThreadHost):

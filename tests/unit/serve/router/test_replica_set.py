@@ -12,11 +12,11 @@ import pytest
 
 from dlstep.engine.loader import LoadedEngine
 from dlstep.serve.engine_loop import info_of
-from dlstep.serve.engine_process import Death, Host, ThreadHost
+from dlstep.serve.engine_process import Death, Host
 from dlstep.serve.messages import EngineFailed
 from dlstep.serve.router.replica import Phase, Replica
 
-from ....helpers.serving import Served, served, shadow_engine
+from ....helpers.serving import Served, ThreadHost, served, shadow_engine
 
 GROUPS, IN_GROUP, PREFIX = 24, 10, 64
 

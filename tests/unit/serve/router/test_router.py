@@ -17,7 +17,6 @@ import pytest
 
 from dlstep import SamplingParams
 from dlstep.serve.engine_loop import EngineLoop
-from dlstep.serve.engine_process import ThreadHost
 from dlstep.serve.messages import Cancel, News, Submit
 from dlstep.serve.router import router as module
 from dlstep.serve.router.pending_requests import PendingRequest
@@ -26,7 +25,7 @@ from dlstep.serve.router.router import Router
 from dlstep.serve.settings import ServeOptions
 from dlstep.text.detokenize import Tokenizer
 
-from ....helpers.serving import Paced, served, shadow_engine, stalls_of_loop
+from ....helpers.serving import Paced, ThreadHost, served, shadow_engine, stalls_of_loop
 from ..http.test_translate import statuses
 
 REQUESTS = 400
