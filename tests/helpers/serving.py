@@ -143,12 +143,14 @@ class Served:
         """Wait until a condition holds; fail after too long."""
         end = time.monotonic() + seconds
         while not holds():
-            assert time.monotonic() < end, f"still not after {seconds} seconds: {self.router.load}, {self.router.live} live"
+            assert time.monotonic() < end, (
+                f"still not after {seconds} seconds: {self.router.replicas.load}, {self.router.live} live"
+            )
             time.sleep(0.01)
 
     def until_idle(self) -> None:
         """Wait until no request runs or waits and no page is owned."""
-        self.until(lambda: not self.router.live and self.router.load[:3] == (0, 0, 0))
+        self.until(lambda: not self.router.live and self.router.replicas.load[:3] == (0, 0, 0))
 
 
 @contextmanager

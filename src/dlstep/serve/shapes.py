@@ -238,6 +238,10 @@ class Health(TypedDict):
     status: Literal["ok"]
 
 
+ReplicaPhase = Literal["loading", "ready", "silent", "restarting", "resting", "failed"]
+Phase = Literal["loading", "ready", "silent", "restarting", "draining", "failed"]
+
+
 @exact
 class ReplicaState(TypedDict):
     """One engine: its status, its number of deaths, and the reason for the last one.
@@ -246,7 +250,7 @@ class ReplicaState(TypedDict):
     """
 
     replica: int
-    status: Literal["loading", "ready", "silent", "restarting", "resting", "failed"]
+    status: ReplicaPhase
     deaths: int
     last_death: str | None
 
@@ -255,7 +259,7 @@ class ReplicaState(TypedDict):
 class Readiness(TypedDict):
     """Whether the server can answer requests, and if not, the reason."""
 
-    status: Literal["loading", "ready", "silent", "restarting", "draining", "failed"]
+    status: Phase
     engine_deaths: int
     reason: str | None
     replicas: list[ReplicaState]

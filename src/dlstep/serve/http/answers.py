@@ -18,7 +18,7 @@ from ..router.recording_store import KeptRequest
 from ..router.router import NotReady, QueueFull, Router
 from .choices import ChoiceReader, Piece, read_choices
 from .errors import RETRY_SECONDS, ApiError, fault_of, first_fault
-from .replies import DONE, PING, chunk, event, first_chunk, piece_chunk, reply, usage_of
+from .replies import COMPACT, DONE, PING, Json, chunk, event, first_chunk, piece_chunk, reply_body, usage_of
 from .schema import ForkRequest, ReadRequest, Sampling
 from .translate import TranslatedBody
 
@@ -119,10 +119,6 @@ class AnswerJob:
                     yield PING
 
     @property
-    def _echoes(self) -> tuple[str, ...]:
-        return self._translated.echoes or ("",) * len(self.choices)
-
-    @property
     def _over(self) -> bool:
         """Whether the stream has sent an error, or the end of every answer."""
         return self._failed or all(choice.ended for choice in self.choices)
@@ -139,11 +135,12 @@ class AnswerJob:
 
     def _reply(self) -> str:
         """Return the whole response as JSON."""
-        return reply(self.head, self.choices, self._translated.echoes, usage_of(self.pending_requests, self.copies))
+        body = reply_body(self.head, self.choices, self._translated.echoes, self._usage())
+        return json.dumps(body, separators=COMPACT)
 
     def _begin(self) -> bytes:
         """Return what a stream begins with."""
-        pairs, more = zip(self.choices, self._echoes, strict=True), self._running_usage()
+        pairs, more = zip(self.choices, self._translated.echoes, strict=True), self._running_usage()
         return b"".join(filter(None, [first_chunk(self.head, choice, echo, **more) for choice, echo in pairs]))
 
     def _piece(self, choice: ChoiceReader, piece: Piece) -> bytes:
@@ -162,8 +159,8 @@ class AnswerJob:
         wanted = options is not None and options.include_usage and options.continuous_usage_stats
         return {"usage": self._usage()} if wanted else {}
 
-    def _usage(self) -> dict[str, object]:
-        return usage_of(self.pending_requests, self.copies).model_dump(mode="json", exclude_unset=True)
+    def _usage(self) -> Json:
+        return usage_of(self.pending_requests, self.copies)
 
 
 class RequestLog:

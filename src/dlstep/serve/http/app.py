@@ -198,7 +198,7 @@ class Api:
             )
             for replica in router.replicas
         ]
-        body = shapes.Readiness(status=router.phase, engine_deaths=router.deaths, reason=reason, replicas=replicas)
+        body = shapes.Readiness(status=router.phase, engine_deaths=router.replicas.deaths, reason=reason, replicas=replicas)
         return json_response(body, 503 if reason else 200)
 
     async def version(self) -> Response:
@@ -217,7 +217,7 @@ class Api:
 def _tokenized(facts: Facts, body: TokenizeRequest) -> Response:
     """Return the response of `/tokenize`. A megabyte of text takes a second."""
     if isinstance(body, TokenizeText):
-        ids = translate.text_prompt(facts, body)
+        ids = translate.encoded_prompt(facts, body.prompt, body.add_special_tokens)
     else:
         ids = translate.conversation(facts, body.messages, variables=body.chat_template_kwargs)
     strings = translate.tokens_of(facts.texts.tokenizer, ids) if body.return_token_strs else None

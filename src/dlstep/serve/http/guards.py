@@ -1,6 +1,7 @@
 """Guards for every request: checks of the Host, API key, body size and arrival time."""
 
 import asyncio
+from collections.abc import Collection
 from hmac import compare_digest
 from ipaddress import ip_address
 
@@ -8,7 +9,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..settings import ServeOptions
-from .errors import ApiError
+from .errors import RETRY_SECONDS, ApiError
 
 OPEN = ("/health", "/ping", "/ready", "/version", "/metrics")  # for load balancers and Prometheus
 LOCAL_NAMES = ("localhost", "*.localhost")
@@ -19,6 +20,22 @@ PAGE = "/page/"  # public files, like `/` itself; the page asks the user for the
 def is_open(path: str) -> bool:
     """Return whether a path needs no API key."""
     return path in (*OPEN, "/") or path.startswith(PAGE)
+
+
+class ConnectionGuard:
+    """Middleware that refuses requests while more than `most` connections are open, except those of health checks."""
+
+    def __init__(self, app: ASGIApp, most: int, connections: Collection[object]) -> None:
+        self._app, self._most, self._connections = app, most, connections
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it and close its connection."""
+        app = self._app
+        if len(self._connections) > self._most and scope["path"] not in OPEN:
+            message = f"more than {self._most} connections are open: try again later"
+            app = ApiError(503, message, code="too_many_connections", retry_after=RETRY_SECONDS).response
+            app.headers["Connection"] = "close"
+        await app(scope, receive, send)
 
 
 class HostGuard:

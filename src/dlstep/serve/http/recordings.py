@@ -29,8 +29,9 @@ def kept_of(router: Router, request_id: str, owner: str) -> KeptRequest:
     kept = router.recording_store.find(request_id, owner)
     if kept is None:
         limit = f"the server keeps the steps of the newest {router.recording_store.most} answers with `stream: steps`"
-        deaths = f"; its engine has died {router.deaths} times and lost its kept steps" if router.deaths else ""
-        message = f"no steps are kept for this id: {limit}{deaths}"
+        deaths = router.replicas.deaths
+        lost = f"; its engine has died {deaths} times and lost its kept steps" if deaths else ""
+        message = f"no steps are kept for this id: {limit}{lost}"
         raise ApiError(404, message, param="request_id", code="request_not_found")
     return kept
 
@@ -101,7 +102,7 @@ def forked(facts: Facts, kept: KeptRequest, body: ForkRequest) -> TranslatedBody
         origin=origin,
         constraint=pending.submit.constraint,
     )
-    return TranslatedBody((submit,), (), opening.request.params.stop, ((opening, frame),))
+    return TranslatedBody([submit], [""], [(opening, frame)])
 
 
 def _check_step(kept: KeptRequest, pending: PendingRequest, seq: int) -> None:

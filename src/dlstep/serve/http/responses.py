@@ -12,10 +12,9 @@ from .answers import AnswerJob
 from .call_formats import Part
 from .choices import ChoiceReader, Piece
 from .errors import ApiError, invalid
-from .replies import COMPACT, event, usage_of
+from .replies import COMPACT, Json, event, usage_of
 from .schema import ChatRequest, ResponsesRequest, Sampling
 
-Json = dict[str, Any]
 ITEM = (
     "must be a message with a role and a content, a function_call with a call_id, or a function_call_output with a call_id "
     "and an output. Nothing is stored: instead of an item_reference, send the item (many clients do if store is false)"
@@ -141,11 +140,11 @@ class ResponseJob(AnswerJob):
             "status": "incomplete" if cut else "completed",
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
             "usage": {
-                "input_tokens": usage.prompt_tokens,
+                "input_tokens": usage["prompt_tokens"],
                 "input_tokens_details": {"cached_tokens": choice.pending.cached, "cache_write_tokens": 0},
-                "output_tokens": usage.completion_tokens,
+                "output_tokens": usage["completion_tokens"],
                 "output_tokens_details": {"reasoning_tokens": 0},
-                "total_tokens": usage.total_tokens,
+                "total_tokens": usage["total_tokens"],
             },
             "dlstep": choice.summary(),
         }

@@ -16,6 +16,7 @@ from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ...engine.config import EngineConfig
 from ..engine_process import ProcessHost
@@ -24,16 +25,27 @@ from ..router.router import Router
 from ..settings import ServeOptions
 from .answers import LAST_LINES, RequestLog
 from .app import create_app
+from .guards import ConnectionGuard
 
 LOCAL = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # address for the browser if all interfaces listen
 GRACE = 5  # seconds that open connections may take to close after the last answer
+READ = 1 << 14  # bytes read per turn of the event loop: 2,700 chunks of one byte, which take 40 ms
+
+
+class ClientConnection(H11Protocol):
+    """A connection of a client, which cannot hold up the event loop with many small chunks."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Bound the bytes that are read at once."""
+        transport.max_size = READ  # type: ignore[attr-defined]  # an attribute of asyncio's socket transports
+        super().connection_made(transport)
 
 
 def uvicorn_config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
-    """Return the configuration of uvicorn, which limits connections and headers."""
+    """Return the configuration of uvicorn, which limits headers and idle connections."""
     return uvicorn.Config(
         app,
-        http="h11",
+        http=ClientConnection,
         loop="asyncio",
         ws="none",
         log_config=None,
@@ -41,7 +53,6 @@ def uvicorn_config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         lifespan="off",
-        limit_concurrency=options.max_connections + 1,  # uvicorn counts the connection that it refuses
         timeout_keep_alive=int(max(1, options.idle_timeout)),
         timeout_graceful_shutdown=GRACE,
     )
@@ -53,6 +64,8 @@ class Server(uvicorn.Server):
     def __init__(self, router: Router, keys: tuple[str, ...], ready: Callable[[], None] = lambda: None) -> None:
         app = create_app(router, keys)
         super().__init__(uvicorn_config(app, router.options))
+        connections = self.server_state.connections
+        app.add_middleware(ConnectionGuard, most=router.options.max_connections, connections=connections)
         self._log: RequestLog = app.state.log
         self._signals = 0
         self._router, self._ready = router, ready
@@ -188,7 +201,7 @@ def serve(config: EngineConfig, options: ServeOptions, *, opens: bool = False) -
         stderr.stop(LAST_LINES)
     if not router.failure:
         return 0
-    if router.refused:
+    if router.replicas.not_made_reason:
         raise ValueError(router.failure)
     print(f"dlstep: error: {router.failure}", file=sys.stderr)
     return 1

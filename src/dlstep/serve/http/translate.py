@@ -30,7 +30,6 @@ from .schema import (
     Message,
     ReadRequest,
     Sampling,
-    TokenizeText,
 )
 from .tool_calls import Tool, call_schema, callable_freely, chosen
 
@@ -46,20 +45,14 @@ SUBJECTS = (("the prompt", "prompt"), ("stop_token_ids", "stop_token_ids"), ("st
 
 @dataclass(frozen=True, slots=True)
 class TranslatedBody:
-    """A translated body: one submission per answer, and the prompts that echoed answers start with.
+    """A translated body: one submission per answer, and the text that each answer starts with.
 
     If steps were requested, `openings` holds each answer's initial sequence and first frame.
     """
 
-    submits: tuple[Submit, ...]
-    echoes: tuple[str, ...]
-    stops: tuple[str, ...]
-    openings: tuple[tuple[SequenceState, Frame], ...] = ()
-
-    @property
-    def prompt_tokens(self) -> tuple[int, ...]:
-        """The length of each answer's prompt."""
-        return tuple(len(submit.prompt) for submit in self.submits)
+    submits: list[Submit]
+    echoes: list[str]
+    openings: list[tuple[SequenceState, Frame]]
 
 
 def check_model(facts: Facts, name: str | None) -> None:
@@ -81,11 +74,10 @@ def completion(facts: Facts, body: CompletionRequest, constraint: Automaton | No
         raise ApiError(400, message, param="echo")
     prompts = prompts_of(body)
     check_count(facts, len(prompts), body.n or 1)
-    texts, limit = facts.texts, facts.info.config.max_model_len
-    encoded = [encoded_prompt(texts, prompt, limit, "prompt", body.add_special_tokens) for prompt in prompts]
-    echoes = [_echoed(texts, prompt, tokens) for prompt, tokens in zip(prompts, encoded, strict=True)] if body.echo else []
-    params = params_of(facts, body)
-    return _translated(facts, body, encoded, params, constraint, echoes=echoes, probabilities=body.logprobs is not None)
+    encoded = [encoded_prompt(facts, prompt, body.add_special_tokens) for prompt in prompts]
+    pairs = zip(prompts, encoded, strict=True)
+    echoes = [_echoed(facts.texts, prompt, tokens) if body.echo else "" for prompt, tokens in pairs]
+    return _translated(facts, body, encoded, echoes, constraint, logprobs=body.logprobs is not None)
 
 
 def prompts_of(body: CompletionRequest | ReadRequest) -> list[Any]:
@@ -103,9 +95,7 @@ def chat(facts: Facts, body: ChatRequest, constraint: Automaton | None = None) -
     check_count(facts, 1, body.n or 1)
     if callable_freely(body.tools or (), body.tool_choice):
         _check_free_calls(facts.texts, body)
-    prompt = _prompt(facts, body)
-    params = params_of(facts, body)
-    return _translated(facts, body, [prompt], params, constraint, echoes=[], probabilities=bool(body.logprobs))
+    return _translated(facts, body, [_prompt(facts, body)], [""], constraint, logprobs=bool(body.logprobs))
 
 
 def _prompt(facts: Facts, body: ChatRequest) -> tuple[int, ...]:
@@ -127,7 +117,7 @@ def conversation(
     facts: Facts, messages: Sequence[Message], tools: Sequence[Tool] = (), variables: Mapping[str, Any] | None = None
 ) -> tuple[int, ...]:
     """Return the prompt of a conversation, whose answer is its next turn. Raises ApiError."""
-    check_length(sum(len(message.text) for message in messages), facts.info.config.max_model_len, "messages")
+    check_length(facts, sum(len(message.text) for message in messages), "messages")
     texts = facts.texts
     turns = [_turn(message) for message in messages]
     described = [tool.model_dump(exclude_unset=True) for tool in tools]
@@ -156,11 +146,6 @@ def _turn(message: Message) -> dict[str, Any]:
     """Return a message as chat templates expect it: its content as one text, arguments of calls as objects."""
     given = {name: value for name, value in message.model_dump().items() if value not in (None, [])}
     return given | {"content": message.text}
-
-
-def text_prompt(facts: Facts, body: TokenizeText) -> tuple[int, ...]:
-    """Return the tokens of a text prompt, including the model's `prompt_end`."""
-    return encoded_prompt(facts.texts, body.prompt, facts.info.config.max_model_len, "prompt", body.add_special_tokens)
 
 
 def params_of(facts: Facts, body: Sampling) -> SamplingParams:
@@ -277,23 +262,22 @@ def check_count(facts: Facts, prompts: int, copies: int) -> None:
         raise ApiError(400, message, param="n" if copies > 1 else "prompt")
 
 
-def check_length(characters: int, max_model_len: int, param: str) -> None:
+def check_length(facts: Facts, characters: int, param: str) -> None:
     """Raise ApiError for a text that is certainly too long, before encoding it."""
+    max_model_len = facts.info.config.max_model_len
     if characters > LONGEST_TOKEN * max_model_len:
         message = f"{param} has {characters} characters; max_model_len={max_model_len} tokens leave no room for an answer"
         raise ApiError(400, message, param=param, code="context_length_exceeded")
 
 
-def encoded_prompt(
-    texts: ModelTexts, prompt: str | list[int], max_model_len: int, param: str, special: bool | None = None
-) -> tuple[int, ...]:
-    """Return the tokens of a prompt. Raises ApiError that names `param`."""
+def encoded_prompt(facts: Facts, prompt: str | list[int], special: bool | None = None) -> tuple[int, ...]:
+    """Return the tokens of a prompt, including the model's `prompt_end`. Raises ApiError."""
     if isinstance(prompt, str):
-        check_length(len(prompt), max_model_len, param)
+        check_length(facts, len(prompt), "prompt")
     try:
-        return encode(texts, prompt, special=special)
+        return encode(facts.texts, prompt, special=special)
     except ValueError as error:
-        raise ApiError(400, str(error), param=param) from error
+        raise ApiError(400, str(error), param="prompt") from error
 
 
 def _echoed(texts: ModelTexts, prompt: str | list[int], tokens: tuple[int, ...]) -> str:
@@ -307,21 +291,27 @@ def _translated(
     facts: Facts,
     body: Sampling,
     prompts: list[tuple[int, ...]],
-    params: SamplingParams,
+    echoes: list[str],
     constraint: Automaton | None,
     *,
-    echoes: list[str],
-    probabilities: bool,
+    logprobs: bool,
 ) -> TranslatedBody:
     """Return one submission per answer, checked as the engine would. Their seeds differ."""
+    params, copies, spec = params_of(facts, body), body.n or 1, facts.info.config.spec
     if body.truncate_prompt_tokens is not None:
         prompts = [prompt[-body.truncate_prompt_tokens :] for prompt in prompts]
+    if not all(prompts):
+        param = "messages" if isinstance(body, ChatRequest) else "prompt"
+        raise ApiError(400, "a prompt is empty: give at least one token", param=param)
     forced = isinstance(body, ChatRequest) and called_function(body) is not None
-    requests = _requests(facts, body, prompts, params, constraint, forced=forced)
+    seeded = [_seeded(params, number) for number in range(copies)]
+    requests = numbered([prompt for prompt in prompts for _ in range(copies)], seeded * len(prompts))
+    if params.constraint_source is not None:
+        requests = [constrained(replace(request, constraint=constraint), spec) for request in requests]
+    for request in requests[:: 1 if params.seed is not None else copies]:
+        _check(facts.info, request, body, forced=forced)
     stream = body.dlstep.stream
     drafts, steps = bool(body.stream) and stream == "drafts", stream == "steps"
-    probabilities = probabilities or bool(body.return_token_ids)  # both are read from the same records
-    keeps = steps and len(requests) <= facts.most_kept
     submits = [
         Submit(
             0,
@@ -329,9 +319,9 @@ def _translated(
             request.params,
             request.index,
             drafts,
-            probabilities,
-            steps,
-            keeps,
+            probabilities=logprobs or bool(body.return_token_ids),  # both are read from the same records
+            steps=steps,
+            keeps=steps and len(requests) <= facts.most_kept,
             salt=(body.cache_salt or "").encode(),
             constraint=request.constraint,
             may_be_cut=forced,
@@ -339,32 +329,7 @@ def _translated(
         for request in requests
     ]
     openings = [_opened(facts, request) for request in requests] if steps else []
-    return TranslatedBody(
-        tuple(submits), tuple(echo for echo in echoes for _ in range(body.n or 1)), params.stop, tuple(openings)
-    )
-
-
-def _requests(
-    facts: Facts,
-    body: Sampling,
-    prompts: list[tuple[int, ...]],
-    params: SamplingParams,
-    constraint: Automaton | None,
-    *,
-    forced: bool,
-) -> list[Request]:
-    """Return one request per answer. Raises ApiError if the engine would reject one, except for a `forced` call."""
-    copies = body.n or 1
-    if not all(prompts):
-        param = "messages" if isinstance(body, ChatRequest) else "prompt"
-        raise ApiError(400, "a prompt is empty: give at least one token", param=param)
-    seeded = [_seeded(params, number) for number in range(copies)]
-    requests = numbered([prompt for prompt in prompts for _ in range(copies)], seeded * len(prompts))
-    if params.constraint_source is not None:
-        requests = [constrained(replace(request, constraint=constraint), facts.info.config.spec) for request in requests]
-    for request in requests[:: 1 if params.seed is not None else copies]:
-        _check(facts.info, request, body, forced=forced)
-    return requests
+    return TranslatedBody(submits, [echo for echo in echoes for _ in range(copies)], openings)
 
 
 def _opened(facts: Facts, request: Request) -> tuple[SequenceState, Frame]:
@@ -382,8 +347,7 @@ def _seeded(params: SamplingParams, number: int) -> SamplingParams:
     """Return the parameters of answer `number` to a prompt: the seed plus `number` (mod 2^64)."""
     if params.seed is None or not number:
         return params
-    seed = params.seed + number
-    return replace(params, seed=seed if seed < SEEDS else seed - SEEDS)
+    return replace(params, seed=(params.seed + number) % SEEDS)
 
 
 def _check(info: ModelInfo, request: Request, body: Sampling, *, forced: bool) -> None:
@@ -441,9 +405,9 @@ def read(facts: Facts, body: ReadRequest) -> TranslatedBody:
     """Translate a body. Raises ApiError that names the invalid field."""
     prompts, config = prompts_of(body), facts.info.config
     check_count(facts, len(prompts), 1)
-    encoded = [encoded_prompt(facts.texts, prompt, config.max_model_len, "prompt") for prompt in prompts]
+    encoded = [encoded_prompt(facts, prompt) for prompt in prompts]
     characters = sum(len(part) if isinstance(part, str) else max(map(len, part)) for part in body.template)
-    check_length(characters, config.max_model_len, "template")
+    check_length(facts, characters, "template")
     reading = Reading(facts.info.strategy)
     if reason := reading.incompatibility(config.spec):
         raise ApiError(400, f"the model {facts.model!r} cannot be read: {reason}", param="model")
@@ -451,7 +415,7 @@ def read(facts: Facts, body: ReadRequest) -> TranslatedBody:
         template = encode_template(facts.texts.tokenizer, body.template)
     except ValueError as error:
         raise ApiError(400, str(error), param="template") from error
-    return TranslatedBody(tuple([_submit(facts, reading, prompt, template) for prompt in encoded]), (), ())
+    return TranslatedBody([_submit(facts, reading, prompt, template) for prompt in encoded], [""] * len(encoded), [])
 
 
 def _submit(facts: Facts, reading: Reading, prompt: tuple[int, ...], template: ReadTemplate) -> Submit:

@@ -1,5 +1,7 @@
 """Prometheus metrics: vLLM's names where the meaning is the same, else dlstep_*."""
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from ...core.usage import Work
@@ -16,71 +18,57 @@ class Metrics:
 
     def __init__(self, replicas: int = 1) -> None:
         self.registry = CollectorRegistry()
-        self._gauges()
-        self._counters()
-        self._histograms()
-        self._of_replicas(replicas)
-        ProcessCollector(registry=self.registry)  # CPU, memory and files of the HTTP process
-
-    def _gauges(self) -> None:
-        def gauge(name: str, help_: str, labels: tuple[str, ...] = ()) -> Gauge:
-            return Gauge(name, help_, labels, registry=self.registry)
+        gauge, counter = partial(Gauge, registry=self.registry), partial(Counter, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
 
         self._running = gauge("vllm:num_requests_running", "Requests that hold pages.")
         self._waiting = gauge("vllm:num_requests_waiting", "Requests waiting in the server or in the engine.")
         self._used = gauge("vllm:kv_cache_usage_perc", "Fraction of the KV pages that requests hold (0 to 1).")
-        self._pages = gauge("dlstep_pages", "KV pages by use.", ("use",))
+        self._pages = gauge("dlstep_pages", "KV pages by use.", ["use"])
         self.deaths = gauge("dlstep_engine_deaths", "Number of engine deaths since the server started.")
-
-    def _counters(self) -> None:
-        def counter(name: str, help_: str, labels: tuple[str, ...] = ()) -> Counter:
-            return Counter(name, help_, labels, registry=self.registry)
 
         self._prompt = counter("vllm:prompt_tokens", "Prompt tokens of requests that the engine started.")
         self._generated = counter("vllm:generation_tokens", "Emitted tokens of requests that ended.")
-        self._ended = counter("vllm:request_success", "Requests that ended, by finish reason.", ("finished_reason",))
+        self._ended = counter("vllm:request_success", "Requests that ended, by finish reason.", ["finished_reason"])
         self._preempted = counter("vllm:num_preemptions", "Requests preempted for older ones.")
         self._queries = counter("vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache.")
         self._hits = counter("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.")
         self._forwards = counter(
-            "dlstep_forwards", "Forward passes: those that sampled, and those that only stored KV.", ("kind",)
+            "dlstep_forwards", "Forward passes: those that sampled, and those that only stored KV.", ["kind"]
         )
         self._computed = counter("dlstep_positions_computed", "Positions computed by forward passes.")
         self._wasted = counter("dlstep_positions_wasted", "Positions recomputed, or computed for aborted answers.")
         self._spent = counter("dlstep_engine_cpu_seconds", "CPU seconds of the engine since it was loaded.")
         self._passed = counter("dlstep_engine_busy_seconds", "Seconds in which the engine had requests.")
-        self.missed = counter("dlstep_engine_timeouts", "Engines killed because they missed a deadline.", ("deadline",))
+        self.missed = counter("dlstep_engine_timeouts", "Engines killed because they missed a deadline.", ["deadline"])
         for deadline in ("start", "heartbeat", "step"):
             self.missed.labels(deadline)
         self.refused = counter("dlstep_requests_refused", "Requests rejected because the queue was full.")
         self.unlogged = counter("dlstep_log_lines_dropped", "Lines of the request log that could not be written.")
 
-    def _histograms(self) -> None:
-        def histogram(name: str, help_: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(name, help_, buckets=buckets, registry=self.registry)
-
-        self._first = histogram("vllm:time_to_first_token_seconds", "From arrival to the first settled token.", SECONDS)
-        self._whole = histogram("vllm:e2e_request_latency_seconds", "From arrival to the end of the answer.", SECONDS)
-        self._queued = histogram("vllm:request_queue_time_seconds", "From arrival to the engine.", SECONDS)
+        seconds = partial(histogram, buckets=SECONDS)
+        self._first = seconds("vllm:time_to_first_token_seconds", "From arrival to the first settled token.")
+        self._whole = seconds("vllm:e2e_request_latency_seconds", "From arrival to the end of the answer.")
+        self._queued = seconds("vllm:request_queue_time_seconds", "From arrival to the engine.")
         self._per_token = histogram(
-            "vllm:request_time_per_output_token_seconds", "Seconds in the engine / emitted tokens.", SECONDS_PER_TOKEN
+            "vllm:request_time_per_output_token_seconds", "Seconds in the engine / emitted tokens.", buckets=SECONDS_PER_TOKEN
         )
-        self._per_forward = histogram("dlstep_tokens_per_forward", "Emitted tokens / forward passes of an answer.", RATIOS)
+        self._per_forward = histogram(
+            "dlstep_tokens_per_forward", "Emitted tokens / forward passes of an answer.", buckets=RATIOS
+        )
+        self._of_replicas(replicas)
+        ProcessCollector(registry=self.registry)  # CPU, memory and files of the HTTP process
 
     def _of_replicas(self, replicas: int) -> None:
-        def gauge(name: str, help_: str, *labels: str) -> Gauge:
-            return Gauge(f"dlstep_replica_{name}", help_, ("replica", *labels), registry=self.registry)
-
-        def counter(name: str, help_: str) -> Counter:
-            return Counter(f"dlstep_replica_{name}", help_, ("replica",), registry=self.registry)
-
-        self._up = gauge("up", "Whether a replica's engine is loaded.")
-        self._replica_requests = gauge("requests", "Requests of a replica by state.", "state")
-        self._replica_pages = gauge("pages", "Pages of a replica by use.", "use")
-        self._replica_deaths = gauge("deaths", "Number of deaths of a replica's engine.")
-        self._rows = counter("positions_computed", "Positions that a replica computed.")
-        self._replica_prompt = counter("prompt_tokens", "Prompt tokens of a replica's requests.")
-        self._replica_cached = counter("cached_tokens", "Prompt tokens found in a replica's pages.")
+        gauge = partial(Gauge, registry=self.registry)
+        counter = partial(Counter, labelnames=["replica"], registry=self.registry)
+        self._up = gauge("dlstep_replica_up", "Whether a replica's engine is loaded.", ["replica"])
+        self._replica_requests = gauge("dlstep_replica_requests", "Requests of a replica by state.", ["replica", "state"])
+        self._replica_pages = gauge("dlstep_replica_pages", "Pages of a replica by use.", ["replica", "use"])
+        self._replica_deaths = gauge("dlstep_replica_deaths", "Number of deaths of a replica's engine.", ["replica"])
+        self._rows = counter("dlstep_replica_positions_computed", "Positions that a replica computed.")
+        self._replica_prompt = counter("dlstep_replica_prompt_tokens", "Prompt tokens of a replica's requests.")
+        self._replica_cached = counter("dlstep_replica_cached_tokens", "Prompt tokens found in a replica's pages.")
         for number in range(replicas):
             self.replica(number, EngineLoad(), 0, 0, up=False)
             self._count(number, Work())
@@ -100,7 +88,7 @@ class Metrics:
         self._replica_deaths.labels(number).set(deaths)
         for state, requests in (("running", load.running), ("waiting", waiting)):
             self._replica_requests.labels(number, state).set(requests)
-        for use, pages in (("owned", load.pages_owned), ("cached", load.pages_cached), ("free", load.pages_free)):
+        for use, pages in _pages(load).items():
             self._replica_pages.labels(number, use).set(pages)
 
     def work(self, number: int, report: StepReport) -> None:
@@ -122,7 +110,7 @@ class Metrics:
         """Set the gauges of all requests and pages."""
         self._running.set(load.running)
         self._waiting.set(waiting)
-        pages = {"owned": load.pages_owned, "cached": load.pages_cached, "free": load.pages_free}
+        pages = _pages(load)
         for use, number in pages.items():
             self._pages.labels(use).set(number)
         self._used.set(load.pages_owned / (sum(pages.values()) or 1))
@@ -141,3 +129,8 @@ class Metrics:
             self._first.observe(pending.first - pending.arrived)
         if pending.nfe:
             self._per_forward.observe(pending.tokens_per_forward)
+
+
+def _pages(load: EngineLoad) -> dict[str, int]:
+    """Return the pages of an engine by use."""
+    return {"owned": load.pages_owned, "cached": load.pages_cached, "free": load.pages_free}

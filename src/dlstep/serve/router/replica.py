@@ -17,6 +17,7 @@ from ..engine_process import Death, Host
 from ..log_lines import LOG
 from ..messages import Command, EngineFailed, EngineLoad, Message, ModelInfo, StepReport
 from ..settings import ServeOptions
+from ..shapes import ReplicaPhase
 from .pending_requests import PendingRequest
 from .placement import Candidate, Pages
 
@@ -179,7 +180,6 @@ class Link:
 
 
 AHEAD = 8  # requests sent to an engine beyond the number that it decodes concurrently
-Phase = Literal["loading", "ready", "silent", "restarting", "resting", "failed"]
 
 
 class Replica:
@@ -193,8 +193,8 @@ class Replica:
         host: Runs the engine.
         options: Limits on restarts, and the deadlines.
         on_message: Called with each message.
+        on_end: Called when the engine has ended, with the deadline that it missed, or None.
         on_silence: Called when the engine becomes silent, or ready again.
-        on_death: Called for each death before the restart, with the missed deadline, or None.
     """
 
     def __init__(
@@ -203,11 +203,11 @@ class Replica:
         host: Host,
         options: ServeOptions,
         on_message: Callable[["Replica", Message], None],
+        on_end: Callable[["Replica", Deadline | None], None],
         on_silence: Callable[[], None],
-        on_death: Callable[["Replica", Deadline | None], None],
     ) -> None:
         self.number = number
-        self.phase: Phase = "loading"
+        self.phase: ReplicaPhase = "loading"
         self.deaths = 0
         self.last_death: Death | None = None
         self.load = EngineLoad()
@@ -216,11 +216,11 @@ class Replica:
         self.abandoned: set[int] = set()  # ids of requests that only the router ended
         self.preparation: asyncio.Task[None] | None = None  # the router's preparation for the model
         self.link = Link(host, options, self)
-        self._on_message, self._on_silence, self._on_death = on_message, on_silence, on_death
+        self._on_message, self._on_end, self._on_silence = on_message, on_end, on_silence
         self._pages = Pages(0)
         self._changed = asyncio.Event()
 
-    def set_phase(self, phase: Phase) -> None:
+    def set_phase(self, phase: ReplicaPhase) -> None:
         """Set the replica's phase and notify waiters."""
         self.phase = phase
         self._changed.set()
@@ -246,7 +246,7 @@ class Replica:
         self.deaths += 1
         self.last_death = death
         self.set_phase("restarting")
-        self._on_death(self, deadline)
+        self._on_end(self, deadline)
 
     def set_loaded(self, info: ModelInfo) -> None:
         """Store the facts of the loaded engine, and become ready."""

@@ -2,15 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
 
 from ..engine_process import Host
 from ..messages import EngineLoad, Message
 from ..settings import ServeOptions
+from ..shapes import Phase
 from .placement import bound, choose
 from .replica import Deadline, Replica
-
-Phase = Literal["loading", "ready", "silent", "restarting", "failed"]
 
 
 class ReplicaSet:
@@ -19,10 +17,8 @@ class ReplicaSet:
     Callbacks:
 
     - `on_message` handles each message.
-    - `on_end` is called when an engine has ended. If it was not asked to end, `on_death` is called
-      first, with the deadline that the engine missed, or None for another reason.
-    - `on_silence` is called when an engine becomes silent, or ready again.
-    - `notify` wakes tasks that wait for a phase change.
+    - `on_end` is called when an engine has ended, with the deadline that it missed, or None.
+    - `on_change` is called when an engine becomes silent, ready again, or resting.
     """
 
     def __init__(
@@ -31,16 +27,12 @@ class ReplicaSet:
         options: ServeOptions,
         *,
         on_message: Callable[[Replica, Message], None],
-        on_end: Callable[[Replica], None],
-        on_death: Callable[[Deadline | None], None],
-        on_silence: Callable[[], None],
-        notify: Callable[[], None],
+        on_end: Callable[[Replica, Deadline | None], None],
+        on_change: Callable[[], None],
     ) -> None:
         self._max_restarts = options.max_restarts
-        self._on_end, self._on_death, self._notify = on_end, on_death, notify
-        self._replicas = [
-            Replica(number, host, options, on_message, on_silence, self._handle_death) for number, host in enumerate(hosts)
-        ]
+        self._on_end, self._on_change = on_end, on_change
+        self._replicas = [Replica(number, host, options, on_message, on_end, on_change) for number, host in enumerate(hosts)]
         self._tasks: set[asyncio.Task[None]] = set()
         self._renewal: asyncio.Task[None] | None = None
         self._closed = False
@@ -137,10 +129,10 @@ class ReplicaSet:
                 self._tasks.add(asyncio.create_task(self._run_replica(replica)))
             else:
                 replica.set_phase("resting")
-                self._notify()
+                self._on_change()
                 await replica.until(lambda replica=replica: not replica.sent or replica.phase != "resting")
                 if replica.phase == "resting":
-                    self._on_end(replica)
+                    self._on_end(replica, None)
                     replica.link.renew()
             await replica.until(lambda replica=replica: replica.phase in ("ready", "failed"))
             if replica.phase == "failed":
@@ -152,12 +144,7 @@ class ReplicaSet:
             await replica.link.run()
         finally:
             replica.set_phase("failed")
-            self._on_end(replica)
+            self._on_end(replica, None)
             if replica.link.failure and all(other.info is None for other in self):  # the others would fail, too
                 for other in self:
                     other.link.close()
-            self._notify()
-
-    def _handle_death(self, replica: Replica, deadline: Deadline | None) -> None:
-        self._on_death(deadline)
-        self._on_end(replica)

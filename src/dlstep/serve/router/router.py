@@ -6,15 +6,15 @@ from itertools import count
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
-from typing import Literal
 
 from ...core import Request
 from ...core.sequence import FinishInfo
 from ...text.detokenize import Tokenizer
 from ..engine_process import Host
 from ..facts import Facts, known_facts
-from ..messages import Cancel, Drop, EngineLoad, Message, ModelInfo, StepReport, Submit
+from ..messages import Cancel, Drop, Message, ModelInfo, StepReport, Submit
 from ..settings import ServeOptions
+from ..shapes import Phase
 from .fair_queue import FairQueue
 from .metrics import Metrics
 from .pending_requests import Fault, PendingRequest
@@ -23,7 +23,6 @@ from .recording_store import RecordingStore
 from .replica import Deadline, Replica
 from .replica_set import ReplicaSet
 
-Phase = Literal["loading", "ready", "silent", "restarting", "draining", "failed"]
 GRACE = 1.0  # seconds that an engine has to end a cancelled request before the router ends it
 
 
@@ -48,9 +47,7 @@ class Router:
             options,
             on_message=self._handle,
             on_end=self._handle_end,
-            on_death=self._count_death,
-            on_silence=self._handle_silence,
-            notify=self._notify,
+            on_change=self._handle_change,
         )
         self._draining = self._over = False
         self._facts: Facts | None = None  # of the newest engine
@@ -93,27 +90,12 @@ class Router:
         return "failed" if self._over else "restarting" if self.replicas.phase == "failed" else self.replicas.phase
 
     @property
-    def deaths(self) -> int:
-        """The number of engine deaths."""
-        return self.replicas.deaths
-
-    @property
-    def load(self) -> EngineLoad:
-        """The total requests and pages of all engines."""
-        return self.replicas.load
-
-    @property
     def failure(self) -> str | None:
         """Why the engines have failed for good; None if they have not."""
         if self.phase != "failed":
             return None
         last = next((replica.last_death.reason for replica in self.replicas if replica.last_death), "")
-        return self.replicas.not_made_reason or f"the engine died {self.deaths} times; last reason: {last}"
-
-    @property
-    def refused(self) -> bool:
-        """Whether the engine could not be created from its options."""
-        return bool(self.replicas.not_made_reason)
+        return self.replicas.not_made_reason or f"the engine died {self.replicas.deaths} times; last reason: {last}"
 
     @property
     def facts(self) -> Facts:
@@ -290,18 +272,16 @@ class Router:
                 self._retire(pending)
         self._send_waiting()
 
-    def _count_death(self, deadline: Deadline | None) -> None:
-        self.metrics.deaths.set(self.deaths)
-        if deadline is not None:
-            self.metrics.missed.labels(deadline).inc()
-
-    def _handle_silence(self) -> None:
-        """React to an engine that has become silent or ready again."""
+    def _handle_change(self) -> None:
+        """React to an engine that accepts requests again, or does not any more."""
         self._send_waiting()
         self._notify()
 
-    def _handle_end(self, replica: Replica) -> None:
-        """End the requests of a dead engine. Requeue those whose clients have received nothing."""
+    def _handle_end(self, replica: Replica, deadline: Deadline | None) -> None:
+        """End the requests of an engine that has ended. Requeue those whose clients have received nothing."""
+        self.metrics.deaths.set(self.replicas.deaths)
+        if deadline is not None:
+            self.metrics.missed.labels(deadline).inc()
         replica.reset()
         others = any(other.phase in ("ready", "silent") for other in self.replicas)
         reason = replica.last_death.public_reason if replica.last_death else "the engine died"
@@ -369,7 +349,7 @@ class Router:
                 replica.number, replica.load, unstarted, replica.deaths, up=replica.phase in ("ready", "resting")
             )
             waiting += unstarted
-        self.metrics.load(self.load, waiting)
+        self.metrics.load(self.replicas.load, waiting)
 
     def _notify(self) -> None:
         """Wake the tasks in `until`. With a new event, each of them wakes exactly once."""

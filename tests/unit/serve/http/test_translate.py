@@ -14,7 +14,7 @@ from tokenizers import processors
 from dlstep.serve.engine_loop import info_of
 from dlstep.serve.facts import known_facts
 from dlstep.serve.http import app, translate
-from dlstep.serve.http.schema import CompletionRequest, TokenizeText
+from dlstep.serve.http.schema import CompletionRequest
 from training.tokenizer import EOS_ID, build_tokenizer
 
 from ....helpers.serving import Served, served, shadow_engine
@@ -98,7 +98,7 @@ def test_special_tokens_are_added_to_texts_unless_the_body_declines(given: bool 
     plain = tuple(tokenizer.encode("ab", add_special_tokens=False))
     body = {"prompt": "ab", "add_special_tokens": given}
     for found in (
-        translate.text_prompt(facts, TokenizeText(**body)),
+        translate.encoded_prompt(facts, "ab", given),
         translate.completion(facts, CompletionRequest(**body, max_tokens=4)).submits[0].prompt,
     ):
         assert found == (plain if given is False else (EOS_ID, *plain))

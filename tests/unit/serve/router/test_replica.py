@@ -70,7 +70,7 @@ def test_sent_requests_fail_and_waiting_ones_are_answered(dies: bool) -> None:
         host.die() if dies else host.silent.set()
         found = sorted(each.result() for each in under_way)
         assert found == [(200, None)] * 4 + [(503, "engine_died")] * sent
-        assert server.router.deaths == 1 and server.router.phase == "ready"
+        assert server.router.replicas.deaths == 1 and server.router.phase == "ready"
         server.until_idle()
 
 
@@ -79,10 +79,10 @@ def test_the_server_gives_up_after_so_many_restarts() -> None:
     host = Mortal(engine, lives=2)
     with served(engine, host=host, max_restarts=1) as server, server.http() as http:
         host.die()
-        server.until(lambda: server.router.deaths == 1 and server.router.phase == "ready")
+        server.until(lambda: server.router.replicas.deaths == 1 and server.router.phase == "ready")
         assert "dlstep_engine_deaths 1.0" in http.get("/metrics").text
         host.die()
         server.thread.join(60)
         assert not server.thread.is_alive()
         assert server.router.failure == "the engine died 2 times; last reason: the engine's thread ended"
-        assert not server.router.refused
+        assert not server.router.replicas.not_made_reason

@@ -71,7 +71,7 @@ def all_sent(server: Served, threads: ThreadPoolExecutor, hangs: Path) -> list[F
     hangs.touch()
     under_way = [threads.submit(ask, server, number) for number in range(REQUESTS)]
     server.until(lambda: sum(len(replica.sent) for replica in server.router.replicas) == REQUESTS)
-    server.until(lambda: server.router.load.running > 0)
+    server.until(lambda: server.router.replicas.load.running > 0)
     return under_way
 
 
@@ -89,7 +89,7 @@ def test_requests_of_the_only_engine_end_with_an_error_and_the_server_is_ready_a
         # On a slow machine a request may reach `request_timeout` before its engine is killed.
         assert {each.result() for each in under_way} <= {(503, "engine_died"), (503, "engine_timeout")}
         assert time.monotonic() - begin < LATE
-        server.until(lambda: server.router.deaths == 1)
+        server.until(lambda: server.router.replicas.deaths == 1)
         hangs.unlink()
         with server.http() as http:
             told = http.get("/ready").json()
@@ -142,7 +142,7 @@ def test_an_engine_that_goes_on_is_ready_again_and_late_reports_are_ignored(hang
         waits.result()
         server.until(lambda: not replica.abandoned)
         assert ask(server, 2, max_tokens=4)[0] == 200
-        assert not server.router.deaths and host.starts == 1
+        assert not server.router.replicas.deaths and host.starts == 1
         assert counts(server, "vllm:request_success_total").total() == REQUESTS + 2
         server.until_idle()
 
@@ -165,7 +165,7 @@ def test_an_engine_that_stops_while_it_loads_is_started_again(
         monkeypatch.setattr(replica_module, "LOADING", 3.0)
         os.kill(second.pid, fault)
         assert ask(server, 1)[0] == 200
-        server.until(lambda: server.router.deaths == 1)
+        server.until(lambda: server.router.replicas.deaths == 1)
         monkeypatch.undo()
         loads.unlink()
         until_states(server, "ready", "ready")
@@ -184,7 +184,7 @@ def test_an_engine_loads_for_longer_than_heartbeats_may_stay_away(tmp_path: Path
         loads.unlink()
         until_states(server, "ready")
         assert ask(server, 1)[0] == 200
-        assert host.starts == 1 and not server.router.deaths
+        assert host.starts == 1 and not server.router.replicas.deaths
 
 
 def test_an_engine_that_loads_for_too_long_is_started_again(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_a_forward_pass_that_hangs_ends_its_requests_and_the_engine(hangs: Path)
                 return http.post("/v1/completions", json=LONG | {"stream": True}).text
 
         answer = threads.submit(text)
-        server.until(lambda: server.router.deaths == 1)
+        server.until(lambda: server.router.replicas.deaths == 1)
         hangs.unlink()
         assert "finished no forward pass for 2 seconds and was killed" in answer.result()
         until_states(server, "ready")
@@ -271,7 +271,7 @@ def test_a_pause_of_the_server_is_not_the_engines() -> None:
         loop.call_soon_threadsafe(time.sleep, 5.0)
         assert ask(server, 1)[0] == 200
         time.sleep(1.0)
-        assert not server.router.deaths and server.router.phase == "ready"
+        assert not server.router.replicas.deaths and server.router.phase == "ready"
 
 
 def streamed(server: Served, number: int) -> tuple[int, str]:

@@ -14,7 +14,8 @@ from dlstep.engine.loader import LoadedEngine
 from dlstep.serve.engine_loop import info_of
 from dlstep.serve.engine_process import Death, Host
 from dlstep.serve.messages import EngineFailed
-from dlstep.serve.router.replica import Phase, Replica
+from dlstep.serve.router.replica import Replica
+from dlstep.serve.shapes import ReplicaPhase
 
 from ....helpers.serving import Served, ThreadHost, served, shadow_engine
 
@@ -79,9 +80,9 @@ def test_started_again_one_by_one_under_load_nothing_is_lost(
     report: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts = hosts_of(2)
-    seen, set_phase = set[tuple[Phase, ...]](), Replica.set_phase
+    seen, set_phase = set[tuple[ReplicaPhase, ...]](), Replica.set_phase
 
-    def watched(replica: Replica, phase: Phase) -> None:
+    def watched(replica: Replica, phase: ReplicaPhase) -> None:
         set_phase(replica, phase)
         seen.add(tuple(each.phase for each in server.router.replicas))
 
@@ -106,7 +107,7 @@ def test_started_again_one_by_one_under_load_nothing_is_lost(
             return count
 
         asking = [threads.submit(ask, number) for number in range(8)]
-        server.until(lambda: server.router.load.running > 4)
+        server.until(lambda: server.router.replicas.load.running > 4)
         try:
             for _ in range(3):
                 before = [threads_of(host) for host in hosts]
@@ -121,7 +122,7 @@ def test_started_again_one_by_one_under_load_nothing_is_lost(
         answers = sum(each.result() for each in asking)
         monkeypatch.undo()
         assert {("resting", "ready"), ("ready", "resting")} <= seen and all("ready" in phases for phases in seen)
-        assert server.router.deaths == 0
+        assert server.router.replicas.deaths == 0
         report(f"both engines started again 3 times under load: {answers} answers, none lost")
 
 
