@@ -11,9 +11,10 @@ from ..core import Request, SamplingParams, Spec, Strategy
 from ..core.lifecycle import open_sequence
 from ..core.trainings import TRAININGS, training_mismatch
 from .config import EngineConfig
-from .resolve import SAMPLING_MODES, ModelFacts, incompatibility, resolve
+from .resolve import SAMPLING_MODES, incompatibility, resolve
 
 if TYPE_CHECKING:
+    from ..models.description import Description
     from ..models.families import Family
 
 PROMPT = (5,) * 64  # long enough for every strategy's blocks
@@ -97,22 +98,22 @@ def _opened(strategy: Strategy, request: Request) -> int:
     return strategy.init(request_spec, spec).final
 
 
-def incompatible_strategies(model: ModelFacts) -> dict[str, str | None]:
+def incompatible_strategies(model: "Description") -> dict[str, str | None]:
     """Return, for each available strategy, why it cannot decode the model; None if it can."""
     return {name: _incompatibility(name, model) for name in strategies.available()}
 
 
-def declared_problem(model: ModelFacts) -> str | None:
+def declared_problem(model: "Description") -> str | None:
     """Return why the declared strategy cannot decode the model; None if there is no problem."""
     return None if model.decoding_strategy is None else _refusal(EngineConfig(), model)
 
 
-def _incompatibility(name: str, model: ModelFacts) -> str | None:
+def _incompatibility(name: str, model: "Description") -> str | None:
     reason = incompatibility(strategies.load(name)(), model.training, model.spec)
     return reason or _refusal(EngineConfig(decoding_strategy=name), model)
 
 
-def _refusal(config: EngineConfig, model: ModelFacts) -> str | None:
+def _refusal(config: EngineConfig, model: "Description") -> str | None:
     """Return why `resolve` rejects the options for the model; None if it accepts them."""
     try:
         resolve(config, model)

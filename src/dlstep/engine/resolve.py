@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from .. import rules, strategies, tiny
 from ..core import Config, Spec, Strategy, options_of, with_options
@@ -17,6 +17,9 @@ from ..core.trainings import BIDIRECTIONAL, PROMPT_IN_FULL, TRAININGS, training_
 from .config import EngineConfig
 from .option_errors import unknown
 
+if TYPE_CHECKING:
+    from ..models.description import Description
+
 # Default positions of the KV cache if `num_pages` is None: 128 answers of the embedded models.
 DEFAULT_POSITIONS = 65_536
 EDIT = "multi_bd_edit"
@@ -24,43 +27,6 @@ BLOCK = "bd_size"  # size of a block that is divided into sub-blocks; for checkp
 SUB_BLOCKS = (8, 4, 2, 1)  # sub-block sizes of fast_dllm_v2; the first proper divisor is used
 # Unmasked tokens of `edit` strategies may change until their block is sealed.
 SAMPLING_MODES = {EDIT: "edit", "dmax": "edit"}
-
-
-class ModelFacts(Protocol):
-    """The facts of a model that options depend on, such as the description of a checkpoint.
-
-    `options` are strategy options that the checkpoint states, `training` names how it was trained.
-    """
-
-    @property
-    def name(self) -> str:
-        """The name in messages."""
-        ...
-
-    @property
-    def spec(self) -> Spec:
-        """The facts for the core."""
-        ...
-
-    @property
-    def decoding_strategy(self) -> str | None:
-        """The strategy that the checkpoint declares; None if it declares none."""
-        ...
-
-    @property
-    def training(self) -> str | None:
-        """How the network was trained; None if nothing states it."""
-        ...
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """Strategy options that the checkpoint states."""
-        ...
-
-    @property
-    def max_model_len(self) -> int:
-        """The longest context, in tokens."""
-        ...
 
 
 StrategyChoice = str | type[Strategy]
@@ -110,7 +76,7 @@ def chosen(config: EngineConfig, default: str | None = None) -> StrategyChoice |
     return name if isinstance(choice, str) else choice
 
 
-def resolve(config: EngineConfig, model: ModelFacts) -> EngineConfig:
+def resolve(config: EngineConfig, model: "Description") -> EngineConfig:
     """Return `config` with every option chosen: as given, else from the checkpoint, else default.
 
     `num_pages=-1` is kept, because free memory is only measured once the network is loaded. Raises
@@ -131,7 +97,7 @@ def resolve(config: EngineConfig, model: ModelFacts) -> EngineConfig:
     return replace(config, max_model_len=max_model_len, page_size=page_size, num_pages=num_pages)
 
 
-def _with_strategy(config: EngineConfig, model: ModelFacts) -> tuple[Strategy, EngineConfig]:
+def _with_strategy(config: EngineConfig, model: "Description") -> tuple[Strategy, EngineConfig]:
     """Return the strategy, and `config` with its known options. An instance is left unchanged."""
     if isinstance(config.decoding_strategy, Strategy):
         strategy = config.decoding_strategy
@@ -187,7 +153,7 @@ def base_of(choice: StrategyChoice, options: Mapping[str, Any]) -> Strategy:
     return strategy
 
 
-def _block_sizes(name: str | None, base: Strategy, model: ModelFacts, given: dict[str, Any]) -> dict[str, Any]:
+def _block_sizes(name: str | None, base: Strategy, model: "Description", given: dict[str, Any]) -> dict[str, Any]:
     """Return block sizes that follow from `bd_size`, the width of block attention, unless set.
 
     fast_dllm_v2 divides `bd_size` into sub-blocks (by default of 8); others use it as block size.
@@ -214,7 +180,7 @@ def incompatibility(strategy: Strategy, training: str | None, spec: Spec) -> str
     return training_mismatch(strategies.name_of(type(strategy)), training) or strategy.incompatibility(spec)
 
 
-def _check_fit(strategy: Strategy, model: ModelFacts) -> None:
+def _check_fit(strategy: Strategy, model: "Description") -> None:
     if reason := incompatibility(strategy, model.training, model.spec):
         raise ValueError(f"decoding_strategy={name_of(strategy)!r} does not go with the model {model.name}: {reason}")
 

@@ -70,15 +70,16 @@ def render(
     from jinja2 import TemplateError
 
     try:
-        return tokenizer.apply_chat_template(
+        text: Any = tokenizer.apply_chat_template(
             [_own(message) for message in messages],
-            tools=list(tools) or None,
+            tools=[dict(tool) for tool in tools] or None,
             chat_template=template,
             add_generation_prompt=not continues,
             continue_final_message=continues,
             tokenize=False,
             **(variables or {}),
         )
+        return text
     except Exception as error:
         named = "" if isinstance(error, TemplateError | ValueError) else f"{type(error).__name__}: "
         raise ValueError(f"the chat template cannot render these messages: {named}{error}") from error

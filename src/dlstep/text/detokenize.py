@@ -1,12 +1,14 @@
 """Tokenizers, and conversion between text and tokens, for whole answers and for answers that are still growing."""
 
 import re
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase as Tokenizer
+else:
+    Tokenizer = Any  # importing transformers takes seconds
 
 TOKENIZER = "tokenizer.json"
 QWEN_FILES = ("vocab.json", "merges.txt")
@@ -16,48 +18,7 @@ KEPT = 16  # tokens that are decoded again together with new ones
 GARBLED = 3  # maximum number of leading characters that change if earlier tokens are omitted
 
 
-class Tokenizer(Protocol):
-    """The part of a `transformers` tokenizer that is used here."""
-
-    @property
-    def all_special_ids(self) -> list[int]:
-        """The ids of special tokens."""
-        ...
-
-    @property
-    def added_tokens_decoder(self) -> Mapping[int, Any]:
-        """Added tokens by id."""
-        ...
-
-    @property
-    def chat_template(self) -> Any:
-        """The chat template, or several by name; None if there is none."""
-        ...
-
-    @property
-    def special_tokens_map(self) -> Mapping[str, Any]:
-        """Special tokens by role."""
-        ...
-
-    @property
-    def apply_chat_template(self) -> Callable[..., Any]:
-        """The function that renders a conversation."""
-        ...
-
-    def convert_ids_to_tokens(self, ids: int) -> Any:
-        """Return the token of an id."""
-        ...
-
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Return the ids of a text."""
-        ...
-
-    def decode(self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str | list[str]:
-        """Return the text of ids."""
-        ...
-
-
-def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
+def load_tokenizer(folder: Path) -> Tokenizer:
     """Load the fast tokenizer in `folder`, ignoring the class in tokenizer_config.json and all code in the folder.
 
     Raises FileNotFoundError without tokenizer.json, or the vocab.json and merges.txt of Qwen2 models.
@@ -190,7 +151,7 @@ class TextStream:
 
     def _is_byte(self, token: int) -> bool:
         assert self._tokenizer is not None, "without one the window stays empty"
-        return BYTE.fullmatch(self._tokenizer.convert_ids_to_tokens(token)) is not None
+        return BYTE.fullmatch(str(self._tokenizer.convert_ids_to_tokens(token))) is not None
 
     def _shorten(self, text: str, end: int) -> None:
         """Drop the oldest tokens of the window, unless that changes the others' `text`."""
