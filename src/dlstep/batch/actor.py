@@ -20,7 +20,7 @@ from ..core.plugins import searched
 from ..engine.config import EngineConfig
 from ..engine.loader import load_engine
 from ..serve.messages import EngineFailed
-from .engine import BatchEngine, BatchEngineInfo
+from .engine import BatchEngine
 from .lines import Json, content_key
 
 LOADING = 1800.0  # minimum seconds in which an engine must be loaded
@@ -34,10 +34,13 @@ def loaded(config: EngineConfig, name: str | None, template: str | None, folder:
         return BatchEngine(load_engine(config), name, template)
 
 
-def about(config: EngineConfig, name: str | None, template: str | None, folder: str) -> BatchEngineInfo | EngineFailed:
-    """Return the facts of an engine, or why it could not be created."""
+def about(
+    config: EngineConfig, name: str | None, template: str | None, folder: str
+) -> tuple[dict[str, Any], int] | EngineFailed:
+    """Return the facts and the seats of an engine, or why it could not be created."""
     try:
-        return loaded(config, name, template, folder).about
+        engine = loaded(config, name, template, folder)
+        return engine.facts, engine.seats
     except (ValueError, OSError, DlstepError) as error:
         return EngineFailed.because(error)
 
@@ -71,7 +74,7 @@ class EngineActor:
             while True:
                 while not (live and self._questions.empty()):
                     content, answer = self._questions.get()
-                    number, key = next(numbers), content_key(self._engine.about.facts, content)
+                    number, key = next(numbers), content_key(self._engine.facts, content)
                     live[number] = key, answer
                     self._engine.add(number, key, content)
                 faulthandler.dump_traceback_later(self._seconds, exit=True)

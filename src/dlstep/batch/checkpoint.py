@@ -23,14 +23,14 @@ from ..engine.run_lock import RunLock
 from .lines import OWN, Json, RequestLine, answer_id, answer_line, content_key, is_intact, lasts, merged, missing, output_lines
 
 if TYPE_CHECKING:
-    from .engine import AnsweredRequest, BatchEngineInfo  # needs the server
+    from .engine import AnsweredRequest  # needs the server
 
 ANSWERS, BESIDE, RUN = "answers.jsonl", "beside.jsonl", "run.json"
 ANSWER = {"id": str, "response": {"status_code": int, "body": dict}}  # fields of an answer and their types
 REMEDY = "give another OUT, or delete this one and its folder"
 
 
-def begin(folder: Path, settings: Mapping[str, Any], named: str = "--out", remedy: str = "give another folder") -> None:
+def begin(folder: Path, settings: Mapping[str, Any], named: str, remedy: str) -> None:
     """Write `run.json` into a new folder. Raises ValueError for a folder with another key.
 
     `machines` are not part of the key: new ones are added to the list. In the error, `named` is the
@@ -122,9 +122,9 @@ class BatchCheckpoint(AnswerFiles):
     another batch, or if a stored answer was altered.
     """
 
-    def __init__(self, out: Path, lines: Sequence[RequestLine], about: "BatchEngineInfo") -> None:
+    def __init__(self, out: Path, lines: Sequence[RequestLine], facts: Json) -> None:
         self._out, self._lines = out, lines
-        self.keys = [content_key(about.facts, line.content) for line in lines]
+        self.keys = [content_key(facts, line.content) for line in lines]
         self._counts = Counter(map(answer_id, self.keys))
         self.done = self.failed = 0  # numbers of requests with an answer, and with an error
         folder = folder_of(out)
@@ -132,7 +132,7 @@ class BatchCheckpoint(AnswerFiles):
             raise ValueError(
                 f"{out} exists and is not the output of a batch that can be resumed: give another OUT, or delete it"
             )
-        super().__init__(folder, {"key": {"engine": about.facts}}, "the folder", REMEDY)
+        super().__init__(folder, {"key": {"engine": facts}}, "the folder", REMEDY)
 
     def load(self) -> None:
         """Read the answers so far."""

@@ -42,13 +42,6 @@ class BatchRequest(Strict):
     body: dict[str, Any]
 
 
-class BatchEngineInfo(NamedTuple):
-    """The facts that an engine's answers depend on, and its number of concurrent requests."""
-
-    facts: dict[str, Any]
-    seats: int
-
-
 class AnsweredRequest(NamedTuple):
     """The answer to the request at `place`. `beside`: values that depend on other requests."""
 
@@ -73,15 +66,15 @@ class RunningRequest:
 class BatchEngine:
     """An engine with a synchronous interface: `add` requests, then `step` for one forward pass.
 
-    `live` is the number of requests without an answer.
+    `live` is the number of requests without an answer, `seats` that of concurrent ones. The answers depend on `facts`.
     """
 
     def __init__(self, engine: LoadedEngine, name: str | None = None, template: str | None = None) -> None:
         info = info_of(engine)
-        self._facts = known_facts(info, engine.tokenizer, name, template, ServeOptions().max_queue)
+        self._known = known_facts(info, engine.tokenizer, name, template, ServeOptions().max_queue)
         self._loop = EngineLoop(engine)
-        known = {"served_model_name": self._facts.model, "chat_template": template}
-        self.about = BatchEngineInfo(facts_of(engine) | known, info.config.max_num_reqs)
+        self.facts = facts_of(engine) | {"served_model_name": self._known.model, "chat_template": template}
+        self.seats = info.config.max_num_reqs
         self._ids = count()
         self._pending: dict[int, PendingRequest] = {}
         self._running: dict[int, RunningRequest] = {}  # by the id of each pending request
@@ -128,7 +121,7 @@ class BatchEngine:
         """Do nothing: there are no resources to release."""
 
     def _translated(self, place: int, key: str, body: CompletionRequest | ChatRequest, begin: float) -> RunningRequest:
-        facts = self._facts
+        facts = self._known
         translate.check_model(facts, body.model)
         translated = translate.translated(
             facts, body, translate.find_constraint(facts, body, translate.reasoning_before(facts, body))
@@ -145,7 +138,7 @@ class BatchEngine:
         beside: dict[str, Any] = {"seconds": round(now - running.begin, ROUND)}
         if (fault := first_fault(running.pending_requests)) is not None:
             return AnsweredRequest(running.place, fault.status, fault.body, beside)
-        choices = read_choices(running.pending_requests, running.head, self._facts)
+        choices = read_choices(running.pending_requests, running.head, self._known)
         body = reply_body(running.head, choices, running.translated.echoes, usage_of(running.pending_requests, running.copies))
         beside["cached_tokens"] = body["usage"].pop("prompt_tokens_details")["cached_tokens"]
         for name in MEASURED:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Generator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray  # pyright: ignore[reportMissingImports]
 import ray.data  # pyright: ignore[reportMissingImports]
@@ -25,7 +25,7 @@ from ..engine.devices import spin_less
 from ..serve.http.errors import ApiError
 from ..serve.messages import EngineFailed
 from .actor import EngineActor, about
-from .engine import AnsweredRequest, BatchEngineInfo
+from .engine import AnsweredRequest
 from .lines import Json
 from .options import BatchOptions
 
@@ -37,14 +37,6 @@ HOPELESS = 16  # requests that kill their engines before the first answer of all
 LONGEST = 300  # characters of an error message of Ray
 
 
-class _Request(NamedTuple):
-    """A request without an answer."""
-
-    place: int
-    key: str
-    content: Json
-
-
 class RayPool:
     """A pool of actors that answers the requests added before the first `step`.
 
@@ -53,7 +45,7 @@ class RayPool:
 
     def __init__(self, config: EngineConfig, options: BatchOptions) -> None:
         self._options = options
-        self._missing: dict[int, _Request] = {}
+        self._missing: dict[int, tuple[str, Json]] = {}  # the key and the content of each request without an answer
         self._answers: Generator[AnsweredRequest] | None = None
         _join(options.ray)
         with ExitStack() as cluster:  # leave the cluster if the pool cannot start
@@ -66,9 +58,10 @@ class RayPool:
                 "runtime_env": {"env_vars": variables},
             }
             self._arguments = config, options.served_model_name, options.template(), str(Path.cwd())
-            self._seats, facts = self._first()
-            self.about = BatchEngineInfo(facts, sys.maxsize)  # Ray Data distributes the requests, so it needs all of them
+            self.facts, self._own_seats = self._first()
             cluster.pop_all()
+
+    seats = sys.maxsize  # Ray Data distributes the requests, so it needs all of them
 
     @property
     def live(self) -> int:
@@ -77,7 +70,7 @@ class RayPool:
 
     def add(self, place: int, key: str, content: Json) -> None:
         """Add a request."""
-        self._missing[place] = _Request(place, key, content)
+        self._missing[place] = key, content
 
     def step(self) -> list[AnsweredRequest]:
         """Wait for the next answer. Raises DlstepError if the engines cannot answer."""
@@ -91,8 +84,8 @@ class RayPool:
             self._answers.close()
         ray.shutdown()
 
-    def _first(self) -> tuple[int, dict[str, Any]]:
-        """Return the number of requests that an engine decodes at a time, and its facts, from an engine that then ends."""
+    def _first(self) -> tuple[dict[str, Any], int]:
+        """Return the facts of an engine, which then ends, and the number of requests that it decodes at a time."""
         reply = ray.remote(**self._remote, max_calls=1)(about).remote(*self._arguments)
         while not ray.wait([reply], timeout=NOTICE)[0]:
             needs = {"CPU": self._remote["num_cpus"], "GPU": self._remote["num_gpus"]}
@@ -103,12 +96,12 @@ class RayPool:
         found = ray.get(reply)
         if isinstance(found, EngineFailed):
             raise ValueError(found.error)
-        return found.seats, found.facts
+        return found
 
     def _all(self) -> Generator[AnsweredRequest]:
         """Yield the answers to all requests."""
         many = len(self._missing)
-        yield from self._answered(max(1, 2 * self._seats // BLOCKS), BLOCKS, most_lost=-1)
+        yield from self._answered(max(1, 2 * self._own_seats // BLOCKS), BLOCKS, most_lost=-1)
         if self._missing:
             _log(f"{len(self._missing)} requests lost their engines, which may be due to one of them: each is repeated alone")
             yield from self._answered(1, 1, most_lost=-1 if len(self._missing) < many else HOPELESS)
@@ -128,7 +121,7 @@ class RayPool:
         context.autoscaling_config.actor_pool_util_upscaling_threshold = 1.0  # as soon as all actors have all blocks
         context.issue_detectors_config.detectors = []
         context.enable_progress_bars = context.print_on_execution_start = False
-        requests = [{"place": each.place, "content": json.dumps(each.content)} for each in self._missing.values()]
+        requests = [{"place": place, "content": json.dumps(content)} for place, (_, content) in self._missing.items()]
         data = ray.data.from_items(requests, override_num_blocks=-(-len(requests) // rows)).map_batches(
             EngineActor,
             fn_constructor_args=(self._options.actor_timeout, *self._arguments),
@@ -147,7 +140,7 @@ class RayPool:
             for row in data.iter_rows():
                 key, *answer = json.loads(row["answer"])
                 request = self._missing.pop(row["place"], None)
-                if request is not None and request.key != key:
+                if request is not None and request[0] != key:
                     raise ValueError(
                         "the actors run different engines: use the same checkpoint and package versions on every node"
                     )

@@ -50,9 +50,9 @@ def answer_all(pool: Any, lines: list[RequestLine], out: Path, show: Show = no_s
     If the process is killed, call this again: it resumes and writes a byte-identical `out`. Raises
     ValueError if files of another batch exist there, and DlstepError if the pool cannot continue.
     """
-    with closing(BatchCheckpoint(out, lines, pool.about)) as checkpoint:
+    with closing(BatchCheckpoint(out, lines, pool.facts)) as checkpoint:
         requests = [(place, checkpoint.keys[place], lines[place].content) for place in checkpoint.missing]
-        for answers in answered(pool, requests, pool.about.seats):
+        for answers in answered(pool, requests, pool.seats):
             for answer in answers:
                 checkpoint.note(answer)
             if answers:

@@ -82,7 +82,6 @@ class Answering:
     """An engine that accepts items at any time."""
 
     def __init__(self, engine: LoadedEngine) -> None:
-        self.about = engine.first.config
         self._engine, self._decode = engine, engine.decode()
         self._live: dict[int, Live] = {}
         self._elapsed = 0.0  # seconds of steps that advanced no request

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from dlstep import LLM
-from dlstep.batch.engine import AnsweredRequest, BatchEngine, BatchEngineInfo
+from dlstep.batch.engine import AnsweredRequest, BatchEngine
 from dlstep.batch.lines import Json, RequestLine, read_lines
 from dlstep.batch.runner import answer_all
 from dlstep.engine.loader import LoadedEngine
@@ -80,7 +80,8 @@ class Scripted:
     seed: int
     after: int
     live: int = 0
-    about: BatchEngineInfo = field(default_factory=lambda: BatchEngineInfo(FACTS, 3))
+    facts: dict[str, Any] = field(default_factory=lambda: FACTS)
+    seats: int = 3
     added: list[str] = field(default_factory=list)
     _waiting: list[tuple[int, Json]] = field(default_factory=list)
     _sent: list[AnsweredRequest] = field(default_factory=list)

@@ -32,7 +32,7 @@ def actor_of(batch: BatchEngine, seconds: float = 600.0) -> EngineActor:
 
 def test_concurrent_calls_have_the_answers_of_a_batch(tmp_path: Path) -> None:
     lines = lines_of(stories(24))
-    answering, facts = actor_of(BatchEngine(engine())), BatchEngine(engine()).about.facts
+    answering, facts = actor_of(BatchEngine(engine())), BatchEngine(engine()).facts
     blocks = [range(start, start + 3) for start in range(0, 24, 3)]
     with ThreadPoolExecutor(len(blocks)) as calls:
         rows = [{"place": list(block), "content": [json.dumps(lines[place].content) for place in block]} for block in blocks]

@@ -14,7 +14,6 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.batch.engine import BatchEngineInfo
 from dlstep.batch.lines import content_key
 from dlstep.batch.options import BatchOptions
 from dlstep.batch.runner import answer_all
@@ -34,7 +33,7 @@ class Ray:
 
     def __init__(self, deadly: set[int], seed: int = 0, by_chance: float = 0.0, facts: object = None) -> None:
         self.deadly, self.random, self.by_chance = deadly, Random(seed), by_chance
-        self.reply, self.answering = facts or BatchEngineInfo(FACTS, 4), FACTS
+        self.reply, self.answering = facts or (FACTS, 4), FACTS
         self.context = SimpleNamespace(autoscaling_config=SimpleNamespace(), issue_detectors_config=SimpleNamespace())
         self.given: dict[str, Any] = {}
 
