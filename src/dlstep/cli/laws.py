@@ -8,15 +8,16 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge, Interval
-from rich.console import Console
 
 from ..extras import require
-from ..processes import Worker, WorkerDied
 from .json_text import json_text
 from .options import command_parser
 from .parser import ArgumentParser, Namespace
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..processes import Worker
     from ..testing.trial import LawVerdict, Opened, TrialLimits
 
 EXAMPLES = """dlstep laws my_strategy.py
@@ -62,6 +63,8 @@ def run(options: Namespace) -> int:
     Raises ValueError for invalid options and for files without a rule or strategy.
     """
     require("dlstep laws", "laws")
+    from rich.console import Console
+
     from ..testing.trial import KNOWN, TrialLimits
 
     for name in options.only:
@@ -75,8 +78,11 @@ def run(options: Namespace) -> int:
     return 1 if any(row["failure"] for row in rows) else 0
 
 
-def _try(name: str, laws: list[str], limits: "TrialLimits", console: Console) -> list[dict[str, Any]]:
+def _try(name: str, laws: list[str], limits: "TrialLimits", console: "Console") -> list[dict[str, Any]]:
     """Try laws in a worker process, because user code may stop or crash its process. Print and return the verdicts."""
+    from rich.console import Console
+
+    from ..processes import Worker
     from ..testing.trial import KNOWN, LawVerdict, serve
 
     def show(text: str) -> None:
@@ -116,11 +122,12 @@ def _try(name: str, laws: list[str], limits: "TrialLimits", console: Console) ->
             worker.end()
 
 
-def _received(worker: Worker, limits: "TrialLimits", folder: Path, loading: str) -> "Opened | LawVerdict | None":
+def _received(worker: "Worker", limits: "TrialLimits", folder: Path, loading: str) -> "Opened | LawVerdict | None":
     """Return the next message, or the verdict on a process that ended before.
 
     Raises ValueError, after printing the frames of user code, if `loading` cannot be loaded.
     """
+    from ..processes import WorkerDied
     from ..testing.trial import TrialRefused, ended
 
     try:

@@ -3,7 +3,7 @@
 Generators without parameters are created once, because Hypothesis validates each on first use.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 from math import ceil, floor, isfinite
@@ -76,6 +76,7 @@ SMALL: dict[str, st.SearchStrategy[Any]] = {
     "late_gap": GAPS,
 }
 Value = TypeVar("Value", bound=Options)
+Event = TypeVar("Event")
 Kind = type[Strategy] | Strategy  # a class, or a value that stands for its class and its rule's class
 THRESHOLDS = st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0])
 THRESHOLD_NAMES = frozenset(field.name for field in fields(Thresholds))
@@ -350,6 +351,15 @@ class Case:
     late_aborts: tuple[tuple[int, int], ...] = ()
     rebuilds: tuple[int, ...] = ()
     forks: tuple[tuple[int, dict[str, Any]], ...] = ()
+
+    def arriving(self, number: int) -> list[Request]:
+        """Return the requests that arrive before step `number`."""
+        return due(zip(self.arrive, self.requests, strict=True), number)
+
+
+def due(events: Iterable[tuple[int, Event]], number: int) -> list[Event]:
+    """Return the events of step `number`, in order."""
+    return [event for step, event in events if step == number]
 
 
 @st.composite

@@ -26,7 +26,7 @@ from ..core import (
 )
 from ..core.trace import apply
 from ..engine.overrides import forked
-from .generators import Case, ample
+from .generators import Case, ample, due
 from .shadow import ShadowDriver
 
 MOST_STEPS = 5000
@@ -88,26 +88,21 @@ class CaseRun:
 
     def enter(self, number: int) -> None:
         """Apply the arrivals, aborts, forks and rebuilds before step `number`."""
-        for request, arrival in zip(self.case.requests, self.case.arrive, strict=True):
-            if arrival == number:
-                self._event(Add(request))
-        self._abort(self.case.aborts, number)
-        for step, changes in self.case.forks:
-            if step == number:
-                self._fork(changes)
+        for request in self.case.arriving(number):
+            self._event(Add(request))
+        for request_id in due(self.case.aborts, number):
+            self._event(Abort(request_id))
+        for changes in due(self.case.forks, number):
+            self._fork(changes)
         if number in self.case.rebuilds:
             self._event(Rebuild())
-
-    def _abort(self, aborts: tuple[tuple[int, int], ...], number: int) -> None:
-        for step, request_id in aborts:
-            if step == number:
-                self._event(Abort(request_id))
 
     def forward(self, number: int) -> None:
         """Schedule, apply late aborts, run and commit."""
         planned = self.state
         plan = schedule(planned)
-        self._abort(self.case.late_aborts, number)
+        for request_id in due(self.case.late_aborts, number):
+            self._event(Abort(request_id))
         before = self.state
         samples = self.driver.run(plan)
         self.state = commit(before, samples)

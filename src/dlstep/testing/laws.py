@@ -28,13 +28,25 @@ from ..core import (
     schedule,
     with_options,
 )
+from ..core.automaton import DEAD, Automaton
 from ..core.block import Grid
 from ..core.finish import answer_limit
 from ..core.refusals import refusal, sized
 from ..core.trace_file import from_json, to_json
 from .checks import check_answer, check_device, check_order, check_ownership, check_tampering
-from .constraining import constrained
-from .generators import MAX_MODEL_LEN, Case, Kind, ample, batches, cases, crowds, hyperparameters, specs
+from .generators import (
+    MAX_MODEL_LEN,
+    VOCABULARY,
+    Case,
+    Kind,
+    ample,
+    batches,
+    cases,
+    crowds,
+    hyperparameters,
+    random_automata,
+    specs,
+)
 from .harness import CaseRun, alone, answered_alone, disturbed, outcome, outcomes, run_case, shadow
 from .shadow import ShadowDriver
 from .sharing import histories, told
@@ -413,6 +425,104 @@ def _pins_in_window(sequence: SequenceState) -> dict[int, int]:
     end = max([sequence.final, *(block.end for block in sequence.window)])
     pins = {length + offset: token for offset, token in sequence.request.params.pinned}
     return {position: token for position, token in pins.items() if position < end}
+
+
+def constrained(kind: Kind, data: DataObject) -> None:
+    """Constrained answers are in the language; a mask allows exactly the ids that some valid answer has there.
+
+    Strategies that do not support constraints reject them. `_completable` shares no code with the core.
+    """
+    case = _with_constraints(data.draw(cases(kind, forks=True)), data)
+    run = run_case(case)
+    for step in run.steps:
+        for span, sequence in step.planned_spans():
+            if sequence.request.constraint is not None and span.sampled:
+                _check_masks(span, sequence)
+    for request in case.requests:
+        done = run.state.finished[request.id]
+        if not done.request_spec.strategy.takes_constraints:
+            assert done.finish in ("rejected", "abort"), "a constraint is ignored"
+        elif done.finish in ("stop", "length") and not _stopped_by_text(done):
+            assert request.constraint is not None and request.constraint.accepts(done.answer), (
+                "an answer is not in the language"
+            )
+        elif done.finish == "rejected" and "no text that matches" in done.error:
+            cells = _gaps(done, answer_limit(request, case.config))
+            assert not _completable(request.constraint, done.stop_ids, cells), "a request is rejected though it has an answer"
+
+
+def _with_constraints(case: Case, data: DataObject) -> Case:
+    """Return the case with a constraint on every request."""
+    automata, requests = sampled_from(random_automata()), list(case.requests)
+    for index, request in enumerate(requests):
+        params = replace(request.params, ignore_eos=False, max_nfe=None, max_repetition_run=None)
+        requests[index] = replace(request, params=params, constraint=data.draw(automata))
+    return replace(case, requests=tuple(requests))
+
+
+def _gaps(sequence: SequenceState, limit: int) -> list[int | None]:
+    """Return the token of each position of the answer up to `limit`; None where there is none yet."""
+    cells: list[int | None] = [None] * (limit - len(sequence.request.prompt))
+    for offset, token in sequence.request.params.pinned:
+        if offset < len(cells):
+            cells[offset] = token
+    for position, token in sequence.unmasked_tokens.items():
+        cells[position - len(sequence.request.prompt)] = token
+    return cells
+
+
+def _completable(automaton: Automaton | None, stop_ids: tuple[int, ...], cells: list[int | None]) -> bool:
+    """Return whether the gaps can be filled so that the answer is in the language and ends in time."""
+    assert automaton is not None
+    class_of, moves = automaton.class_of, automaton.moves
+    letters = {class_of[token] for token in range(automaton.vocab_size) if token not in stop_ids}
+    states: set[int | None] = {0}  # None stands for the state after a stop id
+    for cell in cells:
+        after: set[int | None] = set()
+        for state in states:
+            if (cell is None and stop_ids) or cell in stop_ids:
+                after |= {None} if state is None or automaton.accepting >> state & 1 else set()
+            if state is not None and cell not in stop_ids:
+                after |= {moves[state][letter] for letter in (letters if cell is None else [class_of[cell]])}
+        states = after - {DEAD}
+    return any(state is None or automaton.accepting >> state & 1 for state in states)
+
+
+def _check_masks(span: Span, sequence: SequenceState) -> None:
+    """Check the mask of each sampled position against `_completable`, for some ids of every kind.
+
+    If the strategy gives the answers of autoregressive decoding, a mask depends only on the tokens
+    before its position.
+    """
+    request, start = sequence.request, len(sequence.request.prompt)
+    assert len(span.masks) == len(span.sampled)
+    known = _gaps(sequence, sequence.limit)
+    causal = sequence.request_spec.strategy.autoregressive is not None
+    settled = sequence.settled - start if causal else len(known)
+    cells = known[:settled] + [None] * (len(known) - settled)
+    assert _completable(request.constraint, sequence.stop_ids, cells), "the window can no longer be completed"
+    for position, mask in zip(span.sampled, span.masks, strict=True):
+        if causal:
+            cells[settled : position - start] = known[settled : position - start]
+        if position >= sequence.limit or not _completable(request.constraint, sequence.stop_ids, cells):
+            # Positions past the answer are sampled, because a canvas is denoised as a whole, and so are positions
+            # after a wrong proposal, whose samples are not used.
+            assert len(mask.ids()) == VOCABULARY, "a position past the answer is constrained"
+            continue
+        allowed, before = set(mask.ids()), cells[position - start]
+        for token in (*range(5), *sequence.stop_ids[:2], *range(45, 50)):
+            cells[position - start] = token
+            fits = _completable(request.constraint, sequence.stop_ids, cells)
+            assert fits == (token in allowed), f"id {token} at position {position} is {'missing' if fits else 'allowed'}"
+        cells[position - start] = before
+
+
+def _stopped_by_text(done: SequenceState) -> bool:
+    """Return whether a stop string ended the answer."""
+    end = done.settled if done.finish_info is None else done.finish_info.end
+    params: SamplingParams = done.request.params
+    stopped = end < done.limit and done.tokens(end, end + 1)[:1] and done.tokens(end, end + 1)[0] in done.stop_ids
+    return bool(params.stop) and not stopped and done.finish == "stop"
 
 
 def lossless(kind: Kind, data: DataObject) -> None:

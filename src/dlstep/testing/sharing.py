@@ -28,7 +28,7 @@ from ..core.plan import Plan, Samples
 from ..core.trace import Rebuild, apply
 from ..engine.decode import Decode
 from .checks import check_device, check_ownership
-from .generators import EOS, MAX_MODEL_LEN, Case, Kind, batches, cases, changes, hyperparameters, specs, tight
+from .generators import EOS, MAX_MODEL_LEN, Case, Kind, batches, cases, changes, due, hyperparameters, specs, tight
 from .harness import answered_alone, outcome, run_case, shadow
 from .shadow import ShadowDriver
 
@@ -356,12 +356,9 @@ def told(kind: Kind, data: DataObject) -> None:
 
 def _arrive_and_abort(case: Case, decode: Decode, number: int) -> None:
     """Add, abort and fail the requests of `case` that are due before step `number`."""
-    for request, arrival in zip(case.requests, case.arrive, strict=True):
-        if arrival == number:
-            decode.add(request)
-    for step, request_id in case.aborts:
-        if step == number:
-            decode.abort(request_id, "enough")
-    late = dict(case.late_aborts)
-    if number in late:
-        decode.fail(late[number], "broken")
+    for request in case.arriving(number):
+        decode.add(request)
+    for request_id in due(case.aborts, number):
+        decode.abort(request_id, "enough")
+    for request_id in due(case.late_aborts, number)[-1:]:
+        decode.fail(request_id, "broken")

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
-from io import TextIOBase
+from io import StringIO
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import monotonic
@@ -107,10 +107,17 @@ def serve(connection: Connection, name: str, laws: list[str], limits: TrialLimit
 def tried(
     name: str, laws: list[str], limits: TrialLimits, stack: TextIO, case: TextIO
 ) -> Iterator[Opened | LawVerdict | TrialRefused]:
-    """Try laws on a strategy or rule, and yield messages."""
-    output = OutputTail()
+    """Try laws on a strategy or rule, and yield messages. What user code prints until the last one is kept for its case."""
+    output = StringIO()
+    with redirect_stdout(output), redirect_stderr(output):
+        yield from _tried(name, laws, limits, stack, case, output)
+
+
+def _tried(
+    name: str, laws: list[str], limits: TrialLimits, stack: TextIO, case: TextIO, output: StringIO
+) -> Iterator[Opened | LawVerdict | TrialRefused]:
     try:
-        with output.captured(), time_limit(limits.case_timeout, stack):
+        with time_limit(limits.case_timeout, stack):
             found = subjects(name)
             opened = [Opened(title, tuple(open_field_warnings(value))) for title, value in found]
     except ImportFailed as error:
@@ -177,26 +184,6 @@ def carried(carrier: str, rule: Rule) -> Strategy:
     return replace(base, rule=rule, **equal)  # pyright: ignore[reportCallIssue]
 
 
-class OutputTail(TextIOBase):
-    """A text stream that keeps the end of what was written since it was emptied."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tail = ""
-
-    def write(self, text: str, /) -> int:
-        """Keep the end of the text."""
-        self.tail = (self.tail + text)[-PRINTED:]
-        return len(text)
-
-    @contextmanager
-    def captured(self) -> Iterator[None]:
-        """Empty the stream and redirect stdout and stderr to it."""
-        self.tail = ""
-        with redirect_stdout(cast("TextIO", self)), redirect_stderr(cast("TextIO", self)):
-            yield
-
-
 @contextmanager
 def time_limit(seconds: float, stack: TextIO) -> Iterator[None]:
     """Write the stack to a file and end the process if the block takes longer than `seconds`."""
@@ -205,6 +192,12 @@ def time_limit(seconds: float, stack: TextIO) -> Iterator[None]:
         yield
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+def empty(file: TextIO) -> None:
+    """Remove what a file contains."""
+    file.seek(0)
+    file.truncate()
 
 
 class _Stop(BaseException):
@@ -225,8 +218,7 @@ class _Recorded:
         of_case = value.strategy if isinstance(value, Case) else value
         if isinstance(of_case, Strategy):
             self._sample_specs.add(of_case.sample_spec)
-        self._file.seek(0)
-        self._file.truncate()
+        empty(self._file)
         self._file.write(case_shown(self.drawn))
         self._file.flush()
         return value
@@ -235,7 +227,7 @@ class _Recorded:
 class Trial:
     """One law, tried on random cases until a case fails, all hold or the time is up."""
 
-    def __init__(self, law: Law, value: Strategy, limits: TrialLimits, output: OutputTail, stack: TextIO, case: TextIO) -> None:
+    def __init__(self, law: Law, value: Strategy, limits: TrialLimits, output: StringIO, stack: TextIO, case: TextIO) -> None:
         self._law, self._value, self._limits, self._output, self._stack, self._file = law, value, limits, output, stack, case
         self._held = 0  # cases that held
         self._end = monotonic() + limits.law_timeout
@@ -255,8 +247,7 @@ class Trial:
         )(given(data=any_data())(self._case))
         error: BaseException | None = None
         try:
-            with self._output.captured():
-                seeded(self._limits.seed)(trial)()
+            seeded(self._limits.seed)(trial)()
         except BaseException as raised:  # noqa: BLE001 - user code may raise anything, and a failed law is no error here
             error = raised
         if self._failure is not None:
@@ -274,7 +265,7 @@ class Trial:
         if monotonic() > self._end:
             self._stopped = True
             raise _Stop
-        self._output.tail = ""
+        empty(self._output)
         recorded = _Recorded(data, self.sample_specs, self._file)
         try:
             with time_limit(self._limits.case_timeout, self._stack):
@@ -292,6 +283,6 @@ class Trial:
             self._end = monotonic() + self._limits.shrink_timeout
         case = case_shown(drawn)
         if self._failure is None or len(case) < self._failure[0]:
-            output = self._output.tail.rstrip("\n")
+            output = self._output.getvalue()[-PRINTED:].rstrip("\n")
             parts = [description(error), f"Case:\n{case}" if case else "", f"It printed:\n{output}" if output else ""]
             self._failure = len(case), "\n".join(filter(None, parts))
