@@ -10,7 +10,6 @@ from functools import partial
 from threading import Lock
 
 import torch
-from torch import nn
 
 from dlstep_kernels.choice import has_kernels
 
@@ -158,11 +157,10 @@ class TorchDriver:
 
     States of `config.num_pages` pages share the main KV cache; other numbers of pages get up to
     `max_caches` more, allocated on demand. The steps of `run` (`apply_ownership`, `gather`,
-    `submit`, `mark_current`) are public so that they can be timed. `device` moves the
-    checkpoint's network; `network` replaces it. On cuda, forward passes that sample are
-    padded to buckets and, unless `enforce_eager`, captured as graphs. Raises ValueError if the
-    configuration does not fit the network, and torch.OutOfMemoryError if the pages do not fit the
-    device.
+    `submit`, `mark_current`) are public so that they can be timed. `network` replaces the
+    checkpoint's. On cuda, forward passes that sample are padded to buckets and, unless
+    `enforce_eager`, captured as graphs. Raises ValueError if the configuration does not fit the
+    network, and torch.OutOfMemoryError if the pages do not fit the device.
     """
 
     def __init__(
@@ -170,13 +168,10 @@ class TorchDriver:
         checkpoint: Checkpoint,
         config: Config,
         *,
-        device: str | None = None,
         enforce_eager: bool = False,
         max_caches: int = 8,
         network: PagedNetwork | None = None,
     ) -> None:
-        if device is not None:
-            nn.Module.to(checkpoint.network, torch.device(device))
         embedded = embedding_of(checkpoint.network).num_embeddings
         spec = config.spec
         if spec.vocab_size > embedded or not (spec.mask_id is None or 0 <= spec.mask_id < embedded):

@@ -24,12 +24,11 @@ def chat_prompt(
     template: str | None,
     messages: Conversation,
     *,
-    continues: bool = False,
     tools: Sequence[Mapping[str, Any]] = (),
     variables: Mapping[str, Any] | None = None,
     optional: Container[str] = (),
 ) -> tuple[int, ...]:
-    """Return the prompt for the next assistant turn, or with `continues` the rest of the last.
+    """Return the prompt for the next assistant turn.
 
     `tools` are descriptions of functions in OpenAI's form, which most templates of models that call
     functions write into the prompt. `variables` are further variables of the template; those in
@@ -48,7 +47,7 @@ def chat_prompt(
             "chat_template.jinja into the checkpoint folder"
         )
     known = template_variables(own, {} if variables is None else variables, optional)
-    text = render(tokenizer, own, messages, continues=continues, tools=tools, variables=known)
+    text = render(tokenizer, own, messages, tools=tools, variables=known)
     return encode(tokenizer, text, add_special_tokens=False)
 
 

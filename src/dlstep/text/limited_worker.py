@@ -18,7 +18,7 @@ from weakref import WeakSet
 START_SECONDS = 60.0  # for the process to start on a busy machine
 STARTS = 2  # attempts to start it
 JOB_SECONDS = 10.0
-MEMORY = 1 << 29  # bytes
+MEMORY = 1 << 29  # bytes that jobs may use beyond those of a new process
 GRACE_SECONDS = 2.0  # past the time limit; a process that has not ended itself then, as it may be suspended, is killed
 WORKER = Path(__file__).with_name("_limited_worker.py")
 
@@ -36,11 +36,10 @@ class LimitedWorker:
 
     Args:
         seconds: Time limit of a job.
-        memory: Bytes that jobs may use beyond those of a new process.
     """
 
-    def __init__(self, seconds: float = JOB_SECONDS, memory: int = MEMORY) -> None:
-        self.seconds, self._memory = seconds, memory
+    def __init__(self, seconds: float = JOB_SECONDS) -> None:
+        self.seconds = seconds
         self.forget()
         _workers.add(self)
 
@@ -99,7 +98,7 @@ class LimitedWorker:
     def _started(self) -> subprocess.Popen[bytes]:
         """Return a new process that is ready. Raises NotStartedError if no attempt succeeds."""
         for _ in range(STARTS):
-            process = self._process = _process(self._memory)
+            process = self._process = _process()
             if _answer(process, b"", START_SECONDS) is not None:
                 return process
             self._end()
@@ -113,10 +112,10 @@ class LimitedWorker:
                 pass
 
 
-def _process(memory: int) -> subprocess.Popen[bytes]:
+def _process() -> subprocess.Popen[bytes]:
     """Start a new process."""
     return subprocess.Popen(
-        [sys.executable, "-P", str(WORKER), str(memory)],
+        [sys.executable, "-P", str(WORKER), str(MEMORY)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -123,10 +123,10 @@ def _counts() -> tuple[ProgressColumn, ...]:
 
 
 @contextmanager
-def waiting_line(text: str, *, enabled: bool = True) -> Iterator[None]:
+def waiting_line(text: str) -> Iterator[None]:
     """Show what the program is doing, and for how long, until the end of the block."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with bar(text, None, *columns, enabled=enabled):
+    with bar(text, None, *columns):
         yield
 
 

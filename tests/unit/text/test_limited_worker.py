@@ -79,8 +79,8 @@ def test_a_process_that_stops_at_its_start_is_replaced(
 ) -> None:
     started, start = list[Any](), limited_worker._process
 
-    def struck(memory: int) -> Any:
-        started.append(start(memory))
+    def struck() -> Any:
+        started.append(start())
         monkeypatch.setattr(limited_worker, "START_SECONDS", 60.0 if started[1:] else 0.5)
         if len(started) == 1:
             started[0].send_signal(fault)
