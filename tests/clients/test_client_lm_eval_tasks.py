@@ -11,7 +11,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from dlstep import LLM, SamplingParams, tiny
-from dlstep.evaluate.likelihood import Likelihoods, MonteCarlo
+from dlstep.engine.likelihood import Likelihoods, MonteCarlo
 from dlstep.tiny import problems
 
 from .test_client_lm_eval_in_process import in_process

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dlstep import LLM, tiny
-from dlstep.evaluate.likelihood import Likelihood, Likelihoods, MonteCarlo
+from dlstep.engine.likelihood import Likelihood, Likelihoods, MonteCarlo
 from dlstep.text.detokenize import encode
 
 pytestmark = pytest.mark.gpu

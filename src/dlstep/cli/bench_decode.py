@@ -33,7 +33,7 @@ def run(options: Namespace) -> int:
     from .. import tiny
     from ..engine.devices import find_device
     from ..engine.hub import folder_of
-    from ..evaluate.speed import measure_decode
+    from ..engine.step_times import measure_decode
     from ..models import load_checkpoint
 
     path = tiny.path(options.model) if options.model in tiny.names() else folder_of(options.model)

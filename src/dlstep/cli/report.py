@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 from annotated_types import Ge
-from rich.console import Console
-from rich.text import Text
 
 from ..text.words import counted
 from .json_text import json_text
@@ -48,6 +46,8 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace) -> int:
     """Print the report, or write it as a page."""
+    from rich.console import Console
+
     from ..evaluate.checkpoint import read
     from ..evaluate.report import report_lines, run_page, shown, untraced
     from ..evaluate.table import lines_of, print_parts, run_parts
@@ -59,7 +59,7 @@ def run(options: Namespace) -> int:
     against = None if options.against is None else read(options.against)
     lines = lines_of(result, against)
     if options.show is not None:
-        return show(options, Console())
+        return show(options)
     if options.html is not None:
         if names := untraced(result, options.steps):
             shown(result, names)
@@ -88,13 +88,16 @@ def check(options: Namespace) -> None:
             raise ValueError(f"--{name} does nothing {context}: leave it out")
 
 
-def show(options: Namespace, console: Console) -> int:
+def show(options: Namespace) -> int:
     """Print an answer as it forms, one paragraph for each forward pass that sampled."""
+    from rich.console import Console
+    from rich.text import Text
+
     from ..evaluate.checkpoint import read
     from ..evaluate.report import row_named, shown, trace_path
     from ..views import answer_text, legend
 
-    result = read(options.folder)
+    console, result = Console(), read(options.folder)
     row = row_named(result, options.show)
     (trace,) = shown(result, [options.show])
     console.print(Text(f"{options.show}: {row['found']!r}, expected {row['gold']!r}"))

@@ -62,10 +62,10 @@ def field_help(owner: type) -> dict[str, str]:
 def _own_help(cls: type) -> dict[str, str]:
     """Return the docstring of each field that the class itself defines; none without source."""
     try:
-        inspect.getsource(cls)
-    except (OSError, TypeError):
+        found = parse_from_object(cls)
+    except TypeError:  # of a class without a file, such as `object`
         return {}
-    return {param.arg_name: param.description for param in parse_from_object(cls).params if param.description}
+    return {param.arg_name: param.description for param in found.params if param.description}
 
 
 def vars_of(value: Options) -> dict[str, object]:

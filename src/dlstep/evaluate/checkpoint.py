@@ -17,7 +17,7 @@ from typing import Any
 from ..batch.checkpoint import ANSWERS, BESIDE, AnswerFiles, read_settings
 from ..engine.json_lines import Line, encoded, opened, replaced, sealed, sealed_lines
 from .items import Item, Key, options_text
-from .metrics import Answers, PairedComparison, compared
+from .metrics import Answers, compared
 
 SCORES = "scores.jsonl"
 # The fields that a line must have, and their kinds as `json_lines.is_a` reads them.
@@ -118,8 +118,8 @@ def failure(row: Line) -> str:
     return f"{row['task']}/{row['document']}: {row['error']}"
 
 
-def matched(run: EvalRun, other: EvalRun) -> Iterator[tuple[Group, str, PairedComparison]]:
-    """Yield each group, the options of its match in the other run, and their comparison.
+def gains_of(run: EvalRun, other: EvalRun) -> Iterator[tuple[Group, dict[str, Any]]]:
+    """Yield each group that has a match in the other run, and what it gains over it.
 
     Groups are matched by their options, or with the only set of options of the other run. Problems
     are matched by content; only common ones are compared. Raises ValueError for runs of different
@@ -138,7 +138,7 @@ def matched(run: EvalRun, other: EvalRun) -> Iterator[tuple[Group, str, PairedCo
                 f"{run.folder} and {other.folder} asked different problems of {group[0]}: {len(both)} of the {len(mine)} in "
                 f"the first are among the {len(known)} in the second; give both the same file and the same --problem_seed"
             )
-        yield group, match[1], compared([mine[key] for key in both], [known[key] for key in both])
+        yield group, compared([mine[key] for key in both], [known[key] for key in both])
 
 
 def by_problem(pairs: Sequence[Pair]) -> dict[tuple[str, int], Pair]:

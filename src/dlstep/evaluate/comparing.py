@@ -129,12 +129,9 @@ def entries(
                 except ValueError as error:
                     pair = " on ".join(filter(None, (name, name_of(llm.state.strategy))))
                     reasons.append(f"{pair}: {error}")
-    names = [entry.names for entry in found]
     if alone := next((name for name in given_names if all(entry.rule != name for entry in found)), None):
         reason = next((why for why in reasons if why.startswith(f"{alone} on ")), "they accept no rule")
         raise ValueError(f"rule {short(alone)} fits none of the strategies: {reason}")
-    if twice := next((each for each in names if names.count(each) > 1), None):
-        raise ValueError(f"two strategies are called {short(twice[0])}: rename the class of one of them")
     if not found:
         raise ValueError(f"nothing is left to compare: {reasons[-1]}")
     return found, reasons

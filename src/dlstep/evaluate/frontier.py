@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from statistics import fmean
 from time import perf_counter
 from typing import Any
 
@@ -9,7 +10,6 @@ from .. import tiny
 from ..core import SamplingParams
 from ..engine.compatibility import features
 from ..llm import LLM
-from .metrics import Answers
 
 MAX_TOKENS = 64
 
@@ -73,17 +73,14 @@ def measure_accuracy(llm: LLM, problems: Sequence[tiny.Problem], params: Samplin
     outputs = llm.generate([problem.prompt for problem in problems], params, progress=progress)
     seconds = perf_counter() - begin
     scores = [tiny.score(problem, output.text) for problem, output in zip(problems, outputs, strict=True)]
-    sums = Answers(
-        [float(score.answer) for score in scores], [len(output.token_ids) for output in outputs],
-        [output.nfe for output in outputs],
-    )  # fmt: skip
+    tokens, forwards = sum(len(output.token_ids) for output in outputs), [output.nfe for output in outputs]
     return Accuracy(
         problems=len(problems),
-        answer=sums.accuracy,
-        chain=sum(score.chain for score in scores) / len(problems),
-        tokens_per_forward=sums.tokens_per_forward,
-        forwards=sums.forwards_per_answer,
-        tokens=sum(sums.tokens),
+        answer=fmean(score.answer for score in scores),
+        chain=fmean(score.chain for score in scores),
+        tokens_per_forward=tokens / sum(forwards),
+        forwards=fmean(forwards),
+        tokens=tokens,
         seconds=seconds,
     )
 

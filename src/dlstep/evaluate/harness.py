@@ -22,16 +22,17 @@ from ..batch.facts import facts_of
 from ..core import DlstepError, SamplingParams
 from ..core.checks import short
 from ..engine.config import engine_config
+from ..engine.likelihood import Likelihood, Likelihoods, MonteCarlo
 from ..llm import LLM
 from ..text.chat import check_conversation, render
 from ..text.detokenize import encode
 from .items import Item
-from .likelihood import Likelihood, Likelihoods, MonteCarlo
+from .options import SAMPLING
 
 OWN = ("batch_size", "max_batch_size")  # of lm_eval, without effect: dlstep uses max_num_reqs
 TOKENS = 256  # of an answer, if the task sets no limit
 PAIRS = 256  # pairs whose likelihoods are computed together
-PASSED_ON = ("temperature", "top_k", "top_p", "min_p", "seed", "ignore_eos", "stop_token_ids", "max_nfe", "max_repetition_run")
+PASSED_ON = (*SAMPLING, "seed")
 Answer = Callable[[Sequence[Item]], Sequence[Mapping[str, Any]]]  # returns rows with an `answer`
 ROLLING = (
     "a canvas model has no published estimator for the likelihood of a whole document: give "

@@ -120,10 +120,8 @@ def items_of(engine: LoadedEngine, options: EvalOptions, problems: Mapping[str, 
 
 def prompt_of(engine: LoadedEngine, problem: OwnProblem) -> str:
     """Return a conversation with the problem as a user's turn. Raises ValueError if there is no chat template."""
-    tokenizer, template = (
-        engine.tokenizer,
-        None if engine.tokenizer is None else template_of(engine.tokenizer, engine.chat_template),
-    )
+    tokenizer = engine.tokenizer
+    template = None if tokenizer is None else template_of(tokenizer, engine.chat_template)
     if tokenizer is None or template is None:
         raise ValueError("--chat true needs a chat template, and neither the tokenizer nor the family of the model has one")
     return render(tokenizer, template, [{"role": "user", "content": problem.prompt}])

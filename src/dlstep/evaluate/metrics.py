@@ -7,7 +7,6 @@ Ratios are ratios of sums, never averaged. A score is 0 or 1. Every interval has
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from statistics import NormalDist, stdev
 from typing import Any
@@ -103,23 +102,16 @@ class Difference:
     p: float
 
 
-@dataclass(frozen=True, slots=True)
-class PairedComparison:
-    """The gains of one run over another on the same problems, and the share of `equal` answers."""
+def compared(mine: Sequence[Pair], others: Sequence[Pair]) -> dict[str, Any]:
+    """Return what one run gains over another on the same problems in the same order, and the share of `equal` answers.
 
-    problems: int
-    accuracy: Difference
-    tokens_per_forward: Difference
-    equal: float
-
-
-def compared(mine: Sequence[Pair], others: Sequence[Pair]) -> PairedComparison:
-    """Compare two runs on the same problems, given in the same order. Swapping the runs only changes signs."""
+    Swapping the runs only changes signs.
+    """
     first, second = Answers.of(mine), Answers.of(others)
     gains = [one - other for one, other in zip(first.scores, second.scores, strict=True)]
     same = sum(pair[0]["tokens"] == other[0]["tokens"] for pair, other in zip(mine, others, strict=True))
     shares = paired_shares(sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains), len(gains))
-    return PairedComparison(len(gains), shares, ratio_gain(first, second), same / len(gains))
+    return {"equal": same / len(gains), "accuracy_gain": shares, "speed_gain": ratio_gain(first, second)}
 
 
 def paired_shares(better: int, worse: int, count: int) -> Difference:
@@ -143,12 +135,6 @@ def ratio_gain(mine: Answers, other: Answers) -> Difference:
     error = error_of([one - another for one, another in each]) or 0.0
     p = 2 * NORMAL.cdf(-abs(value) / error) if error else float(value == 0)
     return Difference(value, value - Z * error, value + Z * error, p)
-
-
-@lru_cache(maxsize=1)
-def signs(count: int, resamples: int) -> Array:
-    """Return a random sign of each problem for each resample."""
-    return 2.0 * np.random.default_rng(count).integers(0, 2, (resamples, count), dtype=np.int8) - 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +164,8 @@ def against_best(scores: Array, *, resamples: int = RESAMPLES) -> list[DistanceT
     both = scores.T @ scores
     right = np.diag(both)
     error = np.sqrt(right[:, None] + right[None, :] - 2 * both + 1)
-    flipped = signs(count, resamples) @ scores
+    signs = np.random.default_rng(count).integers(0, 2, (resamples, count), dtype=np.int8)
+    flipped = (2.0 * signs - 1.0) @ scores
     limits = np.zeros(rows)  # for each row against all others
     for row in range(rows) if rows > 1 else ():
         largest = np.delete((flipped - flipped[:, [row]]) / error[row], row, axis=1).max(axis=1)

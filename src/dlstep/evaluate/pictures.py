@@ -37,9 +37,8 @@ def tasks_figure(rows: Sequence[ComparisonRow]) -> "Figure":
         axes.set_title(f"{task}, {counted(next(iter(curves.values()))[0].answers, 'problem')}", fontsize=10)
         draw(axes, curves, named)
         best = sorted(place(row) for own in curves.values() for row in own if row.on_frontier)
-        ink = axes.xaxis.label.get_color()
         axes.plot(
-            *zip(*best, strict=True), drawstyle="steps-pre", color=ink, linewidth=3, alpha=0.25, zorder=1, label="frontier"
+            *zip(*best, strict=True), drawstyle="steps-pre", color="black", linewidth=3, alpha=0.25, zorder=1, label="frontier"
         )
     name_lines(figure, frames)
     return figure
@@ -108,15 +107,12 @@ def save(figure: "Figure", path: Path) -> None:
     figure.savefig(path, dpi=110, pil_kwargs={"optimize": True} if path.suffix == ".png" else None)
 
 
-def svg(rows: Sequence[ComparisonRow], *, dark: bool) -> str:
-    """Return the frontiers as SVG for a light or a dark page."""
-    import matplotlib as mpl
-    from matplotlib.style import library
+def svg(rows: Sequence[ComparisonRow]) -> str:
+    """Return the frontiers as SVG for a page."""
+    from matplotlib import rc_context
 
-    theme = dict(library["dark_background"]) if dark else {}
-    theme |= {"figure.facecolor": "#111111", "axes.facecolor": "#111111", "savefig.facecolor": "#111111"} if dark else {}
-    with mpl.rc_context({**theme, "svg.hashsalt": "dlstep"}):
-        text = StringIO()
+    text = StringIO()
+    with rc_context({"svg.hashsalt": "dlstep"}):
         tasks_figure(rows).savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     return text.getvalue()
 

@@ -48,21 +48,17 @@ class Chart(NamedTuple):
 def charts_of(pairs: Sequence[Pair]) -> list[Chart]:
     """Return charts of some answers, each bar a ratio of sums. An answer is divided into `PARTS` parts.
 
-    First, for each part, the mean step at which its tokens got their final value, as a share of the
-    steps of the answer. Second, the share of steps whose first masked position was in each part;
-    the remaining steps came after the last token was unmasked. Third, the share of steps that unmasked 0, 1,
-    ... and at least `MOST_TOKENS` tokens of the answer.
+    First, the share of steps whose first masked position was in each part; the remaining steps came
+    after the last token was unmasked. Second, the share of steps that unmasked 0, 1, ... and at least
+    `MOST_TOKENS` tokens of the answer.
     """
-    ranks, spans, spent, per_step = [0] * PARTS, [0] * PARTS, [0] * PARTS, [0] * (MOST_TOKENS + 1)
+    spent, per_step = [0] * PARTS, [0] * (MOST_TOKENS + 1)
     for row, beside in pairs:
         unmasked_at, steps = beside["decided_at"], row["steps"]
         # The first masked position is at `offset` or before until all tokens up to it are there.
         known = 0
-        for offset, (step, settled) in enumerate(zip(unmasked_at, accumulate(unmasked_at, max), strict=True)):
-            part = min(PARTS - 1, offset * PARTS // len(unmasked_at))
-            ranks[part] += step
-            spans[part] += steps
-            spent[part] += settled - known
+        for offset, settled in enumerate(accumulate(unmasked_at, max)):
+            spent[offset * PARTS // len(unmasked_at)] += settled - known
             known = settled
         counts = Counter(unmasked_at)
         for tokens in counts.values():
@@ -71,10 +67,6 @@ def charts_of(pairs: Sequence[Pair]) -> list[Chart]:
     total = sum(row["steps"] for row, _ in pairs)
     parts = [str(number + 1) for number in range(PARTS)]
     return [
-        Chart(
-            "Order of unmasking", "how far the steps were when each tenth was unmasked", parts,
-            [ratio(over, under) for over, under in zip(ranks, spans, strict=True)],
-        ),
         Chart(
             "Steps by place", "share of steps whose first masked position was in each tenth", [*parts, "after"],
             [ratio(steps, total) for steps in (*spent, max(0, total - sum(spent)))],
@@ -183,7 +175,7 @@ def run_page(run: EvalRun, lines: Sequence[TableLine]) -> str:
     machines = {f"machine {number}": machine for number, machine in enumerate(run.settings.get("machines", []), 1)}
     return report_page(
         "report.html", entry="report.js", data=data_of(run), steps=True, title=f"Evaluation: {run.folder.resolve().name}",
-        notes=[f"{key['engine'].get('model')}. {counted(len(run.rows), 'answer')}{state}."], pictures=(),
+        notes=[f"{key['engine'].get('model')}. {counted(len(run.rows), 'answer')}{state}."], picture="",
         parts=run_parts(lines), charts=charts, answers=run.rows.values(), settings=key | machines,
         sets=[label_of(options) for options in dict.fromkeys(options for _, options in run.groups)],
     )  # fmt: skip
@@ -195,11 +187,11 @@ def comparison_page(
     """Return the page of a comparison; `command` is the command line that made it."""
     from .pictures import svg  # needs matplotlib
 
-    pictures = [f"data:image/svg+xml;base64,{b64encode(svg(rows, dark=dark).encode()).decode()}" for dark in (False, True)]
+    picture = f"data:image/svg+xml;base64,{b64encode(svg(rows).encode()).decode()}"
     versions = {"dlstep": __version__, "torch": version("torch"), "python": platform.python_version()}
     settings = {"command": {"command": command}, "left out": dict(enumerate(left_out, 1)), "versions": versions}
     return report_page(
-        "report.html", title="Comparison", notes=notes, pictures=pictures, parts=comparison_parts(rows), charts={},
+        "report.html", title="Comparison", notes=notes, picture=picture, parts=comparison_parts(rows), charts={},
         answers=(), settings=settings, sets=(),
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, fields
 from operator import attrgetter
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..batch.facts import code_of, facts_of, machine_of
 from ..batch.runner import Show, answered, no_show
@@ -28,12 +28,7 @@ NOT_IN_KEY = ("data", "questions", "out", "dataset_limit", "problem_seed")
 PLAIN = SamplingParams()
 
 
-class AnsweredItem(NamedTuple):
-    """The answer to an item: `row` depends only on the request, unlike `beside`."""
-
-    item: Item
-    row: Line
-    beside: Line
+AnsweredItem = tuple[Item, Line, Line]  # an item, what depends only on its request, and what does not
 
 
 class Live:
@@ -69,7 +64,7 @@ class Live:
             "decided_at": [self._unmasked[offset][1] for offset in range(len(tokens))],
             "probabilities": [round(probability, ROUND) for probability in sequence.probabilities],
         }
-        return AnsweredItem(item, row, beside)
+        return item, row, beside
 
 
 def given_params(params: SamplingParams) -> dict[str, Any]:

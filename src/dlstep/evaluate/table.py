@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..text.words import printable
-from .checkpoint import EvalRun, matched
+from .checkpoint import EvalRun, gains_of
 from .metrics import Answers, Difference, error_of, ratio, residuals, wilson
 
 
@@ -68,8 +68,8 @@ def lines_of(run: EvalRun, against: EvalRun | None = None) -> list[TableLine]:
 
     Raises ValueError for a reference run without a problem in common.
     """
-    beside = {} if against is None else {group: found for group, _, found in matched(run, against)}
-    if against is not None and not beside:
+    gains = {} if against is None else dict(gains_of(run, against))
+    if against is not None and not gains:
         raise ValueError(
             f"{run.folder} and {against.folder} have no task with the same set of options in both: decode the same tasks with "
             "the same options, or compare with a run that has a single set of options"
@@ -77,13 +77,10 @@ def lines_of(run: EvalRun, against: EvalRun | None = None) -> list[TableLine]:
     settings = json.dumps(run.settings["key"], sort_keys=True)
     lines: list[TableLine] = []
     for group, pairs in run.groups.items():
-        answers, found = Answers.of(pairs), beside.get(group)
-        gains: dict[str, Any] = {}
-        if found is not None:
-            gains = {"equal": found.equal, "accuracy_gain": found.accuracy, "speed_gain": found.tokens_per_forward}
+        answers = Answers.of(pairs)
         lines.append(TableLine(
             task=group[0], options=group[1], **figures_of(answers), scores=run.scores(group), settings=settings,
-            tokens_per_second=ratio(sum(answers.tokens), answers.seconds), **gains,
+            tokens_per_second=ratio(sum(answers.tokens), answers.seconds), **gains.get(group, {}),
         ))  # fmt: skip
     return lines
 

@@ -80,8 +80,6 @@ def test_a_rule_is_compared_by_value_and_suits_the_embedded_models() -> None:
     assert options_of(parts.engine.first.strategy)["part_size"] == 5
     with pytest.raises(ValueError, match="a rule is given twice"):
         entries(["quota", Quota(2)])
-    with pytest.raises(ValueError, match="two strategies are called 'multi_bd': rename the class of one of them"):
-        entries(["quota"], ["multi_bd", "dlstep.strategies.multi_bd"])
 
 
 def test_what_a_rule_or_a_strategy_is_compared_over() -> None:

@@ -25,20 +25,16 @@ def filled(draw: st.DrawFn) -> list[Pair]:
 @given(filled())
 def test_the_figures_are_those_of_a_slow_count(pairs: list[Pair]) -> None:
     steps = sum(row["steps"] for row, _ in pairs)
-    spent, per_step, late, all_ = ([0] * size for size in (PARTS + 1, MOST_TOKENS + 1, PARTS, PARTS))
+    spent, per_step = [0] * (PARTS + 1), [0] * (MOST_TOKENS + 1)
     for row, beside in pairs:
         unmasked = beside["decided_at"]
         for step in range(1, row["steps"] + 1):
             per_step[min(MOST_TOKENS, unmasked.count(step))] += 1
             masked = [offset for offset, at in enumerate(unmasked) if at >= step]
             spent[masked[0] * PARTS // len(unmasked) if masked else PARTS] += 1
-        for offset, at in enumerate(unmasked):
-            late[offset * PARTS // len(unmasked)] += at
-            all_[offset * PARTS // len(unmasked)] += row["steps"]
-    late_shares, spent_shares, step_shares = (chart.shares for chart in charts_of(pairs))
+    spent_shares, step_shares = (chart.shares for chart in charts_of(pairs))
     assert step_shares == pytest.approx([each / steps for each in per_step]) and sum(step_shares) == pytest.approx(1)
     assert spent_shares == pytest.approx([each / steps for each in spent])
-    assert late_shares == pytest.approx([over / under if under else 0 for over, under in zip(late, all_, strict=True)])
 
 
 class Tags(HTMLParser):
@@ -63,10 +59,10 @@ HOSTILE = '=HYPERLINK("http://x")</style><script>alert(1)</script><img src=http:
 def test_the_page_stands_alone_and_hostile_names_are_text() -> None:
     rows = [made_row(task=HOSTILE, strategy=HOSTILE, rule=HOSTILE, value=HOSTILE, error=HOSTILE, model=HOSTILE)]
     page = Tags(comparison_page(rows, command=HOSTILE, left_out=[HOSTILE], notes=[HOSTILE]))
-    known = "html head body main div meta title style h1 h2 p picture source img table thead tr td th em details summary"
+    known = "html head body main div meta title style h1 h2 p img table thead tr td th em details summary"
     assert {tag for tag, _ in page.tags} <= {*known.split()}
     outside = [value for _, attributes in page.tags for name, value in attributes.items() if name in ("src", "srcset", "href")]
-    assert len(outside) == 2 and all(str(value).startswith("data:image/svg+xml;base64,") for value in outside)
+    assert len(outside) == 1 and all(str(value).startswith("data:image/svg+xml;base64,") for value in outside)
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
     assert page.text.count(HOSTILE) >= 6, "shown unchanged"
     assert "arXiv 2601.07568" in page.text and "y_max 100.0 %" in page.text

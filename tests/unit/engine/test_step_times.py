@@ -1,6 +1,6 @@
 """The measurement of decode steps runs and its figures fit together."""
 
-from dlstep.evaluate.speed import measure_decode
+from dlstep.engine.step_times import measure_decode
 from dlstep.models import load_checkpoint
 from training.model import fresh_model, save_checkpoint
 from training.recipes import TINY_BD

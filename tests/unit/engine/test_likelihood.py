@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from dlstep import LLM, SamplingParams
 from dlstep.core import DlstepError
-from dlstep.evaluate.likelihood import Ids, Likelihoods, MonteCarlo, estimate, log_of, masks_of
+from dlstep.engine.likelihood import Ids, Likelihoods, MonteCarlo, estimate, log_of, masks_of
 
 from ...helpers.tiny_families import write_checkpoint
 
@@ -179,7 +179,7 @@ def test_refusals_name_the_remedy() -> None:
     with pytest.raises(ValueError, match=r"MonteCarlo.num must be"):
         MonteCarlo(0)
     canvas = LLM("tiny-llada", max_model_len=32)
-    with pytest.raises(DlstepError, match=r"20 tokens of prompt and 13 of answer .* max_model_len=32"):
+    with pytest.raises(DlstepError, match=r"the likelihood of .* cannot be computed: .*max_model_len=32"):
         Likelihoods(canvas.engine).of([((5,) * 20, (6,) * 13)])
     with pytest.raises(DlstepError, match="mask"):
         Likelihoods(canvas.engine).of([((5,) * 2, (6, canvas.engine.first.config.spec.mask_id or 0))])

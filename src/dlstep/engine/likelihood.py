@@ -18,10 +18,10 @@ from annotated_types import Gt
 from ..core import Block, Choice, DlstepError, Event, Request, Samples, SampleSpec, SequenceState, SpanSamples, init
 from ..core.checks import check_ranges
 from ..core.request import SamplingParams, Seed
-from ..engine.loader import LoadedEngine
 from ..strategies._canvas import Canvas
 from ..strategies.dual_cache import DualCache
 from ..strategies.multi_bd import MultiBD
+from .loader import LoadedEngine
 
 Ids = tuple[int, ...]
 Masks = tuple[int, ...]  # offsets in an answer, ascending
@@ -129,12 +129,6 @@ class Likelihoods:
 
         Raises DlstepError for a pair that the engine cannot process, such as a too long one.
         """
-        room = self._first.config.max_model_len
-        for prompt, answer in pairs:
-            if len(prompt) + len(answer) > room:
-                raise DlstepError(
-                    f"{len(prompt)} tokens of prompt and {len(answer)} of answer exceed max_model_len={room}: set it higher"
-                )
         return self._exactly(pairs) if self.exact else self._estimated(pairs)
 
     def _exactly(self, pairs: list[tuple[Ids, Ids]]) -> list[Likelihood]:
