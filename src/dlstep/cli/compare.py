@@ -54,15 +54,15 @@ class CompareCommand:
 
     rules: tuple[str, ...] = ("all",)
     """all, or names, dotted paths and .py files of rules, as [threshold,./my_rule.py]."""
-    strategies: tuple[str, ...] = ()
-    """all, or strategies by name, path or file; one without a rule is compared unchanged. Empty: multi_bd and dual_cache, or
+    strategies: list[str] | str | None = None
+    """all, or strategies by name, path or file; one without a rule is compared unchanged. null: multi_bd and dual_cache, or
     the one that --model is decoded with."""
     grid: Any = None
     """Options to vary, as '{"accept_threshold": [0.5, 0.9]}', every combination; null: what each rule or strategy names."""
     quantization: tuple[str, ...] = ("none",)
     """none, fp8, or both as [none,fp8], which shows the cost in accuracy."""
-    tasks: tuple[str, ...] = ()
-    """Tasks, as those of `dlstep eval`. Empty: shells, or questions where a file of them is given."""
+    tasks: list[str] | str | None = None
+    """Tasks, as those of `dlstep eval`. null: shells, or questions where a file of them is given."""
     problems: Annotated[int, Ge(1)] = 100
     """Most problems of each task, the first ones."""
     seed: int = 0
@@ -113,7 +113,8 @@ def run(options: Namespace) -> int:
     public = public_of(chosen)
     problems = sum(map(len, read_problems(chosen).values())) + (public.count if public else 0)
     engine = {field.name: options[field.name] for field in ENGINE_FIELDS if field.name not in OWN_OF_ENGINE}
-    carried = list(strategies.available()) if options.strategies == ["all"] else options.strategies or None
+    carried = [options.strategies] if isinstance(options.strategies, str) else options.strategies
+    carried = list(strategies.available()) if carried == ["all"] else carried
     found, left_out = entries(
         None if options.rules == ["all"] else options.rules,
         carried,

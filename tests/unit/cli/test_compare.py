@@ -15,7 +15,7 @@ Captured = pytest.CaptureFixture[str]
 
 def test_the_command_compares_a_file_of_ones_own(own: Path, tmp_path: Path, capsys: Captured) -> None:
     out, rule = tmp_path / "out", own / "best_of_own.py"
-    arguments = ["compare", "--rules", f"[quota,{rule}]", "--problems", "3", "--out", str(out)]
+    arguments = ["compare", "--rules", f"[quota,{rule}]", "--strategies", "null", "--problems", "3", "--out", str(out)]
     assert main([*arguments, "--plot", str(tmp_path / "rules.png")]) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
