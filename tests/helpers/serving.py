@@ -74,7 +74,7 @@ def shadow_engine(
     tokenizer.add_special_tokens({"extra_special_tokens": list(special)})
     mask_id, options = (None, {"canvas_length": 8}) if strategy == "diffusion_gemma" else (MASK_ID, {"block_size": 8})
     spec = Spec(mask_id=mask_id, eos_ids=(EOS_ID,), vocab_size=len(tokenizer), pieces=pieces(tokenizer))
-    budgets = {"max_model_len": 128, "max_num_batched_tokens": 512, "max_num_reqs": 16} | limits
+    budgets: dict[str, Any] = {"max_model_len": 128, "max_num_batched_tokens": 512, "max_num_reqs": 16} | limits
     config = Config(spec, page_size=PAGE_SIZE, num_pages=num_pages, **budgets)
     state = init(config, load(strategy)(**options))
     driver = Paced(ShadowDriver(PAGE_SIZE, num_pages, spec, 0.0, places=4), seconds)
@@ -147,6 +147,11 @@ class Served:
                 f"still not after {seconds} seconds: {self.router.replicas.load}, {self.router.live} live"
             )
             time.sleep(0.01)
+
+    def renew(self) -> None:
+        """Restart the engines one by one, as SIGHUP does."""
+        assert self.server._loop is not None
+        self.server._loop.call_soon_threadsafe(self.server.renew)
 
     def until_idle(self) -> None:
         """Wait until no request runs or waits and no page is owned."""

@@ -181,20 +181,14 @@ class EngineLoop:
             del self._submits[update.id]
             self._usage.close(seq_id)
             self._work = self._work._replace(wasted=self._work.wasted + usage.wasted(finish_info.reason) - usage.again)
+        costs = update.steps, update.nfe, usage.cached or 0
         if submit.steps:
             frames = self._steps.unsent(update.id, over=finish_info is not None)
-            return News(update.id, (), (), EMPTY_WINDOW, update.steps, update.nfe, usage.cached or 0, finish_info, frames)
-        return News(
-            update.id,
-            update.tokens,
-            update.probabilities if submit.probabilities else (),
-            update.window_values if submit.drafts else EMPTY_WINDOW,
-            update.steps,
-            update.nfe,
-            usage.cached or 0,
-            finish_info,
-            best=update.sequence.best_of(update.start, update.stop),
-        )
+            return News(update.id, (), (), EMPTY_WINDOW, *costs, finish_info, frames)
+        probabilities = update.probabilities if submit.probabilities else ()
+        window = update.window_values if submit.drafts else EMPTY_WINDOW
+        best = update.sequence.best_of(update.start, update.stop)
+        return News(update.id, update.tokens, probabilities, window, *costs, finish_info, best=best)
 
     def _count(self, event: Event) -> None:
         """Add a forward pass to the work done, and pass the event to the recorded steps."""

@@ -268,11 +268,15 @@ def create_app(router: Router, keys: tuple[str, ...] = ()) -> FastAPI:
         if method == "GET":  # uvicorn sends no body
             app.add_api_route(path, function, methods=["HEAD"], response_model=None, include_in_schema=False)
     app.add_api_route("/metrics", api.metrics, responses=METRICS, response_class=PlainTextResponse)
-    app.add_api_route("/metrics", api.metrics, methods=["HEAD"], include_in_schema=False)
-    app.add_api_route("/openapi.json", api.schema, methods=["GET", "HEAD"], include_in_schema=False)
-    app.add_api_route("/ping", api.health, methods=["GET", "HEAD", "POST"], include_in_schema=False)
-    app.add_api_route("/invocations", api.invocations, methods=["POST"], include_in_schema=False)
-    page_files.add_routes(app)
+    for path, function, *methods in (
+        ("/metrics", api.metrics, "HEAD"),
+        ("/openapi.json", api.schema, "GET", "HEAD"),
+        ("/ping", api.health, "GET", "HEAD", "POST"),
+        ("/invocations", api.invocations, "POST"),
+        ("/", page_files.index, "GET", "HEAD"),
+        ("/page/{name}", page_files.file, "GET", "HEAD"),
+    ):
+        app.add_api_route(path, function, methods=methods, include_in_schema=False)
     app.add_exception_handler(ApiError, errors.of_api)
     app.add_exception_handler(NotReady, of_not_ready)
     app.add_exception_handler(RequestValidationError, errors.of_validation)

@@ -1,4 +1,7 @@
-"""Guards for every request: checks of the Host, API key, body size and arrival time."""
+"""Guards for every request: checks of the connections, Host, API key, body size and arrival time.
+
+uvicorn is configured without websockets and lifespan events, so every scope is an HTTP request.
+"""
 
 import asyncio
 from collections.abc import Collection
@@ -51,7 +54,7 @@ class HostGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
-        if scope["type"] == "http" and not self._allows(name := _host_of(Headers(scope=scope).get("host", ""))):
+        if not self._allows(name := _host_of(Headers(scope=scope).get("host", ""))):
             message = f"the Host {name[:LONGEST_HOST]!r} is not allowed: add it to --allowed_hosts"
             await ApiError(403, message, code="host_not_allowed").response(scope, receive, send)
             return
@@ -94,15 +97,13 @@ class KeyGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
-        if scope["type"] == "http":
-            scope["owner"] = "key-0"
-            if self._keys and not is_open(scope["path"]) and scope["method"] != "OPTIONS":
-                owner = self._owner(Headers(scope=scope).get("authorization", ""))
-                if owner is None:
-                    refused = ApiError(401, "send a valid API key: Authorization: Bearer KEY", code="invalid_api_key")
-                    await refused.response(scope, receive, send)
-                    return
-                scope["owner"] = owner
+        scope["owner"] = "key-0"
+        if self._keys and not is_open(scope["path"]) and scope["method"] != "OPTIONS":
+            scope["owner"] = self._owner(Headers(scope=scope).get("authorization", ""))
+            if scope["owner"] is None:
+                refused = ApiError(401, "send a valid API key: Authorization: Bearer KEY", code="invalid_api_key")
+                await refused.response(scope, receive, send)
+                return
         await self._app(scope, receive, send)
 
     def _owner(self, header: str) -> str | None:
@@ -121,9 +122,6 @@ class BodyGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on with its body, or reject it."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         try:
             async with asyncio.timeout(self._seconds):
                 body = await self._body(scope, receive)

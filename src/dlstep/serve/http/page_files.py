@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from fastapi import FastAPI
 from starlette.responses import Response
 
 from .errors import ApiError
@@ -46,9 +45,3 @@ async def file(name: str) -> Response:
     if path is None:
         raise ApiError(404, "the page has no such file")
     return Response(path.read_bytes(), headers=HEADERS, media_type=TYPES[path.suffix])
-
-
-def add_routes(app: FastAPI) -> None:
-    """Add the page's routes to an application, but not to its OpenAPI schema."""
-    app.add_api_route("/", index, methods=["GET", "HEAD"], include_in_schema=False)
-    app.add_api_route("/page/{name}", file, methods=["GET", "HEAD"], include_in_schema=False)

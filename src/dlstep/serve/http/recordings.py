@@ -111,15 +111,16 @@ def _check_step(kept: KeptRequest, pending: PendingRequest, seq: int) -> None:
     if seq < first:
         assert kept.head.origin is not None, "the steps of other requests begin with the first"
         message = f"seq must be at least {first}: for earlier steps, fork request {kept.head.origin['request']}"
-        raise ApiError(400, message, param="seq")
-    if pending.sent is None:
-        message = "the request has not started" if pending.ended is None else "the request ended before it started"
-        raise ApiError(400, f"seq: {message}, so it has no step to fork from", param="seq")
-    if last.finish_info is not None and seq >= last.seq:
+    elif pending.sent is None:
+        when = "has not started" if pending.ended is None else "ended before it started"
+        message = f"seq: the request {when}, so it has no step to fork from"
+    elif last.finish_info is not None and seq >= last.seq:
         message = f"seq must be below {last.seq}, the last step of the answer (finish reason: {last.finish_info.reason})"
-        raise ApiError(400, message, param="seq")
-    if seq > last.seq:
-        raise ApiError(400, f"seq must be at most {last.seq}, the last step so far", param="seq")
+    elif seq > last.seq:
+        message = f"seq must be at most {last.seq}, the last step so far"
+    else:
+        return
+    raise ApiError(400, message, param="seq")
 
 
 def _changed(facts: Facts, pending: PendingRequest, body: ForkRequest, changes: dict[str, object]) -> SequenceState:

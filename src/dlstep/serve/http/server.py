@@ -83,7 +83,7 @@ class Server(uvicorn.Server):
         async with self._router:
             watches = [asyncio.create_task(wait) for wait in (self._until_failed(), self._until_ready())]
             if hasattr(signal, "SIGHUP") and current_thread() is main_thread():
-                self._loop.add_signal_handler(signal.SIGHUP, self._renew)
+                self._loop.add_signal_handler(signal.SIGHUP, self.renew)
             await super().serve(sockets)
             for watch in watches:
                 watch.cancel()
@@ -120,12 +120,8 @@ class Server(uvicorn.Server):
         assert self._loop is not None, "it serves"
         self._loop.call_soon_threadsafe(self._drain)
 
-    def ask_to_renew(self) -> None:
-        """Restart all engines one by one, each once it has finished its requests. Thread-safe."""
-        assert self._loop is not None, "it serves"
-        self._loop.call_soon_threadsafe(self._renew)
-
-    def _renew(self) -> None:
+    def renew(self) -> None:
+        """Restart all engines one by one, each once it has finished its requests."""
         if self._router.replicas.renew():
             LOG.warning("dlstep: restarting the engines, one by one")
         else:

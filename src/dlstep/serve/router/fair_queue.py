@@ -2,7 +2,6 @@
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from itertools import chain
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -13,18 +12,16 @@ class FairQueue(Generic[Item]):
 
     def __init__(self) -> None:
         self._queues: OrderedDict[str, deque[Item]] = OrderedDict()
-        self._length = 0
 
     def __len__(self) -> int:
-        return self._length
+        return sum(map(len, self._queues.values()))
 
     def __iter__(self) -> Iterator[Item]:
-        return chain.from_iterable(list(map(list, self._queues.values())))
+        return iter([item for queue in self._queues.values() for item in queue])
 
     def push(self, owner: str, item: Item) -> None:
         """Append an item to its owner's queue."""
         self._queues.setdefault(owner, deque()).append(item)
-        self._length += 1
 
     def first(self) -> Item:
         """Return the item that `pop` would return, without removing it."""
@@ -36,7 +33,6 @@ class FairQueue(Generic[Item]):
         item = queue.popleft()
         if queue:
             self._queues[owner] = queue
-        self._length -= 1
         return item
 
     def remove(self, owner: str, item: Item) -> None:
@@ -44,4 +40,3 @@ class FairQueue(Generic[Item]):
         self._queues[owner].remove(item)
         if not self._queues[owner]:
             del self._queues[owner]
-        self._length -= 1

@@ -110,9 +110,7 @@ class PendingRequest:
 
     def apply(self, news: News, now: float) -> None:
         """Apply the changes of a step."""
-        self.tokens += news.tokens
-        self.probabilities += news.probabilities
-        self.best += news.best
+        self._append(news)
         for frame in news.frames:
             self.append_frame(frame, now)
         self.window, self.steps, self.nfe, self.cached = news.window, news.steps, news.nfe, news.cached
@@ -148,6 +146,11 @@ class PendingRequest:
             timer.cancel()
         self.keys, self.queue_timer, self.timers, self.parent = (), None, [], None
 
+    def _append(self, new: News | Frame) -> None:
+        self.tokens += new.tokens
+        self.probabilities += new.probabilities
+        self.best += new.best
+
     def open(self, opening: SequenceState, frame: Frame) -> None:
         """Begin recording steps, with the frame before the first forward pass."""
         self.opening = opening
@@ -155,9 +158,7 @@ class PendingRequest:
 
     def append_frame(self, frame: Frame, now: float) -> None:
         """Append a frame."""
-        self.tokens += frame.tokens
-        self.probabilities += frame.probabilities
-        self.best += frame.best
+        self._append(frame)
         self.frames.append(frame)
         self.size += frame.size
         self.times.append(now - self.arrived)

@@ -7,6 +7,7 @@ from ..engine_process import Host
 from ..messages import EngineLoad, Message
 from ..settings import ServeOptions
 from ..shapes import Phase
+from .pending_requests import PendingRequest
 from .placement import bound, choose
 from .replica import Deadline, Replica
 
@@ -68,9 +69,9 @@ class ReplicaSet:
         return EngineLoad(*[sum(values) for values in zip(*[replica.load for replica in self], strict=True)])
 
     @property
-    def requests(self) -> int:
-        """The number of requests sent to engines and not ended."""
-        return sum(len(replica.sent) for replica in self)
+    def sent(self) -> list[PendingRequest]:
+        """The requests that were sent to engines and have not ended."""
+        return [pending for replica in self for pending in replica.sent.values()]
 
     @property
     def not_made_reason(self) -> str | None:

@@ -23,6 +23,12 @@ from .recording_store import RecordingStore
 from .replica import Deadline, Replica
 from .replica_set import ReplicaSet
 
+NOT_READY: dict[Phase, str] = {
+    "loading": "the model is loading",
+    "silent": "the engine has stopped sending heartbeats; it is restarted if none arrives",
+    "draining": "the server is shutting down",
+    "failed": "the engine is gone and the server is ending",
+}
 GRACE = 1.0  # seconds that an engine has to end a cancelled request before the router ends it
 
 
@@ -72,14 +78,14 @@ class Router:
         self._draining = not self._over
         self.replicas.close()
         await self._task
-        self._end_all("engine_died", "the server has ended")
+        self._end_all("the server has ended")
 
     async def _run(self) -> None:
         try:
             await self.replicas.run()
         finally:
             self._over = True
-            self._end_all("engine_died", "the engine is gone")
+            self._end_all("the engine is gone")
             self._notify()
 
     @property
@@ -106,24 +112,12 @@ class Router:
 
     def not_ready_reason(self) -> str | None:
         """Return why no request can be answered now; None if requests can be answered."""
-        match self.phase:
-            case "ready":
-                return None
-            case "loading":
-                return "the model is loading"
-            case "silent":
-                return "the engine has stopped sending heartbeats; it is restarted if none arrives"
-            case "restarting":
-                return self.replicas.restart_reason
-            case "draining":
-                return "the server is shutting down"
-            case "failed":
-                return "the engine is gone and the server is ending"
+        return self.replicas.restart_reason if self.phase == "restarting" else NOT_READY.get(self.phase)
 
     @property
     def live(self) -> int:
         """The number of waiting and running requests."""
-        return len(self._queue) + self.replicas.requests
+        return len(self._queue) + len(self.replicas.sent)
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until `holds()` is true. It may depend on phases and the number of live requests."""
@@ -206,8 +200,7 @@ class Router:
             async with asyncio.timeout(self.options.drain_seconds):
                 await self.until(lambda: not self.live)
         except TimeoutError:
-            sent = [pending for replica in self.replicas for pending in replica.sent.values()]
-            self.cancel([*sent, *self._queue], "the server is shutting down")
+            self.cancel([*self.replicas.sent, *self._queue], "the server is shutting down")
             await self.until(lambda: not self.live)
 
     def _send_waiting(self) -> None:
@@ -304,13 +297,10 @@ class Router:
         self._send_waiting()
         self._notify()
 
-    def _end_all(self, fault: Fault, reason: str) -> None:
-        sent = [pending for replica in self.replicas for pending in replica.sent.values()]
-        for pending in [*sent, *self._emptied()]:
-            self._finish(pending, FinishInfo("error", 0, reason), fault)
-
-    def _emptied(self) -> list[PendingRequest]:
-        return [self._queue.pop() for _ in range(len(self._queue))]
+    def _end_all(self, reason: str) -> None:
+        waiting = [self._queue.pop() for _ in range(len(self._queue))]
+        for pending in [*self.replicas.sent, *waiting]:
+            self._finish(pending, FinishInfo("error", 0, reason), "engine_died")
 
     def _finish(self, pending: PendingRequest, finish_info: FinishInfo, fault: Fault = "") -> None:
         """End a request that no engine has (any more)."""

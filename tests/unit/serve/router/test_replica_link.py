@@ -253,7 +253,7 @@ def test_renewal_goes_on_although_an_engine_is_stopped(hangs: Path) -> None:
         until_states(server, "ready", "ready")
         expected = [(200, ask(server, number)[1]) for number in range(REQUESTS)]
         under_way = all_sent(server, threads, hangs)
-        server.server.ask_to_renew()
+        server.renew()
         until_states(server, "resting", "ready")
         os.kill(hosts[0].pid, signal.SIGSTOP)
         hangs.unlink()

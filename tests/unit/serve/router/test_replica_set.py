@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from ....helpers.serving import Served, ThreadHost, served, shadow_engine
 GROUPS, IN_GROUP, PREFIX = 24, 10, 64
 
 
-def hosts_of(count: int, **options: int) -> list[Host]:
+def hosts_of(count: int, **options: Any) -> list[Host]:
     """Engines without a network, each in a separate thread."""
     return [ThreadHost(shadow_engine(seconds=0.002, num_pages=800, **options)) for _ in range(count)]
 
@@ -111,8 +112,8 @@ def test_started_again_one_by_one_under_load_nothing_is_lost(
         try:
             for _ in range(3):
                 before = [threads_of(host) for host in hosts]
-                server.server.ask_to_renew()
-                server.server.ask_to_renew()  # a second one while the first is under way does nothing
+                server.renew()
+                server.renew()  # a second one while the first is under way does nothing
                 server.until(
                     lambda before=before: all(threads_of(host) is not was for host, was in zip(hosts, before, strict=True))
                 )
@@ -207,14 +208,14 @@ def test_an_engine_that_cannot_be_made_again_ends_the_renewal_and_the_others_go_
     broken, other = Deaf(shadow_engine(), unmade=True), hosts_of(1)[0]
     with served(shadow_engine(), hosts=[broken, other]) as server, server.http() as http:
         server.until(lambda: all(replica.phase == "ready" for replica in server.router.replicas))
-        server.server.ask_to_renew()
+        server.renew()
         server.until(lambda: server.router.replicas[0].phase == "failed")
         server.until(lambda: renewed(server))
         assert server.router.replicas[1].phase == "ready" and not server.router.failure
         assert http.post("/v1/completions", json=asked(1)).status_code == 200
         assert [each["status"] for each in http.get("/ready").json()["replicas"]] == ["failed", "ready"]
         broken.unmade = False
-        server.server.ask_to_renew()
+        server.renew()
         server.until(lambda: renewed(server) and server.router.replicas[0].phase == "ready")
 
 
