@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from openai.types import CompletionUsage
 from tokenizers import AddedToken, Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
@@ -26,7 +25,6 @@ Kind = Literal["special", "added", "spelled"]
 KINDS: tuple[Kind, ...] = ("special", "added", "spelled")
 CALLS = {HERMES: '{"name": "add", "arguments": {"a": "é"}}', GEMMA: 'call:add{a:<|"|>é<|"|>}'}
 TEXTS = ["a", "b", " ", "\n", "é", '{"', '"}', "{", "}", "thought", *(f"<0x{byte:02X}>" for byte in "€\U0001f600".encode())]
-USAGE = CompletionUsage(prompt_tokens=1, completion_tokens=1, total_tokens=2)
 
 
 @cache
@@ -108,7 +106,7 @@ def accumulated(head: Head, choice: ChoiceReader, updates: list[list[int]], end:
 def whole(head: Head, choice: ChoiceReader, tokens: list[int], nfe: int, end: FinishInfo) -> dict[str, Any]:
     """The choice of the whole response, in the same form."""
     choice.pending.apply(news(tokens, nfe, end), 0.0)
-    (found,) = reply_body(head, [choice], (), USAGE)["choices"]
+    (found,) = reply_body(head, [choice], [""], {})["choices"]
     message = found.get("message", {})
     return {
         "index": 0,
