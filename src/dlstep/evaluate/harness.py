@@ -40,7 +40,6 @@ ROLLING = (
 )
 
 
-@register_model("dlstep")
 class DlstepLM(TemplateLM):
     """A model of lm_eval; `--model_args` are options of `LLM`.
 
@@ -196,6 +195,9 @@ def params_of(settings: Mapping[str, Any]) -> SamplingParams:
         raise ValueError(f"generation_kwargs: {unknown[0]}={short(values[unknown[0]])} is unknown to dlstep: leave it out")
     stop = (until,) if isinstance(until, str) else tuple(text for text in until if text)
     return SamplingParams(max_tokens=most, stop=stop, strategy_options=options, **values)
+
+
+register_model("dlstep")(DlstepLM)  # not as a decorator, whose result type checkers take for any model
 
 
 def digest(value: object) -> str:

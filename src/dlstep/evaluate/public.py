@@ -99,8 +99,8 @@ class PublicTasks:
 
     def _scored(self, engine: LoadedEngine, answer: Answer, chosen: StrategyOptions) -> list[Line]:
         """Return the scores of all problems with one set of options."""
-        from lm_eval import evaluate  # pyright: ignore[reportMissingImports]
         from lm_eval.defaults import DEFAULT_OTHER_SEED  # pyright: ignore[reportMissingImports]
+        from lm_eval.evaluator import evaluate  # pyright: ignore[reportMissingImports]
 
         from .harness import DlstepLM, digest
 
