@@ -83,9 +83,9 @@ def test_the_reference_lists_every_option_that_help_shows(
     command: str, domains: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        main([command, "--help"])
+        main([*command.split(), "--help"])
     shown = set(re.findall(r"^  (?:-h, )?(--[\w+]+)", capsys.readouterr().out.partition("\noptions:\n")[2], re.MULTILINE))
-    listed = {flag for program, flag in domains["std"]["progoptions"] if program == f"dlstep-{command}"}
+    listed = {flag for program, flag in domains["std"]["progoptions"] if program == f"dlstep-{command.replace(' ', '-')}"}
     page = {flag for _, flag in domains["std"]["progoptions"]}
     assert "--help" in shown & listed and shown <= page
 

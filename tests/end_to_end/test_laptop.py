@@ -19,7 +19,7 @@ import dlstep_kernels
 for module in ("llm", "session", "cli.main", "driver", "models", "views", "tiny", "testing", "testing.laws", "testing.shadow"):
     import_module(f"dlstep.{{module}}")
 # Written in triton; run in a sandbox, on Linux alone; parts of lm_eval and of Ray, which are installed apart.
-skipped = ["dlstep_kernels.gpu", "dlstep.batch.actors"]
+skipped = ["dlstep_kernels.gpu", "dlstep.batch.ray_pool"]
 skipped += [f"dlstep.evaluate.{{name}}" for name in ("_programs", "harness", "local_tasks")]
 for package in (dlstep, dlstep_kernels):
     for found in walk_packages(package.__path__, f"{{package.__name__}}."):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -84,11 +85,12 @@ def test_a_command_names_the_extra_that_it_lacks(
     (tmp_path / "MATH500.json").write_text('[{"question": "1+1", "ground_truth_answer": "2"}]')
     places = {"in": tmp_path / "in.jsonl", "data": tmp_path, "out": tmp_path / "out.svg"}
     arguments = [argument.format_map(places) for argument in arguments]
-    for module, package in EXTRAS[extra].items():
+    for module in EXTRAS[extra]:
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, module, None)
+            lacking = [package for name, package in EXTRAS[extra].items() if find_spec(name) is None]
             assert main(arguments) == 2
-        assert capsys.readouterr().err.endswith(f"{user} needs {package}: pip install 'dlstep[{extra}]'\n")
+        assert capsys.readouterr().err.endswith(f"{user} needs {' and '.join(lacking)}: pip install 'dlstep[{extra}]'\n")
     assert not (tmp_path / "out.svg").exists()
 
 
