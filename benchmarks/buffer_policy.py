@@ -1,8 +1,8 @@
 """Measure tokens per second with each `buffer_size` at several loads, and write the table for `--buffer_policy`.
 
 A load is a number of requests that are decoded together. At each load, the table has the fastest
-`buffer_size` with at least `--at_least` of the best accuracy; a load in between gets that of the
-nearer load, where distance is a ratio. The table is valid for this model and device.
+`buffer_size` with at least `--at_least` of the best accuracy. A load in between gets the
+`buffer_size` of the nearest load, by ratio. The table is valid for this model and device.
 """
 
 from argparse import ArgumentParser

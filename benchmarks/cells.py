@@ -1,4 +1,4 @@
-"""Decode with two networks at three batch sizes and two context lengths, with samples of the network itself.
+"""Decode with two networks at three batch sizes and two context lengths, sampling from the network itself.
 
 Weights are random, but heads are scaled so that some predictions are confident. This allows a
 threshold at which about `TOKENS_PER_FORWARD` positions are unmasked per forward pass, as with

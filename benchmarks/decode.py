@@ -1,15 +1,15 @@
 """Steady decoding in the shape of a published checkpoint: step time against the device's limits.
 
-Prompts of random tokens are prefilled for real. Every later step is the engine's own, with two
-untimed changes: random ids are fed instead of masks, and the network's unpacked samples are
-replaced by scripted ones, so that engines can be compared on equal work.
+The engine prefills prompts of random tokens. Every later step is a normal step of the engine with two
+untimed changes: random ids are fed instead of masks, and scripted samples replace those of the
+network after unpacking, so that engines can be compared on equal work.
 
 Times are mean microseconds per step. `rows` are fed per step, `captures` are graphs captured in the
 measured steps, `kinds` and `launches` describe the device's kernels. `host_us` is schedule,
-gathering, unpacking and commit, without what is prepared while the device works. `device_us` is the
-time in which the device works, `host_share` the share in which it waits; `queued_us` is a forward
-pass with others queued after it; these are None without a CUDA device. `roofline_us` is the minimum
-time at the measured ceilings, `ratio` = step / roofline.
+gathering, unpacking and commit, without the work that overlaps with the device. `device_us` is the
+time in which the device works, `host_share` the share of the step in which it waits, and `queued_us`
+the time of a forward pass with others queued after it; these three are None without a CUDA device.
+`roofline_us` is the minimum time at the measured ceilings, `ratio` = step / roofline.
 """
 
 import gc

@@ -1,8 +1,8 @@
 """Host cost per request and step: schedule, lower, unpack, commit, with a scripted driver; no model is needed.
 
-At most four blocks of 32 in flight, pages of 32, two tokens unmasked per step (with `_full`: nearly
-four, one in each block); canvases of 256 that never settle. Long answers are built by unmasking
-whole blocks first. Generating samples is not timed. Each step counts with its minimum processor
+There are at most four blocks of 32 in flight and pages of 32; a step unmasks two tokens (with `_full`
+nearly four, one in each block). Canvases have 256 positions and never settle. Long answers are first
+built by unmasking whole blocks. Generating samples is not timed. Each step counts with its minimum processor
 time over several interleaved repetitions. Times are microseconds per request and step.
 """
 

@@ -1,8 +1,8 @@
 """Check every kernel against plain torch on realistic inputs, then time it against the limits of the device.
 
-`error` is the distance to plain torch, `limit` the largest due to rounding; a wrong result is timed
-too, and has `equal` false. `least_us` is the time for the least bytes and operations at the measured
-ceilings, `share` is `least_us` / `us`.
+`error` is the distance to plain torch, and `limit` the largest distance that rounding can cause. A
+wrong result is timed too, and has `equal` false. `least_us` is the minimum time at the measured
+ceilings, for the bytes and operations that are needed at least; `share` is `least_us` / `us`.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,9 +1,9 @@
-"""Load on a running server: requests that come at random, at rising rates, whatever becomes of earlier ones (open loop).
+"""Open-loop load on a running server: requests arrive at random and at rising rates, without waiting for earlier ones.
 
 The client is minimal, to leave the cores of a small machine to the server: HTTP/1.0 over plain
 sockets, one connection per request. Times are in milliseconds: to the first settled text, and per
 token of an answer; `_p50` and `_p95` are percentiles. The CPU times are those of the server's
-processes. With a key in `DLSTEP_API_KEY`, requests carry it.
+processes. If `DLSTEP_API_KEY` is set, requests carry this key.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Compare the host cost of rules per request and step with a threshold in the same strategy.
 
-Measured like `host`, after a prompt: grids have blocks of 32, canvases no cache. A rule that reads
-the whole answer is compared with a threshold over the whole answer. Rules unmask two tokens per
-step, `dilated` five in its only block.
+Steps are measured after a prompt, as in `benchmarks.host`. Grids have blocks of 32; canvases have no
+cache. A rule that reads the whole answer is compared with a threshold over the whole answer. Rules
+unmask two tokens per step, `dilated` five in its only block.
 
 `remdm` unmasks at random and skips passes that unmask nothing: two tokens per step in a single
 block, so its baseline also has one block. `early_commit` reads the first five positions of an

@@ -1,6 +1,6 @@
 """Networks with random weights in the shapes of published checkpoints, created on the device.
 
-Facts are those of the checkpoints' config.json that determine sizes. Special tokens are the last
+Sizes are those in the checkpoints' config.json files. Special tokens are the last
 ids of the vocabulary, since their ids do not affect the cost.
 """
 

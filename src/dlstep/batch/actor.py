@@ -1,4 +1,4 @@
-"""The engine of an actor: Ray Data calls it from several threads, and it decodes the requests of all calls together.
+"""The engine of a Ray actor. Ray Data calls it from several threads; the requests of all calls are decoded together.
 
 It does not depend on Ray.
 """
@@ -23,7 +23,7 @@ from ..serve.messages import EngineFailed
 from .engine import BatchEngine
 from .lines import Json, content_key
 
-LOADING = 1800.0  # minimum seconds in which an engine must be loaded
+LOADING = 1800.0  # minimum time limit for loading, in seconds
 
 _Question = tuple[Json, Future[str]]
 
@@ -37,7 +37,7 @@ def loaded(config: EngineConfig, name: str | None, template: str | None, folder:
 def about(
     config: EngineConfig, name: str | None, template: str | None, folder: str
 ) -> tuple[dict[str, Any], int] | EngineFailed:
-    """Return the facts and the seats of an engine, or why it could not be created."""
+    """Return the facts of an engine and its number of concurrent requests, or why it could not be created."""
     try:
         engine = loaded(config, name, template, folder)
         return engine.facts, engine.seats
@@ -48,8 +48,8 @@ def about(
 class EngineActor:
     """A callable that answers a batch of rows with `place` and `content` (JSON). Concurrent calls are decoded together.
 
-    The process ends with the stacks of all threads on stderr if a forward pass takes `seconds`, also
-    if a library holds the interpreter's lock, so that Ray restarts the actor.
+    If a forward pass takes longer than `seconds`, the process prints the stacks of all threads to
+    stderr and exits, so that Ray restarts the actor. This works even while a library holds the GIL.
     """
 
     def __init__(self, seconds: float, config: EngineConfig, name: str | None, template: str | None, folder: str) -> None:
@@ -83,6 +83,6 @@ class EngineActor:
                 for number, status, body, beside in answered:
                     key, answer = live.pop(number)
                     answer.set_result(json.dumps([key, status, body, beside]))
-        except BaseException:  # noqa: BLE001 - the boundary of the actor: its calls would wait for ever
+        except BaseException:  # noqa: BLE001 - the boundary of the actor: without an exit, calls would wait forever
             print_exc()
             os._exit(1)

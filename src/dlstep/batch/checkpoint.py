@@ -100,7 +100,7 @@ class AnswerFiles:
         raise NotImplementedError
 
     def append(self, answer: Line | None, beside: Line) -> None:
-        """Write an answer, unless it is None, and what belongs to it."""
+        """Write an answer, unless it is None, and its line of `beside.jsonl`."""
         append(self._beside, beside)  # first, so that every stored answer has its line here
         if answer is not None:
             append(self._answers, answer)

@@ -26,10 +26,10 @@ class BatchOptions:
     no GPUs. The batch begins when the first engine is ready."""
     max_retries: Annotated[int, Interval(ge=0, le=1000)] = 3
     """With --ray: how often a request is repeated after its engine's process or node died. A request
-    that kills its engine each time, also alone, gets an error."""
+    that still kills its engine when repeated alone gets an error."""
     actor_timeout: Annotated[float, Interval(ge=1.0, le=1e6)] = 600.0
-    """With --ray: seconds that a forward pass may take; after that the actor's process ends and is
-    started again. The first passes may take minutes, because they compile."""
+    """With --ray: seconds that a forward pass may take; after that, Ray restarts the actor's process.
+    The first passes may take minutes, because they compile."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

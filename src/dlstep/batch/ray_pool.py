@@ -1,8 +1,8 @@
 """Engines on a Ray cluster, as actors of Ray Data.
 
-Ray Data sends blocks of requests to a pool of actors, restarts actors that die with their process or
-node, and repeats their blocks. A block whose actor died each time is lost. Its requests are then
-sent one by one, and a request that is lost again has killed its engine: its answer is an error.
+Ray Data sends blocks of requests to a pool of actors, restarts actors whose process or node died, and
+repeats their blocks. A block whose actor died at each attempt is lost. Its requests are then sent one
+by one. A request that is lost again is taken to kill its engine and gets an error.
 """
 
 import json
@@ -33,7 +33,7 @@ LOCAL = "local"  # the address of a cluster on this machine only, which ends wit
 PATIENCE = 10.0  # seconds until the head of a cluster must accept a connection
 NOTICE = 30.0  # seconds between two notices that the first engine is not ready
 BLOCKS = 8  # blocks in an actor, which together hold twice as many requests as it decodes at a time
-HOPELESS = 16  # requests that kill their engines before the first answer of all, which ends the batch
+HOPELESS = 16  # lost single requests that end the batch if it has no answer yet
 LONGEST = 300  # characters of an error message of Ray
 
 
@@ -111,7 +111,7 @@ class RayPool:
             yield AnsweredRequest(place, fault.status, fault.body, {"seconds": 0.0})
 
     def _answered(self, rows: int, blocks: int, most_lost: int) -> Generator[AnsweredRequest]:
-        """Yield the answers to all requests but those of lost blocks. Each actor has `blocks` blocks of `rows` requests."""
+        """Yield the answers to all requests except those of lost blocks. Each actor has `blocks` blocks of `rows` requests."""
         logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # it logs each lost block with a traceback
         warnings.filterwarnings("ignore", "`ray_remote_args` is deprecated")  # pyproject.toml bounds the version of Ray
         context = ray.data.DataContext.get_current()
@@ -151,7 +151,7 @@ class RayPool:
             ) from error
 
     def _sizes(self) -> dict[str, int]:
-        """Return the numbers of actors: without `--actors` one on each node, or if they have GPUs as many as fit."""
+        """Return the number of actors: that of `--actors`, as many as the GPUs allow, or one per node without GPUs."""
         if self._options.actors is not None:
             return {"size": self._options.actors}
         if gpus := self._remote["num_gpus"]:

@@ -109,7 +109,7 @@ class FollowedRequest:
         self._url, self._path, self._as_json = url, f"/v1/requests/{quote(request_id, safe='')}/steps", as_json
 
     def look(self) -> bool:
-        """Fetch the frames after the last that all answers have, print new ones as JSON, and return whether all have ended."""
+        """Fetch frames after the newest that all answers have, print new ones as JSON, and return whether all have ended."""
         query = f"?after={min(known[-1]['seq'] if known else -1 for known in self.frames)}" if self.frames else ""
         self.runs = fetched(self._url, self._path + query)["runs"]
         self.frames = self.frames or [[] for _ in self.runs]

@@ -68,10 +68,10 @@ class CompareCommand:
     seed: int = 0
     """Seed of the stories, and of samples."""
     plot: Path | None = None
-    """Draw the curves and their frontier into this file, a frame for each task."""
+    """Plot the curves of each task and their frontier into this file."""
     out: Path | None = None
-    """Write rows.json and the page report.html into this folder, and the answers, from which an interrupted comparison
-    resumes."""
+    """Write rows.json, the page report.html and the answers into this folder. An interrupted comparison resumes from
+    it."""
     json: bool = False
     """Print a JSON list of rows, and nothing else, on stdout."""
     progress: bool = True

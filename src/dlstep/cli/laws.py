@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EXAMPLES = """dlstep laws my_strategy.py
 dlstep laws my_rule.py --examples 1000 --law_timeout 600
 dlstep laws factor --only [progress,transparency]"""
-SILENT_SECONDS = 60.0  # seconds beyond the time limits, also for imports, after which the worker counts as stopped
+SILENT_SECONDS = 60.0  # grace beyond the time limits, also for imports: a worker silent for longer counts as stopped
 
 
 Seconds = Annotated[float, Interval(ge=0.01, le=1e6)]

@@ -36,7 +36,7 @@ Group = tuple[str, str]  # task, options as JSON
 
 
 def lines_of(path: Path, kinds: Mapping[str, Any]) -> dict[Key, Line]:
-    """Return the lines of a file by key; of equal keys the last. Raises ValueError for a line of another kind."""
+    """Return the lines of a file by key; the last one of equal keys. Raises ValueError for a line of another kind."""
     return {(line["task"], line["document"], options_text(line["options"])): line for line in sealed_lines(path, kinds)}
 
 
@@ -119,7 +119,7 @@ def failure(row: Line) -> str:
 
 
 def gains_of(run: EvalRun, other: EvalRun) -> Iterator[tuple[Group, dict[str, Any]]]:
-    """Yield each group that has a match in the other run, and what it gains over it.
+    """Yield each group that has a match in the other run, with its gains over that match.
 
     Groups are matched by their options, or with the only set of options of the other run. Problems
     are matched by content; only common ones are compared. Raises ValueError for runs of different

@@ -1,7 +1,6 @@
 """dlstep as a model of lm_eval, for `dlstep eval` and for `dlstep-lm-eval run --model dlstep ...`.
 
-lm_eval 0.4.13, the newest release, only runs models of a list in its code. Importing this module
-registers dlstep in that list.
+lm_eval (up to 0.4.13) only runs models in its registry. Importing this module registers dlstep.
 """
 
 import json
@@ -197,7 +196,7 @@ def params_of(settings: Mapping[str, Any]) -> SamplingParams:
     return SamplingParams(max_tokens=most, stop=stop, strategy_options=options, **values)
 
 
-register_model("dlstep")(DlstepLM)  # not as a decorator, whose result type checkers take for any model
+register_model("dlstep")(DlstepLM)  # as a decorator, it would hide the class from type checkers
 
 
 def digest(value: object) -> str:

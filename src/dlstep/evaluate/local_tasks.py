@@ -79,12 +79,12 @@ def mbpp(data: str | None = None, **metadata: Any) -> dict[str, Dataset]:
 
 
 def mbpp_target(document: Entry) -> str:
-    """Return the code of a worked example, as lm_eval's task does, and otherwise all tests after their imports."""
+    """Return the solution for a worked example, as lm_eval's task does; otherwise all tests after their imports."""
     return f"{document['code']}\n[DONE]" if "is_fewshot" in document else tests_of(document)
 
 
 def mbpp_instruct_target(document: Entry) -> str:
-    """Return the same as `mbpp_target`, a worked example as in a conversation."""
+    """Return the same as `mbpp_target`, but end a worked example like a turn of a conversation."""
     return f"{document['code']}\n```" if "is_fewshot" in document else tests_of(document)
 
 

@@ -17,10 +17,10 @@ ROUND = 6  # decimals of measured values
 LEVEL = 0.05  # level of all intervals and tests
 RESAMPLES = 1999  # one less than a round number: the observed value counts as one more resample
 HALF = 0.5 - 1e-9  # problems: the continuity correction for integer sums, minus rounding errors
-FAILURES = ("rejected", "error", "abort")  # reasons why an answer ended that make it a failure
+FAILURES = ("rejected", "error", "abort")  # finish reasons of failed requests
 NORMAL = NormalDist()
 Z = NORMAL.inv_cdf(1 - LEVEL / 2)
-LARGEST_FALL = 5.0  # in points of accuracy, below the slowest point: lower points do not count
+LARGEST_FALL = 5.0  # points of accuracy: the AUP omits points further below the slowest one
 FALL_WEIGHT = 3.0  # the exponent of the AUP's weights
 Pair = tuple[Mapping[str, Any], Mapping[str, Any]]  # lines of an answer and of what depends on the batch
 Point = tuple[float, float]  # tokens per forward pass, accuracy
@@ -183,7 +183,7 @@ def against_best(scores: Array, *, resamples: int = RESAMPLES) -> list[DistanceT
 
 
 def frontier(points: Iterable[Point]) -> set[Point]:
-    """Return the points that no other point beats in one figure and equals in the other."""
+    """Return the points for which no other is better in one figure and at least as good in the other."""
     kept: list[Point] = []
     for speed, accuracy in sorted(points, reverse=True):
         if not kept or accuracy > kept[-1][1]:

@@ -97,7 +97,7 @@ def sandbox() -> list[str]:
 
 
 def refusal(reason: str) -> str:
-    """Return the sentence about a missing sandbox."""
+    """Return the error message for a missing sandbox."""
     return (
         f"this task runs programs that the model wrote, in a sandbox, but {reason}: install bubblewrap (`apt install "
         "bubblewrap` or `dnf install bubblewrap`) and let this user make namespaces, or give --confirm_run_unsafe_code true, "
@@ -115,7 +115,7 @@ PROGRAMS = Programs()
 
 @contextmanager
 def as_code_eval() -> Iterator[None]:
-    """Give lm_eval's code tasks `PROGRAMS` for the metric `code_eval`, which they load from the hub when imported."""
+    """Make lm_eval's code tasks use `PROGRAMS` as the metric `code_eval`, which they load from the hub when imported."""
     import evaluate  # pyright: ignore[reportMissingImports]
 
     library: Any = evaluate

@@ -1,6 +1,6 @@
 """Public tasks: those of lm_eval, whose answers go through the files of a run.
 
-lm_eval asks and scores. Answers, their costs and their files are those of dlstep's own tasks.
+lm_eval makes the prompts and scores the answers. Decoding and files are the same as for dlstep's own tasks.
 """
 
 import logging
@@ -176,7 +176,7 @@ def settings_of(options: EvalOptions, chosen: StrategyOptions) -> dict[str, Any]
 
 
 def add_scores(line: dict[str, Any], sample: Mapping[str, Any]) -> None:
-    """Add the metrics of a sample, which lm_eval lists once for each of its filters; the headline comes first."""
+    """Add the metrics of a sample, which lm_eval lists once for each of its filters; the accuracy comes first."""
     scores = line["scores"] | {
         f"{metric},{sample['filter']}": float(sample[metric])
         for metric in sample["metrics"]

@@ -50,9 +50,9 @@ class ServeOptions:
     body_timeout: Seconds = 30.0
     """Seconds that a client may take to send a request's body."""
     idle_timeout: Seconds = 30.0
-    """Seconds between two requests of a connection after which it is closed."""
+    """Seconds without a request after which an open connection is closed."""
     max_connections: Annotated[int, Ge(1)] = 1000
-    """Maximum number of open connections, each of which takes a file descriptor (`ulimit -n`). Requests of further connections
+    """Maximum number of open connections, each of which takes a file descriptor (`ulimit -n`). Requests on further connections
     get status 503, except those of health checks and of Prometheus."""
     drain_seconds: Annotated[float, Interval(ge=0.0, le=1e9)] = 30.0
     """Seconds that running requests may take after SIGTERM or Ctrl-C; then they end with their settled tokens."""

@@ -32,7 +32,7 @@ ON_REQUEST: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def user_frames(error: BaseException | None) -> list[traceback.FrameSummary]:
-    """Return the user frames, outermost first, of the first exception of a chain with any."""
+    """Return the user frames, outermost first, of the first exception in a chain that has any."""
     while error is not None:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(OURS)]
         if any(not frame.filename.startswith(LIBRARY) for frame in frames):

@@ -41,7 +41,7 @@ CARRIERS = ("multi_bd", "dual_cache")
 # Without `progress`, other laws may never end: try it first, and stop if it fails.
 KNOWN: dict[str, Law] = {law.__name__: law for law in sorted(LAWS, key=lambda law: law is not progress)}
 PRINTED = 1000  # maximum number of characters kept of a failing case's output
-STACK, CASE = "stack", "case"  # files that say what a process did that had to be ended
+STACK, CASE = "stack", "case"  # files that show what a killed process was doing
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class LawVerdict:
-    """The verdict on a law, which holds if `failure` is empty; `last` ends its subject, `died` the trial."""
+    """The verdict on a law, which holds if `failure` is empty. `last`: of its subject; `died`: the process has ended."""
 
     cases: int
     failure: str

@@ -18,7 +18,7 @@ LONGEST_ERROR = 1000  # characters
 
 
 def answer(kind: str, arguments: tuple[Any, ...]) -> tuple[str, bytes]:
-    """Return why a job failed, empty if it did not, and its result."""
+    """Return the error message of a job, empty if it succeeded, and its result."""
     try:
         result: bytes = resolve_name(kind)(*arguments)
         return ("", result) if len(result) < LONGEST else (f"it makes more than {LONGEST} bytes", b"")
@@ -46,7 +46,7 @@ def limit_memory(more: int) -> None:
 
 
 def main() -> None:
-    """Tell the parent process by an empty answer that this one is ready, then answer its jobs until it closes the pipe."""
+    """Send an empty answer when ready, then answer the parent's jobs until it closes the pipe."""
     with open(os.devnull, "w") as nowhere, os.fdopen(os.dup(1), "wb") as answers, suppress(EOFError):
         os.dup2(nowhere.fileno(), 1)  # what libraries print must not look like an answer
         limit_memory(int(sys.argv[1]))

@@ -19,7 +19,7 @@ START_SECONDS = 60.0  # for the process to start on a busy machine
 STARTS = 2  # attempts to start it
 JOB_SECONDS = 10.0
 MEMORY = 1 << 29  # bytes that jobs may use beyond those of a new process
-GRACE_SECONDS = 2.0  # past the time limit; a process that has not ended itself then, as it may be suspended, is killed
+GRACE_SECONDS = 2.0  # past the time limit; after that, a process that did not exit, such as a suspended one, is killed
 WORKER = Path(__file__).with_name("_limited_worker.py")
 
 

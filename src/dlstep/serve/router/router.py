@@ -266,7 +266,7 @@ class Router:
         self._send_waiting()
 
     def _handle_change(self) -> None:
-        """React to an engine that accepts requests again, or does not any more."""
+        """React to an engine that accepts requests again or no longer does."""
         self._send_waiting()
         self._notify()
 
