@@ -11,6 +11,7 @@ process, is cut off.
 
 import json
 import os
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -73,7 +74,7 @@ def difference(stored: Any, now: Any, name: str = "") -> str:
     return f"{name} {short(stored)}, and now it is {short(now)}"
 
 
-class AnswerFiles:
+class AnswerFiles(ABC):
     """The files of a run, locked against other processes until `close`; answers are appended as they arrive.
 
     Args:
@@ -95,9 +96,9 @@ class AnswerFiles:
             self._answers, self._beside = (held.enter_context(opened(folder / name)) for name in (ANSWERS, BESIDE))
             self._held = held.pop_all()
 
+    @abstractmethod
     def load(self) -> None:
         """Read the answers so far. Raises ValueError if a stored answer was altered."""
-        raise NotImplementedError
 
     def append(self, answer: Line | None, beside: Line) -> None:
         """Write an answer, unless it is None, and its line of `beside.jsonl`."""

@@ -6,6 +6,7 @@ and of Python, and can write to a small file system in memory. Its time and memo
 
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from typing import Any
 from ..core import DlstepError
 
 SECONDS = 10.0  # of a program
+PATIENCE = 10.0  # seconds after that until the process that runs programs is taken for stopped
 SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin")
 SPACES = "--unshare-all --die-with-parent --new-session --cap-drop ALL --dev /dev --perms 1777 --size 67108864 --tmpfs /tmp"
 RUNNER = Path(__file__).with_name("_programs.py")
@@ -48,10 +50,12 @@ class Programs:
         try:
             process.stdin.write(json.dumps(program).encode() + b"\n")
             process.stdin.flush()
-            answer = process.stdout.readline()
+            # A program can stop its parent by a signal, which then never answers.
+            ready, _, _ = select.select([process.stdout], [], [], SECONDS + PATIENCE)
+            answer = process.stdout.readline() if ready else b""
         except BrokenPipeError:
             answer = b""
-        if answer not in (b"true\n", b"false\n"):  # the program ended the process that runs it
+        if answer not in (b"true\n", b"false\n"):  # the program ended or stopped the process that runs it
             self.close()
         return answer == b"true\n"
 

@@ -1,4 +1,4 @@
-"""What `dlstep laws` prints of user code: frames, the failing case, and warnings with their remedies."""
+"""The report of `dlstep laws` on user code: frames, the failing case, and warnings with their remedies."""
 
 import inspect
 import re

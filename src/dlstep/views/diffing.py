@@ -33,7 +33,7 @@ class ValueDiff:
     """The difference of two values, which is false if they are equal. Its `str` fits 80 columns."""
 
     title: str = ""
-    """What is compared."""
+    """The heading."""
     parts: tuple[str, ...] = ()
     """Counts and options that differ, as text; if nothing else differs, the names of fields."""
     runs: tuple[Run, ...] = ()

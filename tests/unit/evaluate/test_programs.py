@@ -54,6 +54,15 @@ def test_a_program_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch,
     own.close()
 
 
+def test_a_program_that_stops_its_parent_fails(monkeypatch: pytest.MonkeyPatch, sandboxed: Programs) -> None:
+    monkeypatch.setattr(programs, "PATIENCE", 0.5)
+    monkeypatch.setattr(programs, "SECONDS", 1.5)
+    own = Programs()
+    assert not own.passes("import os; os.kill(os.getppid(), 19)")
+    assert own.passes("pass")
+    own.close()
+
+
 def test_no_file_outside_is_seen(sandboxed: Programs, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("1")
     assert not sandboxed.passes(f"open({str(tmp_path / 'secret')!r})")
