@@ -1,97 +1,142 @@
-"""Trials of the laws on user code, in a worker process with time limits, for `dlstep laws`.
+"""Trials of the laws on user code, in worker processes with time limits, for `dlstep laws`.
 
 User code may never return, catch every exception, print or exit. At the time limit of a case,
 `faulthandler` writes the stack to a file and ends the process, wherever the code is: in a loop, in
-`time.sleep` or inside C. The values drawn for the case are in a second file by then.
+`time.sleep` or inside C. The values drawn for the case are in a second file by then. The next law
+gets a new process; laws share one as long as none ends it, because a start takes half a second.
 """
 
 import faulthandler
+import inspect
 import os
-from collections.abc import Iterator
+import re
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from io import StringIO
 from multiprocessing.connection import Connection
+from operator import attrgetter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic
-from typing import Any, TextIO, cast
+from typing import Any, Self, TextIO, cast
 
+import hypothesis
 from hypothesis import HealthCheck, Phase, given, seed as seeded, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.errors import Flaky, StopTest, UnsatisfiedAssumption
 from hypothesis.strategies import DataObject, SearchStrategy, data as any_data
 
 from .. import rules, strategies
-from ..core import DlstepError, Rule, SampleSpec, Spec, Strategy, options_of
+from ..core import DlstepError, Options, RequestFault, Rule, SampleSpec, Spec, Strategy, options_of
+from ..core.faults import PACKAGE, described
 from ..core.plugins import ImportFailed
-from .failures import (
-    ON_REQUEST,
-    case_shown,
-    description,
-    dumped_frames,
-    open_field_warnings,
-    printed,
-    unrequested_reads,
-    user_frames,
-)
-from .generators import Case
+from ..processes import Worker, WorkerDied
+from .generators import PIECES, Case, open_fields
 from .laws import LAWS, Law, progress
 
 CARRIERS = ("multi_bd", "dual_cache")
 # Without `progress`, other laws may never end: try it first, and stop if it fails.
 KNOWN: dict[str, Law] = {law.__name__: law for law in sorted(LAWS, key=lambda law: law is not progress)}
+SHRINK_SECONDS = 10.0  # to look for a smaller case once one has failed
+SILENT_SECONDS = 60.0  # grace beyond the time limits, also for imports: a worker silent for longer counts as stopped
 PRINTED = 1000  # maximum number of characters kept of a failing case's output
-STACK, CASE = "stack", "case"  # files that show what a killed process was doing
+STACK, CASE = "stack", "case"  # files that show what a process was doing when it ended
+OURS = (PACKAGE, str(Path(hypothesis.__file__).parent), "<")  # "<": code that dataclasses generate
+LIBRARY = sysconfig.get_path("stdlib")
+MOST_FRAMES = 6
+DUMPED = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+# Fields of `SpanSamples` that are empty unless requested: the `SampleSpec` to use, and a test.
+ON_REQUEST: dict[str, tuple[str, Callable[[SampleSpec], bool]]] = {
+    "entropies": ('SampleSpec(statistics=frozenset({"entropy"}))', lambda spec: "entropy" in spec.statistics),
+    "margins": ('SampleSpec(statistics=frozenset({"margin"}))', lambda spec: "margin" in spec.statistics),
+    "noise": ('SampleSpec(statistics=frozenset({"noise"}))', lambda spec: "noise" in spec.statistics),
+    "best_ids": ("SampleSpec(best=4)", lambda spec: spec.best > 0),
+    "best_probabilities": ("SampleSpec(best=4)", lambda spec: spec.best > 0),
+    "scored_probabilities": ("SampleSpec(scored=1), and return the ids from `scored_ids`", lambda spec: spec.scored > 0),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class TrialLimits:
-    """Limits of a trial.
-
-    Attributes:
-        examples: Random cases per law.
-        seed: Seed of the cases.
-        case_timeout: Seconds per case.
-        shrink_timeout: Seconds to search for a smaller failing case.
-        law_timeout: Seconds per law; the law then counts as tried on the finished cases.
-    """
+    """Random cases per law and their seed, and the seconds that a case and a law may take."""
 
     examples: int
     seed: int
     case_timeout: float
-    shrink_timeout: float
     law_timeout: float
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """A message before the laws of `subject`."""
-
-    subject: str
-    warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LawVerdict:
-    """The verdict on a law, which holds if `failure` is empty. `last`: of its subject; `died`: the process has ended."""
+class Verdict:
+    """The verdict on a law, which holds if `failure` is empty. `last`: the other laws would fail in the same way."""
 
     cases: int
-    failure: str
+    failure: str = ""
     out_of_time: bool = False
     last: bool = False
-    died: bool = False
-    warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TrialRefused:
-    """The only message if the file or name cannot be tried."""
+class Trials:
+    """Trials of a strategy, or of a rule in each strategy that fits it, in a worker process."""
 
-    reason: str
+    def __init__(self, name: str, limits: TrialLimits) -> None:
+        self._name, self._limits, self._folder = name, limits, TemporaryDirectory()
+        self._worker: Worker | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._end()
+        self._folder.cleanup()
+
+    def opened(self) -> list[tuple[str, list[str]]]:
+        """Start the process. Return the title and the warnings of each subject.
+
+        Raises ValueError if there are none; the further lines of its message are the frames of user code.
+        """
+        self._worker = Worker(serve, self._name, self._limits, self._folder.name, name="the process")
+        try:
+            opened = self._worker.receive(self._limits.case_timeout + SILENT_SECONDS)
+        except WorkerDied as died:
+            opened = f"{self._name} cannot be loaded: {self._ending(died)}"
+        if isinstance(opened, str):
+            raise ValueError(opened)
+        return opened
+
+    def verdict(self, subject: int, law: str) -> Verdict:
+        """Try a law, in a new process if user code ended the last one."""
+        if self._worker is None:
+            self.opened()
+        assert self._worker is not None, "it was just started"
+        try:
+            self._worker.send((subject, law))
+            return self._worker.receive(self._limits.law_timeout + self._limits.case_timeout + SILENT_SECONDS)
+        except WorkerDied as died:
+            self._end()
+            return Verdict(0, self._ending(died), last=KNOWN[law] is progress)
+
+    def _end(self) -> None:
+        if self._worker is not None:
+            self._worker.kill()
+            self._worker.end()
+            self._worker = None
+
+    def _ending(self, died: WorkerDied) -> str:
+        """Return why the process ended, the frames of user code and the case."""
+        stack, case = (Path(self._folder.name, name).read_text("utf-8", errors="replace") for name in (STACK, CASE))
+        frames, reason = dumped_frames(stack), str(died)
+        if "Timeout (" in stack:
+            what, limit = frames[0].name if frames else "the case", self._limits.case_timeout
+            reason = f"{what} was still running after {limit:g} s, the time limit of a case (--case_timeout)"
+        return "\n".join(filter(None, (reason, printed(frames), f"Case:\n{case}" if case else "")))
 
 
-def serve(connection: Connection, name: str, laws: list[str], limits: TrialLimits, folder: str) -> None:
-    """Try laws on a strategy or rule and send messages, the last of them None.
+def serve(connection: Connection, name: str, limits: TrialLimits, folder: str) -> None:
+    """Load a strategy or rule, send its subjects or why there are none, then answer each subject and law with a verdict.
 
     This is the target of the worker process; the files `STACK` and `CASE` go to `folder`.
     """
@@ -99,58 +144,58 @@ def serve(connection: Connection, name: str, laws: list[str], limits: TrialLimit
     set_hypothesis_home_dir(folder)  # no .hypothesis folder in the current one
     with Path(folder, STACK).open("w", encoding="utf-8") as stack, Path(folder, CASE).open("w", encoding="utf-8") as case:
         faulthandler.enable(stack)
-        for message in tried(name, laws, limits, stack, case):
-            connection.send(message)
-        connection.send(None)
+        bench = TrialBench(limits, stack, case)
+        found = bench.loaded(name)
+        connection.send(found if isinstance(found, str) else [(title, list(warnings(value))) for title, value in found])
+        while not isinstance(found, str):
+            subject, law = connection.recv()
+            connection.send(Trial(KNOWN[law], found[subject][1], bench).verdict())
 
 
-def tried(
-    name: str, laws: list[str], limits: TrialLimits, stack: TextIO, case: TextIO
-) -> Iterator[Opened | LawVerdict | TrialRefused]:
-    """Try laws on a strategy or rule, and yield messages. What user code prints until the last one is kept for its case."""
-    output = StringIO()
-    with redirect_stdout(output), redirect_stderr(output):
-        yield from _tried(name, laws, limits, stack, case, output)
+class TrialBench:
+    """The limits of trials, the files that outlive the process, and what user code printed."""
+
+    def __init__(self, limits: TrialLimits, stack: TextIO, case: TextIO) -> None:
+        self.limits, self._stack, self._case, self._output = limits, stack, case, StringIO()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Keep what user code prints. If the block exceeds the time of a case, write the stack and end the process."""
+        empty(self._output)
+        faulthandler.dump_traceback_later(self.limits.case_timeout, exit=True, file=self._stack)
+        try:
+            with redirect_stdout(self._output), redirect_stderr(self._output):
+                yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+    @property
+    def output(self) -> str:
+        """The end of what user code printed in the last block."""
+        return self._output.getvalue()[-PRINTED:].rstrip("\n")
+
+    def note(self, case: str) -> None:
+        """Write a case to its file."""
+        empty(self._case)
+        self._case.write(case)
+        self._case.flush()
+
+    def loaded(self, name: str) -> list[tuple[str, Strategy]] | str:
+        """Return the subjects of a name or a file; a reason and the frames of user code if there are none."""
+        try:
+            with self.running():
+                return subjects(name)
+        except ImportFailed as error:
+            return "\n".join(filter(None, (str(error), printed(user_frames(error)))))
+        except BaseException as error:  # noqa: BLE001 - the user's module may raise anything
+            own = isinstance(error, (ValueError, DlstepError)) and not user_frames(error)
+            return str(error) if own else f"{name} cannot be loaded: {description(error)}"
 
 
-def _tried(
-    name: str, laws: list[str], limits: TrialLimits, stack: TextIO, case: TextIO, output: StringIO
-) -> Iterator[Opened | LawVerdict | TrialRefused]:
-    try:
-        with time_limit(limits.case_timeout, stack):
-            found = subjects(name)
-            opened = [Opened(title, tuple(open_field_warnings(value))) for title, value in found]
-    except ImportFailed as error:
-        yield TrialRefused("\n".join(filter(None, (str(error), printed(user_frames(error))))))
-        return
-    except BaseException as error:  # noqa: BLE001 - the user's module may raise anything
-        own = isinstance(error, (ValueError, DlstepError)) and not user_frames(error)
-        yield TrialRefused(str(error) if own else f"{name} cannot be loaded: {description(error)}")
-        return
-    for message, (_, value) in zip(opened, found, strict=True):
-        yield message
-        reads = unrequested_reads(value)
-        for law in laws:
-            trial = Trial(KNOWN[law], value, limits, output, stack, case)
-            verdict = trial.verdict()
-            if trial.sample_specs:
-                empty = [field for field in reads if not any(ON_REQUEST[field][1](spec) for spec in trial.sample_specs)]
-                verdict = replace(verdict, warnings=tuple(reads[field] for field in empty))
-                reads = {}
-            yield verdict
-            if verdict.last:
-                break
-
-
-def ended(reason: str, limits: TrialLimits, folder: Path, loading: str) -> LawVerdict | TrialRefused:
-    """Return the last message of a process that ended for a `reason`, while `loading` a file or in a case."""
-    stack, case = ((folder / name).read_text(encoding="utf-8", errors="replace") for name in (STACK, CASE))
-    frames = dumped_frames(stack)
-    if "Timeout (" in stack:
-        what = frames[0].name if frames else "the case"
-        reason = f"{what} was still running after {limits.case_timeout:g} s, the time limit of a case (--case_timeout)"
-    reason = "\n".join(filter(None, (reason, printed(frames), f"Case:\n{case}" if case else "")))
-    return TrialRefused(f"{loading} cannot be loaded: {reason}") if loading else LawVerdict(0, reason, last=True, died=True)
+def empty(file: TextIO) -> None:
+    """Remove what a file contains."""
+    file.seek(0)
+    file.truncate()
 
 
 def subjects(name: str) -> list[tuple[str, Strategy]]:
@@ -184,61 +229,41 @@ def carried(carrier: str, rule: Rule) -> Strategy:
     return replace(base, rule=rule, **equal)  # pyright: ignore[reportCallIssue]
 
 
-@contextmanager
-def time_limit(seconds: float, stack: TextIO) -> Iterator[None]:
-    """Write the stack to a file and end the process if the block takes longer than `seconds`."""
-    faulthandler.dump_traceback_later(seconds, exit=True, file=stack)
-    try:
-        yield
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-
-
-def empty(file: TextIO) -> None:
-    """Remove what a file contains."""
-    file.seek(0)
-    file.truncate()
-
-
 class _Stop(BaseException):
     """An exception that ends a law whose time is up; Hypothesis lets it through."""
 
 
 class _Recorded:
-    """A wrapper of Hypothesis' `data` that records drawn values, also in a file, and sample specifications."""
+    """A wrapper of Hypothesis' `data` that notes the drawn values."""
 
-    def __init__(self, data: DataObject, sample_specs: set[SampleSpec], file: TextIO) -> None:
-        self._data, self._sample_specs, self._file = data, sample_specs, file
-        self.drawn: list[Any] = []
+    def __init__(self, data: DataObject, bench: TrialBench) -> None:
+        self._data, self._bench, self._drawn = data, bench, list[Any]()
+        self.case = ""
 
     def draw(self, strategy: SearchStrategy[Any], label: Any = None) -> Any:
         """Draw a value."""
         value = self._data.draw(strategy, label)
-        self.drawn.append(value)
-        of_case = value.strategy if isinstance(value, Case) else value
-        if isinstance(of_case, Strategy):
-            self._sample_specs.add(of_case.sample_spec)
-        empty(self._file)
-        self._file.write(case_shown(self.drawn))
-        self._file.flush()
+        self._drawn.append(value)
+        self.case = case_shown(self._drawn)
+        self._bench.note(self.case)
         return value
 
 
 class Trial:
     """One law, tried on random cases until a case fails, all hold or the time is up."""
 
-    def __init__(self, law: Law, value: Strategy, limits: TrialLimits, output: StringIO, stack: TextIO, case: TextIO) -> None:
-        self._law, self._value, self._limits, self._output, self._stack, self._file = law, value, limits, output, stack, case
+    def __init__(self, law: Law, value: Strategy, bench: TrialBench) -> None:
+        self._law, self._value, self._bench = law, value, bench
         self._held = 0  # cases that held
-        self._end = monotonic() + limits.law_timeout
+        self._end = monotonic() + bench.limits.law_timeout
         self._failure: tuple[int, str] | None = None  # length and text of the smallest failing case
         self._stopped = False
-        self.sample_specs: set[SampleSpec] = set()  # of the strategies that were drawn
 
-    def verdict(self) -> LawVerdict:
+    def verdict(self) -> Verdict:
         """Return the outcome of the law."""
+        limits = self._bench.limits
         trial = settings(
-            max_examples=self._limits.examples,
+            max_examples=limits.examples,
             deadline=None,
             database=None,
             report_multiple_bugs=False,
@@ -247,42 +272,154 @@ class Trial:
         )(given(data=any_data())(self._case))
         error: BaseException | None = None
         try:
-            seeded(self._limits.seed)(trial)()
+            seeded(limits.seed)(trial)()
         except BaseException as raised:  # noqa: BLE001 - user code may raise anything, and a failed law is no error here
             error = raised
         if self._failure is not None:
             flaky = isinstance(error, Flaky) and not self._stopped
             impure = "\nThe same case held when it ran again: a strategy or a rule must be pure." if flaky else ""
-            return LawVerdict(self._held, self._failure[1] + impure, last=self._law is progress)
+            return Verdict(self._held, self._failure[1] + impure, last=self._law is progress)
         if self._stopped and not self._held:
-            return LawVerdict(0, f"no case was finished within {self._limits.law_timeout:g} s (--law_timeout)")
+            return Verdict(0, f"no case was finished within {limits.law_timeout:g} s (--law_timeout)")
         if error is None or self._stopped:
-            return LawVerdict(self._held, "", out_of_time=self._stopped)
-        return LawVerdict(self._held, description(error), last=True)
+            return Verdict(self._held, out_of_time=self._stopped)
+        return Verdict(self._held, description(error), last=True)
 
     def _case(self, data: DataObject) -> None:
         """Try one case; re-raise for Hypothesis."""
         if monotonic() > self._end:
             self._stopped = True
             raise _Stop
-        empty(self._output)
-        recorded = _Recorded(data, self.sample_specs, self._file)
+        recorded = _Recorded(data, self._bench)
         try:
-            with time_limit(self._limits.case_timeout, self._stack):
+            with self._bench.running():
                 self._law(self._value, cast("DataObject", recorded))
         except (StopTest, UnsatisfiedAssumption):
             raise  # Hypothesis' own
         except BaseException as error:
-            self._fail(error, recorded.drawn)
+            self._fail(error, recorded.case)
             raise
         self._held += self._failure is None
 
-    def _fail(self, error: BaseException, drawn: list[Any]) -> None:
+    def _fail(self, error: BaseException, case: str) -> None:
         """Keep the smallest failing case. The first failure starts the time limit for shrinking."""
         if self._failure is None:
-            self._end = monotonic() + self._limits.shrink_timeout
-        case = case_shown(drawn)
+            self._end = min(self._end, monotonic() + SHRINK_SECONDS)
         if self._failure is None or len(case) < self._failure[0]:
-            output = self._output.getvalue()[-PRINTED:].rstrip("\n")
+            output = self._bench.output
             parts = [description(error), f"Case:\n{case}" if case else "", f"It printed:\n{output}" if output else ""]
             self._failure = len(case), "\n".join(filter(None, parts))
+
+
+def user_frames(error: BaseException | None) -> list[traceback.FrameSummary]:
+    """Return the user frames, outermost first, of the first exception in a chain that has any."""
+    while error is not None:
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(OURS)]
+        if any(not frame.filename.startswith(LIBRARY) for frame in frames):
+            return frames
+        error = error.__cause__ or error.__context__
+    return []
+
+
+def dumped_frames(dump: str) -> list[traceback.FrameSummary]:
+    """Return the user frames, outermost first, of a `faulthandler` dump."""
+    frames = [traceback.FrameSummary(file, int(line), name) for file, line, name in reversed(DUMPED.findall(dump))]
+    return [frame for frame in frames if not frame.filename.startswith((*OURS, LIBRARY))]
+
+
+def printed(frames: list[traceback.FrameSummary]) -> str:
+    """Return the innermost frames as Python prints them, with file names relative to the current folder."""
+    innermost = [traceback.FrameSummary(_relative(frame.filename), frame.lineno, frame.name) for frame in frames[-MOST_FRAMES:]]
+    return "".join(traceback.StackSummary.from_list(innermost).format()).rstrip("\n")
+
+
+def _relative(filename: str) -> str:
+    path, here = Path(filename), Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else filename
+
+
+def description(error: BaseException) -> str:
+    """Return a sentence about the failure of a law, then the frames of user code."""
+    frames = user_frames(error)
+    if isinstance(error, AssertionError) and not frames:
+        sentence = str(error) or f"not true: {traceback.extract_tb(error.__traceback__)[-1].line}"
+    else:
+        sentence = str(error) if isinstance(error, RequestFault) else described(error)
+    return "\n".join(filter(None, (sentence, printed(frames))))
+
+
+def case_shown(drawn: list[Any]) -> str:
+    """Return the drawn values, one value or one field of a `Case` per line, strategies first."""
+    lines = [line for value in drawn for line in (_fields_shown(value) if isinstance(value, Case) else [shown(value)])]
+    return "\n".join(f"  {line}" for line in sorted(lines, key=lambda line: not line.startswith("strategy=")))
+
+
+def shown(value: Any) -> str:
+    """Return the repr of a value without fields that have their default."""
+    if value is PIECES:
+        return "..."
+    if isinstance(value, tuple):
+        parts = ", ".join(map(shown, value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        return f"({parts},)" if len(value) == 1 else f"({parts})"  # pyright: ignore[reportUnknownArgumentType]
+    if not is_dataclass(value) or isinstance(value, type):
+        return repr(value)
+    return f"{type(value).__name__}({', '.join(_fields_shown(value))})"
+
+
+def _fields_shown(value: Any) -> list[str]:
+    parts: list[str] = []
+    for field in fields(value):
+        if field.init and field.repr:
+            own = attrgetter(field.name)(value)
+            default = field.default_factory() if field.default_factory is not MISSING else field.default
+            if type(own) is not type(default) or own != default:
+                parts.append(f"{field.name}={shown(own)}")
+    return parts
+
+
+def warnings(value: Strategy) -> Iterator[str]:
+    """Yield warnings for the classes of a user in a strategy: numbers without bounds, and samples that are read unrequested."""
+    for owner in _user_values(value):
+        cls = type(owner)
+        for name, kind, low, high in open_fields(owner):
+            remedy = f"Annotated[{kind.__name__}, Interval(ge={low}, le={high})]"
+            yield (
+                f"{cls.__name__}.{name} ({_declared(cls, name)}) has no lower or no upper bound, so a request may set it to "
+                f"any number. The laws try {low} to {high} only. Write both bounds, for example {name}: {remedy}."
+            )
+        yield from _unrequested_reads(cls, value.sample_spec)
+
+
+def _user_values(value: Options) -> Iterator[Options]:
+    """Yield a strategy or rule and its inner rules, except those of this package."""
+    if type(value).__module__.partition(".")[0] != __name__.partition(".")[0]:
+        yield value
+    for field in fields(value):
+        if isinstance(held := attrgetter(field.name)(value), Options):
+            yield from _user_values(held)
+
+
+def _declared(cls: type, name: str) -> str:
+    """Return file and line of a field's declaration."""
+    owner = next(owner for owner in cls.__mro__ if name in vars(owner).get("__annotations__", {}))
+    lines, first = inspect.getsourcelines(owner)
+    number = next(number for number, line in enumerate(lines, first) if re.match(rf"\s+{name}\s*:", line))
+    return f"{Path(inspect.getfile(owner)).name}:{number}"
+
+
+def _unrequested_reads(cls: type, spec: SampleSpec) -> Iterator[str]:
+    """Yield a warning for each field in `ON_REQUEST` that the file of a class reads from `rows` and `spec` does not request.
+
+    A `sample_spec` that depends on options is not judged: it may match the fields that they read.
+    """
+    own = inspect.getattr_static(cls, "sample_spec")
+    if isinstance(own, property) and own.fget and "self." in inspect.getsource(own.fget):
+        return
+    file = Path(inspect.getfile(cls))
+    unrequested = {name for name, (_, requested) in ON_REQUEST.items() if not requested(spec)}
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        for name in sorted(unrequested.intersection(re.findall(r"\brows\.(\w+)", line.partition("#")[0]))):
+            unrequested.remove(name)
+            remedy = f"define the property `sample_spec` in {cls.__name__} and return {ON_REQUEST[name][0]}"
+            place = f"{file.name}:{number}"
+            yield f"{place} reads rows.{name}, which is empty because {cls.__name__} does not request it: {remedy}."

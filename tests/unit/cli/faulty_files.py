@@ -204,7 +204,7 @@ FATAL: dict[str, Faulty] = {
     "exits at once": Faulty(rule("os._exit(7)"), ("the process ended with exit code 7", "Case:\n  strategy=MultiBD(")),
     "is killed": Faulty(rule("os.kill(os.getpid(), 9)"), ("the process was killed by SIGKILL (memory may have run out)",)),
     "stops itself": Faulty(
-        rule("os.kill(os.getpid(), 19)"), ("the process did not answer within 64.5 seconds and was killed",)
+        rule("os.kill(os.getpid(), 19)"), ("the process did not answer within 63.5 seconds and was killed",)
     ),
     "crashes": Faulty(rule("os.abort()"), ("the process was killed by SIGABRT",), "os.abort()"),
 }

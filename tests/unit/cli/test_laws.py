@@ -10,7 +10,7 @@ import pytest
 
 from dlstep.cli import main
 
-from .faulty_files import FATAL, FATAL_TIMEOUT, FILES, Faulty
+from .faulty_files import FATAL, FATAL_TIMEOUT, FILES, Faulty, rule
 
 Captured = pytest.CaptureFixture[str]
 
@@ -18,7 +18,7 @@ Captured = pytest.CaptureFixture[str]
 def check_fatal(faulty: Faulty, folder: Path, capsys: Captured) -> None:
     path = folder / "fatal.py"
     path.write_text(faulty.source, encoding="utf-8")
-    seconds = ["--case_timeout", str(FATAL_TIMEOUT), "--law_timeout", "2", "--shrink_timeout", "1"]
+    seconds = ["--case_timeout", str(FATAL_TIMEOUT), "--law_timeout", "2"]
     assert main(["laws", str(path), "--only", "progress", *seconds, "--json"]) == faulty.code
     captured = capsys.readouterr()
     text = json.loads(captured.out)[0]["failure"] if faulty.code == 1 else captured.err
@@ -44,7 +44,7 @@ def test_every_file_that_ends_its_process_is_reported(kind: str, tmp_path: Path,
     ("number", "reason"),
     [
         (signal.SIGKILL, "the process was killed by SIGKILL (memory may have run out)"),
-        pytest.param(signal.SIGSTOP, "the process did not answer within 61.5 seconds and was killed", marks=pytest.mark.stress),
+        pytest.param(signal.SIGSTOP, "the process did not answer within 60.5 seconds and was killed", marks=pytest.mark.stress),
     ],
     ids=["killed", "stopped"],
 )
@@ -53,8 +53,20 @@ def test_file_that_ends_its_process_at_the_import_is_refused(
 ) -> None:
     path = tmp_path / "fatal.py"
     path.write_text(f"import os\nos.kill(os.getpid(), {int(number)})\n", encoding="utf-8")
-    assert main(["laws", str(path), "--case_timeout", "0.5", "--law_timeout", "0.5", "--shrink_timeout", "0.5"]) == 2
+    assert main(["laws", str(path), "--case_timeout", "0.5"]) == 2
     assert f"{path} cannot be loaded: {reason}" in capsys.readouterr().err
+
+
+def test_law_after_a_case_that_never_returns_is_tried(tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / "endless_pins.py"
+    path.write_text(rule("while sequence.request.params.pinned: pass"), encoding="utf-8")
+    arguments = ["--only", "[pinned,order]", "--case_timeout", "1", "--examples", "5", "--json"]
+    assert main(["laws", str(path), *arguments]) == 1
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["law"] for row in rows] == ["order", "pinned"] * 2
+    assert all(
+        "was still running after 1 s, the time limit of a case" in row["failure"] for row in rows if row["law"] == "pinned"
+    )
 
 
 def test_law_ends_at_its_time_limit_and_says_how_many_cases_held(capsys: Captured) -> None:
@@ -68,12 +80,12 @@ def test_law_ends_at_its_time_limit_and_says_how_many_cases_held(capsys: Capture
 def test_search_for_a_smaller_case_is_bounded(tmp_path: Path, capsys: Captured) -> None:
     path = tmp_path / "wrong_span.py"
     path.write_text(FILES["wrong span"].source, encoding="utf-8")
-    assert main(["laws", str(path), "--only", "progress", "--shrink_timeout", "0.3"]) == 1
+    assert main(["laws", str(path), "--only", "progress", "--law_timeout", "1"]) == 1
     text = capsys.readouterr().out
     assert text.count("broken  progress") == 1 and "strategy=Mine(" in text
 
 
-@pytest.mark.parametrize(("option", "value"), [("case_timeout", "0"), ("shrink_timeout", "-1"), ("law_timeout", "1e9")])
+@pytest.mark.parametrize(("option", "value"), [("case_timeout", "0"), ("law_timeout", "1e9")])
 def test_wrong_time_limit_is_refused(option: str, value: str, capsys: Captured) -> None:
     assert main(["laws", "threshold", f"--{option}", value]) == 2
     assert f"--{option} must be at " in capsys.readouterr().err

@@ -8,7 +8,7 @@ import pytest
 
 from dlstep import rules
 from dlstep.processes import Worker
-from dlstep.testing.trial import LawVerdict, Opened, TrialLimits, TrialRefused, tried
+from dlstep.testing.trial import KNOWN, Trial, TrialBench, TrialLimits, Verdict, warnings
 
 from ..cli.faulty_files import FILES
 
@@ -27,19 +27,28 @@ FEW = (
 )  # in `make test`; the others are of the same kinds
 
 
-def limits(*, case: float = 60.0, shrink: float = 0.0, law: float = 600.0, examples: int = 10) -> TrialLimits:
-    return TrialLimits(examples, 0, case, shrink, law)
+Report = tuple[str, list[str], list[Verdict]]  # why a file was refused (or nothing), warnings and verdicts
+
+
+def limits(*, examples: int = 10) -> TrialLimits:
+    return TrialLimits(examples, 0, case_timeout=60.0, law_timeout=600.0)
 
 
 def try_files(connection: Connection, files: list[str], laws: list[str], given: TrialLimits, folder: str) -> None:
-    """Try laws on one file after the other, and send the messages of each."""
+    """Try laws on one file after the other, and send a report of each."""
     with Path(folder, "stack").open("w", encoding="utf-8") as stack, Path(folder, "case").open("w", encoding="utf-8") as case:
+        bench = TrialBench(given, stack, case)
         for name in files:
-            connection.send(list(tried(name, laws, given, stack, case)))
+            found = bench.loaded(name)
+            if isinstance(found, str):
+                connection.send((found, [], []))
+                continue
+            verdicts = [Trial(KNOWN[law], value, bench).verdict() for _, value in found for law in laws]
+            connection.send(("", [warning for _, value in found for warning in warnings(value)], verdicts))
 
 
-def all_tried(files: list[str], laws: list[str], given: TrialLimits, folder: Path) -> list[list[object]]:
-    """The messages of each file, tried in a single worker."""
+def all_tried(files: list[str], laws: list[str], given: TrialLimits, folder: Path) -> list[Report]:
+    """The reports of the files, tried in a single worker."""
     worker = Worker(try_files, files, laws, given, str(folder), name="trial")
     try:
         return [worker.receive(500.0) for _ in files]
@@ -52,14 +61,13 @@ def check_faulty(names: tuple[str, ...], folder: Path) -> None:
     files = [str(folder / f"{name.replace(' ', '_').replace('__', '')}.py") for name in names]
     for name, path in zip(names, files, strict=True):
         Path(path).write_text(FILES[name].source, encoding="utf-8")
-    for name, path, messages in zip(names, files, all_tried(files, ["progress"], limits(), folder), strict=True):
+    reports = all_tried(files, ["progress"], limits(), folder)
+    for name, path, (refused, warned, verdicts) in zip(names, files, reports, strict=True):
         faulty = FILES[name]
-        failures = [message.failure for message in messages if isinstance(message, LawVerdict) and message.failure]
-        refusals = [message.reason for message in messages if isinstance(message, TrialRefused)]
-        assert bool(refusals) == (faulty.code == 2), (name, messages)
+        failures = [verdict.failure for verdict in verdicts if verdict.failure]
+        assert bool(refused) == (faulty.code == 2), (name, refused)
         assert bool(failures) == (faulty.code == 1), (name, failures)
-        warnings = [text for message in messages if isinstance(message, (Opened, LawVerdict)) for text in message.warnings]
-        text = "\n".join([*failures, *[f"warning {each}" for each in warnings], *refusals])
+        text = "\n".join([*failures, *[f"warning {each}" for each in warned], refused])
         for part in faulty.message:
             assert part in text, (name, part, text)
         if faulty.place:
@@ -82,11 +90,11 @@ def test_all_faulty_files_end_and_say_what_is_wrong(tmp_path: Path) -> None:
     check_faulty(tuple(FILES), tmp_path)
 
 
-def check_holds(messages: list[object], laws: int) -> None:
-    verdicts = [message for message in messages if isinstance(message, LawVerdict)]
-    assert not [verdict for verdict in verdicts if verdict.failure or verdict.out_of_time or verdict.warnings], messages[0]
+def check_holds(report: Report, laws: int) -> None:
+    refused, warned, verdicts = report
+    assert not refused and not warned
+    assert not [verdict for verdict in verdicts if verdict.failure or verdict.out_of_time]
     assert verdicts and len(verdicts) % laws == 0
-    assert not [message for message in messages if isinstance(message, Opened) and message.warnings]
 
 
 def test_files_of_the_docs_hold(tmp_path: Path) -> None:
@@ -96,8 +104,8 @@ def test_files_of_the_docs_hold(tmp_path: Path) -> None:
     for file, text in sources:
         (tmp_path / file).write_text(text, encoding="utf-8")
     laws = ["progress", "functions"]
-    for messages in all_tried([str(tmp_path / file) for file, _ in sources], laws, limits(examples=3), tmp_path):
-        check_holds(messages, len(laws))
+    for report in all_tried([str(tmp_path / file) for file, _ in sources], laws, limits(examples=3), tmp_path):
+        check_holds(report, len(laws))
 
 
 @pytest.mark.stress
@@ -112,5 +120,5 @@ def test_rules_of_this_package_hold_as_files_of_a_user(tmp_path: Path) -> None:
         path = tmp_path / f"own_{name}.py"
         path.write_text(source, encoding="utf-8")
         files.append(str(path))
-    for messages in all_tried(files, laws, limits(examples=15), tmp_path):
-        check_holds(messages, len(laws))
+    for report in all_tried(files, laws, limits(examples=15), tmp_path):
+        check_holds(report, len(laws))
