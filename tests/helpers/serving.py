@@ -148,11 +148,6 @@ class Served:
             )
             time.sleep(0.01)
 
-    def renew(self) -> None:
-        """Restart the engines one by one, as SIGHUP does."""
-        assert self.server._loop is not None
-        self.server._loop.call_soon_threadsafe(self.server.renew)
-
     def until_idle(self) -> None:
         """Wait until no request runs or waits and no page is owned."""
         self.until(lambda: not self.router.live and self.router.replicas.load[:3] == (0, 0, 0))

@@ -74,15 +74,6 @@ MUTANTS = (
         ("WorkerThread.run", "queue any number of texts", ">= self._most", "< 0"),
     ),
     *in_file(
-        "serve/router/replica_set.py",
-        (
-            "ReplicaSet._renew",
-            "restart a replica before its requests end",
-            "await replica.until(lambda replica=replica: not replica.sent or replica.phase != 'resting')",
-            "pass",
-        ),
-    ),
-    *in_file(
         "serve/router/router.py",
         ("Router._handle_end", "retry a request whose tokens were already sent", "others and pending.can_restart", "others"),
         (

@@ -52,8 +52,8 @@ class ServeOptions:
     idle_timeout: Seconds = 30.0
     """Seconds without a request after which an open connection is closed."""
     max_connections: Annotated[int, Ge(1)] = 1000
-    """Maximum number of open connections, each of which takes a file descriptor (`ulimit -n`). Requests on further connections
-    get status 503, except those of health checks and of Prometheus."""
+    """Maximum number of open connections, each of which takes a file descriptor (`ulimit -n`). While as many are open, all
+    requests get status 503, those of health checks included."""
     drain_seconds: Annotated[float, Interval(ge=0.0, le=1e9)] = 30.0
     """Seconds that running requests may take after SIGTERM or Ctrl-C; then they end with their settled tokens."""
     ping_seconds: Seconds = 15.0
@@ -62,7 +62,7 @@ class ServeOptions:
     """Maximum size of a request body in bytes."""
     replicas: Annotated[int, Interval(ge=1, le=64)] = 1
     """Number of engines. Each runs in a separate process with its own weights and KV pages. If there are several CUDA devices,
-    each engine uses one, or N with --tp N. SIGHUP restarts the engines one by one, which reloads the weights."""
+    each engine uses one, or N with --tp N."""
     max_restarts: Annotated[int, Ge(0)] = 3
     """How often an engine that died is restarted; the count resets once it has been ready for a minute."""
     kept_requests: Annotated[int, Interval(ge=0, le=10_000)] = 64

@@ -238,16 +238,13 @@ class Health(TypedDict):
     status: Literal["ok"]
 
 
-ReplicaPhase = Literal["loading", "ready", "silent", "restarting", "resting", "failed"]
+ReplicaPhase = Literal["loading", "ready", "silent", "restarting", "failed"]
 Phase = Literal["loading", "ready", "silent", "restarting", "draining", "failed"]
 
 
 @exact
 class ReplicaState(TypedDict):
-    """One engine: its status, its number of deaths, and the reason for the last one.
-
-    `resting`: it finishes its requests before a requested restart. `silent`: its heartbeats are overdue.
-    """
+    """One engine: its status (`silent`: heartbeats are overdue), its number of deaths, and the reason for the last one."""
 
     replica: int
     status: ReplicaPhase

@@ -1,4 +1,4 @@
-"""`dlstep serve --replicas 2`: SIGHUP under load, and engines that are killed or stopped."""
+"""`dlstep serve --replicas 2`: engines that are killed or stopped under load."""
 
 import json
 import os
@@ -26,11 +26,8 @@ def until_states(server: Command, holds: Callable[[list[str]], bool]) -> None:
 
 
 @pytest.mark.stress
-@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="SIGHUP asks for it, which this system does not have")
-def test_engines_are_started_again_under_load_one_is_killed_and_one_stopped(
-    tmp_path: Path, report: Callable[[str], None]
-) -> None:
-    """The restart loses nothing. The faults lose only streams that had begun, no whole answers."""
+def test_one_engine_is_killed_and_one_stopped_under_load(tmp_path: Path, report: Callable[[str], None]) -> None:
+    """The faults lose only streams that had begun, no whole answers."""
     options = ("--replicas", "2", "--max_num_reqs", "8", "--num_threads", "1", "--heartbeat_timeout", "6")
     with command(tmp_path, "tiny-bd", *options) as server:
         until_states(server, lambda states: states == ["ready", "ready"])
@@ -56,15 +53,11 @@ def test_engines_are_started_again_under_load_one_is_killed_and_one_stopped(
         with ThreadPoolExecutor(CLIENTS) as threads:
             asking = [threads.submit(ask, number) for number in range(CLIENTS)]
             first = {engine.pid for engine in engines_of(server.process.pid)}
-            server.process.send_signal(signal.SIGHUP)
-            until_states(server, lambda states: states == ["ready", "resting"])
-            until_states(server, lambda states: states == ["ready", "ready"])
-            second = {engine.pid for engine in engines_of(server.process.pid)}
-            assert len(first) == len(second) == 2 and not first & second
-            os.kill(min(second), signal.SIGKILL)
+            assert len(first) == 2
+            os.kill(min(first), signal.SIGKILL)
             server.until_metric("dlstep_engine_deaths 1.0", there=True)
             until_states(server, lambda states: states == ["ready", "ready"])
-            stopped = next(engine for engine in engines_of(server.process.pid) if engine.pid in second)
+            stopped = next(engine for engine in engines_of(server.process.pid) if engine.pid in first)
             os.kill(stopped.pid, signal.SIGSTOP)
             server.until_metric("dlstep_engine_deaths 2.0", there=True)
             time.sleep(0.5)
@@ -77,4 +70,4 @@ def test_engines_are_started_again_under_load_one_is_killed_and_one_stopped(
         assert server.process.wait(60) == 0 and "Traceback" not in server.log.read_text(), server.log.read_text()
     rows = [json.loads(line) for line in (tmp_path / "stdout").read_text().splitlines()]
     assert all(row["finish_reasons"] == ["stop"] for row in rows) and len(rows) == count + CLIENTS
-    report(f"two engines renewed by SIGHUP, one killed and one stopped under load: {count} answers, all equal, none lost")
+    report(f"of two engines, one killed and one stopped under load: {count} answers, all equal, none lost")

@@ -31,7 +31,6 @@ from .guards import OPEN, BodyGuard, HostGuard, KeyGuard, hosts_of
 from .recordings import forked
 from .responses import ResponseJob, chat_of, renamed
 from .schema import (
-    AnyRequest,
     ChatRequest,
     CompletionRequest,
     DetokenizeRequest,
@@ -66,10 +65,6 @@ class Api:
 
     async def chat_completions(self, request: Request, body: ChatRequest) -> Response:
         """Answer a conversation with the assistant's next turn."""
-        return await self._answer(request, body, *await self._translated(request, body))
-
-    async def invocations(self, request: Request, body: AnyRequest) -> Response:
-        """Answer a body of `/v1/chat/completions` or, without `messages`, one of `/v1/completions`."""
         return await self._answer(request, body, *await self._translated(request, body))
 
     async def responses(self, request: Request, body: ResponsesRequest) -> Response:
@@ -271,8 +266,6 @@ def create_app(router: Router, keys: tuple[str, ...] = ()) -> FastAPI:
     for path, function, *methods in (
         ("/metrics", api.metrics, "HEAD"),
         ("/openapi.json", api.schema, "GET", "HEAD"),
-        ("/ping", api.health, "GET", "HEAD", "POST"),
-        ("/invocations", api.invocations, "POST"),
         ("/", page_files.index, "GET", "HEAD"),
         ("/page/{name}", page_files.file, "GET", "HEAD"),
     ):

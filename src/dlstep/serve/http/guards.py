@@ -1,10 +1,9 @@
-"""Guards for every request: checks of the connections, Host, API key, body size and arrival time.
+"""Guards for every request: checks of the Host, API key, body size and arrival time.
 
 uvicorn is configured without websockets and lifespan events, so every scope is an HTTP request.
 """
 
 import asyncio
-from collections.abc import Collection
 from hmac import compare_digest
 from ipaddress import ip_address
 
@@ -12,9 +11,9 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..settings import ServeOptions
-from .errors import RETRY_SECONDS, ApiError
+from .errors import ApiError
 
-OPEN = ("/health", "/ping", "/ready", "/version", "/metrics")  # for load balancers and Prometheus
+OPEN = ("/health", "/ready", "/version", "/metrics")  # for load balancers and Prometheus
 LOCAL_NAMES = ("localhost", "*.localhost")
 LONGEST_HOST = 100  # characters of a host name in a message
 PAGE = "/page/"  # public files, like `/` itself; the page asks the user for the key
@@ -23,22 +22,6 @@ PAGE = "/page/"  # public files, like `/` itself; the page asks the user for the
 def is_open(path: str) -> bool:
     """Return whether a path needs no API key."""
     return path in (*OPEN, "/") or path.startswith(PAGE)
-
-
-class ConnectionGuard:
-    """Middleware that refuses requests while more than `most` connections are open, except those of health checks."""
-
-    def __init__(self, app: ASGIApp, most: int, connections: Collection[object]) -> None:
-        self._app, self._most, self._connections = app, most, connections
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it and close its connection."""
-        app = self._app
-        if len(self._connections) > self._most and scope["path"] not in OPEN:
-            message = f"more than {self._most} connections are open: try again later"
-            app = ApiError(503, message, code="too_many_connections", retry_after=RETRY_SECONDS).response
-            app.headers["Connection"] = "close"
-        await app(scope, receive, send)
 
 
 class HostGuard:

@@ -424,7 +424,6 @@ def _kind(body: Any) -> str:
 
 
 ByKind = Discriminator(_kind)
-AnyRequest = Annotated[Annotated[ChatRequest, Tag("Chat")] | Annotated[CompletionRequest, Tag("Text")], ByKind]
 
 
 class ResponsesRequest(Sampling):

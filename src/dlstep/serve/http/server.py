@@ -16,7 +16,6 @@ from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ...engine.config import EngineConfig
 from ..engine_process import ProcessHost
@@ -25,27 +24,16 @@ from ..router.router import Router
 from ..settings import ServeOptions
 from .answers import LAST_LINES, RequestLog
 from .app import create_app
-from .guards import ConnectionGuard
 
 LOCAL = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # address for the browser if all interfaces listen
 GRACE = 5  # seconds that open connections may take to close after the last answer
-READ = 1 << 14  # bytes read per turn of the event loop: 2,700 chunks of one byte, which take 40 ms
-
-
-class ClientConnection(H11Protocol):
-    """A connection of a client, which cannot hold up the event loop with many small chunks."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Bound the bytes that are read at once."""
-        transport.max_size = READ  # type: ignore[attr-defined]  # an attribute of asyncio's socket transports
-        super().connection_made(transport)
 
 
 def uvicorn_config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
     """Return the configuration of uvicorn, which limits headers and idle connections."""
     return uvicorn.Config(
         app,
-        http=ClientConnection,
+        http="h11",
         loop="asyncio",
         ws="none",
         log_config=None,
@@ -55,6 +43,7 @@ def uvicorn_config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
         lifespan="off",
         timeout_keep_alive=int(max(1, options.idle_timeout)),
         timeout_graceful_shutdown=GRACE,
+        limit_concurrency=options.max_connections,
     )
 
 
@@ -64,8 +53,6 @@ class Server(uvicorn.Server):
     def __init__(self, router: Router, keys: tuple[str, ...], ready: Callable[[], None] = lambda: None) -> None:
         app = create_app(router, keys)
         super().__init__(uvicorn_config(app, router.options))
-        connections = self.server_state.connections
-        app.add_middleware(ConnectionGuard, most=router.options.max_connections, connections=connections)
         self._log: RequestLog = app.state.log
         self._signals = 0
         self._router, self._ready = router, ready
@@ -82,8 +69,6 @@ class Server(uvicorn.Server):
         assert self._loop is not None, "it serves"
         async with self._router:
             watches = [asyncio.create_task(wait) for wait in (self._until_failed(), self._until_ready())]
-            if hasattr(signal, "SIGHUP") and current_thread() is main_thread():
-                self._loop.add_signal_handler(signal.SIGHUP, self.renew)
             await super().serve(sockets)
             for watch in watches:
                 watch.cancel()
@@ -119,13 +104,6 @@ class Server(uvicorn.Server):
         """Reject new requests, drain for up to `drain_seconds`, then end. Thread-safe."""
         assert self._loop is not None, "it serves"
         self._loop.call_soon_threadsafe(self._drain)
-
-    def renew(self) -> None:
-        """Restart all engines one by one, each once it has finished its requests."""
-        if self._router.replicas.renew():
-            LOG.warning("dlstep: restarting the engines, one by one")
-        else:
-            LOG.warning("dlstep: the engines are already restarting, or shutting down")
 
     def _drain(self) -> None:
         if self._drained is None:

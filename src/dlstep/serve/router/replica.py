@@ -42,7 +42,6 @@ class Link:
         self._commands: asyncio.Queue[Command | None] = asyncio.Queue()
         self._closing = asyncio.Event()
         self._ready_since: float | None = None
-        self._renewing = asyncio.Event()
         # Time is counted in ticks of the deadline checks, not read from a clock: if this process is
         # paused and reads no messages, the pause must not count against the engine.
         self._age, self._silence = 0.0, Silence()
@@ -63,19 +62,12 @@ class Link:
         self._closing.set()
         self._commands.put_nowait(None)
 
-    def renew(self) -> None:
-        """Ask the engine to end, and start another one in its place. This does not count as a death."""
-        self._renewing.set()
-        self._commands.put_nowait(None)
-
     async def run(self) -> None:
         """Run the engine, restarting it until it is closed, dies too often or cannot start."""
         loop, deaths, pause = asyncio.get_running_loop(), 0, FIRST_PAUSE
         self.failure = ""
         while not self._closing.is_set():
-            if await self._run_once():
-                deaths, pause = 0, FIRST_PAUSE
-                continue
+            await self._run_once()
             if self._ready_since is not None and loop.time() - self._ready_since > HEALTHY:
                 deaths, pause = 0, FIRST_PAUSE
             deaths += 1
@@ -86,12 +78,11 @@ class Link:
                     await asyncio.wait_for(self._closing.wait(), pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _run_once(self) -> bool:
-        """Run one engine until it ends. Return whether `renew` ended it."""
+    async def _run_once(self) -> None:
+        """Run one engine until it ends."""
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         self._commands, self._ready_since, self._missed = asyncio.Queue(), None, None
         self._age, self._silence = 0.0, Silence()
-        self._renewing.clear()
         pipe = await asyncio.to_thread(self._host.start)
 
         def read() -> None:
@@ -106,10 +97,9 @@ class Link:
         tasks = [asyncio.create_task(self._write(pipe)), asyncio.create_task(self._watch())]
         if self._closing.is_set():
             self._commands.put_nowait(None)  # `close` may have put its None into the previous queue
-        waits = [asyncio.create_task(event.wait()) for event in (ended, self._closing, self._renewing)]
+        waits = [asyncio.create_task(event.wait()) for event in (ended, self._closing)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        renewed = self._renewing.is_set()
-        if self._closing.is_set() or renewed:
+        if self._closing.is_set():
             unresponsive = self.silent or self._ready_since is None  # an engine reads no commands while it loads
             await asyncio.to_thread(self._host.end, 0.0 if unresponsive else PATIENCE)
         else:
@@ -124,7 +114,6 @@ class Link:
         await asyncio.wait([*waits, *tasks])
         await asyncio.to_thread(reader.join)
         pipe.close()
-        return renewed
 
     def _receive(self, message: Message | Heartbeat) -> None:
         self._silence.hear(message)
@@ -185,8 +174,8 @@ AHEAD = 8  # requests sent to an engine beyond the number that it decodes concur
 class Replica:
     """An engine and its link.
 
-    `resting`: it accepts no new requests, because a restart was requested. `silent`: it accepts none,
-    because its heartbeats are overdue. The next heartbeat makes it ready; without one it is killed.
+    A `silent` engine accepts no new requests, because its heartbeats are overdue. The next heartbeat
+    makes it ready; without one it is killed.
 
     Args:
         number: Index among the replicas.
@@ -218,12 +207,6 @@ class Replica:
         self.link = Link(host, options, self)
         self._on_message, self._on_end, self._on_silence = on_message, on_end, on_silence
         self._pages = Pages(0)
-        self._changed = asyncio.Event()
-
-    def set_phase(self, phase: ReplicaPhase) -> None:
-        """Set the replica's phase and notify waiters."""
-        self.phase = phase
-        self._changed.set()
 
     @property
     def busy(self) -> bool:
@@ -237,7 +220,7 @@ class Replica:
     def set_silent(self, *, silent: bool) -> None:
         """Switch between ready and silent as heartbeats become overdue or resume."""
         if self.phase == ("ready" if silent else "silent"):
-            self.set_phase("silent" if silent else "ready")
+            self.phase = "silent" if silent else "ready"
             self._on_silence()
 
     def record_death(self, death: Death, deadline: Deadline | None) -> None:
@@ -245,13 +228,13 @@ class Replica:
         LOG.warning("dlstep: %s", death.reason)
         self.deaths += 1
         self.last_death = death
-        self.set_phase("restarting")
+        self.phase = "restarting"
         self._on_end(self, deadline)
 
     def set_loaded(self, info: ModelInfo) -> None:
         """Store the facts of the loaded engine, and become ready."""
         self.info, self._pages = info, Pages(info.config.num_pages)
-        self.set_phase("ready")
+        self.phase = "ready"
 
     def send(self, pending: PendingRequest, now: float) -> None:
         """Send a request to the engine."""
@@ -262,9 +245,8 @@ class Replica:
         self.link.send(pending.submit)
 
     def remove(self, pending: PendingRequest) -> None:
-        """Remove a request from those that were sent to the engine, and notify waiters."""
+        """Remove a request from those that were sent to the engine."""
         del self.sent[pending.id]
-        self._changed.set()
 
     def abandon(self, pending: PendingRequest) -> None:
         """Stop waiting for the engine to end a request, which still counts toward its load."""
@@ -280,26 +262,12 @@ class Replica:
         self.abandoned.clear()
         self._pages = Pages(0)
 
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until `holds()` is true, calling it when the phase changes or a request is removed."""
-        while not holds():
-            self._changed.clear()
-            await self._changed.wait()
-
-    @property
-    def has_room(self) -> bool:
-        """Whether the engine can be sent one more request."""
-        return self.info is not None and len(self.sent) + len(self.abandoned) < self.info.config.max_num_reqs + AHEAD
-
     @property
     def accepts_requests(self) -> bool:
-        """Whether the replica accepts requests now."""
-        return self.phase == "ready" and self.has_room
-
-    @property
-    def accepts_forks(self) -> bool:
-        """Whether the replica accepts forks of its kept requests. A resting engine still does."""
-        return self.phase in ("ready", "resting") and self.has_room
+        """Whether the engine is ready and can be sent one more request."""
+        if self.phase != "ready" or self.info is None:
+            return False
+        return len(self.sent) + len(self.abandoned) < self.info.config.max_num_reqs + AHEAD
 
     def candidate(self, keys: tuple[bytes, ...]) -> Candidate:
         """Return its number of requests, and how many leading pages of `keys` it should have."""

@@ -1,4 +1,4 @@
-"""All replicas of a server: their life cycles, rolling restarts, and the placement of requests."""
+"""All replicas of a server: their life cycles, and the placement of requests."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ class ReplicaSet:
 
     - `on_message` handles each message.
     - `on_end` is called when an engine has ended, with the deadline that it missed, or None.
-    - `on_change` is called when an engine becomes silent, ready again, or resting.
+    - `on_silence` is called when an engine becomes silent, or ready again.
     """
 
     def __init__(
@@ -29,14 +29,12 @@ class ReplicaSet:
         *,
         on_message: Callable[[Replica, Message], None],
         on_end: Callable[[Replica, Deadline | None], None],
-        on_change: Callable[[], None],
+        on_silence: Callable[[], None],
     ) -> None:
         self._max_restarts = options.max_restarts
-        self._on_end, self._on_change = on_end, on_change
-        self._replicas = [Replica(number, host, options, on_message, on_end, on_change) for number, host in enumerate(hosts)]
+        self._on_end = on_end
+        self._replicas = [Replica(number, host, options, on_message, on_end, on_silence) for number, host in enumerate(hosts)]
         self._tasks: set[asyncio.Task[None]] = set()
-        self._renewal: asyncio.Task[None] | None = None
-        self._closed = False
 
     def __len__(self) -> int:
         return len(self._replicas)
@@ -81,8 +79,6 @@ class ReplicaSet:
     @property
     def restart_reason(self) -> str:
         """Why no engine is ready."""
-        if any(replica.phase == "resting" for replica in self):
-            return "the engine is being restarted, as was requested"
         deaths = (replica.last_death for replica in self if replica.phase == "restarting")
         reason = next((death.public_reason for death in deaths if death), "the engine died")
         return f"{reason}; it is restarting (deaths: {self.deaths}, --max_restarts {self._max_restarts})"
@@ -93,9 +89,6 @@ class ReplicaSet:
 
     def close(self) -> None:
         """Ask all engines to end."""
-        self._closed = True
-        if self._renewal is not None:
-            self._renewal.cancel()
         for replica in self:
             replica.link.close()
 
@@ -114,37 +107,12 @@ class ReplicaSet:
             return None
         return self[choose(candidates, bound(sum(candidate.requests for candidate in candidates), len(candidates)))]
 
-    def renew(self) -> bool:
-        """Begin a rolling restart. Return False if one is running or all replicas have ended."""
-        if self._closed or self.phase == "failed" or (self._renewal is not None and not self._renewal.done()):
-            return False
-        self._renewal = asyncio.create_task(self._renew())
-        return True
-
-    async def _renew(self) -> None:
-        """Restart the engines one by one, each once idle. Stop if an engine cannot be created."""
-        for replica in self:
-            await replica.until(lambda replica=replica: replica.phase in ("ready", "failed"))
-            if replica.phase == "failed":
-                replica.set_phase("restarting")
-                self._tasks.add(asyncio.create_task(self._run_replica(replica)))
-            else:
-                replica.set_phase("resting")
-                self._on_change()
-                await replica.until(lambda replica=replica: not replica.sent or replica.phase != "resting")
-                if replica.phase == "resting":
-                    self._on_end(replica, None)
-                    replica.link.renew()
-            await replica.until(lambda replica=replica: replica.phase in ("ready", "failed"))
-            if replica.phase == "failed":
-                return
-
     async def _run_replica(self, replica: Replica) -> None:
         """Run a replica until it is asked to end, dies too often or cannot be created."""
         try:
             await replica.link.run()
         finally:
-            replica.set_phase("failed")
+            replica.phase = "failed"
             self._on_end(replica, None)
             if replica.link.failure and all(other.info is None for other in self):  # the others would fail, too
                 for other in self:

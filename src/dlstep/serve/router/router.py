@@ -53,7 +53,7 @@ class Router:
             options,
             on_message=self._handle,
             on_end=self._handle_end,
-            on_change=self._handle_change,
+            on_silence=self._handle_silence,
         )
         self._draining = self._over = False
         self._facts: Facts | None = None  # of the newest engine
@@ -221,7 +221,7 @@ class Router:
         if pending.parent is not None:
             assert pending.parent.keeper is not None, "the engine with the steps of the parent is alive"
             keeper = self.replicas[pending.parent.keeper]
-            return keeper if keeper.accepts_forks else None
+            return keeper if keeper.accepts_requests else None
         return self.replicas.replica_for(pending.keys)
 
     def _handle(self, replica: Replica, message: Message) -> None:
@@ -265,7 +265,7 @@ class Router:
                 self._retire(pending)
         self._send_waiting()
 
-    def _handle_change(self) -> None:
+    def _handle_silence(self) -> None:
         """React to an engine that accepts requests again or no longer does."""
         self._send_waiting()
         self._notify()
@@ -335,9 +335,7 @@ class Router:
         waiting = len(self._queue)
         for replica in self.replicas:
             unstarted = max(0, len(replica.sent) - replica.load.running)
-            self.metrics.replica(
-                replica.number, replica.load, unstarted, replica.deaths, up=replica.phase in ("ready", "resting")
-            )
+            self.metrics.replica(replica.number, replica.load, unstarted, replica.deaths, up=replica.phase == "ready")
             waiting += unstarted
         self.metrics.load(self.replicas.load, waiting)
 

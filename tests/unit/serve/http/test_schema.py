@@ -159,15 +159,6 @@ def test_a_salt_separates_prefixes_and_a_prompt_is_cut_to_its_last_tokens(http: 
     assert used(truncate_prompt_tokens=8)[0] == 8 and used(truncate_prompt_tokens=99)[0] == len(prompt)
 
 
-def test_vllms_other_routes_answer(http: httpx2.Client) -> None:
-    assert http.get("/ping").status_code == http.post("/ping").status_code == 200
-    for path, body in ((COMPLETIONS, GOOD), (CHAT, GOOD_CHAT)):
-        both = [http.post(route, json=body).json() for route in (path, "/invocations")]
-        assert both[0].keys() == both[1].keys() and both[0]["choices"] == both[1]["choices"]
-    refused = http.post("/invocations", json=GOOD | {"temperature": "hot"}).json()["error"]
-    assert refused["param"] == "temperature"
-
-
 def test_a_message_may_come_in_parts(http: httpx2.Client) -> None:
     parts = [{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}]
     answers = [

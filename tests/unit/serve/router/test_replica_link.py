@@ -247,21 +247,6 @@ def test_shutdown_ends_although_the_engine_is_stopped(hangs: Path) -> None:
     assert not host._worker.alive
 
 
-def test_renewal_goes_on_although_an_engine_is_stopped(hangs: Path) -> None:
-    hosts = hosts_of(2, hangs=hangs)
-    with served(shadow_engine(), hosts=hosts, **SOON) as server, ThreadPoolExecutor(REQUESTS) as threads:
-        until_states(server, "ready", "ready")
-        expected = [(200, ask(server, number)[1]) for number in range(REQUESTS)]
-        under_way = all_sent(server, threads, hangs)
-        server.renew()
-        until_states(server, "resting", "ready")
-        os.kill(hosts[0].pid, signal.SIGSTOP)
-        hangs.unlink()
-        assert [each.result() for each in under_way] == expected
-        server.until(lambda: [host.starts for host in hosts] == [2, 2])
-        until_states(server, "ready", "ready")
-
-
 def test_a_pause_of_the_server_is_not_the_engines() -> None:
     """The event loop stands for longer than an engine may be silent, as when the server is stopped, or the machine sleeps."""
     (host,) = hosts_of(1)

@@ -2,7 +2,6 @@
 
 import random
 import re
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import Pipe
@@ -14,9 +13,6 @@ import pytest
 from dlstep.engine.loader import LoadedEngine
 from dlstep.serve.engine_loop import info_of
 from dlstep.serve.engine_process import Death, Host
-from dlstep.serve.messages import EngineFailed
-from dlstep.serve.router.replica import Replica
-from dlstep.serve.shapes import ReplicaPhase
 
 from ....helpers.serving import Served, ThreadHost, served, shadow_engine
 
@@ -32,12 +28,6 @@ def metric(server: Served, name: str) -> float:
     """The sum of a metric over its labels."""
     told = server.router.metrics.text().decode()
     return sum(float(value) for value in re.findall(rf"^{re.escape(name)}(?:{{.*}})? (\S+)$", told, re.MULTILINE))
-
-
-def renewed(server: Served) -> bool:
-    """Whether all engines have been started again, or that has ended."""
-    renewal = server.router.replicas._renewal
-    return renewal is not None and renewal.done()
 
 
 def shared_prompts() -> list[list[int]]:
@@ -77,83 +67,25 @@ def test_two_engines_find_as_many_shared_prefixes_as_one(report: Callable[[str],
     assert min(tokens) > 0.3 * sum(tokens), "both work"
 
 
-def test_started_again_one_by_one_under_load_nothing_is_lost(
-    report: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hosts = hosts_of(2)
-    seen, set_phase = set[tuple[ReplicaPhase, ...]](), Replica.set_phase
-
-    def watched(replica: Replica, phase: ReplicaPhase) -> None:
-        set_phase(replica, phase)
-        seen.add(tuple(each.phase for each in server.router.replicas))
-
-    with served(shadow_engine(), hosts=hosts) as server, server.http() as http, ThreadPoolExecutor(8) as threads:
-        expected = {
-            number: http.post("/v1/completions", json=asked(number)).json()["choices"][0]["text"] for number in range(8)
-        }
-        stop = threading.Event()
-        monkeypatch.setattr(Replica, "set_phase", watched)
-
-        def ask(number: int) -> int:
-            count = 0
-            while not stop.is_set():
-                response = http.post("/v1/completions", json=asked(number) | {"stream": bool(number % 2)})
-                assert response.status_code == 200, response.text
-                if not number % 2:
-                    assert response.json()["choices"][0]["text"] == expected[number]
-                else:
-                    assert response.text.endswith("data: [DONE]\n\n") and "error" not in response.text
-                assert http.get("/ready").status_code == 200
-                count += 1
-            return count
-
-        asking = [threads.submit(ask, number) for number in range(8)]
-        server.until(lambda: server.router.replicas.load.running > 4)
-        try:
-            for _ in range(3):
-                before = [threads_of(host) for host in hosts]
-                server.renew()
-                server.renew()  # a second one while the first is under way does nothing
-                server.until(
-                    lambda before=before: all(threads_of(host) is not was for host, was in zip(hosts, before, strict=True))
-                )
-                server.until(lambda: renewed(server))
-        finally:
-            stop.set()
-        answers = sum(each.result() for each in asking)
-        monkeypatch.undo()
-        assert {("resting", "ready"), ("ready", "resting")} <= seen and all("ready" in phases for phases in seen)
-        assert server.router.replicas.deaths == 0
-        report(f"both engines started again 3 times under load: {answers} answers, none lost")
-
-
-def threads_of(host: Host) -> threading.Thread | None:
-    """The thread of an engine."""
-    assert isinstance(host, ThreadHost)
-    return host._thread
-
-
 def asked(number: int) -> dict[str, object]:
     """A request of its own."""
     return {"prompt": [3 + number] * 20, "max_tokens": 40, "ignore_eos": True, "temperature": 0.5}
 
 
 class Deaf(ThreadHost):
-    """A host whose first engine answers nothing, and dies when told to; or that cannot make another one."""
+    """A host whose first engine answers nothing, and dies when told to."""
 
-    def __init__(self, engine: LoadedEngine, *, unmade: bool = False) -> None:
+    def __init__(self, engine: LoadedEngine) -> None:
         super().__init__(engine)
-        self.info, self.starts, self.unmade = info_of(engine), 0, unmade
+        self.info, self.starts = info_of(engine), 0
         self.deaf: Connection | None = None
 
     def start(self) -> Connection:
         self.starts += 1
-        if self.starts > 1 and not self.unmade:
+        if self.starts > 1:
             return super().start()
         ours, self.deaf = Pipe()
-        self.deaf.send(self.info if self.starts == 1 else EngineFailed("no weights there"))
-        if self.starts > 1:
-            self.die()
+        self.deaf.send(self.info)
         return ours
 
     def end(self, seconds: float) -> Death:
@@ -204,31 +136,15 @@ def test_a_request_is_restarted_only_once() -> None:
         assert answer.result().status_code == 503
 
 
-def test_an_engine_that_cannot_be_made_again_ends_the_renewal_and_the_others_go_on() -> None:
-    broken, other = Deaf(shadow_engine(), unmade=True), hosts_of(1)[0]
-    with served(shadow_engine(), hosts=[broken, other]) as server, server.http() as http:
-        server.until(lambda: all(replica.phase == "ready" for replica in server.router.replicas))
-        server.renew()
-        server.until(lambda: server.router.replicas[0].phase == "failed")
-        server.until(lambda: renewed(server))
-        assert server.router.replicas[1].phase == "ready" and not server.router.failure
-        assert http.post("/v1/completions", json=asked(1)).status_code == 200
-        assert [each["status"] for each in http.get("/ready").json()["replicas"]] == ["failed", "ready"]
-        broken.unmade = False
-        server.renew()
-        server.until(lambda: renewed(server) and server.router.replicas[0].phase == "ready")
-
-
 @pytest.mark.parametrize("replica", [0, 1])
 def test_a_fork_stays_with_the_engine_that_has_its_steps(replica: int) -> None:
     with served(shadow_engine(), hosts=hosts_of(2)) as server, server.http() as http:
         server.until(lambda: all(each.phase == "ready" for each in server.router.replicas))
-        server.router.replicas[1 - replica].phase = "resting"
+        server.router.replicas[1 - replica].phase = "restarting"
         made = http.post("/v1/completions", json=asked(2) | {"dlstep": {"stream": "steps"}}).json()
-        server.router.replicas[1 - replica].phase, server.router.replicas[replica].phase = "ready", "resting"
+        server.router.replicas[1 - replica].phase = "ready"
         fork = http.post(f"/v1/requests/{made['id']}/fork", json={"seq": 2})
         assert fork.status_code == 200 and fork.json()["choices"][0]["text"] == made["choices"][0]["text"]
-        server.router.replicas[replica].phase = "ready"
         keepers = [
             pending.keeper for request in server.router.recording_store.of("key-0") for pending in request.pending_requests
         ]
