@@ -5,15 +5,13 @@ Names in backticks become links, other code in backticks stays as it is, and bou
 
 import re
 import sys
-from dataclasses import MISSING, fields, is_dataclass
-from inspect import Parameter, Signature
+from dataclasses import fields, is_dataclass
 from pydoc import locate
 from typing import Annotated, Any, get_origin
 
 from option_text import allowed
 from sphinx.application import Sphinx
 from sphinx.util import typing as sphinx_typing
-from sphinx.util.inspect import stringify_signature
 
 _CODE = re.compile(r"(?<![`:\w])`([^`]+)`(?!`)(\w?)")
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
@@ -48,30 +46,9 @@ def stringify(annotation: Any, *arguments: Any, **options: Any) -> str:
     return _stringify(annotation.__origin__ if get_origin(annotation) is Annotated else annotation, *arguments, **options)
 
 
-def with_types(
-    app: Sphinx, what: str, name: str, value: Any, options: Any, signature: str | None, returned: str | None
-) -> tuple[str, str] | None:
-    """Return the signature of a `core.values.value` class with the types of its fields, which its constructor lacks."""
-    del app, name, options, returned
-    if what != "class" or not is_dataclass(value) or ":" in (signature or ""):
-        return None
-    parameters = [
-        Parameter(
-            field.name,
-            Parameter.POSITIONAL_OR_KEYWORD,
-            default=Parameter.empty if field.default is MISSING else field.default,
-            annotation=field.type,
-        )
-        for field in fields(value)
-        if field.init
-    ]
-    return stringify_signature(Signature(parameters), unqualified_typehints=True), ""
-
-
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the functions. `stringify` replaces a function of Sphinx, which has no event for annotations of attributes."""
     app.connect("autodoc-process-docstring", prepare, priority=BEFORE_NAPOLEON)
-    app.connect("autodoc-process-signature", with_types)
     for module in list(sys.modules.values()):
         if vars(module).get("stringify_annotation") is _stringify:
             vars(module)["stringify_annotation"] = stringify

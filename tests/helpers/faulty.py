@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, final
 
-from dlstep.core import Block, Choice, Grid, Request, Rule, SampleSpec, SequenceState, Span, SpanSamples, Spec, value
+from dlstep.core import Block, Choice, Grid, Request, Rule, SampleSpec, SequenceState, Span, SpanSamples, Spec
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies import Blockwise
 
@@ -106,14 +106,14 @@ class FaultyChoice(Choice):
         return made(begin, begin + len(block.masked)) if callable(made) else made
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class OtherBlock(Block):
     """A block with a field that no strategy of this package would keep."""
 
     own: int = 7
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class OtherSpan(Span):
     """A span that says something else than its fields."""
 
@@ -123,7 +123,7 @@ class OtherSpan(Span):
         return self.start
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class OtherSequence(SequenceState):
     """A sequence whose answer is not that of its blocks."""
 

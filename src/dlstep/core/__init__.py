@@ -83,4 +83,3 @@ from .trace import (
     Trace as Trace,
 )
 from .updates import Cell as Cell, Update as Update, updates as updates
-from .values import maker as maker, value as value

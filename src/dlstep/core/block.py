@@ -11,8 +11,6 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .values import maker, value
-
 
 @dataclass(frozen=True, slots=True)
 class Grid:
@@ -77,7 +75,7 @@ class Extra:
     """Base of the state that a strategy or rule keeps in a block or sequence."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Sealed:
     """A finished block in compact form: consecutive positions, all unmasked.
 
@@ -108,7 +106,7 @@ class Sealed:
         return tuple(array("d", self.packed_probabilities))
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Block:
     """Positions `[start, start + len(tokens))` of one request.
 
@@ -172,7 +170,7 @@ class Block:
             offset = masked.pop(row - begin) - start
             new_tokens[offset] = tokens[row]
             new_probabilities[offset] = probabilities[row]
-        return _block(start, tuple(new_tokens), tuple(masked), tuple(new_probabilities), self.given, self.opened, self.extra)
+        return Block(start, tuple(new_tokens), tuple(masked), tuple(new_probabilities), self.given, self.opened, self.extra)
 
     def unmask(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
         """Return the block with some masked positions unmasked.
@@ -288,9 +286,6 @@ class Block:
             given |= 1 << index
         masked = tuple([position for position in self.masked if not given >> (position - start) & 1])
         return Block(start, tuple(tokens), masked, tuple(probabilities), given, self.opened, self.extra)
-
-
-_block = maker(Block)
 
 
 def open_block(

@@ -6,17 +6,17 @@ or free. Allocation takes free pages first, then evicts the cached page released
 
 from array import array
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from hashlib import blake2b
 
 from rpds import HashTrieMap
 
 from .block import Grid
-from .values import value
 
 _NO_STAMPS: "HashTrieMap[int, int]" = HashTrieMap()
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class StampedQueue:
     """A FIFO queue of distinct pages with removal from the middle. Calls cost O(log n)."""
 
@@ -51,7 +51,7 @@ class StampedQueue:
         return (page for stamp in range(self.head, self.tail) if (page := self.pages.get(stamp)) is not None)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Cache:
     """Ownership of pages, and the index of cached prefixes."""
 

@@ -25,13 +25,12 @@ from weakref import WeakValueDictionary
 from .automaton import Automaton, Moves, StateSet, digits, members, remember, sets_after, sets_before
 from .block import Block
 from .errors import DlstepError
-from .values import value
 
 ANY = -1  # the letter of a gap
 MOST_BLOCKS = 1 << 10  # entries of the cache of letters, 0.7 kB for 32 positions
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class TokenMask:
     """The ids that one position may hold, as a bitmap of the classes of a constraint.
 

@@ -1,14 +1,13 @@
 """Keep a window within a constraint: masks for sampling, and blocks that drop contradicting tokens."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from .automaton import StateSet, moved, sets_after, sets_before
 from .block import Block, Extra
 from .constraint import Constraint, RequestConstraint, TokenMask
 from .errors import DlstepError
 from .sequence import SequenceState
-from .values import maker, value
 
 
 def masks_of(sequence: SequenceState, sampled: tuple[int, ...]) -> tuple[TokenMask, ...]:
@@ -65,7 +64,7 @@ def passes_to_come(sequence: SequenceState, scheduled: int, positions: int) -> i
     return scheduled if sequence.request_spec.constraint is None else scheduled + positions
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class FilteredBlock(Block):
     """A block that unmasks or edits a token only if the window can still be completed with it.
 
@@ -184,12 +183,9 @@ class FilteredBlock(Block):
         return filtered(block, *self.bounds)
 
 
-_filtered = maker(FilteredBlock)
-
-
 def filtered(block: Block, constraint: Constraint, since: int, until: int, before: StateSet, after: StateSet) -> FilteredBlock:
     """Return `block` with bounds; `FilteredBlock` describes them."""
-    return _filtered(
+    return FilteredBlock(
         block.start, block.tokens, block.masked, block.probabilities, block.given, block.opened, block.extra,
         constraint, since, until, before, after,
     )  # fmt: skip

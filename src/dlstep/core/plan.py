@@ -17,7 +17,6 @@ from .checks import check_ranges, short
 from .constraint import TokenMask
 from .errors import DlstepError, SamplesMismatch
 from .request import Request, SamplingParams
-from .values import maker, value
 
 MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
 
@@ -42,7 +41,7 @@ class Merge:
         check_ranges(self)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class SoftTokens:
     """Soft inputs of some positions. Each has equally many ids and probabilities."""
 
@@ -84,7 +83,7 @@ Ties = Literal["highest", "lowest"]
 FEW_BEST = 8  # smallest `best` of a plan with `top_logprobs`: if most plans share one value, a device captures fewer graphs
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class SampleSpec:
     """Statistics that a strategy needs for each sampled position, and its tie-breaking."""
 
@@ -115,7 +114,7 @@ class SampleSpec:
 PLAIN = SampleSpec()
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class SpanSamples:
     """Results of one span, one entry per sampled position."""
 
@@ -196,7 +195,7 @@ _MODES: dict[Mode, int] = {"encode": 0, "denoise": 1}
 _CARRIES: dict[Carry, int] = {"none": 0, "fresh": 1, "held": 2}
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Span:
     """Consecutive positions of one request to feed in one forward pass.
 
@@ -312,9 +311,6 @@ class Span:
         )
 
 
-_span = maker(Span)
-
-
 def storing_span(request: Request, start: int, tokens: tuple[int, ...], grid: Grid) -> Span:
     """Return a span that stores final `tokens` of `request` from `start` on and samples nothing."""
     stop = start + len(tokens)
@@ -357,7 +353,7 @@ def span_of(
         draft: Whether the rows draft tokens, so that an adapter for drafts applies to them.
     """
     end = start + len(tokens) if end is None else end
-    return _span(
+    return Span(
         request.id, request.seq_id, start, tokens, end, grid, sampled, draws, request.params, request.seed, 0, 0, joins, None,
         "encode", "none", 0.0, scored_ids, masks, shift, keeps_window, draft,
     )  # fmt: skip
@@ -385,7 +381,7 @@ class Grant:
     """The pages, in order of position."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One forward pass, and the ownership changes that it needs.
 

@@ -14,14 +14,13 @@ from .options import Options
 from .plan import PLAIN, SampleSpec, Span, SpanSamples
 from .request import Request
 from .spec import Spec
-from .values import maker, value
 
 FinishReason = Literal["stop", "length", "nfe_limit", "repetition", "abort", "rejected", "error"]
 NO_PAGES: "List[int]" = List([])
 Best = tuple[tuple[int, float], ...]  # the most probable ids of a position and their probabilities
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Storage:
     """Pages and carry slot of a sequence on the device."""
 
@@ -73,7 +72,7 @@ class FinishInfo:
     """Message that explains a failure; else empty."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Accounting:
     """The fields of a sequence that the core owns."""
 
@@ -98,7 +97,7 @@ NEW_ACCOUNTING = Accounting()
 NO_BLOCKS: "List[Sealed]" = List([])
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class RequestSpec:
     """The fixed part of a sequence: its request, and what follows from the request and the model."""
 
@@ -118,7 +117,7 @@ class RequestSpec:
     """The constraint of the request; None without one."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class SequenceState:
     """Progress of one request. The strategy owns all fields but `request_spec` and `accounting`."""
 
@@ -302,7 +301,7 @@ class SequenceState:
             final: End of the final positions.
             settled: End of the settled positions.
         """
-        return _sequence(self.request_spec, window, final, settled, past, self.extra, self.accounting)
+        return SequenceState(self.request_spec, window, final, settled, past, self.extra, self.accounting)
 
     def with_accounting(self, accounting: Accounting) -> "SequenceState":
         """Return the sequence with other accounting.
@@ -320,8 +319,8 @@ class SequenceState:
             steps: 1 if the pass sampled a position of the sequence, else 0.
         """
         old = self.accounting
-        accounting = _accounting(storage, old.steps + steps, old.nfe + 1, old.stop_state, old.finish_info, old.best)
-        return _sequence(self.request_spec, self.window, self.final, self.settled, self.past, self.extra, accounting)
+        accounting = Accounting(storage, old.steps + steps, old.nfe + 1, old.stop_state, old.finish_info, old.best)
+        return SequenceState(self.request_spec, self.window, self.final, self.settled, self.past, self.extra, accounting)
 
     def with_storage(self, storage: Storage) -> "SequenceState":
         """Return the sequence with its storage replaced.
@@ -354,9 +353,6 @@ class SequenceState:
             strategy: A strategy of the same class with the same block layout.
         """
         return replace(self, request_spec=replace(self.request_spec, strategy=strategy, shipped=strategy.shipped))
-
-
-_sequence, _accounting = maker(SequenceState), maker(Accounting)
 
 
 @dataclass(frozen=True, slots=True)

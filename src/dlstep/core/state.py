@@ -1,6 +1,7 @@
 """The complete state of the engine as one value, and the queue of its waiting requests."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from rpds import HashTrieMap, List
 
@@ -8,12 +9,11 @@ from .cache import Cache
 from .plan import EMPTY_CACHE
 from .sequence import SequenceState, Strategy
 from .spec import Config
-from .values import value
 
 _EMPTY: "HashTrieMap[int, SequenceState]" = HashTrieMap()
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class WaitingQueue:
     """Sequences without pages, in order of their sequence numbers."""
 
@@ -85,7 +85,7 @@ class WaitingQueue:
         return WaitingQueue(front, back, head, self.tail)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class State:
     """All requests, and the ownership of pages."""
 

@@ -1,10 +1,10 @@
 """A decode as a value: its first state and its events, which fold to every later state."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from operator import attrgetter
+from dataclasses import dataclass, fields
+from operator import attrgetter, eq
 from os import PathLike
-from typing import cast
+from typing import Any, cast
 
 from .checks import check_ranges, short
 from .commit import commit
@@ -16,7 +16,6 @@ from .schedule import schedule
 from .sequence import SequenceState
 from .state import State
 from .trace_file import read, write
-from .values import differing, names_of, value
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +72,12 @@ class Fail:
         check_ranges(self)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Rebuild:
     """The loss of all device contents."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Prune:
     """The removal of finished requests."""
 
@@ -277,3 +276,14 @@ def _sides(now: object, then: object) -> str:
             index = next(index for index, sides in enumerate(zip(one, two, strict=True)) if sides[0] != sides[1])
             return f"entry {index} is {short(one[index])} now, {short(two[index])} was recorded"
     return f"is {short(cast(object, now))} now, {short(cast(object, then))} was recorded"
+
+
+def names_of(value: Any) -> list[str]:
+    """Return the names of a dataclass's fields."""
+    return [field.name for field in fields(value)]
+
+
+def differing(old: Any, new: Any, names: Iterable[str]) -> list[str]:
+    """Return the fields among `names` that differ."""
+    # `!=` does not work: persistent maps define only equality.
+    return [name for name in names if not eq(attrgetter(name)(old), attrgetter(name)(new))]

@@ -1,13 +1,13 @@
 """Updates: the difference between two states by request, for streams and servers."""
 
+from dataclasses import dataclass
 from itertools import islice
 
 from .sequence import FinishInfo, SequenceState
 from .state import State
-from .values import value
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Cell:
     """An unsettled position of the window."""
 
@@ -17,7 +17,7 @@ class Cell:
     """Probability of the token when it was unmasked; 0 if the position is masked."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Update:
     """The progress of one request.
 

@@ -20,7 +20,7 @@ from dlstep_kernels import AttentionLayout, Drawn, SamplerConfig, Spans, lay_out
 from dlstep_kernels.choice import has_kernels
 from dlstep_kernels.tiles import Tiles, lay_tiles
 
-from ..core import DlstepError, Plan, Samples, SamplingParams, Span, SpanSamples, maker
+from ..core import DlstepError, Plan, Samples, SamplingParams, Span, SpanSamples
 from ..core.plan import Merge
 from ..models.networks import Batch, View, batch_of
 from .arena import staged
@@ -56,7 +56,6 @@ def _split(data: bytes, counts: Sequence[int], code: str, size: int) -> list[tup
 
 
 _SIGN = 1 << 63
-_span_samples = maker(SpanSamples)
 NO_SLOTS: Mapping[int, int] = {}  # for plans without canvases
 
 
@@ -330,7 +329,7 @@ def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None, marks: Sequence[in
         scored = [_scored_of(span, values, end - count, end) for span, count, end in zip(plan.spans, counts, ends, strict=True)]
     columns = (tokens, probabilities, entropies, margins, best_ids, best_probabilities, noise, scored)
     # If a number is not finite, the core checks all of them and names it.
-    return Samples(plan, tuple(map(_span_samples, *columns)), marks, bool(np.isfinite(numbers).all()))
+    return Samples(plan, tuple(map(SpanSamples, *columns)), marks, bool(np.isfinite(numbers).all()))
 
 
 def _scored_of(span: Span, scored: list[Float32[np.ndarray, " w"]], begin: int, end: int) -> tuple[float, ...]:

@@ -16,7 +16,7 @@ from typing import Annotated, final
 
 from annotated_types import Interval
 
-from ..core import Block, Extra, Probability, Rule, SampleSpec, SequenceState, SpanSamples, Spec, draw, value
+from ..core import Block, Extra, Probability, Rule, SampleSpec, SequenceState, SpanSamples, Spec, draw
 from ..core.draws import key, token_uniform
 
 BEST = 8
@@ -24,7 +24,7 @@ SAMPLE_SPEC = SampleSpec(best=BEST)
 
 
 @final
-@value
+@dataclass(frozen=True, slots=True)
 class Credits(Extra):
     """The ids with credit at each masked position of a block, and their credits."""
 

@@ -31,13 +31,10 @@ from ..core import (
     check_block,
     check_ranges,
     check_sampled,
-    maker,
     open_block,
 )  # fmt: skip
 from ..core.filtering import masks_of, passes_left, passes_to_come, window_filter_of
 from ..rules.threshold import Threshold
-
-_span = maker(Span)
 
 
 def mask_of(spec: Spec) -> int:
@@ -299,7 +296,7 @@ class Blockwise(Blocks):
             draws += (number,) * len(of_block)
         grid, request = sequence.request_spec.grid, sequence.request_spec.request
         end = final + len(tokens)
-        return _span(
+        return Span(
             request.id, request.seq_id, final, tokens, end, grid, sampled, draws, request.params, request.seed, 0, 0, joins,
             scored_ids=scored_ids, masks=masks_of(sequence, sampled),
         )  # fmt: skip

@@ -25,7 +25,6 @@ from ..core import (
     SpanSamples,
     Spec,
     positions,
-    value,
 )
 from ..core.filtering import FilteredBlock, WindowFilter, window_filter_of
 from ..core.plan import MergeMode
@@ -34,7 +33,7 @@ from ._edit import Revising, Revision, first_sampled
 CONFIDENT = 0.9  # a block with this confidence at all positions is ready, as in the authors' code
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Softened(Revision):
     """State of a refreshed block: best ids of unmasked positions, and their probabilities."""
 

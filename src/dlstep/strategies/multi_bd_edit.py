@@ -12,7 +12,7 @@ from typing import Annotated, final
 
 from annotated_types import Ge, Interval
 
-from ..core import Block, Grid, Probability, Request, SampleSpec, SequenceState, SpanSamples, Spec, positions, value
+from ..core import Block, Grid, Probability, Request, SampleSpec, SequenceState, SpanSamples, Spec, positions
 from ..core.filtering import FilteredBlock, window_filter_of
 from ._blocks import mask_of
 from ._edit import Revising, Revision, first_sampled, without_gaps
@@ -21,7 +21,7 @@ SAMPLE_SPEC = SampleSpec(ties="lowest", tempered=False)
 REMASK_THRESHOLD = 0.4
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Edited(Revision):
     """State of an edited block.
 
@@ -36,7 +36,7 @@ NEW = Edited()
 STEADY = Edited(stable=1.0)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class _Rule:
     """The thresholds of one request; `remask` is 0 without remasking."""
 

@@ -9,8 +9,7 @@ from typing import Literal
 from ..core import Event, ReplayDiverged, Request, Samples, SequenceState, Spec, State, Trace
 from ..core.checks import short
 from ..core.options import shown_options
-from ..core.trace import INAPPLICABLE, applied, folded, reason_of
-from ..core.values import differing, names_of
+from ..core.trace import INAPPLICABLE, applied, differing, folded, names_of, reason_of
 from ..text.words import clipped, counted, listed, more, packed, piece, run_text
 from .texts import event_text, status
 
