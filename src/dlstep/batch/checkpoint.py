@@ -10,7 +10,6 @@ process, is cut off.
 """
 
 import json
-import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,36 +20,30 @@ from typing import TYPE_CHECKING, Any
 from ..core.checks import short
 from ..engine.json_lines import Line, append, encoded, is_a, opened, parsed, replaced, whole_lines
 from ..engine.run_lock import RunLock
-from .lines import OWN, Json, RequestLine, answer_id, answer_line, content_key, is_intact, lasts, merged, missing, output_lines
+from .lines import OWN, Json, RequestLine, answer_id, answer_line, content_key
 
 if TYPE_CHECKING:
     from .engine import AnsweredRequest  # needs the server
 
 ANSWERS, BESIDE, RUN = "answers.jsonl", "beside.jsonl", "run.json"
-ANSWER = {"id": str, "response": {"status_code": int, "body": dict}}  # fields of an answer and their types
+TRY_AGAIN = 500  # answers with this status or above may succeed on retry, so they are not stored
 REMEDY = "give another OUT, or delete this one and its folder"
 
 
 def begin(folder: Path, settings: Mapping[str, Any], named: str, remedy: str) -> None:
-    """Write `run.json` into a new folder. Raises ValueError for a folder with another key.
+    """Write `run.json`. Raises ValueError for a folder that holds answers of a run with another key.
 
     `machines` are not part of the key: new ones are added to the list. In the error, `named` is the
     user's name for the folder, and `remedy` the last part.
     """
     settings = json.loads(json.dumps(settings))
-    answered = any((folder / name).exists() and (folder / name).stat().st_size for name in (ANSWERS, BESIDE))
-    if (folder / RUN).exists():
-        stored = read_settings(folder)
-        if stored["key"] == settings["key"]:
-            known = stored.get("machines", [])
-            new = [machine for machine in settings.get("machines", []) if machine not in known]
-            if not new:
-                return
-            settings = stored | {"machines": known + new}
-        elif answered:
-            raise ValueError(f"{named} {folder} holds a run with {difference(stored['key'], settings['key'])}: {remedy}")
-    elif answered:
-        raise ValueError(f"{named} {folder} holds answers without {RUN}: {remedy}")
+    stored: dict[str, Any] = read_settings(folder) if (folder / RUN).exists() else {"key": {}}
+    if stored["key"] == settings["key"]:
+        known = stored.get("machines", [])
+        new = [machine for machine in settings.get("machines", []) if machine not in known]
+        settings = stored | {"machines": known + new}
+    elif any((folder / name).exists() and (folder / name).stat().st_size for name in (ANSWERS, BESIDE)):
+        raise ValueError(f"{named} {folder} holds a run with {difference(stored['key'], settings['key'])}: {remedy}")
     replaced(folder / RUN, json.dumps(settings, indent=2, sort_keys=True).encode() + b"\n")
 
 
@@ -128,6 +121,7 @@ class BatchCheckpoint(AnswerFiles):
         self.keys = [content_key(facts, line.content) for line in lines]
         self._counts = Counter(map(answer_id, self.keys))
         self.done = self.failed = 0  # numbers of requests with an answer, and with an error
+        self._known: dict[str, Json] = {}
         folder = folder_of(out)
         if out.exists() and not (folder / RUN).exists():
             raise ValueError(
@@ -137,58 +131,58 @@ class BatchCheckpoint(AnswerFiles):
 
     def load(self) -> None:
         """Read the answers so far."""
-        self._known = merged([*_read(self._out), *_read(self.folder / ANSWERS)])
-        foreign = self._known.keys() - self._counts.keys()
-        if foreign:
-            raise ValueError(
-                f"{self._out} has answers to {len(foreign)} requests that are not in the input: the input has changed, or is "
-                f"another one; {REMEDY}"
-            )
-        for answer in self._known.values():
-            self._count(answer)
+        for path in (self._out, self.folder / ANSWERS):
+            for answer in filter(_lasts, _read(path)):
+                if answer["id"] not in self._counts:
+                    raise ValueError(
+                        f"{path} has answers to requests that are not in the input: the input has changed, or is another one; "
+                        f"{REMEDY}"
+                    )
+                self._add(answer)
 
     @property
     def missing(self) -> list[int]:
         """The places of requests without an answer; for equal contents only the first place."""
-        return missing(self.keys, self._known)
+        first = {key: place for place, key in reversed([*enumerate(self.keys)])}
+        return sorted(place for key, place in first.items() if answer_id(key) not in self._known)
 
     def note(self, answered: "AnsweredRequest") -> None:
         """Write an answer. A second answer to the same content is ignored."""
-        key = self.keys[answered.place]
-        if answer_id(key) in self._known:
-            return
-        answer = answer_line(key, answered.status, answered.body)
-        self.append(answer if lasts(answer) else None, {"id": answer["id"], **answered.beside})
-        self._known[answer["id"]] = answer
-        self._count(answer)
+        answer = answer_line(answer_id(self.keys[answered.place]), answered.status, answered.body)
+        if answer["id"] not in self._known:
+            self.append(answer if _lasts(answer) else None, {"id": answer["id"], **answered.beside})
+            self._add(answer)
 
     def finish(self) -> None:
         """Write the output atomically. Raises DlstepError if the folder was deleted or replaced."""
         self.lock.check()
-        new = self._out.with_name(f"{self._out.name}.new")
-        with new.open("wb") as file:
-            for line in output_lines(self._lines, self.keys, self._known):
-                file.write(encoded(line))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._out)
+        answers = zip(self._lines, [self._known[answer_id(key)] for key in self.keys], strict=True)
+        replaced(self._out, b"".join(encoded({"id": each["id"], OWN: line.custom_id, **each}) for line, each in answers))
         self._answers.close()
         (self.folder / ANSWERS).unlink()
 
-    def _count(self, answer: Json) -> None:
-        requests = self._counts[answer["id"]]
-        self.done += requests
-        self.failed += requests * (answer["response"]["status_code"] != 200)
+    def _add(self, answer: Json) -> None:
+        if self._known.setdefault(answer["id"], answer) is answer:
+            requests = self._counts[answer["id"]]
+            self.done += requests
+            self.failed += requests * (answer["response"]["status_code"] != 200)
+
+
+def _lasts(answer: Json) -> bool:
+    """Return whether an answer is final, not a failure that may succeed on retry."""
+    return answer["response"]["status_code"] < TRY_AGAIN
 
 
 def _read(path: Path) -> Iterator[Json]:
     """Yield the answers of a file. Raises ValueError for a line that is not an answer or whose checksum is wrong."""
     for number, line in enumerate(whole_lines(path), 1):
-        if "error" not in line or not is_a(line, ANSWER):
-            raise ValueError(f"{path}, line {number} is not an answer of a batch: {REMEDY}")
-        if not is_intact(line):
+        try:
+            answer = answer_line(line["id"], line["response"]["status_code"], line["response"]["body"])
+        except (KeyError, TypeError, RecursionError):
+            answer = {}
+        if {**answer, OWN: line.get(OWN)} != {OWN: None, **line}:
             raise ValueError(
                 f"{path}, line {number} has a wrong checksum, so this answer was altered or comes from another version of "
                 f"dlstep: delete the line and run again, which answers the request again; or {REMEDY}"
             )
-        yield {name: value for name, value in line.items() if name != OWN}
+        yield answer

@@ -1,6 +1,7 @@
 """An engine that answers the requests of a batch like the server would."""
 
 import json
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from time import perf_counter
@@ -20,11 +21,11 @@ from ..serve.http.errors import FAULT, ApiError, first_fault, invalid
 from ..serve.http.replies import reply_body, usage_of
 from ..serve.http.schema import ChatRequest, CompletionRequest, Strict
 from ..serve.http.translate import TranslatedBody, head_for
-from ..serve.messages import Submit
 from ..serve.router.pending_requests import Head, PendingRequest, id_of
 from ..serve.settings import ServeOptions
 from .facts import facts_of
 from .lines import Json, created_of
+from .runner import answered
 
 MODELS: dict[str, TypeAdapter[Any]] = {
     "/v1/completions": TypeAdapter(CompletionRequest),
@@ -40,6 +41,9 @@ class BatchRequest(Strict):
     method: Literal["POST"]
     url: Literal["/v1/completions", "/v1/chat/completions"]
     body: dict[str, Any]
+
+
+BatchItem = tuple[int, str, Json]  # the place of a request in the file, the key of its content, and its content
 
 
 class AnsweredRequest(NamedTuple):
@@ -59,7 +63,6 @@ class RunningRequest:
     head: Head
     translated: TranslatedBody
     copies: int
-    begin: float
     pending_requests: list[PendingRequest]
 
 
@@ -76,26 +79,26 @@ class BatchEngine:
         self.facts = facts_of(engine) | {"served_model_name": self._known.model, "chat_template": template}
         self.seats = info.config.max_num_reqs
         self._ids = count()
-        self._pending: dict[int, PendingRequest] = {}
-        self._running: dict[int, RunningRequest] = {}  # by the id of each pending request
+        self._running: dict[int, tuple[RunningRequest, PendingRequest]] = {}  # by the id of the pending request
         self._refused: list[AnsweredRequest] = []
         self.live = 0
 
+    def answers(self, requests: Sequence[BatchItem]) -> Generator[Sequence[AnsweredRequest]]:
+        """Yield the answers to all requests as they arrive."""
+        return answered(self, requests, self.seats)
+
     def add(self, place: int, key: str, content: Json) -> None:
         """Queue a request. The answer to an invalid request is its error."""
-        begin = perf_counter()
         self.live += 1
         try:
-            running = self._translated(place, key, _body(content), begin)
+            running = self._translated(place, key, _body(content))
         except Exception as error:  # noqa: BLE001 - the boundary of a line: its error must not end the other lines
             if not isinstance(error, ApiError):
                 print_exception(error)
                 error = ApiError(500, FAULT, code="internal_error")
             self._refused.append(AnsweredRequest(place, error.status, error.body, {"seconds": 0.0}))
             return
-        for pending in running.pending_requests:
-            self._pending[pending.id] = pending
-            self._running[pending.id] = running
+        self._running |= {pending.id: (running, pending) for pending in running.pending_requests}
         self._loop.execute([pending.submit for pending in running.pending_requests])
 
     def step(self) -> list[AnsweredRequest]:
@@ -107,35 +110,29 @@ class BatchEngine:
             raise DlstepError(f"{MOST_FAILURES + 1} consecutive forward passes failed: {error}") from error
         now = perf_counter()
         for news in news_of_all:
-            pending = self._pending[news.id]
+            running, pending = self._running[news.id]
             pending.apply(news, now)
             if pending.ended is not None:
-                running = self._running.pop(pending.id)
-                del self._pending[pending.id]
-                if all(pending.ended is not None for pending in running.pending_requests):
+                del self._running[news.id]
+                if all(each.ended is not None for each in running.pending_requests):
                     ended.append(self._answered(running, now))
         self.live -= len(ended)
         return ended
 
-    def close(self) -> None:
-        """Do nothing: there are no resources to release."""
-
-    def _translated(self, place: int, key: str, body: CompletionRequest | ChatRequest, begin: float) -> RunningRequest:
-        facts = self._known
+    def _translated(self, place: int, key: str, body: CompletionRequest | ChatRequest) -> RunningRequest:
+        facts, begin = self._known, perf_counter()
         translate.check_model(facts, body.model)
-        translated = translate.translated(
-            facts, body, translate.find_constraint(facts, body, translate.reasoning_before(facts, body))
-        )
+        constraint = translate.find_constraint(facts, body, translate.reasoning_before(facts, body))
+        translated = translate.translated(facts, body, constraint)
         head = head_for(body, facts.model)
         head = replace(head, id=id_of(head.kind, key), created=created_of(key))
-        pending_requests = [self._new_pending(submit, begin) for submit in translated.submits]
-        return RunningRequest(place, head, translated, body.n or 1, begin, pending_requests)
-
-    def _new_pending(self, submit: Submit, begin: float) -> PendingRequest:
-        return PendingRequest(submit._replace(id=next(self._ids)), "", begin, _on_change)
+        submits = [submit._replace(id=next(self._ids)) for submit in translated.submits]
+        # `step` reads the pending requests itself, so their changes need no notice.
+        pending_requests = [PendingRequest(submit, "", begin, lambda: None) for submit in submits]
+        return RunningRequest(place, head, translated, body.n or 1, pending_requests)
 
     def _answered(self, running: RunningRequest, now: float) -> AnsweredRequest:
-        beside: dict[str, Any] = {"seconds": round(now - running.begin, ROUND)}
+        beside: dict[str, Any] = {"seconds": round(now - running.pending_requests[0].arrived, ROUND)}
         if (fault := first_fault(running.pending_requests)) is not None:
             return AnsweredRequest(running.place, fault.status, fault.body, beside)
         choices = read_choices(running.pending_requests, running.head, self._known)
@@ -161,7 +158,3 @@ def _body(content: Json) -> CompletionRequest | ChatRequest:
         message = f"dlstep.stream must be settled or left out, got {body.dlstep.stream}: a batch does not stream or keep steps"
         raise ApiError(400, message, param="dlstep.stream")
     return body
-
-
-def _on_change() -> None:
-    """Do nothing: `BatchEngine.step` reads the pending requests itself."""

@@ -10,10 +10,9 @@ import logging
 import socket
 import sys
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import ray  # pyright: ignore[reportMissingImports]
 import ray.data  # pyright: ignore[reportMissingImports]
@@ -25,28 +24,24 @@ from ..engine.devices import spin_less
 from ..serve.http.errors import ApiError
 from ..serve.messages import EngineFailed
 from .actor import EngineActor, about
-from .engine import AnsweredRequest
-from .lines import Json
+from .engine import AnsweredRequest, BatchItem
 from .options import BatchOptions
 
 LOCAL = "local"  # the address of a cluster on this machine only, which ends with the batch
 PATIENCE = 10.0  # seconds until the head of a cluster must accept a connection
-NOTICE = 30.0  # seconds between two notices that the first engine is not ready
 BLOCKS = 8  # blocks in an actor, which together hold twice as many requests as it decodes at a time
 HOPELESS = 16  # lost single requests that end the batch if it has no answer yet
 LONGEST = 300  # characters of an error message of Ray
 
 
 class RayPool:
-    """A pool of actors that answers the requests added before the first `step`.
+    """A pool of actors.
 
     Raises ValueError if the cluster is unreachable, or if no engine can be created.
     """
 
     def __init__(self, config: EngineConfig, options: BatchOptions) -> None:
         self._options = options
-        self._missing: dict[int, tuple[str, Json]] = {}  # the key and the content of each request without an answer
-        self._answers: Generator[AnsweredRequest] | None = None
         _join(options.ray)
         with ExitStack() as cluster:  # leave the cluster if the pool cannot start
             cluster.callback(ray.shutdown)
@@ -58,60 +53,34 @@ class RayPool:
                 "runtime_env": {"env_vars": variables},
             }
             self._arguments = config, options.served_model_name, options.template(), str(Path.cwd())
-            self.facts, self._own_seats = self._first()
+            found = ray.get(ray.remote(**self._remote, max_calls=1)(about).remote(*self._arguments))
+            if isinstance(found, EngineFailed):
+                raise ValueError(found.error)
+            self.facts, self._seats = found
             cluster.pop_all()
-
-    seats = sys.maxsize  # Ray Data distributes the requests, so it needs all of them
-
-    @property
-    def live(self) -> int:
-        """The number of requests without an answer."""
-        return len(self._missing)
-
-    def add(self, place: int, key: str, content: Json) -> None:
-        """Add a request."""
-        self._missing[place] = key, content
-
-    def step(self) -> list[AnsweredRequest]:
-        """Wait for the next answer. Raises DlstepError if the engines cannot answer."""
-        if self._answers is None:
-            self._answers = self._all()
-        return [next(self._answers)]
 
     def close(self) -> None:
         """End the actors, and the cluster if it was started for them."""
-        if self._answers is not None:
-            self._answers.close()
         ray.shutdown()
 
-    def _first(self) -> tuple[dict[str, Any], int]:
-        """Return the facts of an engine, which then ends, and the number of requests that it decodes at a time."""
-        reply = ray.remote(**self._remote, max_calls=1)(about).remote(*self._arguments)
-        while not ray.wait([reply], timeout=NOTICE)[0]:
-            needs = {"CPU": self._remote["num_cpus"], "GPU": self._remote["num_gpus"]}
-            needed = " and ".join(f"{number} {name}" for name, number in needs.items() if number)
-            free = ray.available_resources()
-            has = " and ".join(f"{free.get(name, 0):g} {name}" for name, number in needs.items() if number)
-            _log(f"the first engine is not ready: it needs {needed} on one node, and the cluster has {has} free")
-        found = ray.get(reply)
-        if isinstance(found, EngineFailed):
-            raise ValueError(found.error)
-        return found
+    def answers(self, requests: Sequence[BatchItem]) -> Generator[list[AnsweredRequest]]:
+        """Yield the answers to all requests as they arrive. Raises DlstepError if the engines cannot answer."""
+        missing = {request[0]: request for request in requests}
+        yield from self._answered(missing, max(1, 2 * self._seats // BLOCKS), BLOCKS, most_lost=-1)
+        if missing:
+            lost = f"{len(missing)} requests lost their engines, which may be due to one of them"
+            print(f"dlstep: {lost}: each is repeated alone", file=sys.stderr, flush=True)
+            yield from self._answered(missing, 1, 1, most_lost=-1 if len(missing) < len(requests) else HOPELESS)
+        fault = ApiError(500, "the engine's process died each time it answered this request", code="engine_died")
+        yield [AnsweredRequest(place, fault.status, fault.body, {"seconds": 0.0}) for place in missing]
 
-    def _all(self) -> Generator[AnsweredRequest]:
-        """Yield the answers to all requests."""
-        many = len(self._missing)
-        yield from self._answered(max(1, 2 * self._own_seats // BLOCKS), BLOCKS, most_lost=-1)
-        if self._missing:
-            _log(f"{len(self._missing)} requests lost their engines, which may be due to one of them: each is repeated alone")
-            yield from self._answered(1, 1, most_lost=-1 if len(self._missing) < many else HOPELESS)
-        for place in list(self._missing):
-            del self._missing[place]
-            fault = ApiError(500, "the engine's process died each time it answered this request", code="engine_died")
-            yield AnsweredRequest(place, fault.status, fault.body, {"seconds": 0.0})
+    def _answered(
+        self, missing: dict[int, BatchItem], rows: int, blocks: int, most_lost: int
+    ) -> Generator[list[AnsweredRequest]]:
+        """Yield the answers to all requests except those of lost blocks, which stay in `missing`.
 
-    def _answered(self, rows: int, blocks: int, most_lost: int) -> Generator[AnsweredRequest]:
-        """Yield the answers to all requests except those of lost blocks. Each actor has `blocks` blocks of `rows` requests."""
+        Each actor has `blocks` blocks of `rows` requests.
+        """
         logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # it logs each lost block with a traceback
         warnings.filterwarnings("ignore", "`ray_remote_args` is deprecated")  # pyproject.toml bounds the version of Ray
         context = ray.data.DataContext.get_current()
@@ -121,10 +90,10 @@ class RayPool:
         context.autoscaling_config.actor_pool_util_upscaling_threshold = 1.0  # as soon as all actors have all blocks
         context.issue_detectors_config.detectors = []
         context.enable_progress_bars = context.print_on_execution_start = False
-        requests = [{"place": place, "content": json.dumps(content)} for place, (_, content) in self._missing.items()]
-        data = ray.data.from_items(requests, override_num_blocks=-(-len(requests) // rows)).map_batches(
+        items = [{"place": place, "key": key, "content": json.dumps(content)} for place, key, content in missing.values()]
+        data = ray.data.from_items(items, override_num_blocks=-(-len(items) // rows)).map_batches(
             EngineActor,
-            fn_constructor_args=(self._options.actor_timeout, *self._arguments),
+            fn_constructor_args=(self._options.actor_timeout, self.facts, *self._arguments),
             batch_size=None,
             compute=ray.data.ActorPoolStrategy(
                 **self._sizes(),
@@ -138,13 +107,8 @@ class RayPool:
         )
         try:
             for row in data.iter_rows():
-                key, *answer = json.loads(row["answer"])
-                request = self._missing.pop(row["place"], None)
-                if request is not None and request[0] != key:
-                    raise ValueError(
-                        "the actors run different engines: use the same checkpoint and package versions on every node"
-                    )
-                yield AnsweredRequest(row["place"], *answer)
+                missing.pop(row["place"], None)
+                yield [AnsweredRequest(row["place"], *json.loads(row["answer"]))]
         except RayError as error:
             raise DlstepError(
                 f"the actors cannot answer ({_reason(error)}): the answers so far are kept, run the same command again"
@@ -164,10 +128,6 @@ def _reason(error: RayError) -> str:
     """Return the message of a Ray error on one line, without lines of ids (with tabs)."""
     lines = [line for line in str(error).splitlines() if not line.startswith("\t")]
     return " ".join(" ".join(lines).split())[:LONGEST]
-
-
-def _log(message: str) -> None:
-    print(f"dlstep: {message}", file=sys.stderr, flush=True)
 
 
 def _join(address: str | None) -> None:

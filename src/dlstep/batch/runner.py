@@ -1,7 +1,7 @@
 """The loop of a run: send requests to a pool of engines, and store answers as they arrive."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -35,7 +35,7 @@ def no_show(done: int, status: str) -> None:
     """Show nothing."""
 
 
-def answered(pool: Pool[A], requests: Iterable[tuple[Any, ...]], seats: int) -> Iterator[Sequence[A]]:
+def answered(pool: Pool[A], requests: Iterable[tuple[Any, ...]], seats: int) -> Generator[Sequence[A]]:
     """Yield the answers of each step. Twice as many requests as run are queued, so that the engine never idles."""
     waiting = deque(requests)
     while waiting or pool.live:
@@ -45,17 +45,18 @@ def answered(pool: Pool[A], requests: Iterable[tuple[Any, ...]], seats: int) -> 
 
 
 def answer_all(pool: Any, lines: list[RequestLine], out: Path, show: Show = no_show) -> int:
-    """Answer all requests without an answer, and write `out`. Return the number of errors.
+    """Answer all requests without an answer with a `BatchEngine` or a `RayPool`, and write `out`. Return the number of errors.
 
     If the process is killed, call this again: it resumes and writes a byte-identical `out`. Raises
     ValueError if files of another batch exist there, and DlstepError if the pool cannot continue.
     """
     with closing(BatchCheckpoint(out, lines, pool.facts)) as checkpoint:
         requests = [(place, checkpoint.keys[place], lines[place].content) for place in checkpoint.missing]
-        for answers in answered(pool, requests, pool.seats):
-            for answer in answers:
-                checkpoint.note(answer)
-            if answers:
-                show(checkpoint.done, f"{checkpoint.failed} errors" if checkpoint.failed else "")
+        with closing(pool.answers(requests)) as steps:
+            for answers in steps:
+                for answer in answers:
+                    checkpoint.note(answer)
+                if answers:
+                    show(checkpoint.done, f"{checkpoint.failed} errors" if checkpoint.failed else "")
         checkpoint.finish()
         return checkpoint.failed

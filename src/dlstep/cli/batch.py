@@ -1,7 +1,7 @@
 """`dlstep batch`: process an OpenAI batch file into an output file."""
 
 import sys
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
@@ -61,20 +61,20 @@ def run(options: Namespace) -> int:
     if out.resolve() == options.input.resolve():
         raise ValueError(f"{options.input} is both input and output: give another OUT")
     check_free(folder_of(out))  # before loading the engine, which may take minutes
-    with closing(pool_of(config, chosen)) as pool, counting_bar(len(lines), enabled=options.progress) as show:
+    with pool_of(config, chosen) as pool, counting_bar(len(lines), enabled=options.progress) as show:
         failed = answer_all(pool, lines, out, show)
     if failed:
         print(f"dlstep: {failed} of {len(lines)} answers are errors, see response.status_code in {out}", file=sys.stderr)
     return int(bool(failed))
 
 
-def pool_of(config: EngineConfig, chosen: BatchOptions) -> Any:
+def pool_of(config: EngineConfig, chosen: BatchOptions) -> AbstractContextManager[Any]:
     """Return the workers that answer."""
     if chosen.ray is None:
         from ..batch.engine import BatchEngine
         from ..engine.loader import load_engine
 
-        return BatchEngine(load_engine(config), chosen.served_model_name, chosen.template())
+        return nullcontext(BatchEngine(load_engine(config), chosen.served_model_name, chosen.template()))
     from ..batch.ray_pool import RayPool
 
-    return RayPool(config, chosen)
+    return closing(RayPool(config, chosen))

@@ -4,6 +4,7 @@ A partial last line, left by a process that was killed while it wrote, is cut of
 """
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
@@ -120,7 +121,10 @@ def append(file: IO[bytes], line: Line) -> None:
 
 
 def replaced(path: Path, content: bytes) -> None:
-    """Write a file atomically: if the process is killed, the old file remains."""
-    new = path.with_suffix(".new")
-    new.write_bytes(content)
+    """Write a file atomically: if the process is killed or the machine loses power, the old file remains."""
+    new = path.with_name(f"{path.name}.new")
+    with new.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
     new.replace(path)

@@ -10,7 +10,7 @@ from typing import Any
 from dlstep import LLM
 from dlstep.batch.engine import AnsweredRequest, BatchEngine
 from dlstep.batch.lines import Json, RequestLine, read_lines
-from dlstep.batch.runner import answer_all
+from dlstep.batch.runner import answer_all, answered
 from dlstep.engine.loader import LoadedEngine
 from dlstep.tiny import problems
 
@@ -94,6 +94,9 @@ class Scripted:
         self._waiting.append((place, content))
         self.live += 1
 
+    def answers(self, requests: list[tuple[int, str, Json]]) -> Any:
+        return answered(self, requests, self.seats)
+
     def step(self) -> list[AnsweredRequest]:
         if not self.after:
             raise Killed
@@ -101,13 +104,10 @@ class Scripted:
         place, content = self._waiting.pop(self._random.randrange(len(self._waiting)))
         self.live -= 1
         number = content["body"]["prompt"]
-        answered = AnsweredRequest(place, 400 if number % 3 == 0 else 200, {"text": f"{number} é\n" * number}, {"seconds": 1.0})
-        self._sent.append(answered)
+        answer = AnsweredRequest(place, 400 if number % 3 == 0 else 200, {"text": f"{number} é\n" * number}, {"seconds": 1.0})
+        self._sent.append(answer)
         twice = self._random.random() < 0.3  # a call that was sent again
-        return [answered, self._random.choice(self._sent)] if twice else [answered]
-
-    def close(self) -> None:
-        pass
+        return [answer, self._random.choice(self._sent)] if twice else [answer]
 
 
 def numbered(numbers: list[int]) -> list[RequestLine]:

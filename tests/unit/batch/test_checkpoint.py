@@ -165,9 +165,6 @@ def test_the_lock_is_released_after_success_and_after_a_mistake(tmp_path: Path) 
 
 def test_a_folder_that_is_deleted_meanwhile_is_noticed(tmp_path: Path) -> None:
     class Deleting(Scripted):
-        def close(self) -> None:
-            pass
-
         def step(self):
             if self.live == 1:
                 shutil.rmtree(tmp_path / "out.run")

@@ -14,7 +14,6 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.batch.lines import content_key
 from dlstep.batch.options import BatchOptions
 from dlstep.batch.runner import answer_all
 from dlstep.core import DlstepError
@@ -33,7 +32,7 @@ class Ray:
 
     def __init__(self, deadly: set[int], seed: int = 0, by_chance: float = 0.0, facts: object = None) -> None:
         self.deadly, self.random, self.by_chance = deadly, Random(seed), by_chance
-        self.reply, self.answering = facts or (FACTS, 4), FACTS
+        self.reply = facts or (FACTS, 4)
         self.context = SimpleNamespace(autoscaling_config=SimpleNamespace(), issue_detectors_config=SimpleNamespace())
         self.given: dict[str, Any] = {}
 
@@ -50,22 +49,20 @@ class Ray:
         self.random.shuffle(self.blocks)
         budget = self.context.max_errored_blocks
         for block in self.blocks:
-            contents = [json.loads(row["content"]) for row in block]
-            numbers = [content["body"]["prompt"] for content in contents]
+            numbers = [json.loads(row["content"])["body"]["prompt"] for row in block]
             if self.deadly & {*numbers} or (len(block) > 1 and self.random.random() < self.by_chance):
                 budget -= 1
                 if budget == -1:
                     raise RayError("The actor died.\n\tpid: 7\nWorker exit type: SYSTEM_ERROR")
                 continue
-            for row, content, number in zip(block, contents, numbers, strict=True):
-                key = content_key(self.answering, content)
-                yield {"place": row["place"], "answer": json.dumps([key, 200, {"text": number}, {"seconds": 1.0}])}
+            for row, number in zip(block, numbers, strict=True):
+                yield {"place": row["place"], "answer": json.dumps([200, {"text": number}, {"seconds": 1.0}])}
 
     def modules(self) -> dict[str, ModuleType]:
         """The modules that `dlstep.batch.ray_pool` imports."""
         ray, data, errors = (ModuleType(name) for name in ("ray", "ray.data", "ray.exceptions"))
         vars(ray).update(
-            data=data, init=lambda **_: None, shutdown=lambda: None, wait=lambda refs, **_: (refs, []), get=lambda ref: ref,
+            data=data, init=lambda **_: None, shutdown=lambda: None, get=lambda ref: ref,
             remote=lambda **_: lambda function: SimpleNamespace(remote=lambda *_: self.reply),
             cluster_resources=lambda: {"GPU": 4.0}, available_resources=lambda: {"GPU": 3.0},
             nodes=lambda: [{"Alive": alive, "Resources": {"CPU": cpus}} for alive, cpus in ((True, 0), (True, 8), (False, 8))],
@@ -108,13 +105,6 @@ def test_exactly_the_requests_that_kill_their_engines_are_errors(
 def test_engines_that_always_die_end_the_batch() -> None:
     with pytest.raises(DlstepError, match=r"the actors cannot answer \(The actor died. Worker exit type: SYSTEM_ERROR\): the"):
         answered(Ray({*range(40)}), [*range(40)])
-
-
-def test_engines_that_differ_end_the_batch() -> None:
-    ray = Ray(set())
-    ray.answering = FACTS | {"seed": 1}
-    with pytest.raises(ValueError, match="the actors run different engines"):
-        answered(ray, [1, 2])
 
 
 def test_an_engine_that_cannot_be_made_says_why() -> None:
