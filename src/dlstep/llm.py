@@ -83,8 +83,6 @@ class LLM:
         rank_timeout: With tensor_parallel_size above 1: seconds without a heartbeat of another
             rank, or for one forward pass, after which the group ends with an error. Compilation and
             graph capture inside a forward pass count.
-        user_code_timeout: Time limit in seconds for one call of a strategy or rule method. A
-            request that exceeds it ends with reason `error` within twice this time.
         capture_graphs: On cuda: capture CUDA graphs at the `start`, or `lazy`, when a batch size
             occurs again.
         compile_layers: Fuse small operations by torch.compile, which slows the first steps; None:
@@ -126,7 +124,6 @@ class LLM:
         enforce_eager: bool = False,
         tensor_parallel_size: int = 1,
         rank_timeout: float = 300.0,
-        user_code_timeout: float = 10.0,
         capture_graphs: str = "start",
         compile_layers: bool | None = None,
         seed: int = 0,

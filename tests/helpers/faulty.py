@@ -24,11 +24,8 @@ def deeper(depth: int) -> int:
 
 
 def raised(kind: str) -> Any:
-    """Raise what user code may raise, or never return."""
+    """Raise what user code may raise."""
     match kind:
-        case "endless":
-            while True:
-                pass
         case "exception":
             raise KeyError("a name")
         case "long message":
@@ -93,15 +90,6 @@ class FaultyChoice(Choice):
             return THRESHOLD.chosen(sequence, block, rows, begin, must)
         if self.kind in RAISED:
             return raised(self.kind)
-        if self.kind == "endless":
-            raised(self.kind)
-        if self.kind == "endless and deaf":
-            while True:
-                try:
-                    while True:
-                        pass
-                except Exception:  # noqa: BLE001 - the bug
-                    pass
         made = CHOSEN[self.kind]
         return made(begin, begin + len(block.masked)) if callable(made) else made
 
@@ -369,7 +357,7 @@ class FaultyStrategy(Blockwise):
         return None
 
     def _sequence(self, before: SequenceState, right: SequenceState) -> SequenceState:
-        if self.kind in RAISED or self.kind == "endless":
+        if self.kind in RAISED:
             return raised(self.kind)
         first = right.window[0] if right.window else None
         made: dict[str, Any] = {
@@ -396,5 +384,5 @@ def strategies() -> Iterator[FaultyStrategy]:
     for hook, kinds in (("schedule", SPANS), ("commit", SEQUENCES)):
         for kind in (*RAISED, *kinds):
             yield FaultyStrategy(hook=hook, kind=kind, late=0 if kind == "too many rows" else 2)
-    for kind in ("none", "settled back", "gap", "endless"):
+    for kind in ("none", "settled back", "gap"):
         yield FaultyStrategy(hook="init", kind=kind)

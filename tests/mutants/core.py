@@ -68,7 +68,6 @@ MUTANTS = (
         ("_transfer", "leak the pages of a preempted sequence", "release(victim.pages", "release(()"),
         ("_transfer", "lose a preempted sequence", "for victim in victims]", "for victim in victims[:0]]"),
         ("_transfer", "leak the carry slot of a preempted sequence", "pages, victim.accounting.storage.slot", "pages"),
-        ("advanced", "let SystemExit of a rule end the process", "BaseException", "Exception"),
         (
             "prepare",
             "forget how far a storing forward pass stored",
@@ -205,7 +204,6 @@ MUTANTS = (
     ),
     *in_file(
         "core/refusals.py",
-        ("request_strategy", "let SystemExit of a user's hook end the process", "BaseException", "Exception"),
         ("request_strategy", "ignore the options of a request", "strategy = with_options", "with_options"),
         ("incompatibility", "accept a request that can never run", "> config.max_num_batched_tokens", "< 0"),
         ("incompatibility", "accept pinned tokens for a strategy that cannot hold them", "strategy.holds_pins", "params"),
@@ -229,12 +227,6 @@ MUTANTS = (
         ("_ended_early", "keep the pages of an aborted request", ".release(sequence.pages, sequence.storage.slot),", ","),
         ("add", "run a forward pass for an answer without gaps", ".settled >", ".settled <"),
         ("add", "give equal requests equal seeds", "request.index", "0"),
-        (
-            "adopt",
-            "blame the running requests for a timeout of an adopted one",
-            "isinstance(fault.__cause__, UserCodeTimeout)",
-            "fault",
-        ),
         ("adopt", "count an adopted request as stored", "state, adopted", "state, sequence.asking(request)"),
         (
             "rebuild",
@@ -243,6 +235,11 @@ MUTANTS = (
             "state.cache",
         ),
         noticed_by=("unit/core/test_trace.py",),
+    ),
+    *in_file(
+        "core/faults.py",
+        ("run_user_code", "let SystemExit of a rule end the process", "except BaseException", "except Exception"),
+        noticed_by=("property/test_blame.py",),
     ),
     *in_file(
         "core/options.py",

@@ -274,7 +274,7 @@ MUTANTS = (
         (
             "Decode._passes_left",
             "measure all requests with the strategy of the engine",
-            "measured(sequence, self._state.step)",
+            "run_user_code(sequence, self._state.step, measure, sequence)",
             "self._state.strategy.measure(sequence)",
         ),
         (
@@ -346,15 +346,6 @@ MUTANTS = (
         ),
         ("SharedDecode.submit", "decode streams that no caller holds", "subscription, self._leaving.append", "subscription"),
         noticed_by=("unit/engine/test_call_lock.py", "unit/engine/test_config_buffer_policy.py"),
-    ),
-    *in_file(
-        "engine/watchdog.py",
-        (
-            "Watchdog._look",
-            "keep a time limit that an interrupted call left behind",
-            "self._entered.get(thread, now) < now and (not is_limited(frames.get(thread)))",
-            "False",
-        ),
     ),
     *in_file(
         "models/quantization.py",

@@ -14,7 +14,7 @@ from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
 from dlstep.testing.shadow import ShadowDriver
 
-from ..helpers.faulty import GRIDS, JUDGING, RAISED, RULES, STATED, FaultyChoice, FaultyStrategy, strategies
+from ..helpers.faulty import GRIDS, JUDGING, RAISED, RULES, STATED, FaultyStrategy, strategies
 
 SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
 HEALTHY = 8
@@ -52,7 +52,7 @@ def decoded(
     """The state in which all have ended, and how it came about."""
     first, events = init(given, strategy), list[Event]()
     driver = ShadowDriver(given.page_size, given.num_pages, SPEC, exact=strategy.exact)
-    decode = Decode(first, Failing(driver, failures), record=events.append, prunes=False, user_code_timeout=1.0)
+    decode = Decode(first, Failing(driver, failures), record=events.append, prunes=False)
     for request in asked:
         decode.add(request)
     for _ in range(MOST_STEPS):
@@ -126,14 +126,12 @@ def test_faulty_strategy_ends_only_its_request(faulty: FaultyStrategy, place: in
 
 
 @pytest.mark.parametrize("hook", JUDGING)
-@pytest.mark.parametrize(
-    "kind", [*sorted({*RAISED} - {"long message"}), "endless"]
-)  # that one is a ValueError, as it should be
+@pytest.mark.parametrize("kind", sorted({*RAISED} - {"long message"}))  # that one is a ValueError, as it should be
 def test_faulty_strategy_is_rejected_while_its_request_is_judged(hook: str, kind: str):
-    """Whatever a hook raises there, also what would end a server. One that never returns is not called in a replay."""
+    """Whatever a hook raises there, also what would end a server."""
     options = {"hook": hook, "kind": kind}
     ended = check_blame(config(100, 64), FaultyStrategy(block_size=4, buffer_size=2), options, 3, 5, frozenset())
-    assert ended.finish == ("error" if kind == "endless" else "rejected")
+    assert ended.finish == "rejected"
     assert f"FaultyStrategy.{hook} raised" in ended.error
 
 
@@ -154,11 +152,11 @@ def test_strategy_that_states_a_value_of_another_class_is_refused(hook: str, kin
         init(config(100, 64), FaultyStrategy(block_size=4, buffer_size=2, hook=hook, kind=kind))
 
 
-@pytest.mark.parametrize("kind", [*RAISED, "endless"])
+@pytest.mark.parametrize("kind", RAISED)
 def test_faulty_strategy_ends_the_request_that_adopts(kind: str):
     """An adopted sequence is forgotten at once, so a bug in `forget` ends the new request, and the old one goes on."""
     first = init(config(100, 64), FaultyStrategy(block_size=4, buffer_size=2))
-    decode = Decode(first, ShadowDriver(4, 100, SPEC), prunes=False, user_code_timeout=1.0)
+    decode = Decode(first, ShadowDriver(4, 100, SPEC), prunes=False)
     decode.add(replace(requests(0)[0], params=SamplingParams(strategy_options=(("hook", "forget"), ("kind", kind)))))
     decode.step()
     sequence = decode.state.find(0)
@@ -170,13 +168,6 @@ def test_faulty_strategy_ends_the_request_that_adopts(kind: str):
     while not decode.state.done:
         decode.step()
     assert decode.state.finished[0].finish in ("stop", "length")
-
-
-@pytest.mark.parametrize("kind", ["endless", "endless and deaf"])
-@pytest.mark.parametrize("carrier", CARRIERS, ids=lambda each: type(each).__name__)
-def test_endless_rule_ends_only_its_request(kind: str, carrier: Strategy):
-    """Also where it catches what is raised in it; the limit is for a call, and the steps of others count nothing."""
-    check_blame(config(100, 64), carrier, {"rule": FaultyChoice(kind, after=1)}, 3, 5, frozenset())
 
 
 @pytest.mark.parametrize("kind", ["another plan", "nothing", "rows alone"])

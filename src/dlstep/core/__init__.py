@@ -23,7 +23,7 @@ from .errors import (
     ReplayDiverged as ReplayDiverged,
     SamplesMismatch as SamplesMismatch,
 )
-from .faults import RequestFault as RequestFault, UserCodeTimeout as UserCodeTimeout
+from .faults import RequestFault as RequestFault
 from .lifecycle import (
     abort as abort,
     add as add,

@@ -9,7 +9,7 @@ from .cache import Cache, prefix_keys
 from .checks import short
 from .contract import check_sequence
 from .errors import SamplesMismatch
-from .faults import fault_of
+from .faults import run_user_code
 from .finish import ended, judge
 from .plan import FEW_BEST, Admission, Grant, Plan, Samples, Span, SpanSamples
 from .sequence import NOTHING_STORED, SequenceState, Storage
@@ -19,14 +19,15 @@ from .state import State, WaitingQueue
 
 def forgotten(sequence: SequenceState, state: State) -> SequenceState:
     """Return `sequence` after the device has dropped its cache. Raises RequestFault."""
-    strategy, sequence = sequence.request_spec.strategy, sequence.with_storage(NOTHING_STORED)
-    try:
-        after = strategy.forget(sequence, state.config.spec)
-        if not strategy.shipped:
-            check_sequence(strategy, "forget", sequence, after)
-        return after
-    except BaseException as error:
-        raise fault_of(sequence, state.step, error) from error
+    return run_user_code(sequence, state.step, _forget, sequence.with_storage(NOTHING_STORED), state.config.spec)
+
+
+def _forget(sequence: SequenceState, spec: Spec) -> SequenceState:
+    strategy = sequence.request_spec.strategy
+    after = strategy.forget(sequence, spec)
+    if not strategy.shipped:
+        check_sequence(strategy, "forget", sequence, after)
+    return after
 
 
 def _transfer(state: State, plan: Plan) -> tuple[Cache, list[SequenceState], WaitingQueue]:
@@ -142,15 +143,18 @@ def advanced(state: State, sequence: SequenceState, samples: Samples, index: int
     needed = rows
     if strategy is not state.strategy or given.best >= FEW_BEST:
         needed = rows.trimmed(given, strategy.sample_spec)
-    try:
-        after = strategy.commit(sequence, span, needed, spec)
-        if not sequence.request_spec.shipped:
-            check_sequence(strategy, "commit", sequence, after)
-        if span.params.top_logprobs:
-            after = _with_best(sequence, after, span, rows, given.best)
-    except BaseException as error:
-        raise fault_of(sequence, state.step, error) from error
+    after = run_user_code(sequence, state.step, _commit_rows, sequence, span, needed, spec)
+    if span.params.top_logprobs:
+        after = _with_best(sequence, after, span, rows, given.best)
     return judge(after, sequence.settled, spec)
+
+
+def _commit_rows(sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
+    strategy = sequence.request_spec.strategy
+    after = strategy.commit(sequence, span, rows, spec)
+    if not sequence.request_spec.shipped:
+        check_sequence(strategy, "commit", sequence, after)
+    return after
 
 
 def _with_best(before: SequenceState, after: SequenceState, span: Span, rows: SpanSamples, width: int) -> SequenceState:

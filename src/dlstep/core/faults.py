@@ -1,9 +1,9 @@
 """Faults of user code: a strategy or a rule that fails ends only the request that uses it.
 
-Strategies and rules are user code. Wherever the core calls them, it turns any exception into a
-RequestFault that names the request (`fault_of`). A function that raises a RequestFault leaves the
-state unchanged: end the request with `fail(state, fault.request_id, str(fault))`, then call the
-function again for the other requests. `Decode` does both.
+Strategies and rules are user code. The core calls them through `run_user_code`, which turns any exception
+into a RequestFault that names the request. A function that raises a RequestFault leaves the state
+unchanged: end the request with `fail(state, fault.request_id, str(fault))`, then call the function
+again for the other requests. `Decode` does both.
 
 The laws test the return values of the strategies and rules of this package. For all others, the core
 checks each return value (`contract.py`): a wrong value raises WrongAnswer, which becomes a
@@ -12,11 +12,11 @@ RequestFault in the same way.
 
 import dataclasses
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from traceback import format_exception_only
 from types import CodeType, FunctionType, TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from .errors import DlstepError
 
@@ -27,6 +27,7 @@ PACKAGE = f"{Path(__file__).parents[1]}"
 NOT_USER_CODE = (PACKAGE, dataclasses.__file__, "<string>")  # dataclasses compile methods from strings
 LIBRARIES = ("<frozen", *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
 LONGEST = 300  # characters of an exception's message that a reason quotes
+Result = TypeVar("Result")
 
 
 class RequestFault(DlstepError):
@@ -42,13 +43,6 @@ class RequestFault(DlstepError):
         self.request_id = request_id
 
 
-class UserCodeTimeout(BaseException):
-    """A strategy or rule that exceeded `user_code_timeout`. Raised by the watchdog.
-
-    It derives from BaseException, so an `except Exception` in user code does not catch it.
-    """
-
-
 class WrongAnswer(Exception):
     """A return value of a strategy or a rule that the core cannot use.
 
@@ -62,29 +56,27 @@ class WrongAnswer(Exception):
         super().__init__(f"{type(owner).__qualname__}.{hook}{defined(type(owner), hook)} returned {what}")
 
 
-def fault_of(sequence: "SequenceState", step: int, error: BaseException) -> RequestFault:
-    """Return the fault of the request whose strategy or rule raised `error` in `step`.
+def run_user_code(sequence: "SequenceState | None", step: int, function: Callable[..., Result], *arguments: object) -> Result:
+    """Return the result of a function that calls the strategy or rule of a request in `step`.
 
-    Every exception becomes a fault, including SystemExit, which would otherwise end a server. Only
-    KeyboardInterrupt, which comes from the keyboard, is raised again unchanged.
+    Raises RequestFault for every exception, including SystemExit, which would otherwise end a server. Only
+    KeyboardInterrupt, which comes from the keyboard, passes unchanged. `sequence` is None for a request that is still
+    being checked; the fault then has no id and no position.
     """
-    reraise_interrupt(error)
-    position = sequence.window[0].start if sequence.window else sequence.final
-    return RequestFault(sequence.request_spec.request.id, f"step {step}, from position {position} on: {described(error)}")
-
-
-def reraise_interrupt(error: BaseException) -> None:
-    """Raise `error` again if it is a KeyboardInterrupt, which does not come from user code."""
-    if isinstance(error, KeyboardInterrupt):
-        raise error
-
-
-def measured(sequence: "SequenceState", step: int) -> int:
-    """Return the strategy's bound on the remaining sampling passes. Raises RequestFault."""
     try:
-        return sequence.request_spec.strategy.measure(sequence)
+        return function(*arguments)
+    except KeyboardInterrupt:
+        raise
     except BaseException as error:
         raise fault_of(sequence, step, error) from error
+
+
+def fault_of(sequence: "SequenceState | None", step: int, error: BaseException) -> RequestFault:
+    """Return the fault of the request whose strategy or rule raised `error` in `step`."""
+    if sequence is None:
+        return RequestFault(-1, described(error))
+    position = sequence.window[0].start if sequence.window else sequence.final
+    return RequestFault(sequence.request_spec.request.id, f"step {step}, from position {position} on: {described(error)}")
 
 
 def described(error: BaseException) -> str:

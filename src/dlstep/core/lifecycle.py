@@ -8,7 +8,7 @@ from .commit import forgotten
 from .constraint import RequestConstraint
 from .contract import check_sequence, unusable
 from .draws import derived_seed
-from .faults import RequestFault, UserCodeTimeout, fault_of
+from .faults import RequestFault, run_user_code
 from .finish import answer_limit, ended, judge, stop_ids
 from .plan import EMPTY_CACHE
 from .refusals import incompatibility, request_constraint, request_strategy, sized, unrunnable
@@ -100,7 +100,7 @@ def open_sequence(
     return SequenceState(request_spec, (), 0, len(request.prompt))
 
 
-def add(state: State, request: Request, failure: str = "") -> State:
+def add(state: State, request: Request) -> State:
     """Return `state` with `request` at the end of the waiting queue.
 
     A request that could never run finishes at once as `rejected`, one whose strategy or rule fails
@@ -110,42 +110,40 @@ def add(state: State, request: Request, failure: str = "") -> State:
     Args:
         state: The current state.
         request: The request, whose id is not in use.
-        failure: Message of a fault. The request then finishes as `error` without running user code.
 
     Raises:
         ValueError: If the id is in use.
-        RequestFault: If the strategy or rule times out: then call `add` again with the fault's
-            message as `failure`.
     """
     _check_id(state, request.id)
-    strategy, message = (state.strategy, failure) if failure else request_strategy(state.config, state.strategy, request)
+    strategy, message = request_strategy(state.config, state.strategy, request)
     seed = request.params.seed
     if seed is None:
         seed = 0 if message else derived_seed(state.config.seed, request.prompt, request.index)
     request = replace(request, seed=seed, seq_id=state.next_seq_id)
     limit, length = answer_limit(request, state.config), len(request.prompt)
     stops = stop_ids(request.params, state.config.spec)
+    without_blocks = open_sequence(request, limit, stops, Grid(length, 1), strategy)
     if message:
-        refused = open_sequence(request, limit, stops, Grid(length, 1), strategy)
-        reason, message = ("error", message) if failure else ("rejected", f"request {request.id}: {message}")
-        return _filed(state, ended(refused, reason, length, message))
+        return _filed(state, ended(without_blocks, "rejected", length, f"request {request.id}: {message}"))
     try:
-        grid = strategy.grid(sized(request, state.config.max_model_len))
-        opened = open_sequence(request, limit, stops, grid, strategy, request_constraint(state.config, request))
-        sequence = strategy.init(opened, state.config.spec)
-        if not strategy.shipped:
-            check_sequence(strategy, "init", opened, sequence)
-    except BaseException as error:
-        failed = open_sequence(request, limit, stops, Grid(length, 1), strategy)
-        fault = fault_of(failed, state.step, error)
-        if isinstance(error, UserCodeTimeout):
-            raise fault from error
-        return _filed(state, ended(failed, "error", length, str(fault)))
+        sequence = run_user_code(without_blocks, state.step, _opened, state.config, strategy, request, limit, stops)
+    except RequestFault as fault:
+        return _filed(state, ended(without_blocks, "error", length, str(fault)))
     if sequence.settled > length:  # pinned tokens may settle positions, even the whole answer
         sequence = judge(sequence, length, state.config.spec)
         if sequence.finish_info is not None:
             return _filed(state, sequence)
     return _queued(state, sequence)
+
+
+def _opened(config: Config, strategy: Strategy, request: Request, limit: int, stops: tuple[int, ...]) -> SequenceState:
+    """Return the sequence of a new request, with the first window of its strategy."""
+    grid = strategy.grid(sized(request, config.max_model_len))
+    opened = open_sequence(request, limit, stops, grid, strategy, request_constraint(config, request))
+    sequence = strategy.init(opened, config.spec)
+    if not strategy.shipped:
+        check_sequence(strategy, "init", opened, sequence)
+    return sequence
 
 
 def _filed(state: State, sequence: SequenceState) -> State:
@@ -154,7 +152,7 @@ def _filed(state: State, sequence: SequenceState) -> State:
     return replace(state, finished=done, ended=order, live=live, next_seq_id=state.next_seq_id + 1)
 
 
-def adopt(state: State, sequence: SequenceState, request_id: int, failure: str = "") -> State:
+def adopt(state: State, sequence: SequenceState, request_id: int) -> State:
     """Return `state` with an unfinished sequence of any state of this model waiting last.
 
     The sequence continues under a new id with the same parameters, including its seed. If its
@@ -164,20 +162,14 @@ def adopt(state: State, sequence: SequenceState, request_id: int, failure: str =
         state: The current state.
         sequence: The sequence to continue.
         request_id: Its new id, which is not in use.
-        failure: Message of a fault. The sequence then finishes as `error` without running user
-            code.
 
     Raises:
         ValueError: If the id is in use, the answer has ended, or the sequence could not run here.
-        RequestFault: If the strategy or rule times out: then call `adopt` again with the fault's
-            message as `failure`.
     """
     _check_id(state, request_id)
     if sequence.finish_info is not None:
         raise ValueError(f"request {sequence.id} has ended by {sequence.finish}: only an unfinished one can be adopted")
     request = replace(sequence.request, id=request_id, seq_id=state.next_seq_id)
-    if failure:
-        return _filed(state, ended(sequence.with_request(request), "error", sequence.settled, failure))
     if state.strategy.grid(sized(request, state.config.max_model_len)) != sequence.request_spec.grid:
         raise ValueError(f"request {sequence.id} has blocks of another size than {state.strategy!r} makes")
     reason = unrunnable(state.config, request) or incompatibility(
@@ -190,8 +182,6 @@ def adopt(state: State, sequence: SequenceState, request_id: int, failure: str =
     try:
         adopted = forgotten(sequence.with_request(request), state)
     except RequestFault as fault:
-        if isinstance(fault.__cause__, UserCodeTimeout):
-            raise
         return _filed(state, ended(sequence.with_request(request), "error", sequence.settled, str(fault)))
     return _queued(state, adopted)
 

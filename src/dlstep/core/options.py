@@ -8,7 +8,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from .checks import check_ranges, did_you_mean, listed, pairs_of, plain, short, text_of, whole_numbers
-from .faults import UserCodeTimeout, described
+from .faults import described
 
 SHIPPING = tuple(f"{__name__.partition('.')[0]}.{package}." for package in ("strategies", "rules"))
 
@@ -143,9 +143,9 @@ def _changed(value: Value, options: Mapping[str, Any]) -> Value:
     """Return `value` with some fields changed. Turns any error of its class into ValueError."""
     try:
         return replace(value, **options)
-    except (ValueError, KeyboardInterrupt, UserCodeTimeout):
+    except (ValueError, KeyboardInterrupt):
         raise
-    except BaseException as error:
+    except BaseException as error:  # the boundary of the constructor of a strategy or rule
         raise ValueError(f"{type(value).__name__} cannot have {short(dict(options))}: {described(error)}") from error
 
 

@@ -6,7 +6,7 @@ from operator import attrgetter
 from .checks import short
 from .constraint import RequestConstraint
 from .contract import unusable
-from .faults import RequestFault, UserCodeTimeout, described, reraise_interrupt
+from .faults import RequestFault, run_user_code
 from .finish import answer_limit, stop_ids
 from .options import with_options
 from .request import Request
@@ -27,9 +27,6 @@ def refusal(config: Config, strategy: Strategy, request: Request) -> str | None:
         config: Limits of the engine, and the facts of its model.
         strategy: The strategy of requests that set no options.
         request: The request.
-
-    Raises:
-        RequestFault: If a method of the strategy or rule times out.
     """
     return request_strategy(config, strategy, request)[1]
 
@@ -107,22 +104,15 @@ def _unpinnable(config: Config, request: Request) -> str | None:
 def request_strategy(config: Config, base: Strategy, request: Request) -> tuple[Strategy, str | None]:
     """Return the strategy for `request`, and why the request could never run (None if it can).
 
-    The strategy is `base`, or `base` changed by the options of the request. Raises RequestFault if
-    a method of the strategy or rule times out.
+    The strategy is `base`, or `base` changed by the options of the request.
     """
     strategy, reason = base, unrunnable(config, request)
     try:
         if options := request.params.options:
-            try:
-                strategy = with_options(strategy, options)
-            except ValueError as error:
-                reason = reason or str(error)
-        reason = reason or incompatibility(config, base, strategy, request)
-    except UserCodeTimeout as error:
-        raise RequestFault(request.id, described(error)) from error
-    except BaseException as error:  # noqa: BLE001 - a hook of user code
-        reraise_interrupt(error)
-        reason = described(error)
+            strategy = with_options(strategy, options)
+        reason = reason or run_user_code(None, 0, incompatibility, config, base, strategy, request)
+    except (ValueError, RequestFault) as error:
+        reason = reason or str(error)
     return (base if reason else strategy), reason
 
 

@@ -9,9 +9,10 @@ from itertools import islice
 
 from .cache import Cache, prefix_keys
 from .contract import check_span
-from .faults import RequestFault, WrongAnswer, fault_of
+from .faults import RequestFault, WrongAnswer, fault_of, run_user_code
 from .plan import FEW_BEST, Admission, Grant, Plan, Span, storing_span
 from .sequence import SequenceState, Storage
+from .spec import Spec
 from .state import State
 
 
@@ -135,14 +136,15 @@ def schedule(state: State) -> Plan:
 
 def window_of(state: State, sequence: SequenceState) -> Span:
     """Return the checked span that the strategy schedules. Raises RequestFault."""
-    strategy, spec = sequence.request_spec.strategy, state.config.spec
-    try:
-        span = strategy.schedule(sequence, spec)
-        if not sequence.request_spec.shipped:
-            check_span(strategy, sequence, span, spec)
-        return span
-    except BaseException as error:
-        raise fault_of(sequence, state.step, error) from error
+    return run_user_code(sequence, state.step, _scheduled, sequence, state.config.spec)
+
+
+def _scheduled(sequence: SequenceState, spec: Spec) -> Span:
+    strategy = sequence.request_spec.strategy
+    span = strategy.schedule(sequence, spec)
+    if not sequence.request_spec.shipped:
+        check_span(strategy, sequence, span, spec)
+    return span
 
 
 def _stuck(state: State) -> RequestFault:

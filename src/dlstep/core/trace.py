@@ -24,8 +24,6 @@ class Add:
 
     request: Request
     """The request, as given to `add`."""
-    failure: str = ""
-    """Message of the fault if the strategy or rule of the request timed out; else empty."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -39,8 +37,6 @@ class Adopt:
     """The sequence, as given to `adopt`."""
     id: int
     """Its new request id."""
-    failure: str = ""
-    """Message of the fault if the strategy or rule of the sequence timed out; else empty."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -96,9 +92,9 @@ def apply(state: State, event: Event) -> State:
     """Return the state after `event`."""
     match event:
         case Add():
-            return add(state, event.request, event.failure)
+            return add(state, event.request)
         case Adopt():
-            return adopt(state, event.sequence, event.id, event.failure)
+            return adopt(state, event.sequence, event.id)
         case Abort():
             return abort(state, event.id, event.reason)
         case Fail():

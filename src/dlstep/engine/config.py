@@ -167,9 +167,6 @@ class EngineConfig:
     rank_timeout: Annotated[float, Interval(gt=0.0, le=1e6)] = 300.0
     """With tensor_parallel_size above 1: seconds without a heartbeat of another rank, or for one forward pass, after which
     the group ends with an error. Compilation and graph capture inside a forward pass count."""
-    user_code_timeout: Annotated[float, Interval(gt=0.0, le=1e6)] = 10.0
-    """Time limit in seconds for one call of a strategy or rule method. A request that exceeds
-    it ends with reason `error` within twice this time."""
     capture_graphs: str = "start"
     """On cuda: capture CUDA graphs at the `start`, or `lazy`, when a batch size occurs again."""
     compile_layers: bool | None = None

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Protocol, TypeVar, runtime_checkable
 
 from ..core import (
@@ -33,13 +32,11 @@ from ..core import (
 )
 from ..core.checks import short
 from ..core.driver import run_prepared
-from ..core.faults import UserCodeTimeout, measured
+from ..core.faults import run_user_code
 from ..core.trace import apply
 from ..text.constraints import constrained
-from .watchdog import limited
 
 Result = TypeVar("Result")
-USER_CODE_TIMEOUT = 10.0  # seconds
 NO_LOCK = nullcontext()
 
 
@@ -74,7 +71,7 @@ class Decode:
     Every change of the state is an event of the core, passed to `record`; applying the events in
     order to the first state yields `state`. Unless `prunes` is False, ended requests are forgotten
     once a step has reported them. A forward pass holds `turn`, which decodes on the same driver may
-    share. A method of a strategy or rule fails after `user_code_timeout` seconds. Not thread-safe.
+    share. Not thread-safe.
     """
 
     def __init__(
@@ -85,7 +82,6 @@ class Decode:
         record: Callable[[Event], None] = lambda event: None,
         prunes: bool = True,
         turn: AbstractContextManager[object] = NO_LOCK,
-        user_code_timeout: float = USER_CODE_TIMEOUT,
     ) -> None:
         self._state = self._reported = state
         self._leader = driver.lead(state) if isinstance(driver, RanksDriver) else None
@@ -94,7 +90,6 @@ class Decode:
         self._overlapping = self._driver if isinstance(self._driver, OverlappingDriver) else None
         self._forward_failed = False
         self._held_digest = state.cache_digest  # of the device's cache after this decode's last run
-        self._limit = user_code_timeout
 
     @property
     def state(self) -> State:
@@ -107,11 +102,11 @@ class Decode:
         Compiles its constraint, unless it was compiled before. Raises ValueError if the id is in use,
         or if the constraint is invalid.
         """
-        self._enter(Add(constrained(request, self._state.config.spec)))
+        self._apply(Add(constrained(request, self._state.config.spec)))
 
     def adopt(self, sequence: SequenceState, request_id: int) -> None:
         """Continue an unfinished sequence of another state under a new id. Raises the errors of `core.adopt`."""
-        self._enter(Adopt(sequence, request_id))
+        self._apply(Adopt(sequence, request_id))
 
     def abort(self, request_id: int, reason: str = "") -> None:
         """End a request. Do nothing if it has ended."""
@@ -163,13 +158,6 @@ class Decode:
         if isinstance(self._driver, CachingDriver) and self._held_digest != EMPTY_CACHE:
             self._driver.release(self._held_digest)
 
-    def _enter(self, event: Add | Adopt) -> None:
-        """Apply an event. If user code fails, apply and record the event with that failure."""
-        try:
-            self._apply(event)
-        except RequestFault as fault:
-            self._apply(replace(event, failure=str(fault)))
-
     def _apply(self, event: Event, prepared: Prepared | None = None) -> None:
         def applied() -> State:
             return commit(self._state, event, prepared) if isinstance(event, Samples) else apply(self._state, event)
@@ -186,17 +174,12 @@ class Decode:
         """Return the result of a core function, after ending each request whose strategy or rule fails in it.
 
         Calling the function again is safe because it is pure, and each repetition ends one request.
-        Raises RequestFault if the request has not been added yet.
         """
         while True:
             try:
-                return limited(self._limit, call)  # limits the core only, not forward passes
+                return call()
             except RequestFault as fault:
-                if self._state.find(fault.request_id) is None:
-                    raise
                 self._apply(Fail(fault.request_id, str(fault)))
-            except UserCodeTimeout:
-                pass  # arrived just after the user code returned: no fault, call it again
 
     def _advance(self) -> None:
         if self._leader is not None and (self._forward_failed or self._leader_state is not self._state):
@@ -251,4 +234,5 @@ class Decode:
     def _passes_left(self, seq_ids: list[int]) -> int:
         """Return an upper bound on the sampling forward passes left, by the strategies' `measure`."""
         live = [sequence for seq_id in seq_ids if (sequence := self._state.sequence(seq_id)) is not None]
-        return sum(measured(sequence, self._state.step) for sequence in live)
+        measures = [(sequence, sequence.request_spec.strategy.measure) for sequence in live]
+        return sum(run_user_code(sequence, self._state.step, measure, sequence) for sequence, measure in measures)

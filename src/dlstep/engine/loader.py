@@ -22,7 +22,7 @@ from ..core.trainings import TRAININGS
 from ..text.detokenize import Tokenizer
 from ..text.prompts import params_of
 from .config import BufferPolicy, EngineConfig
-from .decode import USER_CODE_TIMEOUT, Decode
+from .decode import Decode
 from .devices import check_room, device_of_rank, find_device, first_device, set_threads
 from .hub import folder_of
 from .resolve import build, chosen, embedded_models_for, name_of, resolve, trained_further
@@ -61,7 +61,6 @@ class LoadedEngine:
     folder: Path | None = None
     buffer_policy: BufferPolicy | None = None
     ranks: "Ranks | None" = None
-    user_code_timeout: float = USER_CODE_TIMEOUT
     max_tokens: int = SamplingParams().max_tokens
     turn: AbstractContextManager[object] = field(default_factory=Lock, repr=False, compare=False)
 
@@ -89,8 +88,7 @@ class LoadedEngine:
     ) -> Decode:
         """Return a `Decode` of `state` (default: the first) that shares this engine's `turn`."""
         first = self.first if state is None else state
-        timeout = self.user_code_timeout
-        return Decode(first, self.driver, record=record, prunes=prunes, turn=self.turn, user_code_timeout=timeout)
+        return Decode(first, self.driver, record=record, prunes=prunes, turn=self.turn)
 
 
 def load_engine(config: EngineConfig) -> LoadedEngine:
@@ -163,7 +161,6 @@ def _load(config: EngineConfig, gather: Callable[[], "WorkerGroup"], undone: Exi
         session_pages=config.session_pages or 0,
         folder=model.folder,
         buffer_policy=config.buffer_policy,
-        user_code_timeout=config.user_code_timeout,
         ranks=group.ranks,
         max_tokens=model.description.max_tokens or SamplingParams().max_tokens,
     )

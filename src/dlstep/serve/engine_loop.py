@@ -212,7 +212,7 @@ def info_of(engine: LoadedEngine) -> ModelInfo:
     first = engine.first
     folder = engine.folder if engine.tokenizer is not None else None
     texts = folder, engine.prompt_end, engine.chat_template
-    return ModelInfo(engine.name, first.config, first.strategy, *texts, engine.user_code_timeout, engine.max_tokens)
+    return ModelInfo(engine.name, first.config, first.strategy, *texts, engine.max_tokens)
 
 
 def execute_commands(engine: LoadedEngine, heart: Heart) -> None:

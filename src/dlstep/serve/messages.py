@@ -26,7 +26,6 @@ class ModelInfo:
     folder: Path | None
     prompt_end: str
     chat_template: str | None
-    user_code_timeout: float
     max_tokens: int
 
 

@@ -5,10 +5,8 @@ import re
 from collections.abc import Iterable
 
 from ...core import RequestFault, SequenceState, adopt
-from ...core.faults import UserCodeTimeout, described
 from ...core.options import sorted_options
 from ...engine.overrides import with_changes
-from ...engine.watchdog import limited
 from ...text.detokenize import cut, decode
 from ...views.frames import VERSION, FrameEncoder, joined
 from ..facts import Facts
@@ -128,16 +126,13 @@ def _changed(facts: Facts, pending: PendingRequest, body: ForkRequest, changes: 
     assert pending.opening is not None, "kept requests have one"
     first, opening = facts.first, pending.opening
 
-    def changed() -> SequenceState:
+    try:
         options = dict(sorted_options("dlstep", changes))
         sequence = with_changes(opening, first.config, first.strategy, options, seed=body.seed, temperature=body.temperature)
         adopt(first, sequence, 0)
         return sequence
-
-    try:
-        return limited(facts.info.user_code_timeout, changed)
-    except (RequestFault, UserCodeTimeout) as error:
-        raise ApiError(400, described(error) if isinstance(error, UserCodeTimeout) else str(error), param="dlstep") from error
+    except RequestFault as error:
+        raise ApiError(400, str(error), param="dlstep") from error
     except ValueError as error:
         message = re.sub(r"request \d+(, which is under way)?", "this request", str(error)).replace("SamplingParams.", "")
         names = [f"dlstep.{name}" for name in changes if mentions(message, name)]

@@ -6,12 +6,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ... import rules
-from ...core import Request, RequestFault, Rule, SamplingParams, SequenceState, Spec, Strategy, add, options_of, refusal
+from ...core import Request, Rule, SamplingParams, SequenceState, Spec, Strategy, add, options_of, refusal
 from ...core.automaton import Automaton
 from ...core.checks import did_you_mean, short
 from ...core.options import unknown_option
 from ...engine.reads import Reading, read_request
-from ...engine.watchdog import limited
 from ...text.chat import chat_prompt, template_of
 from ...text.constraints import Marks, compiled, constrained
 from ...text.detokenize import Tokenizer, decode, special_ids
@@ -334,11 +333,7 @@ def _translated(
 
 def _opened(facts: Facts, request: Request) -> tuple[SequenceState, Frame]:
     """Return the sequence that the engine will create for a request, and its first frame."""
-    try:
-        state = limited(facts.info.user_code_timeout, lambda: add(facts.first, request))
-    except RequestFault as fault:
-        state = add(facts.first, request, str(fault))
-    sequence = state.find(request.id)
+    sequence = add(facts.first, request).find(request.id)
     assert sequence is not None, "it was just added"
     return sequence, first_frame(sequence)
 
@@ -352,10 +347,7 @@ def _seeded(params: SamplingParams, number: int) -> SamplingParams:
 
 def _check(info: ModelInfo, request: Request, body: Sampling, *, forced: bool) -> None:
     """Raise ApiError for a request that the engine would reject."""
-    try:
-        reason = limited(info.user_code_timeout, lambda: refusal(info.config, info.strategy, request))
-    except RequestFault as fault:  # a user hook timed out; it would block the thread that checks all requests
-        reason = str(fault)
+    reason = refusal(info.config, info.strategy, request)
     room = info.config.max_model_len - len(request.prompt)
     if not reason and body.most is not None and body.most > room:
         message = f"max_tokens={body.most} exceeds the {room} tokens that max_model_len leaves after the prompt: lower it"
