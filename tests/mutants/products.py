@@ -79,7 +79,7 @@ MUTANTS = (
         (
             "Router._replica_for",
             "send a fork to any replica",
-            "keeper if keeper.accepts_forks else None",
+            "keeper if keeper.accepts_requests else None",
             "self.replicas.replica_for(())",
         ),
         noticed_by=("unit/serve/router/test_replica_set.py",),
