@@ -56,10 +56,6 @@ MUTANTS = (
     ),
     *in_file("serve/http/recordings.py", ("_check_step", "fork an answer at its end", "seq >= last.seq", "seq > last.seq")),
     *in_file(
-        "serve/http/page_files.py",
-        ("files", "serve any file of the page's folder", "path.suffix in TYPES and ", ""),
-    ),
-    *in_file(
         "serve/http/translate.py",
         (
             "completion",
@@ -71,7 +67,7 @@ MUTANTS = (
     ),
     *in_file(
         "serve/http/worker.py",
-        ("WorkerThread.run", "queue any number of texts", ">= self._most", "< 0"),
+        ("_check_room", "queue any number of texts", "tasks >= most", "tasks < 0"),
     ),
     *in_file(
         "serve/router/router.py",

@@ -15,11 +15,10 @@ from ..engine.loader import LoadedEngine
 from ..serve.engine_loop import MOST_FAILURES, EngineLoop, info_of
 from ..serve.facts import known_facts
 from ..serve.http import translate
-from ..serve.http.bodies import fields_of
 from ..serve.http.choices import read_choices
 from ..serve.http.errors import FAULT, ApiError, first_fault, invalid
 from ..serve.http.replies import reply_body, usage_of
-from ..serve.http.schema import ChatRequest, CompletionRequest, Strict
+from ..serve.http.schema import ChatRequest, CompletionRequest, Strict, fields_of
 from ..serve.http.translate import TranslatedBody, head_for
 from ..serve.router.pending_requests import Head, PendingRequest, id_of
 from ..serve.settings import ServeOptions

@@ -17,7 +17,8 @@ from jsonschema.validators import validator_for
 
 from dlstep.core import Spec
 from dlstep.core.automaton import Automaton, members
-from dlstep.serve.http.tool_calls import Function, Tool, call_schema
+from dlstep.serve.http.schema import Function, Tool
+from dlstep.serve.http.tool_calls import call_schema
 from dlstep.text.constraints import compiled
 from dlstep.text.json_regex import FORMATS
 from dlstep.text.json_schema import KNOWN, schema_regex
@@ -213,7 +214,7 @@ def test_every_text_of_a_call_conforms_to_the_schema_of_its_function(form: str, 
     schemas = data.draw(st.lists(FORMS[form](LEAVES | st.just({"$ref": "#/$defs/shared"})), min_size=1, max_size=2))
     whole = {f"f{index}": with_definitions(schema, data.draw(SHARED)) for index, schema in enumerate(schemas)}
     tools = [Tool(type="function", function=Function(name=name, parameters=each)) for name, each in whole.items()]
-    calls, random = call_schema(tools, ""), Random(data.draw(st.integers(0, 99)))
+    calls, random = call_schema(tools, "required"), Random(data.draw(st.integers(0, 99)))
     try:
         regexes = [schema_regex(each) for each in whole.values()]
     except ValueError:

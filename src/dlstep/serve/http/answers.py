@@ -5,7 +5,6 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -15,9 +14,9 @@ from starlette.types import Receive, Scope, Send
 from ..log_lines import LineHandler
 from ..router.pending_requests import Head, PendingRequest
 from ..router.recording_store import KeptRequest
-from ..router.router import NotReady, QueueFull, Router
+from ..router.router import Router
 from .choices import ChoiceReader, Piece, read_choices
-from .errors import RETRY_SECONDS, ApiError, fault_of, first_fault
+from .errors import ApiError, fault_of, first_fault
 from .replies import COMPACT, DONE, PING, Json, chunk, event, first_chunk, piece_chunk, reply_body, usage_of
 from .schema import ForkRequest, ReadRequest, Sampling
 from .translate import TranslatedBody
@@ -27,11 +26,10 @@ Body = Sampling | ReadRequest | ForkRequest
 GONE = "the client disconnected"
 LONG = 2048  # tokens; longer answers are serialized in a thread (10 µs per token)
 LAST_LINES = 1.0  # seconds to write the last log lines when the server exits
-TURN = 0.005  # seconds after which a stream with many chunks yields to the event loop
 
 
 class AnswerJob:
-    """The answers to one request body. Raises ApiError if the queue is full or no engine is ready.
+    """The answers to one request body. Raises QueueFull or NotReady, as `Router.submit` does.
 
     `ended` is called with the job once its response is complete or its client has disconnected.
     """
@@ -48,12 +46,7 @@ class AnswerJob:
         self.head, self.body, self.owner = head, body, owner
         self._router, self._translated, self._ended = router, translated, ended
         self._changed, self._failed = asyncio.Event(), False
-        try:
-            self.pending_requests = router.submit(translated.submits, owner, self._changed.set, whole=not body.stream)
-        except QueueFull as error:
-            raise ApiError(429, str(error), code="queue_full", retry_after=RETRY_SECONDS) from error
-        except NotReady as error:
-            raise ApiError(503, str(error), code="not_ready", retry_after=RETRY_SECONDS) from error
+        self.pending_requests = router.submit(translated.submits, owner, self._changed.set, whole=not body.stream)
         for pending, (opening, frame) in zip(self.pending_requests, translated.openings, strict=False):
             pending.open(opening, frame)
         if translated.submits[0].keeps:
@@ -95,22 +88,18 @@ class AnswerJob:
             await self._changed.wait()
 
     async def _events(self) -> AsyncIterator[bytes]:
-        """Yield the events of the stream. Everything new since the last yield is sent at once."""
+        """Yield the events of the stream."""
         if begin := self._begin():
             yield begin
         open_ = True
         while open_:
             self._changed.clear()
-            parts, turn = list[bytes](), time.monotonic()
             for part in self._news():
-                parts.append(part)
-                if time.monotonic() - turn > TURN:  # a slow client may have thousands of chunks waiting
-                    yield b"".join(parts)
-                    await asyncio.sleep(0)
-                    parts, turn = [], time.monotonic()
-            news, open_ = b"".join(parts), not self._over
-            if news or not open_:
-                yield news if open_ else news + self._end()
+                yield part
+                await asyncio.sleep(0)  # a slow client may have thousands of chunks waiting
+            open_ = not self._over
+            if not open_:
+                yield self._end()
             while open_ and not self._changed.is_set():
                 try:
                     async with asyncio.timeout(self._router.options.ping_seconds):
@@ -242,7 +231,6 @@ class EventStream(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events until they end or the client disconnects."""
         try:
-            with suppress(ApiError):
-                await unless_gone(receive, self.stream_response(send))
+            await super().__call__(scope, receive, send)
         finally:
             self._closed()

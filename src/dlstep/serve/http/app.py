@@ -1,7 +1,9 @@
 """The routes of the server. Checks that apply to all routes are in `guards`."""
 
+import mimetypes
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request, Security
@@ -11,7 +13,8 @@ from openai.types import Completion
 from openai.types.chat import ChatCompletion
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.staticfiles import StaticFiles
 
 from ... import __version__
 from ...core import State
@@ -20,14 +23,13 @@ from ...text import constraints
 from .. import shapes
 from ..facts import Facts, description_of
 from ..router.pending_requests import Head
-from ..router.router import NotReady, Router
+from ..router.router import NotReady, QueueFull, Router
 from ..shapes import METRICS, READY, REQUEST_ERRORS, answered, streamed
-from . import errors, page_files, recordings, translate
+from . import recordings, translate
 from .answers import AnswerJob, Body, RequestLog, unless_gone
-from .bodies import CheckedRoute
 from .choosable import choices_of, options_answer
-from .errors import ApiError, json_response
-from .guards import OPEN, BodyGuard, HostGuard, KeyGuard, hosts_of
+from .errors import ApiError, json_response, response_of
+from .guards import OPEN, BodyGuard, CheckedRoute, HostGuard, KeyGuard, hosts_of
 from .recordings import forked
 from .responses import ResponseJob, chat_of, renamed
 from .schema import (
@@ -44,6 +46,15 @@ from .translate import TranslatedBody, head_for, read
 from .worker import FairWorker, WorkerThread
 
 MOST_TEXTS = 256  # bodies that may wait to be parsed or encoded (or max_queue, if larger)
+PAGE = Path(__file__).parents[1] / "page"
+PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",  # another version of the server may use this address later
+}
+mimetypes.add_type("text/javascript", ".js")  # the registry of Windows may have another type, which browsers refuse
 
 
 class Api:
@@ -225,10 +236,19 @@ def _detokenized(facts: Facts, body: DetokenizeRequest) -> Response:
     return json_response(shapes.Detokenized(prompt=translate.detokenized(facts, body.tokens)))
 
 
-def of_not_ready(request: Request, error: Exception) -> Response:
-    """Return the error for requests that arrive before the model is loaded."""
-    del request
-    return ApiError(503, str(error), code="not_ready", retry_after=1).response
+class PageFiles(StaticFiles):
+    """The page's files, with headers that allow no external resources."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        """Return a file, or 304 if the browser has it."""
+        response = super().file_response(*args, **kwargs)
+        response.headers.update(PAGE_HEADERS)
+        return response
+
+
+async def index() -> Response:
+    """Return the page."""
+    return FileResponse(PAGE / "index.html", headers=PAGE_HEADERS)
 
 
 def create_app(router: Router, keys: tuple[str, ...] = ()) -> FastAPI:
@@ -266,15 +286,12 @@ def create_app(router: Router, keys: tuple[str, ...] = ()) -> FastAPI:
     for path, function, *methods in (
         ("/metrics", api.metrics, "HEAD"),
         ("/openapi.json", api.schema, "GET", "HEAD"),
-        ("/", page_files.index, "GET", "HEAD"),
-        ("/page/{name}", page_files.file, "GET", "HEAD"),
+        ("/", index, "GET", "HEAD"),
     ):
         app.add_api_route(path, function, methods=methods, include_in_schema=False)
-    app.add_exception_handler(ApiError, errors.of_api)
-    app.add_exception_handler(NotReady, of_not_ready)
-    app.add_exception_handler(RequestValidationError, errors.of_validation)
-    app.add_exception_handler(HTTPException, errors.of_http)
-    app.add_exception_handler(500, errors.of_fault)
+    app.mount("/page", PageFiles(directory=PAGE))
+    for error in (ApiError, QueueFull, NotReady, RequestValidationError, HTTPException, 500):
+        app.add_exception_handler(error, response_of)
     options = router.options
     app.add_middleware(BodyGuard, most=options.max_body_bytes, seconds=options.body_timeout)
     app.add_middleware(KeyGuard, keys=keys)

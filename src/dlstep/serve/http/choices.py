@@ -13,7 +13,7 @@ from ...text.words import Pieces
 from ...views.frames import FrameEncoder, head_of
 from ..facts import Facts, ModelTexts
 from ..router.pending_requests import Head, PendingRequest
-from .call_formats import HERMES, AnswerReader, Part, begins_reasoning, format_in
+from .tool_calls import HERMES, AnswerReader, Part, begins_reasoning, format_in
 
 # The engine's finish reasons -> OpenAI's. The original one is in `dlstep.finish_reason`.
 FINISH = {

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from ...core.checks import did_you_mean, short
 from ..router.pending_requests import PendingRequest
+from ..router.router import NotReady, QueueFull
 from ..shapes import ErrorBody, ErrorDetail
 
 LONGEST_NAME = 40  # characters of an option's name: messages shorten longer ones
@@ -84,13 +85,6 @@ def json_response(body: object, status: int = 200, headers: Mapping[str, str] | 
     return Response(json.dumps(body, allow_nan=False), status, headers, media_type="application/json")
 
 
-def of_validation(request: Request, error: Exception) -> Response:
-    """Return a 400 that names the first invalid field of a path or a query."""
-    del request
-    assert isinstance(error, RequestValidationError)
-    return invalid(error.errors()).response
-
-
 def invalid(errors: Sequence[Mapping[str, Any]], known: Iterable[str] = ()) -> ApiError:
     """Return the first of the errors that pydantic found in a body with the fields `known`, as an ApiError."""
     first = errors[0]
@@ -121,27 +115,25 @@ def invalid(errors: Sequence[Mapping[str, Any]], known: Iterable[str] = ()) -> A
     return ApiError(400, f"{param}: {message}" if param else message, param=param, code=first["type"])
 
 
-def of_http(request: Request, error: Exception) -> Response:
-    """Return the error for requests that the framework rejects: unknown paths and methods."""
-    assert isinstance(error, HTTPException)
-    path, method = request.url.path, request.method
-    messages = {404: f"there is nothing at {path}", 405: f"{path} does not accept {method}"}
-    response = ApiError(error.status_code, messages.get(error.status_code, str(error.detail))).response
-    response.headers.update(error.headers or {})
-    return response
-
-
-def of_fault(request: Request, error: Exception) -> Response:
-    """Return a 500 for an unexpected exception; its stack trace goes to stderr only."""
-    del request, error
-    return ApiError(500, FAULT, code="internal_error").response
-
-
-def of_api(request: Request, error: Exception) -> Response:
-    """Return the response of an ApiError."""
-    del request
-    assert isinstance(error, ApiError)
-    return error.response
+def response_of(request: Request, error: Exception) -> Response:
+    """Return the response to an exception; the stack trace of an unexpected one goes to stderr only."""
+    match error:
+        case ApiError():
+            return error.response
+        case QueueFull():
+            return ApiError(429, str(error), code="queue_full", retry_after=RETRY_SECONDS).response
+        case NotReady():
+            return ApiError(503, str(error), code="not_ready", retry_after=RETRY_SECONDS).response
+        case RequestValidationError():  # of a path or a query
+            return invalid(error.errors()).response
+        case HTTPException(status_code=status, detail=detail, headers=headers):
+            path = request.url.path
+            messages = {404: f"there is nothing at {path}", 405: f"{path} does not accept {request.method}"}
+            response = ApiError(status, messages.get(status, str(detail))).response
+            response.headers.update(headers or {})
+            return response
+        case _:
+            return ApiError(500, FAULT, code="internal_error").response
 
 
 def mentions(message: str, name: str) -> bool:

@@ -1,20 +1,29 @@
-"""Guards for every request: checks of the Host, API key, body size and arrival time.
+"""Guards for every request: checks of the Host, the API key, and the size, arrival time and fields of the body.
 
 uvicorn is configured without websockets and lifespan events, so every scope is an HTTP request.
 """
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from hmac import compare_digest
 from ipaddress import ip_address
+from typing import Any, get_type_hints
 
+from fastapi import Request
+from fastapi.routing import APIRoute
+from pydantic import TypeAdapter
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..settings import ServeOptions
 from .errors import ApiError
+from .schema import LARGE, fields_of
+from .worker import WorkerThread
 
 OPEN = ("/health", "/ready", "/version", "/metrics")  # for load balancers and Prometheus
 LOCAL_NAMES = ("localhost", "*.localhost")
+LONGEST_TYPE = 120  # characters of a Content-Type in a message
 LONGEST_HOST = 100  # characters of a host name in a message
 PAGE = "/page/"  # public files, like `/` itself; the page asks the user for the key
 
@@ -140,3 +149,55 @@ class BodyGuard:
                 raise too_large
             if not message.get("more_body", False):
                 return bytes(body)
+
+
+class CheckedRequest(Request):
+    """A request with a parsed and validated body: FastAPI gets its fields instead of JSON."""
+
+    fields: Any = None
+
+    async def json(self) -> Any:
+        """Return the validated fields."""
+        return self.fields
+
+
+class CheckedRoute(APIRoute):
+    """A route that parses and validates its `body` parameter itself, large bodies in a thread."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the request handler."""
+        handler = super().get_route_handler()
+        if self.body_field is None:
+            return handler
+        adapter: TypeAdapter[Any] = TypeAdapter(get_type_hints(self.endpoint, include_extras=True)["body"])
+
+        async def checked(request: Request) -> Response:
+            _check_headers(request)
+            worker: WorkerThread = request.app.state.worker
+            parsed = CheckedRequest(request.scope, request.receive)
+            content = await parsed.body()
+            large = len(content) > LARGE
+            parsed.fields = await worker.run(fields_of, content, adapter) if large else fields_of(content, adapter)
+            return await handler(parsed)
+
+        return checked
+
+
+def _check_headers(request: Request) -> None:
+    """Raise ApiError if the Content-Type is not JSON, or if the body is compressed.
+
+    A body without a Content-Type is parsed as JSON, unless a browser sent it (the request then has an
+    `Origin`). Browsers let pages of other origins send such bodies, and form bodies, to any server
+    without a preflight request (CORS).
+    """
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding != "identity":
+        message = f"the Content-Encoding is {coding[:LONGEST_TYPE]}: send the body uncompressed"
+        raise ApiError(400, message, code="invalid_content_encoding")
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):
+        return
+    if not kind and "origin" not in request.headers:
+        return
+    problem = f"the Content-Type is {kind[:LONGEST_TYPE]}" if kind else "there is no Content-Type"
+    raise ApiError(400, f"{problem}: send the body with Content-Type: application/json", code="invalid_content_type")

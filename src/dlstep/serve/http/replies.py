@@ -7,8 +7,8 @@ from typing import Any
 
 from ..router.pending_requests import Head, PendingRequest
 from ..shapes import ReadOfPrompt, ReadSlot, ReadsReply, ReadUsage
-from .call_formats import Part
 from .choices import ChoiceReader, Piece, TokenLog
+from .tool_calls import Part
 
 COMPACT = (",", ":")
 Json = dict[str, Any]

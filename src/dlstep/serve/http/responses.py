@@ -9,11 +9,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from .answers import AnswerJob
-from .call_formats import Part
 from .choices import ChoiceReader, Piece
 from .errors import ApiError, invalid
 from .replies import COMPACT, Json, event, usage_of
 from .schema import ChatRequest, ResponsesRequest, Sampling
+from .tool_calls import Part
 
 ITEM = (
     "must be a message with a role and a content, a function_call with a call_id, or a function_call_output with a call_id "

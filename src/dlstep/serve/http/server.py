@@ -62,11 +62,8 @@ class Server(uvicorn.Server):
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until asked to end, or until the engine has failed for good."""
         self._loop = asyncio.get_running_loop()
-        with self._handled_signals():
-            await self._until_ended(sockets)
-
-    async def _until_ended(self, sockets: list[socket.socket] | None) -> None:
-        assert self._loop is not None, "it serves"
+        for number in (signal.SIGINT, signal.SIGTERM) if current_thread() is main_thread() else ():
+            signal.signal(number, self.handle_exit)
         async with self._router:
             watches = [asyncio.create_task(wait) for wait in (self._until_failed(), self._until_ready())]
             await super().serve(sockets)
@@ -78,19 +75,6 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Do nothing: uvicorn would restore signal handlers before the engines end. See `serve`."""
         yield
-
-    @contextmanager
-    def _handled_signals(self) -> Iterator[None]:
-        """Handle SIGINT and SIGTERM until the engines have ended. Only in the main thread."""
-        if current_thread() is not main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain at the first signal, exit at the second. Engines end with this process."""

@@ -1,19 +1,28 @@
-"""Calls of functions: the schema that makes an answer a call, and the reader of calls.
+"""Calls of functions: the schema that makes an answer a call, the formats of free calls, and the reader of answers.
 
 With a named function, the answer is its arguments. With `tool_choice="required"`, it is an object of
-the name and the arguments of one function.
+the name and the arguments of one function. Otherwise the chat template defines how the model writes
+calls, and the reasoning before them.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, NoReturn
 
+from ...text.chat import template_of
+from ...text.detokenize import held_back
 from ...text.json_schema import nested
+from ..facts import ModelTexts
 from .schema import AllowedTools, Function, NamedTool, Tool, ToolChoice
 
-OUTSIDE = frozenset(" \t\r\n,:+-.0123456789abcdefghijklmnopqrstuvwxyzE")  # of JSON, outside of strings and except brackets
-BEGINNING = re.compile(r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*')
+FORCED = re.compile(r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*')  # what precedes the arguments
+BRACE, KEY, NEXT = map(re.compile, (r"\s*\{\s*", r'("(?:[^"\\]|\\.)*")\s*:\s*', r"\s*[,}]\s*"))  # parts of an object
+QUOTE = '<|"|>'  # around strings in Gemma's calls, which contain no escapes
+GEMMAS = re.compile(r"call:([a-zA-Z0-9_.-]{1,64})(\{.*)", re.DOTALL)
+BRACKETS = re.compile(r'<\|"\|>(.*?)<\|"\|>|([{}\[\],:])|([^{}\[\],:<]+)', re.DOTALL)
 
 
 def chosen(tools: Sequence[Tool], choice: ToolChoice | None) -> str | None:
@@ -21,42 +30,40 @@ def chosen(tools: Sequence[Tool], choice: ToolChoice | None) -> str | None:
 
     Raises ValueError for a choice that cannot be met.
     """
-    if not tools or choice == "none":
-        if tools or choice in (None, "none", "auto"):
-            return None
-        raise ValueError("tool_choice needs tools: give the functions that may be called")
+    mode, names = _mode(choice)
     known = [tool.function.name for tool in tools]
-    named = (
-        choice.allowed_tools.tools if isinstance(choice, AllowedTools) else [choice] if isinstance(choice, NamedTool) else []
-    )
-    for tool in named:
-        if tool.function.name not in known:
-            raise ValueError(f"tool_choice names the function {tool.function.name!r}: the tools are {', '.join(known)}")
+    if not known and (names or mode == "required"):
+        raise ValueError("tool_choice needs tools: give the functions that may be called")
+    for name in names:
+        if name not in known:
+            raise ValueError(f"tool_choice names the function {name!r}: the tools are {', '.join(known)}")
+    return names[0] if mode == "named" else "" if mode == "required" else None
+
+
+def _mode(choice: ToolChoice | None) -> tuple[str, list[str]]:
+    """Return the mode of a choice, and the functions that it names."""
+    if isinstance(choice, AllowedTools):
+        return choice.allowed_tools.mode, [tool.function.name for tool in choice.allowed_tools.tools]
     if isinstance(choice, NamedTool):
-        return choice.function.name
-    return None if _mode(choice) in (None, "auto") else ""
-
-
-def _mode(choice: ToolChoice | None) -> ToolChoice | None:
-    """Return the choice, or the mode of an `allowed_tools` choice."""
-    return choice.allowed_tools.mode if isinstance(choice, AllowedTools) else choice
+        return "named", [choice.function.name]
+    return choice or "auto", []
 
 
 def _allowed(tools: Sequence[Tool], choice: ToolChoice | None) -> list[Function]:
     """Return the functions that may be called."""
-    names = {tool.function.name for tool in choice.allowed_tools.tools} if isinstance(choice, AllowedTools) else None
-    return [tool.function for tool in tools if names is None or tool.function.name in names]
+    _, names = _mode(choice)
+    return [tool.function for tool in tools if not names or tool.function.name in names]
 
 
 def callable_freely(tools: Sequence[Tool], choice: ToolChoice | None) -> tuple[str, ...]:
     """Return the names of the functions that the model may decide to call."""
-    return tuple([function.name for function in _allowed(tools, choice)]) if _mode(choice) in (None, "auto") else ()
+    return tuple([function.name for function in _allowed(tools, choice)]) if _mode(choice)[0] == "auto" else ()
 
 
-def call_schema(tools: Sequence[Tool], name: str, choice: ToolChoice | None = None) -> Mapping[str, Any]:
-    """Return the schema of answers that call the function `name`, or any that `choice` allows if it is empty."""
-    functions = [function for function in _allowed(tools, choice) if name in ("", function.name)]
-    if name:
+def call_schema(tools: Sequence[Tool], choice: ToolChoice | None) -> Mapping[str, Any]:
+    """Return the schema of answers that call the named function, or any that `choice` allows."""
+    functions = _allowed(tools, choice)
+    if isinstance(choice, NamedTool):
         return functions[0].arguments
     places = ["#"] if len(functions) == 1 else [f"#/anyOf/{index}" for index in range(len(functions))]
     calls: list[dict[str, Any]] = [
@@ -75,81 +82,303 @@ def call_schema(tools: Sequence[Tool], name: str, choice: ToolChoice | None = No
     return draft | (calls[0] if len(calls) == 1 else {"anyOf": calls})
 
 
-class Called(NamedTuple):
-    """The new part of a call: the name of the function once it is known, and more of its arguments."""
+class Part(NamedTuple):
+    """A part of an answer: reasoning, text, or a function call, whose `text` is its arguments as JSON.
 
-    name: str | None
-    arguments: str
+    `number` counts the calls of the answer. A call without a name continues the call of the previous part.
+    """
+
+    kind: Literal["reasoning", "text", "call"]
+    text: str
+    name: str = ""
+    number: int = 0
 
 
-class ObjectScanner:
-    """A scanner that finds the end of a JSON object in pieces of text, without parsing the object."""
+@dataclass(frozen=True, slots=True)
+class CallFormat:
+    """A format of reasoning and calls.
 
-    def __init__(self) -> None:
-        self._depth, self._quoted, self._escaped, self._read = 0, False, False, 0
-        self.end: int | None = None
-        """Number of characters of the object; None until it ends."""
-        self.broken = False
-        """Whether the text cannot be a JSON object."""
+    `think` and `thought` are the marks around reasoning, at the beginning of an answer; `call` and
+    `called` are the marks around each call. `template` lists texts that every template of this format
+    contains, and `others` texts that only templates of similar formats contain. `tokens` lists the
+    tokens of the format in some tokenizers, first the two around reasoning. They belong to the text of
+    an answer even if they are special tokens; other special tokens do not. `read` returns the name of a
+    call and the JSON text of its arguments; it raises ValueError or KeyError for malformed calls.
+    """
 
-    def push(self, text: str) -> None:
-        """Scan more text, unless the object has ended or is broken."""
-        for letter in text if self.end is None and not self.broken else "":
-            self._read += 1
-            if self._quoted:
-                self._quoted = self._escaped or letter != '"'
-                self._escaped = not self._escaped and letter == "\\"
-            elif letter == '"':
-                self._quoted = True
-            elif letter in "{[":
-                self._depth += 1
-            elif letter in "}]":
-                self._depth -= 1
-                self.end = None if self._depth else self._read
-            elif letter not in OUTSIDE:
-                self.broken = True
-            self.broken = self.broken or (self._depth <= 0 and self.end is None)
-            if self.broken or self.end is not None:
-                return
+    think: str
+    thought: str
+    call: str
+    called: str
+    template: tuple[str, ...]
+    others: tuple[str, ...]
+    begins: str
+    read: Callable[[str], tuple[str, str]]
+    tokens: tuple[str, ...]
+
+    def part(self, body: str, functions: Collection[str]) -> Part | None:
+        """Return the call in the text between the marks; None if it is malformed or calls none of `functions`."""
+        try:
+            name, arguments = self.read(body)
+        except (ValueError, KeyError, RecursionError):
+            return None
+        return Part("call", arguments, name) if name in functions and arguments.startswith("{") else None
+
+
+@lru_cache(maxsize=8)
+def format_of(template: str | None) -> CallFormat | None:
+    """Return the format in which a chat template instructs the model to write calls; None for other formats."""
+    bare = (template or "").replace("\\", "")
+    for form in FORMATS:
+        if all(mark in bare for mark in form.template) and not any(mark in bare for mark in form.others):
+            return form
+    return None
+
+
+def format_in(texts: ModelTexts) -> CallFormat | None:
+    """Return the format of calls; without one, the format whose reasoning marks the tokenizer or chat template has."""
+    template = template_of(texts.tokenizer, texts.chat_template)
+    if texts.tokenizer is None or template is None:
+        return None
+    if (calls := format_of(template)) is not None:
+        return calls
+    known = {str(token) for token in texts.tokenizer.added_tokens_decoder.values()}
+    return next((form for form in FORMATS if all(mark in known or mark in template for mark in form.tokens[:2])), None)
+
+
+def begins_reasoning(texts: ModelTexts, form: CallFormat, prompt: Sequence[int]) -> bool:
+    """Return whether the prompt ends with the mark `form.think`, so that the answer begins with reasoning."""
+    assert texts.tokenizer is not None, "conversations need a tokenizer"
+    end = list(prompt[-2 * len(form.think) :])  # whitespace may follow
+    shown = texts.tokenizer.decode(end, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    return isinstance(shown, str) and shown.rstrip().endswith(form.think)
+
+
+def _read_json(body: str) -> tuple[str, str]:
+    members, at = dict[str, str](), BRACE.match(body)
+    while at is not None and "}" not in at[0]:
+        if (key := KEY.match(body, at.end())) is None:
+            raise ValueError("a member of an object begins with its name")
+        _, end = DECODER.raw_decode(body, key.end())
+        members[json.loads(key[1])], at = body[key.end() : end], NEXT.match(body, end)
+    if at is None or at.end() < len(body):
+        raise ValueError("a call is one object")
+    return json.loads(members["name"]), members["arguments"]
+
+
+def _read_gemma(body: str) -> tuple[str, str]:
+    begun = GEMMAS.fullmatch(body)
+    if begun is None:
+        raise ValueError("a call begins with call: and a name")
+    rest, parts, end = begun[2], list[str](), 0
+    for found in BRACKETS.finditer(rest):
+        if found.start() != end:
+            raise ValueError("a quote is not closed")
+        quoted, bracket, bare = found.groups()
+        end = found.end()
+        if bracket is not None:
+            parts.append(bracket)
+        elif quoted is not None or rest[end : end + 1] == ":":  # a string, or the name of an argument
+            parts.append(json.dumps(bare.strip() if quoted is None else quoted, ensure_ascii=False))
+        else:
+            parts.append(bare)
+    if end != len(rest):
+        raise ValueError("a quote is not closed")
+    DECODER.decode("".join(parts))  # raises ValueError if this is not JSON
+    return begun[1], "".join(parts)
+
+
+def _not_json(constant: str) -> NoReturn:
+    raise ValueError(f"JSON has no {constant}")
+
+
+DECODER = json.JSONDecoder(parse_constant=_not_json)  # only finds errors and ends of values: their text is passed on
+
+
+HERMES = CallFormat(
+    "<think>", "</think>", "<tool_call>", "</tool_call>",
+    ("<tool_call>", "</tool_call>", '"name"', '"arguments"'), ("<function=", "<arg_key>"), "{", _read_json,
+    ("<think>", "</think>", "<tool_call>", "</tool_call>"),
+)  # fmt: skip
+GEMMA = CallFormat(
+    "<|channel>thought", "<channel|>", "<|tool_call>", "<tool_call|>",
+    ("<|tool_call>call:", "<tool_call|>", QUOTE), (), "call:", _read_gemma,
+    ("<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", QUOTE),
+)  # fmt: skip
+FORMATS = (HERMES, GEMMA)
 
 
 class CallReader:
-    """Reads a call from the pieces of an answer, however they are cut.
+    """Reads a forced call from the pieces of an answer, however they are cut.
 
     Args:
         name: The function that the answer calls; empty if the answer names it.
     """
 
     def __init__(self, name: str) -> None:
-        self._named = bool(name)  # whether the name was read
-        self._waiting, self._name = "", name  # text that is not passed on yet
-        self._scanner, self._passed = ObjectScanner(), 0
+        self._name, self._named = name, bool(name)
+        self._waiting = ""  # text until the answer has named the function
+        self._arguments = ""
+        self.complete = False
+        """Whether the arguments have ended."""
 
-    @property
-    def complete(self) -> bool:
-        """Whether the arguments have ended, or are not an object: then the reader does not search for their end."""
-        return self._scanner.end is not None or self._scanner.broken
-
-    def push(self, text: str) -> Called:
-        """Return what `text` adds."""
-        first: str | None = None
-        if self._name and self._named:
-            first, self._name = self._name, ""
-        self._waiting += text
+    def push(self, text: str) -> Part:
+        """Return what `text` adds: the name, once it is known, and more of the arguments."""
+        name, self._name = self._name, ""
         if not self._named:
-            begun = BEGINNING.match(self._waiting)
-            if begun is None:
-                return Called(None, "")
-            first, self._named = json.loads(begun[1]), True
-            self._waiting = self._waiting[begun.end() :]
-        arguments, self._waiting = self._arguments(self._waiting), ""
-        return Called(first, arguments)
+            self._waiting += text
+            if (begun := FORCED.match(self._waiting)) is None:
+                return Part("call", "")
+            name, self._named = json.loads(begun[1]), True
+            text = self._waiting[begun.end() :]
+        return Part("call", "" if self.complete else self._more(text), name)
 
-    def _arguments(self, text: str) -> str:
+    def _more(self, text: str) -> str:
         """Return the beginning of `text` that belongs to the arguments, which are one object."""
-        if self._scanner.end is not None:
-            return ""
-        text = text if self._passed else text.lstrip()  # clients parse each delta so far, and blanks alone are not JSON
-        before, self._passed = self._passed, self._passed + len(text)
-        self._scanner.push(text)
-        return text if self._scanner.end is None else text[: self._scanner.end - before]
+        text = text if self._arguments else text.lstrip()  # clients parse each delta so far, and blanks alone are not JSON
+        before = len(self._arguments)
+        self._arguments += text
+        try:
+            value, end = DECODER.raw_decode(self._arguments)
+        except (ValueError, RecursionError):  # it has not ended
+            return text
+        self.complete = isinstance(value, dict)
+        return text[: end - before] if self.complete else text
+
+
+Mode = Literal["start", "reasoning", "text", "call", "forced"]
+
+
+class AnswerReader:
+    """A reader of the parts of an answer that arrives in pieces.
+
+    The joined parts do not depend on where the pieces begin and end. Whitespace around reasoning and
+    calls is dropped.
+
+    Args:
+        form: The format of reasoning and calls.
+        functions: Names of the functions that may be called. Without any, calls remain text.
+        mode: How the answer begins: "reasoning" if the prompt ends with `form.think`, "start" if the
+            answer may begin with it, "text" if reasoning remains text.
+        forced: The function that the answer calls after its reasoning; "" if the answer names it,
+            None if it need not call any.
+        most: The maximum number of calls; further calls are dropped.
+    """
+
+    def __init__(
+        self,
+        form: CallFormat,
+        functions: Collection[str] = (),
+        *,
+        mode: Mode = "start",
+        forced: str | None = None,
+        most: int | None = None,
+    ) -> None:
+        self._form, self._functions, self._most = form, functions, most
+        self._forced = None if forced is None else CallReader(forced)
+        self._after: Mode = "text" if forced is None else "forced"  # the mode after reasoning
+        self._mode: Mode = self._after if mode == "text" else mode
+        self._waiting = ""  # text that is in no part yet; in a call, all text after the tag
+        self._skips = mode == "reasoning"  # whether to drop whitespace
+        self._blank = ""  # whitespace that is kept only if text follows
+        self._parts: list[Part] = []
+        self._text = False  # whether there was text
+        self.calls = 0
+        """Number of complete calls so far."""
+
+    def push(self, text: str, *, end: bool = False) -> list[Part]:
+        """Return the parts that become certain with `text`, which is the last piece if `end`."""
+        self._waiting += text
+        steps = {
+            "start": self._start,
+            "reasoning": self._reasoning,
+            "text": self._plain,
+            "call": self._call,
+            "forced": self._forced_call,
+        }
+        while steps[self._mode](end):
+            pass
+        if end and self._blank and not self._skips:
+            self._parts.append(Part("reasoning" if self._mode == "reasoning" else "text", self._blank))
+        parts, self._parts = self._parts, []
+        return parts
+
+    def _start(self, end: bool) -> bool:
+        """Look for reasoning at the beginning. Like the methods of the other modes, return whether the mode has changed."""
+        begun, think = self._waiting.lstrip(), self._form.think
+        if begun.startswith(think):
+            self._mode, self._waiting, self._skips = "reasoning", begun.removeprefix(think), True
+        elif end or not think.startswith(begun):
+            self._mode = self._after
+        return self._mode != "start"
+
+    def _reasoning(self, end: bool) -> bool:
+        if not self._until(self._form.thought, "reasoning", end):
+            return False
+        self._mode, self._blank, self._skips = self._after, "", True
+        return True
+
+    def _forced_call(self, end: bool) -> bool:
+        del end
+        assert self._forced is not None, "the answer calls a function"
+        text, self._waiting = self._waiting.lstrip() if self._skips else self._waiting, ""
+        if not text:
+            return False
+        self._skips, part = False, self._forced.push(text)
+        if part.name or part.text:
+            self._parts.append(part)
+        self.calls = int(self._forced.complete)
+        return False
+
+    def _plain(self, end: bool) -> bool:
+        if not self._functions:
+            self._emit("text", self._waiting)
+            self._waiting = ""
+            return False
+        if not self._until(self._form.call, "text", end):
+            return False
+        self._mode = "call"
+        return True
+
+    def _until(self, mark: str, kind: Literal["reasoning", "text"], end: bool) -> bool:
+        """Add the text before `mark` to the parts, and drop the mark. Return whether the mark was found."""
+        before, found, after = self._waiting.partition(mark)
+        if not found:
+            sure = len(before) - (0 if end else held_back(before, (mark,)))
+            before, after = before[:sure], before[sure:]
+        self._emit(kind, before)
+        self._waiting = after
+        return bool(found)
+
+    def _emit(self, kind: Literal["reasoning", "text"], text: str) -> None:
+        """Add text to the parts, but hold back whitespace at its end until more text follows."""
+        if self._skips:
+            text = text.lstrip()
+            self._skips = not text
+        whole = self._blank + text if text else ""
+        if kept := whole if kind == "text" and not self._functions else whole.rstrip():  # dropped only before a call
+            self._parts.append(Part(kind, kept))
+            self._text = self._text or kind == "text"
+        self._blank = whole[len(kept) :] if text else self._blank
+
+    def _call(self, end: bool) -> bool:
+        begun, begins = self._waiting.lstrip(), self._form.begins
+        if not begun.startswith(begins) and not begins.startswith(begun):
+            return self._malformed()
+        for mark in re.finditer(re.escape(self._form.called), self._waiting):  # arguments may contain it, too
+            call = self._form.part(self._waiting[: mark.start()].strip(), self._functions)
+            if call is None:
+                continue
+            if self._most is None or self.calls < self._most:
+                self._parts.append(call._replace(number=self.calls))
+                self.calls += 1
+            self._mode, self._waiting = "text", self._waiting[mark.end() :]
+            self._blank, self._skips = self._blank if self._text else "", True
+            return True
+        return self._malformed() if end else False
+
+    def _malformed(self) -> bool:
+        """Treat the tag as text, and continue after the tag."""
+        self._emit("text", self._form.call)
+        self._mode = "text"
+        return True

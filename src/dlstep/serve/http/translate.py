@@ -20,7 +20,6 @@ from ...views.frames import Frame, first_frame
 from ..facts import Facts, ModelTexts
 from ..messages import ModelInfo, Submit
 from ..router.pending_requests import Head
-from .call_formats import begins_reasoning, format_in, format_of
 from .errors import ApiError, mentions
 from .schema import (
     ChatRequest,
@@ -29,8 +28,9 @@ from .schema import (
     Message,
     ReadRequest,
     Sampling,
+    Tool,
 )
-from .tool_calls import Tool, call_schema, callable_freely, chosen
+from .tool_calls import begins_reasoning, call_schema, callable_freely, chosen, format_in, format_of
 
 LONGEST_TOKEN = 64  # upper bound of the average number of characters per token in a prompt
 SEEDS = 1 << 64
@@ -175,10 +175,10 @@ def params_of(facts: Facts, body: Sampling) -> SamplingParams:
 def constraint_of(body: Sampling) -> dict[str, Any]:
     """Return the constraint of a body as a field of `SamplingParams`; {} without one. Raises ApiError."""
     asked, form = body.structured_outputs, body.form if isinstance(body, ChatRequest) else None
-    if isinstance(body, ChatRequest) and (name := called_function(body)) is not None:
+    if isinstance(body, ChatRequest) and called_function(body) is not None:
         if asked is not None or form is not None:
             raise ApiError(400, "tools constrain the answer: leave out response_format and structured_outputs", param="tools")
-        return {"json_schema": call_schema(body.tools or (), name, body.tool_choice)}
+        return {"json_schema": call_schema(body.tools or (), body.tool_choice)}
     if asked is None:
         return {} if form is None else {"json_schema": form}
     if form is not None:

@@ -1,7 +1,7 @@
 """Threads for work whose size clients control, so that the event loop stays responsive."""
 
 import asyncio
-from collections import Counter as Counts
+from collections import Counter as Counts, defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -9,7 +9,6 @@ from typing import ParamSpec, TypeVar
 
 from prometheus_client import Counter
 
-from ..router.fair_queue import FairQueue
 from .errors import RETRY_SECONDS, ApiError
 
 Params = ParamSpec("Params")
@@ -27,15 +26,12 @@ class WorkerThread:
 
     def __init__(self, name: str, most: int, refused: Counter) -> None:
         self._thread = ThreadPoolExecutor(1, name)
-        self._name, self._most, self._refused = name, most, refused
+        self._most, self._refused = most, refused
         self._tasks = 0
 
     async def run(self, function: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs) -> Result:
         """Run a function in the thread, return its result. Raises ApiError if the queue is full."""
-        if self._tasks >= self._most:
-            self._refused.inc()
-            message = f"{self._tasks} requests are waiting to be read or encoded: try again later"
-            raise ApiError(429, message, code="queue_full", retry_after=RETRY_SECONDS)
+        _check_room(self._tasks, self._most, self._refused, "requests are waiting to be read or encoded")
         self._tasks += 1
         task = self._thread.submit(function, *args, **kwargs)
         task.add_done_callback(self._done)
@@ -58,38 +54,28 @@ class FairWorker:
 
     def __init__(self, name: str, most: int, refused: Counter, stop: Callable[[Event], None]) -> None:
         self._thread, self._most, self._refused, self._stop = ThreadPoolExecutor(1, name), most, refused, stop
-        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
         self._counts: Counts[str] = Counts()
-        self._turn: asyncio.Future[None] | None = None  # of the task that runs
+        # One task of each key waits for the thread, in order of arrival; its other tasks wait for that task.
+        self._turn, self._turns = asyncio.Lock(), defaultdict[str, asyncio.Lock](asyncio.Lock)
 
     async def run(self, owner: str, function: Callable[[Event], Result]) -> Result:
         """Run a function in the thread, return its result. Raises ApiError if the owner has too many tasks."""
-        if self._counts[owner] >= self._most:
-            self._refused.inc()
-            message = (
-                f"{self._counts[owner]} requests of this API key wait for the compilation of a constraint: try again later"
-            )
-            raise ApiError(429, message, code="queue_full", retry_after=RETRY_SECONDS)
+        waits = "requests of this API key wait for the compilation of a constraint"
+        _check_room(self._counts[owner], self._most, self._refused, waits)
         self._counts[owner] += 1
-        turn, event = asyncio.get_running_loop().create_future(), Event()
-        self._waiting.push(owner, turn)
-        self._next()
+        event = Event()
         try:
-            await turn
-            return await asyncio.wrap_future(self._thread.submit(function, event))
+            async with self._turns[owner], self._turn:
+                try:
+                    return await asyncio.wrap_future(self._thread.submit(function, event))
+                finally:
+                    self._stop(event)
         finally:
             self._counts[owner] -= 1
-            if turn is self._turn:
-                self._stop(event)
-                self._turn = None
-                self._waiting.pop()  # only now, so that all other owners have a turn first
-                self._next()
-            else:
-                self._waiting.remove(owner, turn)
 
-    def _next(self) -> None:
-        """Start the next task if none runs."""
-        if self._turn is None and self._waiting:
-            self._turn = self._waiting.first()
-            if not self._turn.done():  # just cancelled: its caller will start the next task
-                self._turn.set_result(None)
+
+def _check_room(tasks: int, most: int, refused: Counter, waits: str) -> None:
+    """Raise ApiError, and count it, if no further task may wait."""
+    if tasks >= most:
+        refused.inc()
+        raise ApiError(429, f"{tasks} {waits}: try again later", code="queue_full", retry_after=RETRY_SECONDS)

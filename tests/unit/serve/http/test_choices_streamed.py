@@ -15,9 +15,9 @@ from dlstep.core import SamplingParams, Spec
 from dlstep.core.sequence import FinishInfo
 from dlstep.models.description import pieces
 from dlstep.serve.facts import ModelTexts
-from dlstep.serve.http.call_formats import FORMATS, GEMMA, HERMES, CallFormat
 from dlstep.serve.http.choices import ChoiceReader
 from dlstep.serve.http.replies import piece_chunk, reply_body
+from dlstep.serve.http.tool_calls import FORMATS, GEMMA, HERMES, CallFormat
 from dlstep.serve.messages import News, Submit
 from dlstep.serve.router.pending_requests import Head, PendingRequest
 

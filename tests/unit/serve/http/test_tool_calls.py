@@ -9,7 +9,6 @@ from pydantic import TypeAdapter
 from dlstep.serve.http.tool_calls import (
     CallReader,
     Function,
-    ObjectScanner,
     Tool,
     ToolChoice,
     call_schema,
@@ -49,9 +48,9 @@ def test_pieces_of_any_size_give_the_call_of_the_whole(
     text = inner if named else json.dumps({"name": name, "arguments": arguments}, separators=separators)
     reader, begin, names, parts = CallReader(name if named else ""), 0, list[str](), list[str]()
     for end in (*sorted(cuts), len(text)):
-        called = reader.push(text[begin:end])
-        names += [] if called.name is None else [called.name]
-        parts.append(called.arguments)
+        part = reader.push(text[begin:end])
+        names += [part.name] if part.name else []
+        parts.append(part.text)
         begin = max(begin, end)
     assert names == [name] and "".join(parts) == inner
     assert reader.complete
@@ -60,11 +59,12 @@ def test_pieces_of_any_size_give_the_call_of_the_whole(
 def test_a_cut_answer_gives_what_it_has() -> None:
     for name, text, called in (
         ("", '{"name": "add", "arguments": {"a": [1, {', ("add", '{"a": [1, {')),
-        ("", '{"na', (None, "")),
+        ("", '{"na', ("", "")),
         ("add", '{"a": "}', ("add", '{"a": "}')),
     ):
         reader = CallReader(name)
-        assert reader.push(text) == called and not reader.complete
+        part = reader.push(text)
+        assert (part.name, part.text) == called and not reader.complete
 
 
 @pytest.mark.parametrize(
@@ -87,23 +87,6 @@ def test_an_answer_is_free_to_call_functions_by_default(choice: ToolChoice | Non
     assert callable_freely(TOOLS, choice) == (("add", "stop") if free else ()) and callable_freely([], choice) == ()
 
 
-@pytest.mark.parametrize("text", ['{"a": [1, "}", {"b": "\\"}"}], "c": -1.5E+3}', "{}"])
-def test_the_end_of_an_object_is_found(text: str) -> None:
-    for cut in range(len(text)):
-        scanner = ObjectScanner()
-        scanner.push(text[:cut])
-        assert scanner.end is None
-        scanner.push(text[cut:] + "} more")
-        assert scanner.end == len(text) and not scanner.broken
-
-
-@pytest.mark.parametrize("text", ["x", " {", '{"a" <', "{\\", "}"])
-def test_what_is_no_object_is_noticed_at_once(text: str) -> None:
-    scanner = ObjectScanner()
-    scanner.push(text)
-    assert scanner.broken
-
-
 @pytest.mark.parametrize(
     ("tools", "choice", "message"),
     [
@@ -117,14 +100,17 @@ def test_a_choice_that_cannot_be_met_is_refused(tools: list[Tool], choice: objec
 
 
 def test_the_schema_is_that_of_the_arguments_or_of_any_call() -> None:
-    assert call_schema(TOOLS, "add") == TOOLS[0].function.parameters
-    assert call_schema(TOOLS, "stop") == {"type": "object", "properties": {}}
-    calls = call_schema(TOOLS, "")["anyOf"]
+    add, stop = (CHOICE.validate_python({"type": "function", "function": {"name": name}}) for name in ("add", "stop"))
+    assert call_schema(TOOLS, add) == TOOLS[0].function.parameters
+    assert call_schema(TOOLS, stop) == {"type": "object", "properties": {}}
+    calls = call_schema(TOOLS, "required")["anyOf"]
     assert [call["properties"]["name"] for call in calls] == [{"const": "add"}, {"const": "stop"}]
-    assert call_schema(TOOLS[:1], "")["properties"]["arguments"] == TOOLS[0].function.parameters
+    assert call_schema(TOOLS[:1], "required")["properties"]["arguments"] == TOOLS[0].function.parameters
 
 
 def test_calls_have_the_draft_that_all_functions_state() -> None:
     draft = {"$schema": "http://json-schema.org/draft-07/schema#"}
     tools = [Tool(type="function", function=Function(name=name, parameters=draft)) for name in "ab"]
-    assert call_schema(tools, "")["$schema"] == draft["$schema"] and "$schema" not in call_schema([*tools, *TOOLS], "")
+    assert call_schema(tools, "required")["$schema"] == draft["$schema"] and "$schema" not in call_schema(
+        [*tools, *TOOLS], "required"
+    )

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.models import families
-from dlstep.serve.http.call_formats import GEMMA, HERMES, format_of
+from dlstep.serve.http.tool_calls import GEMMA, HERMES, format_of
 
 QWEN = (
     "{%- if tools %}{{- '# Tools\\n<tools>' }}{%- for tool in tools %}{{- tool | tojson }}{%- endfor %}"
