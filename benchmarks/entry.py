@@ -43,4 +43,4 @@ def run(
     parser.add_argument("--json", action="store_true", help="Print a JSON list of rows, and nothing else, on stdout.")
     values = vars(parser.parse_args())
     as_json = values.pop("json")
-    parser.exit(report(followed(measure(**values), named=facts), columns, as_json=as_json))
+    parser.exit(report(followed(measure(**values), facts), columns, as_json=as_json))

@@ -9,7 +9,7 @@ import pytest
 from dlstep import EngineConfig, strategies, tiny
 from dlstep.cli.eval import EvalCommand, split
 from dlstep.cli.main import parsed
-from dlstep.cli.yaml_file import options_in
+from dlstep.cli.parser import options_in
 from dlstep.core import Spec
 from dlstep.core.trainings import PROMPT_IN_FULL
 from dlstep.engine.compatibility import family_incompatibility

@@ -15,8 +15,7 @@ from ..core.checks import short
 from ..engine.config import EngineConfig
 from ..text.words import printable
 from .eval import ENGINE_FIELDS, report_failures
-from .json_text import json_text
-from .options import OF_STRATEGY, command_parser
+from .options import OF_STRATEGY, command_parser, json_text
 from .parser import ArgumentParser, Namespace
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ from ..text.words import counted, harmless
 from ..views import frames_view, legend, sequence_view
 from ..views.progress_bars import display
 from ..views.terminal import MASK
-from .json_text import json_text
-from .options import command_parser
+from .options import command_parser, json_text
 from .parser import ArgumentParser, Namespace
 from .rows import followed
 
@@ -66,7 +65,7 @@ def run(options: Namespace) -> int:
     problems = tiny.problems(options.problems, options.seed)
     points = [(decoder, value) for decoder in DECODERS for value in decoder.values]
     measured = (measure(decoder, value, problems, device, progress=False) for decoder, value in points)
-    rows = followed(measured, len(points), lambda row: f"{row['decoder']}, {words(row['option'])} {row['value']}")
+    rows = followed(measured, lambda row: f"{row['decoder']}, {words(row['option'])} {row['value']}", len(points))
     if options.json:
         print(json_text(rows))
     else:

@@ -18,8 +18,7 @@ from ..engine.devices import GIB
 from ..extras import EXTRAS, installed
 from ..text.words import counted, printable
 from ..views.progress_bars import waiting_line
-from .json_text import json_text
-from .options import command_parser
+from .options import command_parser, json_text
 from .parser import ArgumentParser, Namespace
 
 NEEDED = ("torch", "transformers", "triton", "tokenizers", "safetensors", "huggingface-hub", "numpy")

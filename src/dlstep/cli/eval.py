@@ -9,8 +9,7 @@ from rich.console import Console
 
 from ..engine.config import EngineConfig, engine_config
 from ..text.words import counted, printable
-from .json_text import json_text
-from .options import OF_STRATEGY, add_config_option, command_parser
+from .options import OF_STRATEGY, add_config_option, command_parser, json_text
 from .parser import ArgumentParser, Namespace
 
 EXAMPLES = """dlstep eval                     500 problems of the embedded task

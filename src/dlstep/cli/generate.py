@@ -14,8 +14,7 @@ from ..llm import LLM
 from ..text.output import Output, Prompt
 from ..text.words import WIDTH, counted, harmless, printable
 from ..views.progress_bars import display, waiting_line
-from .json_text import json_text
-from .options import OF_REQUEST, OF_STRATEGY, add_config_option, command_parser, engine_of, pins_of, sampling_params
+from .options import OF_REQUEST, OF_STRATEGY, add_config_option, command_parser, engine_of, json_text, pins_of, sampling_params
 from .parser import ArgumentParser, Namespace
 
 EXAMPLES = """dlstep generate \\

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from annotated_types import Ge, Interval
 
 from ..extras import require
-from .json_text import json_text
-from .options import command_parser
+from .options import command_parser, json_text
 from .parser import ArgumentParser, Namespace
 
 if TYPE_CHECKING:

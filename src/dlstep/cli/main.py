@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -19,8 +18,6 @@ from ..text.words import printable
 from .parser import ArgumentParser, Namespace, StoreOption, kinds, with_flags
 
 CLOSED_PIPE = 128 + 13  # exit code that a shell reports for a process ended by SIGPIPE
-LONGEST_MESSAGE = 2000  # characters
-UNDECODED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as Python represents them
 
 SUMMARY = "Decode diffusion language models step by step."
 QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
@@ -58,15 +55,13 @@ NAMES = {"decoding_strategy": strategies.available, "rule": rules.available, "in
 Run = Callable[[Namespace], int]
 
 
-def command_of(arguments: Sequence[str]) -> tuple[Namespace, Run]:
+def parsed(arguments: Sequence[str]) -> tuple[Namespace, Run]:
     """Return the parsed options and the function to call with them. Raises ValueError for invalid ones."""
+    arguments = underscored(arguments)
     if not arguments:
         return Namespace(), print_first_steps
     if arguments[0].startswith("-"):
-        options = top_parser().parse_args(arguments)
-        if options.print_completion is None:
-            raise ValueError("dlstep needs a command: `dlstep --help` lists all")
-        return options, print_completion
+        return top_parser().parse_args(arguments), print_completion
     command = command_in(arguments)
     rest = arguments[len(command.split()) :]
     if command == "serve" and rest and not rest[0].startswith("-"):
@@ -134,26 +129,14 @@ def _run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         raise
     except (ValueError, OSError, DlstepError) as error:
-        message = shortened(with_flags(" ".join(str(error).split()), {*vars(options), *rules.HOLDERS} if vars(options) else ()))
+        message = " ".join(str(error).split())
+        if vars(options):
+            message = with_flags(message, {*vars(options), *rules.HOLDERS})
         print(f"dlstep: error: {printable(message)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("dlstep: interrupted", file=sys.stderr)
         return 130
-
-
-def parsed(arguments: Sequence[str]) -> tuple[Namespace, Run]:
-    """Return the parsed options and the function to call with them. Raises ValueError for invalid ones."""
-    for number, argument in enumerate(arguments, 1):
-        if UNDECODED.search(argument):
-            raise ValueError(f"argument {number} is not UTF-8: {os.fsencode(argument)!r}")
-    return command_of(underscored(arguments))
-
-
-def shortened(message: str) -> str:
-    """Return the message. If it is long, leave out its middle: long messages repeat the input."""
-    kept = LONGEST_MESSAGE // 2
-    return message if len(message) <= LONGEST_MESSAGE else f"{message[:kept]} ... {message[-kept:]}"
 
 
 def _closed_pipe() -> int:
@@ -169,8 +152,8 @@ def top_parser(*, listed: bool = True) -> ArgumentParser:
     parser = ArgumentParser("dlstep", SUMMARY, "\n".join(FIRST_STEPS.values()))
     parser.usage = "dlstep COMMAND [options]"
     parser.add_argument("--version", action="version", version=f"dlstep {__version__}", help="Print the version and stop.")
-    help_text = "Print a shell completion script and stop."
-    parser.add_argument("--print_completion", hint=Literal["bash", "zsh", "fish"], default=None, help=help_text)
+    help_text, shells = "Print a shell completion script and stop.", "{bash,zsh,fish}"
+    parser.add_argument("--print_completion", metavar=shells, choices=("bash", "zsh", "fish"), required=True, help=help_text)
     if listed:
         commands = _subcommands(parser)
         for name, summary in COMMANDS.items():

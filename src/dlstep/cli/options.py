@@ -1,9 +1,10 @@
-"""Options that several commands have: those of the engine, of a request, and of the strategy and its rule."""
+"""What several commands have: options of the engine, of a request, of the strategy and its rule, and JSON as output."""
 
 import json
+import math
 import re
 from argparse import SUPPRESS
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -146,3 +147,20 @@ def add_strategy_options(parser: ArgumentParser, arguments: Sequence[str]) -> No
     for name in dict.fromkeys(field.name for cls in classes for field in fields(cls)):
         if name not in added:
             parser.add_argument(f"--{name}", hint=Any, default=SUPPRESS, help=SUPPRESS)
+
+
+def json_text(value: object) -> str:
+    """Return `value` as JSON, with null for numbers that are not finite, which JSON cannot represent."""
+    return json.dumps(_finite(value), allow_nan=False)
+
+
+def _finite(value: object) -> object:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case Mapping():
+            return {key: _finite(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_finite(each) for each in value]
+        case _:
+            return value

@@ -1,7 +1,7 @@
-"""The command-line parser: options from dataclasses, with typed values written as YAML, and options from YAML files.
+"""The command-line parser: options from dataclasses, with values written as YAML, and options from YAML files.
 
-argparse parses the words. Its own types, choices and messages are replaced: a value is read as YAML and checked against a
-type hint, and every mistake is a ValueError with a sentence.
+argparse parses the words, YAML the values. The dataclass that an option belongs to checks its value. Every mistake is a
+ValueError with a sentence.
 """
 
 import argparse
@@ -16,33 +16,35 @@ from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin,
 
 import yaml
 
-from ..core.checks import check_ranges
-from ..core.options import Options
-from ..engine.option_errors import meant
-from ..engine.option_help import field_help
+from ..core.checks import check_ranges, did_you_mean, short
+from ..engine.option_help import field_help, foreign
+from ..rules import HOLDERS
 from ..text.words import WIDTH
-from . import yaml_file
 
-# For each type: its name in the help, and in messages. For a union, messages name them in this order.
-TYPES = {
-    int: ("INT", "a whole number"),
-    float: ("NUMBER", "a number"),
-    bool: ("{true,false}", "true or false"),
-    str: ("TEXT", "a text"),
-    Path: ("PATH", "a path"),
-    dict: ("JSON", "a mapping like {name: value}"),
-}
+TYPES = {int: "INT", float: "NUMBER", bool: "{true,false}", str: "TEXT", Path: "PATH"}  # in the help; others are JSON
 # The type of an option on the command line, if it is another one than that of the field.
 HINTS = {"decoding_strategy": str | None, "max_tokens": int | None, "json_schema": str | dict[str, Any] | None}
 SHORT = {"tensor_parallel_size": ("--tp",)}  # names that other servers use
 SCHEMA_HELP = "A JSON schema that the answer conforms to: a JSON file, or JSON text. In an option file, also a mapping."
-# Python names of options in messages, such as `EngineConfig.seed`, which become flags.
-START = r"(?<![\w/\\.'\"-])"  # not inside paths, quoted texts or other names
-# An option that is qualified by its class or followed by a value.
-QUALIFIED = START + r"(?:(?:[A-Z]\w*(?:Command|Options|Config|Params)|{owners})\.({names})\b|({names})=('[^' ]*'))"
-# An option in a hint, where known names always mean options: bare names and values without quotes match as well.
-BARE = START + r"(?:[A-Z]\w*\()?({names})\b()(?:=('[^' ]*'|-?\w+|\.\.\.))?\)?"
+IMPORTED = ("decoding_strategy", *HOLDERS)  # options whose value may be a path to a module
+ENGINE = "engine"
+SECTIONS = (ENGINE, "eval")  # of an option file: for every command with an engine, and for `dlstep eval`
 Owner = TypeVar("Owner")
+
+
+class Loader(yaml.SafeLoader):
+    """A loader of plain YAML 1.1 values, except that `1e-1` is a number and a date is a text."""
+
+
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+Loader.add_constructor("tag:yaml.org,2002:timestamp", Loader.construct_yaml_str)
+
+
+def load(text: str) -> Any:
+    """Return the value of a YAML text. Raises YAMLError if it is invalid."""
+    return yaml.load(text, Loader=Loader)
 
 
 class Namespace(argparse.Namespace):
@@ -65,44 +67,14 @@ def kinds(hint: Any) -> tuple[Any, ...]:
 def shown(hint: Any) -> str:
     """Return a type as the help shows it."""
     members = [kind for kind in kinds(hint) if kind is not NoneType]
-    words = next((get_args(kind) for kind in members if get_origin(kind) is Literal), ())
-    if words:
-        return f"{{{','.join(map(str, words))}}}"
-    lists = [get_args(kind)[0] for kind in members if get_origin(kind) in (list, tuple)]
-    if lists:
-        return f"[{shown(lists[0])},...]"
-    return TYPES.get(get_origin(members[0]) or members[0], ("JSON", ""))[0]
-
-
-def in_words(hint: Any) -> str:
-    """Return a description of the values that a type allows."""
-    members = kinds(hint)
-    origins = [get_origin(kind) or kind for kind in members]
-    alternatives = [words for kind, (_, words) in TYPES.items() if kind in origins]
-    alternatives += [f"one of {', '.join(map(repr, get_args(kind)))}" for kind in members if get_origin(kind) is Literal]
-    items = [get_args(kind)[0] for kind in members if get_origin(kind) is list]
-    alternatives += [f"a list like {'[one,two]' if item is str else '[1,2]'}" for item in items]
-    return " or ".join(alternatives + ["null"] * (NoneType in members))
-
-
-def fitted(value: Any, hint: Any) -> Any:
-    """Return a value converted to a type; an int also fits float. Raises TypeError if it does not fit."""
-    kind, arguments = get_origin(hint) or hint, get_args(hint)
-    if kind in (Union, UnionType):
-        for each in arguments:
-            with suppress(TypeError):
-                return fitted(value, each)
-    elif kind is list and isinstance(value, list):
-        return [fitted(each, arguments[0]) for each in value]
-    elif (kind is float and type(value) is int) or (kind is Path and type(value) is str):
-        return Path(str(value)) if kind is Path else float(value)
-    elif kind is Any or (kind is Literal and value in arguments) or (kind is not Literal and type(value) is kind):
-        return value
-    raise TypeError(f"{value!r} is not of type {hint}")
+    first = next((kind for kind in members if get_origin(kind) in (Literal, list)), members[0])
+    if get_origin(first) is list:
+        return f"[{shown(get_args(first)[0])},...]"
+    return f"{{{','.join(map(str, get_args(first)))}}}" if get_origin(first) is Literal else TYPES.get(first, "JSON")
 
 
 class StoreOption(argparse.Action):
-    """An action that stores a typed value. A list also has an option `--name+`, which appends."""
+    """An action that stores a value written as YAML. A list also has an option `--name+`, which appends."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, *, hint: Any = str, **options: Any) -> None:
         self.wraps = get_origin(hint) is tuple  # one item is given without brackets
@@ -113,7 +85,7 @@ class StoreOption(argparse.Action):
             options = {"metavar": shown(self.hint)} | options
         appending = [f"{name}+" for name in option_strings if any(get_origin(each) is list for each in kinds(self.hint))]
         super().__init__([*option_strings, *appending], dest, **options)
-        # argparse's own message for missing arguments is less clear, so `ArgumentParser.parse_args` checks them.
+        # argparse requires what an option file may give, so `ArgumentParser.parse_args` checks what is missing.
         self.needed, self.required = self.required, False
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
@@ -123,10 +95,8 @@ class StoreOption(argparse.Action):
 
     def take(self, namespace: Any, raw: Any, flag: str, *, loaded: bool = False) -> None:
         """Set the option to a value, or append to it if the flag ends with +."""
-        if self.nargs == "+":
-            value = [self.read(each, loaded) for each in (raw if isinstance(raw, list) else [raw])]
-        else:
-            value = self.read(raw, loaded)
+        many = self.nargs == "+" and isinstance(raw, list)
+        value = [self.read(each, loaded) for each in raw] if many else self.read(raw, loaded)
         if flag.endswith("+"):
             both = (getattr(namespace, self.dest), value)
             value = [item for each in both for item in (each if isinstance(each, list) else [each])]
@@ -135,17 +105,15 @@ class StoreOption(argparse.Action):
     def read(self, raw: Any, loaded: bool) -> Any:
         """Return the value of a command-line text, or of a value `loaded` from a file.
 
-        Raises ValueError if it does not have the option's type.
+        A text stays one where the option takes texts, unless YAML reads it as another type that the option takes.
         """
-        values = [raw]
-        if isinstance(raw, str) and raw:
+        types, value = {get_origin(kind) or kind for kind in kinds(self.hint)}, raw
+        if isinstance(raw, str) and raw and not (loaded and str in types):
             with suppress(yaml.YAMLError, ValueError, RecursionError):
-                meaning = yaml_file.load(raw)
-                values = [raw] if isinstance(meaning, str) else [raw, meaning] if loaded else [meaning, raw]
-        for value in values:
-            with suppress(TypeError):
-                return fitted(value, self.hint)
-        raise ValueError(f"--{self.dest} takes {in_words(self.hint)}, got {raw!r}")
+                value = load(raw)
+            if isinstance(value, str) or (str in types and type(value) not in types):
+                value = raw
+        return Path(str(value)) if Path in types and value is not None else value
 
 
 class ConfigFile(argparse.Action):
@@ -153,11 +121,45 @@ class ConfigFile(argparse.Action):
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         """Set the options that the file holds. Raise ValueError for one that the command does not have."""
-        for name, value in yaml_file.options_in(values, parser.prog.rpartition(" ")[2]).items():
+        for name, value in options_in(values, parser.prog.rpartition(" ")[2]).items():
             if (action := parser.action_of(name)) is not None:
                 action.take(namespace, value, str(name), loaded=True)
             elif not parser.partial:
                 raise ValueError(f"--config: `{parser.prog}` has no option {name!r}{parser.hint(str(name))}")
+
+
+def options_in(source: str, command: str) -> dict[Any, Any]:
+    """Return the options for a command in the file at `source`, or in `source` itself as YAML.
+
+    Raises ValueError for invalid YAML and for a value that would import a module.
+    """
+    path = Path(source)
+    if path.suffix in (".yml", ".yaml") and not path.is_file():
+        raise ValueError(f"--config: there is no file {source!r}")
+    where, text = (f"the file {source!r}", path.read_text(encoding="utf-8")) if path.is_file() else ("the text", source)
+    try:
+        content = load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"--config: {where} is no YAML of options: {error}") from error
+    if not isinstance(content, dict):
+        absent = "" if path.is_file() else f", and there is no file {source!r}"
+        raise ValueError(f"--config: {where} holds no names and values, like `max_tokens: 32`{absent}")
+    given = {name: value for name, value in content.items() if name not in SECTIONS}
+    for section in SECTIONS:
+        inside = content.get(section, {})
+        if not isinstance(inside, dict):
+            raise ValueError(f"--config: in {where}, `{section}:` holds no names and values, got {short(inside)}")
+        given |= inside if section in (ENGINE, command) else {}
+    options = {name.replace("-", "_") if isinstance(name, str) else name: value for name, value in given.items()}
+    if len(options) < len(given):
+        raise ValueError(f"--config: {where} says an option twice, with a hyphen and with an underscore")
+    for name in IMPORTED:
+        if isinstance(value := options.get(name), str) and any(mark in value for mark in "./\\:"):
+            raise ValueError(
+                f"--config: in {where}, {name}={value!r} is a path, which imports a module: give it on the command line, as "
+                f"--{name} {value}"
+            )
+    return options
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -212,7 +214,7 @@ class ArgumentParser(argparse.ArgumentParser):
     def add_options(self, owner: Any, title: str, *, without: Container[str] = ()) -> None:
         """Add a group with an option for each field of a dataclass, whose docstring is the help text."""
         group = self.add_argument_group(title)
-        texts, hints = field_help(owner), get_type_hints(owner) | HINTS  # without the ranges: the dataclass checks them
+        texts, hints = field_help(owner), get_type_hints(owner) | HINTS
         for field in fields(owner):
             if field.name not in without:
                 default = None if field.name == "max_tokens" else field.default  # None: the model's default
@@ -232,8 +234,8 @@ class ArgumentParser(argparse.ArgumentParser):
 
     def hint(self, name: str) -> str:
         """Return what an unknown option may mean, after a colon; empty if nothing is similar."""
-        names = [action.dest for action in self._actions if isinstance(action, StoreOption) and action.option_strings]
-        found = with_flags(meant(name, names), names, BARE)
+        flags = [f"--{action.dest}" for action in self._actions if isinstance(action, StoreOption) and action.option_strings]
+        found = foreign(name, "--") or did_you_mean(f"--{name}", flags)
         return f": {found}" if found else ""
 
     def changed(self, options: Namespace) -> dict[str, Any]:
@@ -244,13 +246,13 @@ class ArgumentParser(argparse.ArgumentParser):
     def parse_args(self, args: Sequence[str], namespace: Any = None) -> Any:  # type: ignore[override]
         """Return the parsed options. Raises ValueError for invalid, unknown and missing ones."""
         options, unknown = self.parse_known_args(args, namespace or Namespace())
+        if unknown:
+            flag = next((each[2:].partition("=")[0] for each in unknown if each.startswith("--")), "")
+            raise ValueError(f"unrecognized arguments: {' '.join(unknown)}{self.hint(flag)}")
         missing = next((each for each in self._actions if getattr(each, "needed", False) and options[each.dest] is None), None)
         if missing is not None:
             article, name = "an" if missing.dest[0] in "aeio" else "a", missing.dest.removesuffix("s")
             raise ValueError(f"{self.prog} needs {article} {name}: `{self.prog} --help` shows examples")
-        if unknown:
-            flag = next((each[2:].partition("=")[0] for each in unknown if each.startswith("--")), "")
-            raise ValueError(f"unrecognized arguments: {' '.join(unknown)}{self.hint(flag)}")
         if vars(options).pop("print_config", False):
             texts = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
             print(yaml.safe_dump(texts, sort_keys=False, allow_unicode=True), end="")
@@ -263,24 +265,14 @@ class ArgumentParser(argparse.ArgumentParser):
         return options
 
 
-def with_flags(message: str, names: Iterable[str], pattern: str = QUALIFIED) -> str:
-    """Return a message in which the options `names` appear as flags."""
-    known = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
-    filled = pattern.replace("{names}", known).replace("{owners}", "|".join(_subclasses(Options)))
-    return re.sub(filled, lambda found: _flag(found[1] or found[2], found[3]), message) if known else message
+def with_flags(message: str, names: Iterable[str]) -> str:
+    """Return a message for the command line: the options `names` are flags where a class or a value marks them as options."""
+    known = "|".join(map(re.escape, names))
+    start = r"(?<![\w/\\.'\"-])"  # not inside paths, quoted texts or other names
+    message = re.sub(rf"{start}[A-Z]\w*\.({known})(?= must |=)", r"--\1", message.replace(" or None", " or null"))
+    return re.sub(rf"{start}({known})='([^' ]*)'", r"--\1 \2", message)
 
 
 def as_yaml(text: str) -> str:
     """Return a text from a docstring with None written as `null`, as in YAML and on the command line."""
     return re.sub(r"\bNone\b", "null", text)
-
-
-def _subclasses(cls: type) -> set[str]:
-    """Return the names of a class and of all classes that derive from it."""
-    return {cls.__name__}.union(*map(_subclasses, type.__subclasses__(cls)))
-
-
-def _flag(name: str, value: str | None) -> str:
-    """Return the flag of an option, followed by its value. A missing value and `...` are left out."""
-    shown = "" if value in (None, "...") else value.strip("'")
-    return f"--{name} {shown.lower() if shown in ('True', 'False') else shown}".rstrip()

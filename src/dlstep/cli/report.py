@@ -7,8 +7,7 @@ from typing import Annotated
 from annotated_types import Ge
 
 from ..text.words import counted
-from .json_text import json_text
-from .options import command_parser
+from .options import command_parser, json_text
 from .parser import ArgumentParser, Namespace
 
 MOST = 5

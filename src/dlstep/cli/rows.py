@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..views.progress_bars import measuring_bar
-from .json_text import json_text
+from .options import json_text
 
 CHECKS = ("equal", "good")  # fields that record whether the measured result is right
 
@@ -17,26 +17,18 @@ Row = Mapping[str, Any]
 R = TypeVar("R")
 
 
-def followed(measured: Iterable[R], total: int | None = None, named: Callable[[R], str] | None = None) -> list[R]:
-    """Return the rows, with progress on stderr: a bar on a terminal, otherwise a line per row.
-
-    `named` describes a row, by default with its texts and integers.
-    """
+def followed(measured: Iterable[R], named: Callable[[R], str], total: int | None = None) -> list[R]:
+    """Return the rows, with progress on stderr: a bar on a terminal, otherwise a line per row. `named` describes a row."""
     rows = list[R]()
     with measuring_bar(total) as show:
         for row in measured:
             rows.append(row)
-            words = (named or facts)(row)
+            words = named(row)
             if show is not None:
                 show(words)
             else:
                 print(f"measured {len(rows)}{'' if total is None else f' of {total}'}: {words}", file=sys.stderr)
     return rows
-
-
-def facts(row: Any) -> str:
-    """Return the texts and integers of a row."""
-    return ", ".join(f"{name} {value}" for name, value in asdict(row).items() if isinstance(value, str | int))
 
 
 def report(rows: Iterable[Any], columns: Sequence[str] = (), *, as_json: bool) -> int:

@@ -13,8 +13,7 @@ from ..core.options import options_of
 from ..core.plugins import searched
 from ..engine.option_help import paragraphs
 from ..strategies._canvas import Canvas
-from .json_text import json_text
-from .options import command_parser
+from .options import command_parser, json_text
 from .parser import ArgumentParser, Namespace
 from .strategies import flat, print_entry, print_options
 

@@ -8,9 +8,8 @@ import yaml
 from ..engine.config import EngineConfig
 from ..extras import require
 from ..serve.settings import ServeOptions
-from . import yaml_file
 from .options import OF_STRATEGY, add_config_option, command_parser, engine_of
-from .parser import ArgumentParser, Namespace
+from .parser import ArgumentParser, Namespace, load
 
 EXAMPLES = """dlstep serve --open            an embedded model, and its page in a browser
 dlstep serve /path/to/checkpoint --device cuda --host 0.0.0.0 \\
@@ -46,7 +45,7 @@ def parser() -> ArgumentParser:
 def _policy(path: Path | None) -> object:
     """Return the value in a YAML file. Raises ValueError if it is unreadable or invalid."""
     try:
-        return None if path is None else yaml_file.load(path.read_text(encoding="utf-8"))
+        return None if path is None else load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"--buffer_policy: the file {str(path)!r} cannot be read: {error}") from error
 

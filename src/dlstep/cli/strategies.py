@@ -17,8 +17,7 @@ from ..engine.compatibility import Features, MatrixRow, matrix
 from ..engine.config import EngineConfig
 from ..engine.option_help import option_rows, paragraphs, parts_of
 from ..engine.resolve import embedded_models_for
-from .json_text import json_text
-from .options import command_parser, title_of
+from .options import command_parser, json_text, title_of
 from .parser import ArgumentParser, Namespace, as_yaml
 
 EXAMPLES = "dlstep strategies dual_cache\ndlstep strategies dual_cache --rule quota\ndlstep strategies --matrix"

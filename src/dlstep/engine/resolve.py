@@ -15,7 +15,7 @@ from ..core.checks import short
 from ..core.lifecycle import least_pages
 from ..core.trainings import BIDIRECTIONAL, PROMPT_IN_FULL, TRAININGS, training_mismatch
 from .config import EngineConfig
-from .option_errors import unknown
+from .option_help import unknown
 
 if TYPE_CHECKING:
     from ..models.description import Description

@@ -31,8 +31,8 @@ WRONG = {
     "half a module": (["--decoding_strategy", "json.foo"], ["'json.foo' is unknown", "no module 'json.foo'"]),
     "no path of a module": (["--decoding_strategy", "..foo"], ["'..foo' is unknown"]),
     "no strategy in it": (["--decoding_strategy", "json.decoder"], ["'json.decoder' has no class", "STRATEGY"]),
-    "bytes": ([b"\xff\xfe"], ["argument 3 is not UTF-8: b'\\xff\\xfe'"]),
-    "deep value": (["--stop_token_ids", "[" * 3000 + "]" * 3000], ["stop_token_ids", " ... "]),
+    "bytes": ([b"\xff\xfe"], ["--prompts must be", "a text that UTF-8 can hold", "\\udcff"]),
+    "deep value": (["--stop_token_ids", "[" * 3000 + "]" * 3000], ["stop_token_ids", "[...]"]),
 }
 # In a process of its own: arguments that only a system can give, and what torch itself, or Python's stack, may add to.
 APART = ("no cuda", "pages", "bytes", "deep value")

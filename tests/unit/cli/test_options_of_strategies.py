@@ -124,7 +124,7 @@ def test_a_path_in_a_yaml_file_imports_nothing(option: str, folder: Path, capsys
         (["--rule", "./nowhere.py"], "rule './nowhere.py' is unknown: there is no such file; give the path of a .py file"),
         (["--accept_threshold", "1.5"], "error: --accept_threshold must be at most 1.0, got 1.5"),
         (["--block_size", "0"], "error: --block_size must be more than 0, got 0"),
-        (["--decoding_strategy", "dual_cache", "--cache", "all"], "--cache takes one of 'none', 'prefix', 'dual', got 'all'"),
+        (["--decoding_strategy", "dual_cache", "--cache", "all"], "--cache must be one of 'none', 'prefix', 'dual', got 'all'"),
         (["--decoding_strategy", "dmax", "--rule", "quota"], "'dmax' has no option 'rule'"),
         (["--inner", "quota"], "'multi_bd' has no option 'inner'"),
     ],

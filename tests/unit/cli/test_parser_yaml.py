@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dlstep.cli import main
-from dlstep.cli.yaml_file import load
+from dlstep.cli.parser import load
 
 MARK = "\nfrom pathlib import Path\nPath({mark!r}).write_text('was here')\nSTRATEGY = print\n"
 
@@ -28,7 +28,7 @@ MARK = "\nfrom pathlib import Path\nPath({mark!r}).write_text('was here')\nSTRAT
             "give it on the command line, as --decoding_strategy inside.planted",
         ),
         ("<<: {decoding_strategy: inside.planted}", "give it on the command line, as --decoding_strategy inside.planted"),
-        ("decoding_strategy: {class_path: planted.Run}", "takes a text or null"),
+        ("decoding_strategy: {class_path: planted.Run}", "decoding_strategy must be a text that UTF-8 can hold"),
         ("class_path: planted.Run", "class_path"),
         ("{{{", "is no YAML of options"),
     ],

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from dlstep.cli import main
-from dlstep.cli.json_text import json_text
+from dlstep.cli.options import json_text
 
 
 def no_constants(name: str) -> object:
