@@ -17,8 +17,7 @@ from typing import Any
 
 import torch
 
-from dlstep.core import Config, Plan, Request, SamplingParams, State, Strategy, add, commit, init, schedule
-from dlstep.core.driver import run_prepared
+from dlstep.core import Config, Plan, Request, SamplingParams, State, Strategy, add, commit, init, prepare, schedule
 from dlstep.core.lifecycle import least_pages
 from dlstep.driver import TorchDriver
 from dlstep.models import Checkpoint
@@ -153,7 +152,9 @@ class Cells:
             nonlocal state
             before, started = self.driver.graph_count, perf_counter()
             plan = schedule(state)
-            state = commit(state, *run_prepared(self.driver.run_overlapped, state, plan))
+            pending = self.driver.start(plan)
+            prepared = prepare(state, plan)
+            state = commit(state, pending.wait(), prepared)
             steps.append((perf_counter() - started, plan, self.driver.graph_count - before))
 
         while state.waiting or not all(sequence.steps for sequence in state.running):

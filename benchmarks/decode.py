@@ -37,15 +37,16 @@ from dlstep.core import (
     add,
     commit,
     init,
+    prepare,
     probe,
     schedule,
 )  # fmt: skip
-from dlstep.core.driver import run_prepared
 from dlstep.core.lifecycle import farthest
 from dlstep.distributed.control_channel import connect
 from dlstep.distributed.rank_zero import Forward
 from dlstep.distributed.ranks import ALONE, Ranks
 from dlstep.driver import TorchDriver
+from dlstep.driver.executor import Pending
 from dlstep.driver.lowering import unpack
 from dlstep.engine.devices import find_device
 from dlstep.models import Checkpoint
@@ -132,26 +133,25 @@ class PacedDriver:
         ranks = driver.network.ranks
         self._channel = connect(ranks) if ranks.several else None
 
-    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
-        """Return the network's samples, or scripted ones instead. Call `meanwhile` as a `TorchDriver` does."""
+    def start(self, plan: Plan) -> "PacedSamples":
+        """Start a plan, as a `TorchDriver` does."""
         check = self._announce(plan)
-
-        def check_then_work() -> None:
-            if check is not None:
-                check()
-            meanwhile()
-
         start = perf_counter()
         self.driver.apply_ownership(plan)
         forwards = self.driver.gather(plan)
-        gathered = perf_counter()
-        pending = self.driver.submit(forwards, check_then_work)
-        marks = [span.mark() for span in plan.spans]
+        self.host_s += perf_counter() - start
+        if check is not None:
+            check()
+        pending = self.driver.submit(forwards)
+        return PacedSamples(self, plan, pending, [span.mark() for span in plan.spans])
+
+    def samples(self, plan: Plan, pending: Pending, marks: list[int]) -> Samples:
+        """Return the network's samples, or scripted ones instead."""
         packed = pending.wait()
         answered = perf_counter()
         samples = unpack(plan, packed, marks)
         unpacked = perf_counter()
-        self.host_s += gathered - start + unpacked - answered
+        self.host_s += unpacked - answered
         if self._scripted:
             samples = self.pace.samples(plan)
         self.script_s += perf_counter() - unpacked
@@ -170,6 +170,20 @@ class PacedDriver:
         else:
             self._channel.send(Forward(0, (), (), ()))
         return self._channel.check(f"step {plan.step}", plan.cache_digest)
+
+
+@dataclass(frozen=True)
+class PacedSamples:
+    """The samples of a started plan."""
+
+    driver: PacedDriver
+    plan: Plan
+    pending: Pending
+    marks: list[int]
+
+    def wait(self) -> Samples:
+        """Return the samples once the device has computed them."""
+        return self.driver.samples(self.plan, self.pending, self.marks)
 
 
 class DecodeRow:
@@ -194,7 +208,9 @@ class DecodeRow:
         planned = perf_counter()
         plan = self.driver.pace.fed(plan, self.state.config.spec.mask_id)
         begin = perf_counter()
-        samples, prepared = run_prepared(self.driver.run_overlapped, self.state, plan)
+        pending = self.driver.start(plan)
+        prepared = prepare(self.state, plan)
+        samples = pending.wait()
         ran = perf_counter()
         self.state = commit(self.state, samples, prepared)
         done = perf_counter()

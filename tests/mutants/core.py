@@ -69,13 +69,13 @@ MUTANTS = (
         ("_transfer", "lose a preempted sequence", "for victim in victims]", "for victim in victims[:0]]"),
         ("_transfer", "leak the carry slot of a preempted sequence", "pages, victim.accounting.storage.slot", "pages"),
         (
-            "prepare",
+            "_prepared",
             "forget how far a storing forward pass stored",
             "sequence.final if span.sampled else span.stop",
             "sequence.final",
         ),
         (
-            "prepare",
+            "_prepared",
             "count rows of the open window as stored for good",
             "sequence.final if span.sampled else span.stop",
             "span.stop",

@@ -252,12 +252,12 @@ MUTANTS = (
             "cache.placed",
         ),
         (
-            "TorchDriver.run_overlapped",
-            "skip the other ranks' comparison of an unknown digest",
-            "meanwhile()\n            raise",
-            "pass\n            raise",
+            "TorchDriver.start",
+            "overwrite the samples of a pass that nobody waited for yet",
+            "self._started.settle()",
+            "pass",
         ),
-        ("TorchDriver.mark_current", "leave a cache at its earlier digest", "= samples.cache_digest", "= self._current.digest"),
+        ("StartedPlan.wait", "leave a cache at its earlier digest", "= samples.cache_digest", "= self._cache.digest"),
         ("TorchDriver.submit", "run only the last forward pass of a plan", "in forwards:", "in forwards[-1:]:"),
         noticed_by=(
             "unit/driver/test_torch_driver_kv_cache.py",

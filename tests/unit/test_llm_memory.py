@@ -60,7 +60,7 @@ def failed(llm: LLM) -> None:
         raise RuntimeError("the device is gone")
 
     with pytest.MonkeyPatch.context() as patched, suppress(RuntimeError):
-        patched.setattr(TorchDriver, "run_overlapped", fail)
+        patched.setattr(TorchDriver, "start", fail)
         llm.generate(STORY, SHORT, progress=False)
         raise AssertionError("nothing failed")
 

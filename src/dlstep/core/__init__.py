@@ -16,7 +16,6 @@ from .cache import Cache as Cache
 from .checks import check_ranges as check_ranges
 from .commit import Prepared as Prepared, commit as commit, prepare as prepare
 from .contract import check_block as check_block, check_chosen as check_chosen, check_sampled as check_sampled
-from .driver import CachingDriver as CachingDriver, Driver as Driver, OverlappingDriver as OverlappingDriver
 from .errors import (
     CacheMismatch as CacheMismatch,
     DlstepError as DlstepError,
@@ -41,8 +40,12 @@ from .plan import (
     NO_SAMPLES as NO_SAMPLES,
     PLAIN as PLAIN,
     Admission as Admission,
+    CachingDriver as CachingDriver,
+    Driver as Driver,
     Grant as Grant,
     Merge as Merge,
+    OverlappingDriver as OverlappingDriver,
+    PendingSamples as PendingSamples,
     Plan as Plan,
     Samples as Samples,
     SampleSpec as SampleSpec,
@@ -52,6 +55,7 @@ from .plan import (
     Statistic as Statistic,
     Ties as Ties,
     next_cache_digest as next_cache_digest,
+    overlapping as overlapping,
     span_of as span_of,
 )
 from .refusals import refusal as refusal

@@ -186,10 +186,10 @@ class Prepared:
     """Each running sequence after the pass, but without its samples, and the index of its span (-1: it has none)."""
 
 
-def prepare(state: State, plan: Plan) -> Prepared:
+def prepare(state: State, plan: Plan) -> Prepared | None:
     """Return the part of `commit` that follows from the plan alone: the device can run the plan at the same time.
 
-    It calls user code only if `plan` has preemptions.
+    It is None for a plan with preemptions, which would call user code.
 
     Args:
         state: The state that made the plan, or a later state before any other forward pass.
@@ -197,8 +197,11 @@ def prepare(state: State, plan: Plan) -> Prepared:
 
     Raises:
         SamplesMismatch: If another state made the plan.
-        RequestFault: If the strategy of a preempted request fails.
     """
+    return None if plan.preemptions else _prepared(state, plan)
+
+
+def _prepared(state: State, plan: Plan) -> Prepared:
     if plan.step != state.step or plan.cache_digest != state.cache_digest:
         raise SamplesMismatch(
             f"the plan belongs to step {plan.step} with cache digest {plan.cache_digest}, but the state is at step "
@@ -236,7 +239,7 @@ def commit(state: State, samples: Samples, prepared: Prepared | None = None) -> 
     """
     plan = samples.plan
     if prepared is None or prepared.state is not state or prepared.plan is not plan:
-        prepared = prepare(state, plan)
+        prepared = _prepared(state, plan)
     if not samples.checked and not plan.sample_spec.all_ids:
         _check_ids(samples, state.config.spec)
     cache = prepared.cache

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
 from math import inf
 from sys import float_info
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol, runtime_checkable
 
 from annotated_types import Ge
 
@@ -499,3 +499,95 @@ def next_cache_digest(plan: Plan, rows: tuple[SpanSamples, ...], marks: Sequence
         granted = tuple([(grant.seq_id, grant.pages) for grant in plan.grants])
         parts.append(hash((plan.releases, plan.preemptions, opened, granted)))
     return (hash((plan.cache_digest, plan.step, plan.num_pages, *parts)) & 0x3FFFFFFFFFFFFFFF) + 1
+
+
+class Driver(Protocol):
+    """A device that runs plans, the only side effect of decoding. It owns weights and KV bytes; the core owns page numbers."""
+
+    def run(self, plan: Plan) -> Samples:
+        """Run `plan` and return its samples.
+
+        Args:
+            plan: The plan of a forward pass.
+
+        Raises:
+            CacheMismatch: If the device does not hold the KV cache that the plan needs.
+        """
+        ...
+
+
+class PendingSamples(Protocol):
+    """The samples of a plan that the device runs."""
+
+    def wait(self) -> Samples:
+        """Return the samples once the device has computed them; call it once. May raise CacheMismatch, as `start`."""
+        ...
+
+
+@runtime_checkable
+class OverlappingDriver(Driver, Protocol):
+    """A driver that can start a plan without waiting for its samples, so that the host works meanwhile."""
+
+    def start(self, plan: Plan) -> PendingSamples:
+        """Start `plan`.
+
+        Args:
+            plan: The plan of a forward pass.
+
+        Raises:
+            CacheMismatch: If the device does not hold the KV cache that the plan needs.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """The samples of a plan that has run."""
+
+    samples: Samples
+
+    def wait(self) -> Samples:
+        return self.samples
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocking:
+    """A driver without `start`: a plan runs to its end when it starts."""
+
+    driver: Driver
+
+    def run(self, plan: Plan) -> Samples:
+        return self.driver.run(plan)
+
+    def start(self, plan: Plan) -> PendingSamples:
+        return _Ran(self.driver.run(plan))
+
+
+def overlapping(driver: Driver) -> OverlappingDriver:
+    """Return a driver with the method `start`.
+
+    Args:
+        driver: The driver; it is wrapped if it has no such method.
+    """
+    return driver if isinstance(driver, OverlappingDriver) else _Blocking(driver)
+
+
+@runtime_checkable
+class CachingDriver(Driver, Protocol):
+    """A driver that keeps KV caches and accepts hints, which save work but change no answer."""
+
+    def fork(self, cache_digest: int) -> bool:
+        """Copy a KV cache for a second state. Return whether there was one to copy, and room for it.
+
+        Args:
+            cache_digest: Cache digest of the KV cache.
+        """
+        ...
+
+    def release(self, cache_digest: int) -> None:
+        """Drop a KV cache, if there is one with this digest: no state will use it again.
+
+        Args:
+            cache_digest: Cache digest of the KV cache.
+        """
+        ...

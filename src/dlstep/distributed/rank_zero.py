@@ -10,15 +10,27 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from threading import Lock
 from types import FrameType
 from typing import Protocol, runtime_checkable
 from weakref import finalize
 
-from ..core import CacheMismatch, DlstepError, Event, Plan, Prepared, RequestFault, Samples, State, commit, fail, schedule
-from ..core.driver import run_prepared
+from ..core import (
+    CacheMismatch,
+    DlstepError,
+    Event,
+    PendingSamples,
+    Plan,
+    Prepared,
+    RequestFault,
+    Samples,
+    State,
+    commit,
+    fail,
+    prepare,
+    schedule,
+)
 from ..core.trace import apply
 from .control_channel import ControlChannel, RanksDisagree, connect
 from .ranks import Ranks
@@ -81,14 +93,14 @@ Message = Forward | Fork | End
 
 @runtime_checkable
 class RankDriver(Protocol):
-    """A driver of KV caches that lets ranks compare cache digests while the device computes."""
+    """A driver of KV caches that lets ranks compare cache digests before they launch a forward pass."""
 
     def holds(self, plan: Plan) -> bool:
         """Return whether the KV cache that `plan` continues is here, or `plan` begins a new one."""
         ...
 
-    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
-        """Return a plan's samples. Call `meanwhile` before returning or raising CacheMismatch."""
+    def start(self, plan: Plan, agree: Callable[[], None]) -> PendingSamples:
+        """Launch a plan. Call `agree` just before."""
         ...
 
     def fork(self, cache_digest: int) -> bool:
@@ -143,12 +155,17 @@ class RankZeroDriver:
         """Release a KV cache before the next forward pass."""
         self._released.append(cache_digest)
 
-    def forward(self, number: int, changes: tuple[Event | State, ...], plan: Plan, meanwhile: Callable[[], None]) -> Samples:
-        """Run a forward pass of decode `number` on all ranks. Call `meanwhile` as `run_overlapped` does."""
+    def start(self, number: int, changes: tuple[Event | State, ...], plan: Plan) -> PendingSamples:
+        """Launch a forward pass of decode `number` on all ranks."""
         with self._lock, delayed_interrupt(), self._whole():
             gone = tuple([self._gone.popleft() for _ in range(len(self._gone))])
             self._channel.send(Forward(number, changes, self._forget(), gone))
-            return _run(self._driver, self._channel, plan, meanwhile)
+            return _start(self._driver, self._channel, plan)
+
+    def wait(self, pending: PendingSamples) -> Samples:
+        """Return the samples of a launched forward pass."""
+        with self._lock, delayed_interrupt(), self._whole():
+            return pending.wait()
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
@@ -180,6 +197,18 @@ def _close(group: WorkerGroup, channel: ControlChannel) -> None:
     group.end()
 
 
+@dataclass(frozen=True, slots=True)
+class PendingOfRanks:
+    """Samples of a forward pass of all ranks, which end together if it fails."""
+
+    driver: RankZeroDriver
+    pending: PendingSamples
+
+    def wait(self) -> Samples:
+        """Return the samples once the device has computed them."""
+        return self.driver.wait(self.pending)
+
+
 class DecodeLeader:
     """The leader of one decode. It collects changes until the next forward pass."""
 
@@ -198,12 +227,12 @@ class DecodeLeader:
 
     def run(self, plan: Plan) -> Samples:
         """Return the samples of a plan of this decode."""
-        return self.run_overlapped(plan, lambda: None)
+        return self.start(plan).wait()
 
-    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
-        """Return the samples of a plan of this decode. Call `meanwhile` while the devices work."""
+    def start(self, plan: Plan) -> PendingSamples:
+        """Launch a plan of this decode on all ranks."""
         changes, self._changes = tuple(self._changes), []
-        return self._driver.forward(self._number, changes, plan, meanwhile)
+        return PendingOfRanks(self._driver, self._driver.start(self._number, changes, plan))
 
     def fork(self, cache_digest: int) -> bool:
         """Copy a KV cache on all ranks."""
@@ -246,27 +275,25 @@ def follow_rank_zero(driver: RankDriver, ranks: Ranks) -> None:
                     states[number] = change if isinstance(change, State) else apply(states[number], change)
                 plan = schedule(states[number])
                 try:
-                    samples, prepared = run_prepared(partial(_run, driver, channel), states[number], plan)
+                    pending = _start(driver, channel, plan)
                 except CacheMismatch:
                     continue  # rank 0 gets the same error
-                states[number] = _committed(states[number], samples, prepared)
+                prepared = prepare(states[number], plan)
+                states[number] = _committed(states[number], pending.wait(), prepared)
 
 
-def _run(driver: RankDriver, channel: ControlChannel, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
-    """Run this rank's share of a forward pass. Call `meanwhile` after the comparison of cache digests.
+def _start(driver: RankDriver, channel: ControlChannel, plan: Plan) -> PendingSamples:
+    """Launch this rank's share of a forward pass, after the comparison of cache digests.
 
     Raises CacheMismatch if no rank has the KV cache, and RanksDisagree if only some ranks have it.
     """
     held = driver.holds(plan)
     digest = plan.cache_digest if held else f"no KV cache with digest {plan.cache_digest}"
     check = channel.check(f"step {plan.step}", digest)
-
-    def check_then_work() -> None:
+    if not held:
         check()
-        meanwhile()
-
     try:
-        return driver.run_overlapped(plan, check_then_work)
+        return driver.start(plan, check)
     except CacheMismatch as error:
         if held:  # the other ranks hold the KV cache and continue
             raise RanksDisagree(f"step {plan.step}: rank {channel.ranks.rank} alone lost its KV cache: {error}") from error

@@ -1,6 +1,5 @@
 """Executors: start a forward pass, and return packed samples once the device is done."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -30,11 +29,6 @@ class Pending:
 
 
 NOTHING = Pending(None)
-Work = Callable[[], None]
-
-
-def no_work() -> None:
-    """Do nothing."""
 
 
 class Executor:
@@ -42,29 +36,14 @@ class Executor:
 
     def __init__(self, network: PagedNetwork, memory: Memory, target: LoweringTarget) -> None:
         self._network, self._memory, self._target = network, memory, target
-        self._several = network.ranks.several
         self.padding = 0  # total padding rows of all forward passes
         self.graph_count = 0  # number of captured graphs
 
     @torch.inference_mode()
-    def submit(self, gathered: Gathered, meanwhile: Work = no_work) -> Pending:
-        """Start a forward pass and the sampling of its rows, then call `meanwhile`.
-
-        With several ranks, call `meanwhile` first, unless the forward pass replays a graph: it compares
-        cache digests, and operations of a rank wait for those of the other ranks.
-        """
-        meanwhile = self._called_first(meanwhile)
+    def submit(self, gathered: Gathered) -> Pending:
+        """Start a forward pass and the sampling of its rows."""
         packed = self._step(self._lowered(gathered))
-        pending = NOTHING if packed is None else to_host(packed)
-        meanwhile()
-        return pending
-
-    def _called_first(self, meanwhile: Work) -> Work:
-        """Call `meanwhile` if there are several ranks. Return what remains to be called."""
-        if not self._several:
-            return meanwhile
-        meanwhile()
-        return no_work
+        return NOTHING if packed is None else to_host(packed)
 
     def drop_graphs(self) -> None:
         """Free all graphs; this executor has none."""

@@ -13,7 +13,7 @@ import torch
 from ..models.networks import Batch, Memory, PagedNetwork
 from .arena import Arena
 from .buckets import MAX_PADDED_ROWS, Bucket, Kind, Laid, batch_in, bucket_of, fill, room_for
-from .executor import Executor, Packed, Pending, Work, no_work, to_host
+from .executor import Executor, Packed, Pending, to_host
 from .lowering import Gathered, LoweringTarget
 from .profile import region
 
@@ -51,9 +51,9 @@ class PaddedExecutor(Executor):
         self._aside: Any = torch.cuda.Stream(target.device) if captures else None
 
     @torch.inference_mode()
-    def submit(self, gathered: Gathered, meanwhile: Work = no_work) -> Pending:
+    def submit(self, gathered: Gathered) -> Pending:
         """Start a forward pass. Pad it if it samples and is not too large; replay its graph if there is one."""
-        return self._padded(gathered, meanwhile) if _pads(gathered) else super().submit(gathered, meanwhile)
+        return self._padded(gathered) if _pads(gathered) else super().submit(gathered)
 
     @torch.inference_mode()
     def capture(self, idle: Gathered, bucket: Bucket) -> None:
@@ -85,23 +85,19 @@ class PaddedExecutor(Executor):
         return self._captured.get(bucket)
 
     @region("padded")
-    def _padded(self, gathered: Gathered, meanwhile: Work) -> Pending:
+    def _padded(self, gathered: Gathered) -> Pending:
         sampled = len(gathered.arrays["sampled_rows"])
         bucket = bucket_of(gathered, self._network.canvas_length)
         self.padding += bucket.rows - len(gathered.arrays["tokens"])
         captured = self._graph_of(bucket)
         if captured is None:
-            meanwhile = self._called_first(meanwhile)
             if not self._is_due(bucket):
-                pending = to_host(self._answer(self._filled(bucket, gathered)[1])[:, :sampled])
-                meanwhile()
-                return pending
+                return to_host(self._answer(self._filled(bucket, gathered)[1])[:, :sampled])
             captured = self._captured[bucket] = self._capture(bucket, gathered)
         fill(captured.arena, bucket, gathered, self._target, self._laid.pop(bucket, None))
         self._laid[bucket] = gathered.spans
         captured.graph.replay()
         captured.copied.record()
-        meanwhile()
         return Pending(captured.received[:, :sampled], captured.copied)
 
     def _is_due(self, bucket: Bucket) -> bool:

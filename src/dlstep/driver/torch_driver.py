@@ -4,7 +4,7 @@ Each KV cache has the digest of its content, so that no state reads another's.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
@@ -17,7 +17,7 @@ from ..core import EMPTY_CACHE, CacheMismatch, Config, DlstepError, Plan, Sample
 from ..models import Checkpoint
 from ..models.networks import Memory, PagedNetwork, paged
 from ..models.shapes import embedding_of
-from .executor import NOTHING, Executor, Pending, Work, no_work
+from .executor import NOTHING, Executor, Pending
 from .graphs import PaddedExecutor
 from .lowering import Gathered, LoweringTarget, Placed, gather, unpack
 from .profile import region
@@ -51,6 +51,7 @@ class KVCache:
         If the forward pass then fails, only the same plan, or one for an empty cache, may follow.
         """
         if plan.cache_digest != EMPTY_CACHE and (plan is self.last or plan == self.last):
+            self.last = plan
             return
         self.digest, self.last = FREE_DIGEST, None
         if plan.cache_digest == EMPTY_CACHE:
@@ -152,6 +153,27 @@ class KVCaches:
         return cache
 
 
+class StartedPlan:
+    """A plan whose forward passes were launched. No other plan may use `cache` before `wait`, or the digest stays unset."""
+
+    def __init__(self, plan: Plan, cache: KVCache, pending: Pending, marks: Sequence[int], lock: Lock) -> None:
+        self._plan, self._cache, self._pending, self._marks, self._lock = plan, cache, pending, marks, lock
+
+    @region("wait")
+    def wait(self) -> Samples:
+        """Return the samples once the device has computed them."""
+        with self._lock:
+            samples = unpack(self._plan, self._pending.wait(), self._marks)
+            if self._cache.last is self._plan:
+                self._cache.digest = samples.cache_digest
+            return samples
+
+    def settle(self) -> None:
+        """Wait for the device, and copy the numbers out of the memory that the next replay of the graph overwrites."""
+        if (packed := self._pending.wait()) is not None:
+            self._pending = Pending(packed.clone())
+
+
 class TorchDriver:
     """A thread-safe device for the states of one `Config` and of its variants in `num_pages`.
 
@@ -194,6 +216,7 @@ class TorchDriver:
         self._current = self._caches.main
         self._lock = Lock()
         self._released: deque[int] = deque()
+        self._started: StartedPlan | None = None
 
     @property
     def graph_count(self) -> int:
@@ -225,29 +248,29 @@ class TorchDriver:
             show(done, len(todo))
 
     def run(self, plan: Plan) -> Samples:
-        """Return the samples of `plan`, as `run_overlapped` does."""
-        return self.run_overlapped(plan, no_work)
+        """Return the samples of `plan`, as `start` and `wait` do."""
+        return self.start(plan).wait()
 
-    @region("run")
-    def run_overlapped(self, plan: Plan, meanwhile: Work) -> Samples:
-        """Return the samples of `plan`. Running the same plan again returns the same samples.
+    @region("start")
+    def start(self, plan: Plan, agree: Callable[[], None] = lambda: None) -> StartedPlan:
+        """Launch the forward passes of `plan`. Running the same plan again returns the same samples.
 
-        Calls `meanwhile` once, after starting the first forward pass; with several ranks, before it,
-        unless it replays a graph. Raises CacheMismatch if the driver does not hold the plan's KV cache,
-        and DlstepError if there is no room.
+        `agree` is called just before the launch: several ranks compare their cache digests there, because
+        operations of a rank wait for those of the others. Raises CacheMismatch if the driver does not hold
+        the plan's KV cache, and DlstepError if there is no room.
         """
         with self._lock:
+            if self._started is not None:
+                self._started.settle()  # its caller may never wait for it, after an interrupt
+                self._started = None
             self._forget_released()
-            try:
-                self.apply_ownership(plan)
-            except CacheMismatch:
-                meanwhile()
-                raise
-            pending = self.submit(self.gather(plan), meanwhile)
+            self.apply_ownership(plan)
+            forwards = self.gather(plan)
+            agree()
+            pending = self.submit(forwards)
             marks = [span.mark() for span in plan.spans]  # while the device works
-            samples = unpack(plan, pending.wait(), marks)
-            self.mark_current(samples)
-            return samples
+            self._started = StartedPlan(plan, self._current, pending, marks, self._lock)
+            return self._started
 
     def holds(self, plan: Plan) -> bool:
         """Return whether the KV cache that `plan` continues is here, or `plan` begins one."""
@@ -291,14 +314,11 @@ class TorchDriver:
         cache.placed = gathered[-1].placed if gathered else None
         return gathered
 
-    def submit(self, forwards: tuple[Gathered, ...], meanwhile: Work = no_work) -> Pending:
-        """Start the forward passes, of which only the last one samples. Call `meanwhile` once, with the first."""
-        if not forwards:
-            meanwhile()
+    def submit(self, forwards: tuple[Gathered, ...]) -> Pending:
+        """Start the forward passes, of which only the last one samples."""
         pending = NOTHING
         for gathered in forwards:
-            pending = self._current.executor.submit(gathered, meanwhile)
-            meanwhile = no_work
+            pending = self._current.executor.submit(gathered)
         return pending
 
     def mark_current(self, samples: Samples) -> None:

@@ -14,8 +14,6 @@ from ..core import (
     Driver,
     Event,
     Fail,
-    OverlappingDriver,
-    Plan,
     Prepared,
     Prune,
     Rebuild,
@@ -27,11 +25,12 @@ from ..core import (
     State,
     Update,
     commit,
+    overlapping,
+    prepare,
     schedule,
     updates,
 )
 from ..core.checks import short
-from ..core.driver import run_prepared
 from ..core.faults import run_user_code
 from ..core.trace import apply
 from ..text.constraints import constrained
@@ -87,7 +86,7 @@ class Decode:
         self._leader = driver.lead(state) if isinstance(driver, RanksDriver) else None
         self._leader_state = state  # differs from `_state` after a rewind or a lost event
         self._driver, self._record, self._prunes, self._turn = self._leader or driver, record, prunes, turn
-        self._overlapping = self._driver if isinstance(self._driver, OverlappingDriver) else None
+        self._overlapping = overlapping(self._driver)
         self._forward_failed = False
         self._held_digest = state.cache_digest  # of the device's cache after this decode's last run
 
@@ -201,7 +200,9 @@ class Decode:
             self.close()  # free the cache from before a rewind: no state refers to it
         self._forward_failed = True  # until `_apply`, the device may be ahead of the state
         try:
-            samples, prepared = self._run(plan)
+            pending = self._overlapping.start(plan)
+            prepared = prepare(self._state, plan)
+            samples = pending.wait()
         except CacheMismatch:
             self._forward_failed = False
             raise
@@ -210,12 +211,6 @@ class Decode:
         self._held_digest = samples.cache_digest
         self._apply(samples, prepared)
         self._forward_failed = False
-
-    def _run(self, plan: Plan) -> tuple[Samples, Prepared | None]:
-        """Return the samples of a plan, and the prepared part of their commit if the driver overlaps it."""
-        if self._overlapping is None:
-            return self._driver.run(plan), None
-        return run_prepared(self._overlapping.run_overlapped, self._state, plan)
 
     def _catch_up(self) -> None:
         """Rebuild the cache and run until the running requests have advanced further than before.

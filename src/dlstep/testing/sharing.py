@@ -11,6 +11,7 @@ from hypothesis.strategies import DataObject, booleans, integers, lists, sampled
 from ..core import (
     Config,
     Event,
+    PendingSamples,
     Request,
     SequenceState,
     State,
@@ -39,6 +40,20 @@ class Fault(Exception):
     """An error that a driver raises in a law."""
 
 
+@dataclass(frozen=True)
+class FaultySamples:
+    """Samples that are lost on the way to the host, although the device has moved on."""
+
+    samples: Samples
+    lost: bool
+
+    def wait(self) -> Samples:
+        """Return the samples, or raise Fault."""
+        if self.lost:
+            raise Fault
+        return self.samples
+
+
 @dataclass
 class FaultyDriver:
     """A driver that raises before or after some passes (counted from 0) of another driver."""
@@ -47,23 +62,20 @@ class FaultyDriver:
     before: frozenset[int] = frozenset()
     after: frozenset[int] = frozenset()
     forwards: int = -1
-    answered: Samples | None = None  # samples of the last pass, even if `run` raised after it
+    answered: Samples | None = None  # samples of the last pass, even if `wait` raises
 
     def run(self, plan: Plan) -> Samples:
         """Return the samples of `plan`, or raise Fault."""
-        return self.run_overlapped(plan, lambda: None)
+        return self.start(plan).wait()
 
-    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
-        """Return the samples of `plan`, or raise Fault. Call `meanwhile` while the device works."""
+    def start(self, plan: Plan) -> PendingSamples:
+        """Start `plan`, or raise Fault."""
         self.forwards += 1
         self.answered = None
         if self.forwards in self.before:
             raise Fault
-        self.answered = samples = self.driver.run(plan)
-        meanwhile()
-        if self.forwards in self.after:
-            raise Fault  # the device has moved on
-        return samples
+        self.answered = self.driver.run(plan)
+        return FaultySamples(self.answered, lost=self.forwards in self.after)
 
 
 class Follower:
@@ -83,18 +95,18 @@ class Follower:
         self.changes = [state]
 
     def run(self, plan: Plan) -> Samples:
-        """Return the samples of a plan, as `run_overlapped` does."""
-        return self.run_overlapped(plan, lambda: None)
+        """Return the samples of a plan, as `start` and `wait` do."""
+        return self.start(plan).wait()
 
-    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
-        """Return the samples of a plan, after checking that the other rank makes the same plan."""
+    def start(self, plan: Plan) -> PendingSamples:
+        """Start a plan, after checking that the other rank makes the same one."""
         for change in self.changes:
             self._state = change if isinstance(change, State) else apply(self._state, change)
         self.changes = []
         assert schedule(self._state) == plan, "another rank would run something else"
         self._driver.answered = None
         try:
-            return self._driver.run_overlapped(plan, meanwhile)
+            return self._driver.start(plan)
         finally:
             if self._driver.answered is not None:
                 self._state = commit(self._state, self._driver.answered)

@@ -60,17 +60,14 @@ def before(owner: Any, name: str, fault: str, at: int = 1) -> None:
 def _in_forward(fault: str) -> None:
     """After the cache digests were compared, before the first sum."""
     from dlstep.driver import TorchDriver
-    from dlstep.driver.executor import no_work
 
     submit = TorchDriver.submit
 
-    def submitted(self: Any, forwards: Any, meanwhile: Any = no_work) -> Any:
-        if meanwhile is not no_work:
-            meanwhile()
-            strike(fault)
+    def submitted(self: Any, forwards: Any) -> Any:
+        strike(fault)
         return submit(self, forwards)
 
-    TorchDriver.submit = submitted  # pyright: ignore[reportAttributeAccessIssue]
+    TorchDriver.submit = submitted
 
 
 def arm(moment: str, fault: str) -> None:

@@ -1,12 +1,11 @@
 """Messages of ranks in a step, and when they are sent."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dlstep import LLM, SamplingParams
-from dlstep.core import CacheMismatch, Plan, Request, add, schedule
+from dlstep.core import Plan, Request, add, schedule
 from dlstep.distributed.control_channel import connect
 from dlstep.distributed.ranks import Ranks
 from dlstep.driver import TorchDriver
@@ -31,27 +30,15 @@ def driver_and_plan() -> tuple[TorchDriver, Plan]:
     return engine.driver, schedule(add(engine.first, Request(0, (5, 6, 7), SamplingParams(max_tokens=4))))
 
 
-def test_digests_are_compared_before_a_pass_without_a_graph(
-    driver_and_plan: tuple[TorchDriver, Plan], monkeypatch: pytest.MonkeyPatch
-):
-    """For passes with a graph, see `tests/unit/driver/test_graphs.py`."""
+def test_digests_are_compared_before_a_pass(driver_and_plan: tuple[TorchDriver, Plan], monkeypatch: pytest.MonkeyPatch):
     driver, plan = driver_and_plan
     executor, order = driver._caches.main.executor, list[str]()
     lowered = executor._lowered
-    monkeypatch.setattr(executor, "_several", True)
 
     def started(gathered: Any) -> Any:
         order.append("started")
         return lowered(gathered)
 
     monkeypatch.setattr(executor, "_lowered", started)
-    driver.run_overlapped(plan, lambda: order.append("compared"))
+    driver.start(plan, lambda: order.append("compared")).wait()
     assert order == ["compared", "started"]
-
-
-def test_digests_are_compared_for_a_plan_that_no_cache_has(driver_and_plan: tuple[TorchDriver, Plan]):
-    driver, plan = driver_and_plan
-    order: list[str] = []
-    with pytest.raises(CacheMismatch):
-        driver.run_overlapped(replace(plan, cache_digest=12345), lambda: order.append("compared"))
-    assert order == ["compared"]

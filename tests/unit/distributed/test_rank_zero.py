@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Timer
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -77,10 +78,13 @@ class Lying:
     def __init__(self, driver: Any, step: int) -> None:
         self.driver, self.step = driver, step
 
-    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
-        samples = self.driver.run_overlapped(plan, meanwhile)
+    def start(self, plan: Plan, agree: Callable[[], None]) -> Any:
+        pending = self.driver.start(plan, agree)
         if plan.step != self.step:
-            return samples
+            return pending
+        return SimpleNamespace(wait=lambda: self._changed(plan, pending.wait()))
+
+    def _changed(self, plan: Plan, samples: Samples) -> Samples:
         first, *others = samples.rows
         changed = SpanSamples(((first.tokens[0] + 1) % 5 + 3, *first.tokens[1:]), first.probabilities)
         return Samples(plan, (replace(first, tokens=changed.tokens), *others))
@@ -154,11 +158,11 @@ class Interrupted:
     def __init__(self, driver: Any, times: int) -> None:
         self.driver, self.times, self.forwards = driver, times, 0
 
-    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+    def start(self, plan: Plan, agree: Callable[[], None]) -> Any:
         self.forwards += 1
         for _ in range(self.times if self.forwards == 3 else 0):
             signal.raise_signal(signal.SIGINT)
-        return self.driver.run_overlapped(plan, meanwhile)
+        return self.driver.start(plan, agree)
 
     def holds(self, plan: Plan) -> bool:
         return self.driver.holds(plan)

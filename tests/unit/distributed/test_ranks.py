@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from dlstep import LLM
-from dlstep.core import DlstepError, Plan, Samples
+from dlstep.core import DlstepError, PendingSamples, Plan
 from dlstep.distributed import rank_zero, ranks
 from dlstep.distributed.rank_zero import RankZeroDriver
 from dlstep.distributed.ranks import ALONE, Ranks
@@ -58,7 +58,7 @@ class Graphs:
     def __init__(self, nccl: Nccl) -> None:
         self.nccl = nccl
 
-    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+    def start(self, plan: Plan, agree: Callable[[], None]) -> PendingSamples:
         raise NotImplementedError
 
     def holds(self, plan: Plan) -> bool:

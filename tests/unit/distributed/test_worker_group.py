@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from dlstep import LLM, SamplingParams
-from dlstep.core import CacheMismatch, DlstepError, Plan, Samples
+from dlstep.core import CacheMismatch, DlstepError, PendingSamples, Plan
 from dlstep.distributed import worker_group
 from dlstep.distributed.rank_zero import follow_rank_zero
 from dlstep.distributed.ranks import Ranks
@@ -140,12 +140,12 @@ class Broken:
     def __init__(self, driver: Any, error: BaseException, *, compared: bool) -> None:
         self.driver, self.error, self.compared, self.forwards = driver, error, compared, 0
 
-    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+    def start(self, plan: Plan, agree: Callable[[], None]) -> PendingSamples:
         self.forwards += 1
         if self.forwards < 2:
-            return self.driver.run_overlapped(plan, meanwhile)
+            return self.driver.start(plan, agree)
         if self.compared:
-            meanwhile()
+            agree()
         raise self.error
 
     def __getattr__(self, name: str) -> Any:
@@ -178,11 +178,11 @@ class Forgetful:
     def holds(self, plan: Plan) -> bool:
         return self.driver.holds(plan) and not (self.knows and plan.step == self.step)
 
-    def run_overlapped(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+    def start(self, plan: Plan, agree: Callable[[], None]) -> PendingSamples:
         if plan.step == self.step:
-            meanwhile()
+            agree()
             raise CacheMismatch("nothing is held")
-        return self.driver.run_overlapped(plan, meanwhile)
+        return self.driver.start(plan, agree)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.driver, name)

@@ -1,7 +1,6 @@
 """Steps that graphs capture, run without one: padded to a bucket, with kernels, they answer as in the plan's own sizes."""
 
 from array import array
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
@@ -16,9 +15,8 @@ from hypothesis import example, given, settings, strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dlstep import LLM
-from dlstep.core import Config, Request, SamplingParams, Strategy, add, commit, init, schedule
+from dlstep.core import Config, Request, SamplingParams, Strategy, add, commit, init, prepare, schedule
 from dlstep.core.automaton import Automaton, tables_of
-from dlstep.core.driver import run_prepared
 from dlstep.driver import TorchDriver, graphs, tables as driver_tables
 from dlstep.driver.arena import Arena
 from dlstep.driver.buckets import Bucket, _equal, bucket_of, fill, room_for
@@ -337,46 +335,28 @@ def test_graphs_read_the_masks_of_each_forward_pass(
 
 
 @needs_interpreter
-@pytest.mark.parametrize("several", [False, True])
-def test_the_caller_works_once_in_each_pass(
-    several: bool, checkpoints: dict[str, Checkpoint], monkeypatch: pytest.MonkeyPatch
+def test_a_pass_that_nobody_waits_for_changes_no_samples(
+    checkpoints: dict[str, Checkpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It works after the start of the pass; with several ranks, before each pass without a graph."""
+    """Neither its own, which may be taken later, nor those of the next pass, which replays the same graph."""
     checkpoint = checkpoints["plain"]
     config = Config(checkpoint.spec, page_size=4, num_pages=40, max_model_len=40, max_num_batched_tokens=12, max_num_reqs=2)
-    driver = with_graphs(padded(checkpoint, config), monkeypatch)
-    executor = driver._caches.main.executor
-    assert isinstance(executor, PaddedExecutor)
-    order: list[str] = []
-
-    def noted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def calls(*given: Any) -> Any:
-            order.append(name)
-            return call(*given)
-
-        return calls
-
-    monkeypatch.setattr(executor, "_several", several)
-    for name in ("_answer", "_lowered"):
-        monkeypatch.setattr(executor, name, noted("computed", getattr(executor, name)))
-    monkeypatch.setattr(ReplayedOnHost, "replay", noted("launched", ReplayedOnHost.replay))
+    one, other = (with_graphs(padded(checkpoint, config), monkeypatch) for _ in range(2))
     state = init(config, MultiBD(4, 2))
     for number in range(3):  # the first prompt takes several passes that sample nothing
         prompt = tuple(range(10, 40)) if number == 0 else (10, 11 + number)
         state = add(state, Request(number, prompt, SamplingParams(max_tokens=8, ignore_eos=True)))
-    seen = set[tuple[str, ...]]()
     while not state.done:
-        order.clear()
-        samples, prepared = run_prepared(
-            lambda plan, work: driver.run_overlapped(plan, noted("worked", work)), state, schedule(state)
-        )
-        seen.add(tuple(order))
-        state = commit(state, samples, prepared)
-    replayed = ("launched", "computed", "worked")  # a replay on the host computes at once
-    if several:
-        assert seen == {("worked", "computed"), ("worked", "computed", "launched", "computed"), replayed}
-    else:
-        assert seen == {("computed", "worked"), ("computed", "launched", "computed", "worked"), replayed}
+        plan = schedule(state)
+        abandoned, pending = one.start(plan), one.start(plan)
+        prepared = prepare(state, plan)
+        samples = pending.wait()
+        after = commit(state, samples, prepared)
+        if not after.done:
+            later = one.start(schedule(after))
+            assert abandoned.wait() == samples == other.run(plan)
+            later.wait()
+        state = after
 
 
 class Launched(TorchDispatchMode):

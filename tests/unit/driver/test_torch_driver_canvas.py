@@ -181,16 +181,16 @@ def requests() -> tuple[Request, ...]:
 
 
 def decode(state: State, driver: TorchDriver) -> tuple[State, list[Plan]]:
-    """Decode all requests. In each plan, of up to two forward passes or of none, the driver lets its caller work once."""
+    """Decode all requests, with plans of up to two forward passes or of none. Ranks agree once on each."""
     plans: list[Plan] = []
-    worked: list[int] = []
+    agreed: list[int] = []
     while not state.done:
         plans.append(plan := schedule(state))
-        samples = driver.run_overlapped(plan, lambda plan=plan: worked.append(plan.step))
+        samples = driver.start(plan, lambda plan=plan: agreed.append(plan.step)).wait()
         assert samples.cache_digest == Samples(plan, samples.rows).cache_digest
         state = commit(state, samples)
-    driver.run_overlapped(schedule(state), lambda: worked.append(state.step))  # it feeds nothing
-    assert worked == [*[plan.step for plan in plans], state.step]
+    driver.start(schedule(state), lambda: agreed.append(state.step)).wait()  # it feeds nothing
+    assert agreed == [*[plan.step for plan in plans], state.step]
     return state, plans
 
 
