@@ -13,13 +13,12 @@ from pydantic import TypeAdapter, ValidationError
 from ..core import DlstepError
 from ..engine.loader import LoadedEngine
 from ..serve.engine_loop import MOST_FAILURES, EngineLoop, info_of
-from ..serve.facts import known_facts
 from ..serve.http import translate
-from ..serve.http.choices import read_choices
 from ..serve.http.errors import FAULT, ApiError, first_fault, invalid
-from ..serve.http.replies import reply_body, usage_of
+from ..serve.http.replies import read_choices, reply_body, usage_of
 from ..serve.http.schema import ChatRequest, CompletionRequest, Strict, fields_of
 from ..serve.http.translate import TranslatedBody, head_for
+from ..serve.messages import known_facts
 from ..serve.router.pending_requests import Head, PendingRequest, id_of
 from ..serve.settings import ServeOptions
 from .facts import facts_of

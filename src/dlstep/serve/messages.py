@@ -1,14 +1,16 @@
-"""Messages between the HTTP process and the engine: plain values, for any transport."""
+"""Messages between the HTTP process and the engine, and what the HTTP process knows of the model: plain values."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ..core import Config, SamplingParams, Strategy
+from .. import tiny
+from ..core import Config, SamplingParams, State, Strategy, init
 from ..core.automaton import Automaton
 from ..core.options import StrategyOptions
 from ..core.sequence import Best, FinishInfo
 from ..core.usage import Work
+from ..text.detokenize import Tokenizer
 from ..text.read_templates import ReadTemplate
 from ..views.frames import Frame
 
@@ -27,6 +29,46 @@ class ModelInfo:
     prompt_end: str
     chat_template: str | None
     max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTexts:
+    """The tokenizer of a model and the texts that its prompts are built with."""
+
+    tokenizer: Tokenizer | None
+    prompt_end: str
+    chat_template: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The facts of a loaded engine.
+
+    `first` is the engine's state before any request; `model` is the model name that clients use. One
+    body may request at most `most_answers` answers. The steps of a body with at most `most_kept` answers are kept.
+    """
+
+    info: ModelInfo
+    texts: ModelTexts
+    first: State
+    model: str
+    most_answers: int
+    most_kept: int = 0
+
+
+def description_of(info: ModelInfo) -> str | None:
+    """Return what an embedded model is for, and how to load another model; None for any other model."""
+    if not tiny.is_embedded(info.folder):
+        return None
+    return f"{tiny.PURPOSE[0].upper()}{tiny.PURPOSE[1:]}. {tiny.REMEDY[0].upper()}{tiny.REMEDY[1:]}."
+
+
+def known_facts(
+    info: ModelInfo, tokenizer: Tokenizer | None, name: str | None, template: str | None, most: int, most_kept: int = 0
+) -> Facts:
+    """Return the facts of an engine; `name` and `template` override those of `info`. `most`: see `most_answers`."""
+    texts = ModelTexts(tokenizer, info.prompt_end, template or info.chat_template)
+    return Facts(info, texts, init(info.config, info.strategy), name or info.name, most, most_kept)
 
 
 class EngineFailed(NamedTuple):

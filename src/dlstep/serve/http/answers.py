@@ -15,9 +15,22 @@ from ..log_lines import LineHandler
 from ..router.pending_requests import Head, PendingRequest
 from ..router.recording_store import KeptRequest
 from ..router.router import Router
-from .choices import ChoiceReader, Piece, read_choices
 from .errors import ApiError, fault_of, first_fault
-from .replies import COMPACT, DONE, PING, Json, chunk, event, first_chunk, piece_chunk, reply_body, usage_of
+from .replies import (
+    COMPACT,
+    DONE,
+    PING,
+    ChoiceReader,
+    Json,
+    Piece,
+    chunk,
+    event,
+    first_chunk,
+    piece_chunk,
+    read_choices,
+    reply_body,
+    usage_of,
+)
 from .schema import ForkRequest, ReadRequest, Sampling
 from .translate import TranslatedBody
 

@@ -21,7 +21,7 @@ from ...core import State
 from ...core.automaton import Automaton
 from ...text import constraints
 from .. import shapes
-from ..facts import Facts, description_of
+from ..messages import Facts, description_of
 from ..router.pending_requests import Head
 from ..router.router import NotReady, QueueFull, Router
 from ..shapes import METRICS, READY, REQUEST_ERRORS, answered, streamed

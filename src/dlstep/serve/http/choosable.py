@@ -1,5 +1,6 @@
 """The options, rules and example prompts of `/v1/options`, derived from dataclasses."""
 
+from contextlib import suppress
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
@@ -9,10 +10,11 @@ from ...core.refusals import incompatibility
 from ...engine.option_help import OptionRow, option_rows, paragraphs, parts_of
 from ...rules import HOLDERS
 from ...views.frames import name_of
-from ..facts import Facts, description_of
+from ..messages import Facts, description_of
 from ..shapes import Choices, Example, OptionCard, OptionKind, RuleCard, StrategyCard, StrategyChoices
 
 KINDS: dict[Any, OptionKind] = {bool: "boolean", int: "integer", float: "number", str: "text"}
+OTHERS = (False, True, *range(1, 9), 16, 32, 64, 0.25, 0.5, 0.75, (1,), (0, 1))  # values that options are tried with
 EXAMPLES = 4
 PLAIN_EXAMPLES = (
     "Write a short poem about the sea.",
@@ -94,14 +96,10 @@ def _option(first: State, value: Strategy, row: OptionRow, now: Any) -> OptionCa
     optional = NoneType in get_args(row.hint)
     hint = next(part for part in get_args(row.hint) if part is not NoneType) if optional else row.hint
     limits = {bound: limit for bound, limit in row.limits if abs(limit) < float("inf")}
-    choices: list[str] = []
-    if get_origin(hint) is Literal:
-        kind, choices = "choice", list(get_args(hint))
-    else:
-        kind = "integers" if get_origin(hint) is tuple else KINDS.get(hint, "text")
-    card = OptionCard(
+    choices = list(get_args(hint)) if get_origin(hint) is Literal else []
+    return OptionCard(
         name=row.name,
-        kind=kind,
+        kind="choice" if choices else "integers" if get_origin(hint) is tuple else KINDS.get(hint, "text"),
         optional=optional,
         default=list(now) if isinstance(now, tuple) else now,
         least=limits.get("at least", limits.get("more than")),
@@ -110,46 +108,17 @@ def _option(first: State, value: Strategy, row: OptionRow, now: Any) -> OptionCa
         open_most="less than" in limits,
         choices=choices,
         doc=row.help,
-        per_request=False,
+        per_request=_changeable(first, value, row.name, [other for other in (*choices, *OTHERS) if other != now]),
     )
-    card["per_request"] = _changeable(first, value, card)
-    return card
 
 
-def _changeable(first: State, value: Strategy, card: OptionCard) -> bool:
-    """Return whether a request may change an option: whether the core accepts another value."""
-    rejected = False
-    for other in _others(card):
-        try:
-            changed = with_options(value, {card["name"]: other})
-        except ValueError:  # excluded by the other options: inconclusive
-            continue
-        if not _incompatibility(first, changed):
-            return True
-        rejected = True
-    return not rejected
-
-
-def _others(card: OptionCard) -> list[object]:
-    """Return values of an option that differ from its current one, to try."""
-    least, most, default = card["least"], card["most"], card["default"]
-    now = tuple(default) if isinstance(default, list) else default
-    match card["kind"]:
-        case "boolean":
-            values: list[object] = [not now]
-        case "choice":
-            values = [*card["choices"]]
-        case "integer":
-            low = 1 if least is None else int(least)
-            values = [low, low + 1, low + 2, *([now + 1, 2 * now] if isinstance(now, int) else [])]
-        case "number":
-            low, high = 0.0 if least is None else least, 1.0 if most is None else most
-            values = [low + (high - low) * share for share in (0.25, 0.5, 0.75)]
-        case "integers":
-            values = [(0, 1), (1,)]
-        case _:
-            values = []
-    return [value for value in values if value != now]
+def _changeable(first: State, value: Strategy, name: str, others: list[object]) -> bool:
+    """Return whether a request may change an option: whether the core accepts another value, or none fits the option."""
+    reasons: list[str | None] = []
+    for other in others:
+        with suppress(ValueError):  # not a value of this option, or excluded by the other options
+            reasons.append(_incompatibility(first, with_options(value, {name: other})))
+    return None in reasons or not reasons
 
 
 def _incompatibility(first: State, value: Strategy) -> str | None:

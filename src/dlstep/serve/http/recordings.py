@@ -9,15 +9,14 @@ from ...core.options import sorted_options
 from ...engine.overrides import with_changes
 from ...text.detokenize import cut, decode
 from ...views.frames import VERSION, FrameEncoder, joined
-from ..facts import Facts
-from ..messages import Origin, Submit
+from ..messages import Facts, Origin, Submit
 from ..router.pending_requests import Head, PendingRequest
 from ..router.recording_store import KeptRequest
 from ..router.router import Router
 from ..shapes import RequestList, RequestRow
 from .answers import AnswerJob
-from .choices import answer_head, encoded_frame
 from .errors import ApiError, mentions
+from .replies import answer_head, encoded_frame
 from .schema import ForkRequest
 from .translate import TranslatedBody, strategy_options
 

@@ -9,9 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from .answers import AnswerJob
-from .choices import ChoiceReader, Piece
 from .errors import ApiError, invalid
-from .replies import COMPACT, Json, event, usage_of
+from .replies import COMPACT, ChoiceReader, Json, Piece, event, usage_of
 from .schema import ChatRequest, ResponsesRequest, Sampling
 from .tool_calls import Part
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 from ...text.chat import template_of
 from ...text.detokenize import held_back
 from ...text.json_schema import nested
-from ..facts import ModelTexts
+from ..messages import ModelTexts
 from .schema import AllowedTools, Function, NamedTool, Tool, ToolChoice
 
 FORCED = re.compile(r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*')  # what precedes the arguments

@@ -17,8 +17,7 @@ from ...text.detokenize import Tokenizer, decode, special_ids
 from ...text.prompts import encode, encode_pins, numbered, with_stop_ids
 from ...text.read_templates import ReadTemplate, encode_template
 from ...views.frames import Frame, first_frame
-from ..facts import Facts, ModelTexts
-from ..messages import ModelInfo, Submit
+from ..messages import Facts, ModelInfo, ModelTexts, Submit
 from ..router.pending_requests import Head
 from .errors import ApiError, mentions
 from .schema import (

@@ -11,8 +11,7 @@ from ...core import Request
 from ...core.sequence import FinishInfo
 from ...text.detokenize import Tokenizer
 from ..engine_process import Host
-from ..facts import Facts, known_facts
-from ..messages import Cancel, Drop, Message, ModelInfo, StepReport, Submit
+from ..messages import Cancel, Drop, Facts, Message, ModelInfo, StepReport, Submit, known_facts
 from ..settings import ServeOptions
 from ..shapes import Phase
 from .fair_queue import FairQueue
@@ -257,10 +256,7 @@ class Router:
                 if news.finish_info is not None:
                     replica.abandoned.discard(news.id)
                 continue
-            before = pending.size
             pending.apply(news, now)
-            if pending.size > before:
-                self.recording_store.grew(pending, pending.size - before)
             if pending.ended is not None:
                 self._retire(pending)
         self._send_waiting()

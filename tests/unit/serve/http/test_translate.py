@@ -12,9 +12,9 @@ import pytest
 from tokenizers import processors
 
 from dlstep.serve.engine_loop import info_of
-from dlstep.serve.facts import known_facts
 from dlstep.serve.http import app, translate
 from dlstep.serve.http.schema import CompletionRequest
+from dlstep.serve.messages import known_facts
 from training.tokenizer import EOS_ID, build_tokenizer
 
 from ....helpers.serving import Served, served, shadow_engine

@@ -35,10 +35,11 @@ def test_kept_requests_are_bounded_and_each_is_dropped_once_and_never_before_its
             head = Head("completion", "m", False, False)
             model.append((head.id, own))
             kept.add(KeptRequest(head, "key-0", tuple(own)))
+            while sum(len(own) for _, own in model) > most or sum(pending.size for _, own in model for pending in own) > room:
+                model.pop(0)
         elif action == "grow" and pending_requests:
             pending = data.draw(st.sampled_from(pending_requests))
             pending.append_frame(Frame(0, 0, 0, 3, (1, 2, 3), (1.0, 1.0, 1.0)), 0.0)
-            kept.grew(pending, 3)
         elif action == "fork" and (able := [pending for pending in pending_requests if pending.sent is not None]):
             forks.append(kept.forking(data.draw(st.sampled_from(able)).id))
         elif action == "sent" and forks:
@@ -48,8 +49,6 @@ def test_kept_requests_are_bounded_and_each_is_dropped_once_and_never_before_its
                 kept.forked(forks.pop())
             kept.died(0)
             model = [(name, own) for name, own in model if all(pending.sent is None for pending in own)]
-        while sum(len(own) for _, own in model) > most or sum(pending.size for _, own in model for pending in own) > room:
-            model.pop(0)
         assert [request.head.id for request in kept.of("key-0")] == [name for name, _ in model]
         assert len(kept) == sum(len(own) for _, own in model) <= most and not kept.of("key-1")
         alive = {pending.id for _, own in model for pending in own}

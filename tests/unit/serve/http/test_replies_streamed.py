@@ -14,11 +14,9 @@ from transformers import PreTrainedTokenizerFast
 from dlstep.core import SamplingParams, Spec
 from dlstep.core.sequence import FinishInfo
 from dlstep.models.description import pieces
-from dlstep.serve.facts import ModelTexts
-from dlstep.serve.http.choices import ChoiceReader
-from dlstep.serve.http.replies import piece_chunk, reply_body
+from dlstep.serve.http.replies import ChoiceReader, piece_chunk, reply_body
 from dlstep.serve.http.tool_calls import FORMATS, GEMMA, HERMES, CallFormat
-from dlstep.serve.messages import News, Submit
+from dlstep.serve.messages import ModelTexts, News, Submit
 from dlstep.serve.router.pending_requests import Head, PendingRequest
 
 Kind = Literal["special", "added", "spelled"]

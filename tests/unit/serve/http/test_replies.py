@@ -6,10 +6,8 @@ from hypothesis import given, strategies as st
 
 from dlstep.core import Request, SamplingParams, add
 from dlstep.core.sequence import FinishInfo
-from dlstep.serve.facts import ModelTexts
-from dlstep.serve.http.choices import ChoiceReader
-from dlstep.serve.http.replies import text_of
-from dlstep.serve.messages import News, Origin, Submit
+from dlstep.serve.http.replies import ChoiceReader, text_of
+from dlstep.serve.messages import ModelTexts, News, Origin, Submit
 from dlstep.serve.router.pending_requests import Head, PendingRequest
 from dlstep.stream import window_texts
 from dlstep.text.detokenize import TextStream
