@@ -88,7 +88,7 @@ MUTANTS = (
             "pending.submit = pending.submit._replace(keeps=False)",
             "pass",
         ),
-        ("RecordingStore.add", "keep recordings without a limit on their size", "kept.size, self._positions", "0, self._positions"),
+        ("RecordingStore.add", "keep recordings of any size", "kept.size, self._positions", "0, self._positions"),
         (
             "RecordingStore.find",
             "find recordings of other API keys",
