@@ -343,8 +343,10 @@ def description(error: BaseException) -> str:
     frames = user_frames(error)
     if isinstance(error, AssertionError) and not frames:
         sentence = str(error) or f"not true: {traceback.extract_tb(error.__traceback__)[-1].line}"
+    elif frames and not isinstance(error, RequestFault):
+        sentence = f"{frames[0].name} raised {traceback.format_exception_only(error)[0].strip()}"
     else:
-        sentence = str(error) if isinstance(error, RequestFault) else described(error)
+        sentence = described(error) if not isinstance(error, RequestFault) else str(error)
     return "\n".join(filter(None, (sentence, printed(frames))))
 
 
