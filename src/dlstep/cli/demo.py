@@ -23,7 +23,7 @@ from ..llm import LLM
 from ..session import Session
 from ..text.words import counted, harmless
 from ..views import frames_view, legend, sequence_view
-from ..views.progress_bars import display
+from ..views.progress_bars import drawing
 from ..views.terminal import MASK
 from .options import command_parser, json_text
 from .parser import ArgumentParser, Namespace
@@ -60,7 +60,7 @@ def run(options: Namespace) -> int:
     """Show decodes and then the table. With --json, print only the rows."""
     console, device = Console(), options.device
     if not options.json:
-        with display(enabled=not console.is_terminal):  # on a terminal, only the pictures are drawn
+        with drawing(enabled=not console.is_terminal):  # on a terminal, only the pictures are drawn
             show_all(tiny.problems(options.shown, options.seed), device, console)
     problems = tiny.problems(options.problems, options.seed)
     points = [(decoder, value) for decoder in DECODERS for value in decoder.values]

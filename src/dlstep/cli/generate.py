@@ -13,7 +13,7 @@ from ..engine.config import EngineConfig
 from ..llm import LLM
 from ..text.output import Output, Prompt
 from ..text.words import WIDTH, counted, harmless, printable
-from ..views.progress_bars import display, waiting_line
+from ..views.progress_bars import drawing, waiting_line
 from .options import OF_REQUEST, OF_STRATEGY, add_config_option, command_parser, engine_of, json_text, pins_of, sampling_params
 from .parser import ArgumentParser, Namespace
 
@@ -75,7 +75,7 @@ def run(options: Namespace) -> int:
     pins = None if options.pinned is None else pins_of(options.pinned)
     profile = nullcontext() if options.profile is None else _profiled(options.profile)
     config = engine_of(options, GenerateCommand, SamplingParams)
-    with display(enabled=options.progress):  # show something at once: the imports take seconds
+    with drawing(enabled=options.progress):  # show something at once: the imports take seconds
         with waiting_line(f"loading {config.model or 'an embedded model'}"):
             llm = LLM.from_config(config)
         if options.max_tokens is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from ..core.block import Block, Sealed
-from ..core.plan import Samples, Span
+from ..core.plan import Samples
 from ..core.sequence import SequenceState
 from ..core.spec import Spec
 from ..core.state import State
@@ -55,7 +55,6 @@ class EventRow(NamedTuple):
 
 
 EVENT_COLUMNS = ("event", "kind", "step", "requests", "fed", "sampled", "emitted so far", "running", "waiting", "pages owned")
-SPAN_COLUMNS = ("request", "positions", "query only", "final", "window", "sampled", "sees below")
 
 
 def cells(sequence: SequenceState, spec: Spec) -> tuple[PictureCell, ...]:
@@ -105,23 +104,14 @@ def page_cells(state: State) -> tuple[PageCell, ...]:
     return tuple(pages)
 
 
-def status(sequence: SequenceState, state: State) -> str:
-    """Return `finished: reason`, `running` or `waiting`."""
-    if sequence.finish:
-        return f"finished: {sequence.finish}"
-    return "waiting" if any(sequence.request.id == other.request.id for other in state.waiting) else "running"
+def status(sequence: SequenceState, waits: bool) -> str:
+    """Return `ended by` and the reason, `waiting` or `running`."""
+    return f"ended by {sequence.finish}" if sequence.finish else ("waiting" if waits else "running")
 
 
-def sequences(state: State) -> tuple[SequenceState, ...]:
-    """Return all requests of a state, by sequence number."""
-    return tuple(sorted((sequence for sequence, _ in state.sequences()), key=lambda sequence: sequence.request.seq_id))
-
-
-def span_row(span: Span) -> tuple[object, ...]:
-    """Return the fed and sampled positions of a span, in the order of `SPAN_COLUMNS`."""
-    window = len(span.tokens) - span.query_only - span.final_rows
-    positions = f"{span.start} to {span.stop - 1}"
-    return span.id, positions, span.query_only, span.final_rows, window, len(span.sampled), span.end
+def in_order(state: State) -> list[tuple[SequenceState, bool]]:
+    """Return all requests of a state by sequence number, each with whether it waits."""
+    return sorted(state.sequences(), key=lambda item: item[0].request.seq_id)
 
 
 def event_rows(trace: Trace) -> Iterator[EventRow]:
@@ -141,7 +131,7 @@ def event_rows(trace: Trace) -> Iterator[EventRow]:
                 requests = (event.id,)
             case _:
                 requests = ()
-        emitted = sum(len(sequence.answer) for sequence in sequences(state))
+        emitted = sum(len(sequence.answer) for sequence, _ in state.sequences())
         counts = (len(state.running), len(state.waiting), len(state.cache.owners))
         yield EventRow(number, kind_of(event), state.step, requests, fed, sampled, emitted, *counts)
 

@@ -11,7 +11,8 @@ from ..core.checks import short
 from ..core.options import shown_options
 from ..core.trace import INAPPLICABLE, applied, differing, folded, names_of, reason_of
 from ..text.words import clipped, counted, listed, more, packed, piece, run_text
-from .texts import event_text, status
+from .cells import status
+from .texts import event_text
 
 Kind = Literal["unmasked", "changed", "remasked", "old", "new"]
 MOST_INNER, MOST_RUNS = 8, 12  # shown by `str`
@@ -211,26 +212,23 @@ def _numbers(runs: Iterable[Run]) -> list[str]:
 
 
 def _trace_diff(old: Trace, new: Trace) -> ValueDiff:
-    first, same, state = _state_diff(old.first, new.first), 0, old.first
-    if first:
-        ends = (_folded("old", old.first, old.events), _folded("new", new.first, new.events))
-        return ValueDiff(
-            "the first states differ", (), (), (_titled("there", first), _titled("at the end", _state_diff(*ends)))
-        )
-    while same < min(len(old.events), len(new.events)) and old.events[same] == new.events[same]:
-        state = applied(state, old.events[same], same)
-        same += 1
-    rest, others = old.events[same:], new.events[same:]
-    if not (rest or others):
-        return ValueDiff(f"no difference in {counted(same, 'event')}")
-    texts = _first_difference(rest[0], others[0]) if rest and others else (event_text(*rest[:1]), event_text(*others[:1]))
-    runs = (Run("old", f"old: {texts[0] or 'ended'}"), Run("new", f"new: {texts[1] or 'ended'}"))
-    # The states after the first different event are compared before any later event is applied.
-    one, two = _folded("old", state, rest[:1], same), _folded("new", state, others[:1], same)
-    there = _state_diff(one, two)
-    end = _state_diff(_folded("old", one, rest[1:], same + 1), _folded("new", two, others[1:], same + 1))
-    title = f"the same for {counted(same, 'event')}, then different at event {same}"
-    return ValueDiff(title, (), runs, (_titled("after it", there), _titled("at the end", end)))
+    same, one, two, runs = 0, old.first, new.first, tuple[Run, ...]()
+    title, place, there = "the first states differ", "there", _state_diff(one, two)
+    if not there:
+        while same < min(len(old.events), len(new.events)) and old.events[same] == new.events[same]:
+            one = applied(one, old.events[same], same)
+            same += 1
+        rest, others = old.events[same : same + 1], new.events[same : same + 1]
+        if not (rest or others):
+            return ValueDiff(f"no difference in {counted(same, 'event')}")
+        texts = _first_difference(rest[0], others[0]) if rest and others else (event_text(*rest), event_text(*others))
+        runs = (Run("old", f"old: {texts[0] or 'ended'}"), Run("new", f"new: {texts[1] or 'ended'}"))
+        title, place = f"the same for {counted(same, 'event')}, then different at event {same}", "after it"
+        # The states after the first different event are compared before any later event is applied.
+        one, two = _folded("old", one, rest, same), _folded("new", one, others, same)
+        there, same = _state_diff(one, two), same + 1
+    end = _state_diff(_folded("old", one, old.events[same:], same), _folded("new", two, new.events[same:], same))
+    return ValueDiff(title, (), runs, (_titled(place, there), _titled("at the end", end)))
 
 
 def _titled(title: str, found: ValueDiff) -> ValueDiff:

@@ -20,24 +20,23 @@ from ..core.spec import Spec
 from ..core.state import State
 from ..core.trace import Trace
 from ..text.output import Output
-from ..text.words import counted, more, piece
+from ..text.words import counted, listed, more, piece
 from .cells import (
     EVENT_COLUMNS,
-    SPAN_COLUMNS,
     PageCell,
     Phase,
     PictureCell,
     Use,
     cells,
     event_rows,
+    in_order,
     page_cells,
-    sequences,
-    span_row,
     status,
 )
 from .diffing import Kind, ValueDiff
 from .frames import recording
 from .page import bundle, source
+from .texts import counts, plan_head, text_of
 
 COLOURS = {
     "prompt": "#e3e3e3",
@@ -122,10 +121,9 @@ def sequence_html(sequence: SequenceState, state: State) -> str:
     """
     shown = cells(sequence, state.config.spec)
     left_out = max(0, len(shown) - MOST_CELLS)
-    counts = f"{counted(sequence.steps, 'step')}, {counted(sequence.nfe, 'forward pass')}"
-    head = (
-        f"request {sequence.request.id}, {status(sequence, state)}: final {sequence.final}, stored {sequence.stored}, {counts}"
-    )
+    passes = f"{counted(sequence.steps, 'step')}, {counted(sequence.nfe, 'forward pass')}"
+    now = status(sequence, sequence in state.waiting)
+    head = f"request {sequence.request.id}, {now}: final {sequence.final}, stored {sequence.stored}, {passes}"
     if sequence.error:
         head += f". {sequence.error}"
     body = f"[{left_out} positions before] " if left_out else ""
@@ -173,13 +171,12 @@ def state_html(state: State) -> str:
     Args:
         state: The state to show.
     """
-    requests = sequences(state)
-    counts = f"{len(state.running)} running, {len(state.waiting)} waiting, {len(state.finished)} finished"
+    requests = [sequence for sequence, _ in in_order(state)]
     left_out = max(0, len(requests) - MOST_SEQUENCES)
     more = note(f"{counted(left_out, 'earlier request')} not shown") if left_out else ""
     shown = "".join(sequence_html(sequence, state) for sequence in requests[left_out:])
     legend = _legend(state, requests[left_out:])
-    head = f"<b>state at step {state.step}</b>: {counts}, {_strategy(state.strategy)}"
+    head = f"<b>state at step {state.step}</b>: {counts(state)}, {_strategy(state.strategy)}"
     return f'<div style="{BOX}"><div>{head}</div>{more}{shown}{page_map_html(state)}<div>{legend}</div></div>'
 
 
@@ -190,8 +187,20 @@ def plan_html(plan: Plan) -> str:
         plan: The plan to show.
     """
     pages = {grant.seq_id: grant.pages for grant in plan.grants}
-    rows = [(*span_row(span), ", ".join(map(str, pages.get(span.seq_id, ()))) or "none") for span in plan.spans]
-    table = _table((*SPAN_COLUMNS, "new pages"), rows)
+    columns = ("request", "positions", "query only", "final", "window", "sampled", "sees below", "new pages")
+    rows = [
+        (
+            span.id,
+            f"{span.start} to {span.stop - 1}",
+            span.query_only,
+            span.final_rows,
+            len(span.tokens) - span.query_only - span.final_rows,
+            len(span.sampled),
+            span.end,
+            ", ".join(map(str, pages.get(span.seq_id, ()))) or "none",
+        )
+        for span in plan.spans
+    ]
     shared = {admission.seq_id: len(admission.shared) for admission in plan.admissions}
     changes = (
         ("released", plan.releases),
@@ -199,13 +208,7 @@ def plan_html(plan: Plan) -> str:
         ("admitted", tuple(f"{seq_id} with {count} shared pages" for seq_id, count in shared.items())),
     )
     text = "; ".join(f"{name}: {', '.join(map(str, values))}" for name, values in changes if values)
-    fed = sum(len(span.tokens) for span in plan.spans)
-    head = f"<b>plan of step {plan.step}</b>: {counted(fed, 'row')} of {counted(len(plan.spans), 'request')}"
-    return f'<div style="{BOX}"><div>{head}</div>{table}{note(text) if text else ""}</div>'
-
-
-def _few(requests: tuple[int, ...]) -> str:
-    return ", ".join(map(str, requests[:8])) + (" and more" if len(requests) > 8 else "")
+    return f'<div style="{BOX}"><b>{plan_head(plan)}</b>{_table(columns, rows)}{note(text) if text else ""}</div>'
 
 
 def trace_html(trace: Trace) -> str:
@@ -217,10 +220,8 @@ def trace_html(trace: Trace) -> str:
     rows = list(event_rows(trace))
     left_out = max(0, len(rows) - MOST_EVENTS)
     more = note(f"{counted(left_out, 'earlier event')} not shown") if left_out else ""
-    passes = counted(sum(row.kind == "step" for row in rows), "forward pass")
-    head = f"<b>trace</b> of {counted(len(rows), 'event')}, with {passes}"
-    table = _table(EVENT_COLUMNS, ((*row[:3], _few(row.requests), *row[4:]) for row in rows[left_out:]))
-    return f'<div style="{BOX}"><div>{head}</div>{more}{table}</div>'
+    table = _table(EVENT_COLUMNS, ((*row[:3], listed(row.requests), *row[4:]) for row in rows[left_out:]))
+    return f'<div style="{BOX}"><b>{text_of(trace)}</b>{more}{table}</div>'
 
 
 def diff_html(diff: ValueDiff) -> str:

@@ -1,12 +1,9 @@
-"""Progress bars for batches of requests, loading and downloads, as tasks of one live area at the bottom of the terminal.
-
-Two separate areas would overwrite each other's lines.
-"""
+"""Progress bars for batches of requests, loading and downloads."""
 
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
@@ -18,13 +15,11 @@ from rich.progress import (
     ProgressColumn,
     SpinnerColumn,
     Task,
-    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
-from rich.table import Table
 from rich.text import Text
 
 from ..core import State
@@ -38,63 +33,52 @@ MOST_ANSWERS = 8  # with more requests, only their number is shown
 LINES_OF_ANSWER = 8
 
 
-class Display(Progress):
-    """A live area on stderr, drawn only if stderr is a terminal that can move its cursor.
+@cache
+def terminal() -> Console:
+    """Return the console of stderr. On one console, a bar inside the block of another joins its live area."""
+    return Console(stderr=True)
 
-    Each task has `columns` of its own, and may have a `state`, whose answers are shown below it.
-    """
 
-    def __init__(self, *, enabled: bool) -> None:
-        console = Console(stderr=True)
-        drawn = enabled and console.is_terminal and not console.is_dumb_terminal
+class Bar(Progress):
+    """A bar on stderr, drawn only if stderr is a terminal that can move its cursor. It may show the answers of a state."""
+
+    def __init__(
+        self, text: str, total: int | None, *columns: ProgressColumn, enabled: bool = True, visible: bool = True
+    ) -> None:
+        self.state: State | None = None  # before the first rendering, which is in `__init__`
+        console = terminal()
+        drawn = enabled and not console.quiet and console.is_terminal and not console.is_dumb_terminal
         # Lines that are printed meanwhile go above the area. If stdout is not a terminal, it is not redirected.
-        super().__init__(console=console, transient=True, disable=not drawn, redirect_stdout=sys.stdout.isatty())
+        super().__init__(*columns, console=console, transient=True, disable=not drawn, redirect_stdout=sys.stdout.isatty())
+        self._bar = self.add_task(text, total=total, visible=visible, note="")
 
     def get_renderables(self) -> Iterator[RenderableType]:
-        """Yield a line for each visible task, and its answers."""
-        for task in self.tasks:
-            if task.visible:
-                columns: tuple[ProgressColumn, ...] = task.fields["columns"]
-                line = Table.grid(*(column.get_table_column().copy() for column in columns), padding=(0, 1))
-                line.add_row(*(column(task) for column in columns))
-                yield line
-            if (state := task.fields.get("state")) is not None:
-                yield forming_answers(state)
+        """Yield the bar and the answers of the first running requests, with a sign for each masked position."""
+        yield from super().get_renderables()
+        if self.state is not None:
+            running = self.state.running[:MOST_ANSWERS]
+            most = WIDTH * LINES_OF_ANSWER // max(1, len(running))
+            yield Group(*(answer_text(sequence, self.state, prompt=False)[-most:] for sequence in running))
 
+    def start(self) -> None:
+        """Draw the bar at once; rich draws a bar inside another one only at the next refresh."""
+        super().start()
+        self.refresh()
 
-def forming_answers(state: State) -> Group:
-    """Return the answers of the first running requests, with a sign for each masked position."""
-    running = state.running[:MOST_ANSWERS]
-    most = WIDTH * LINES_OF_ANSWER // max(1, len(running))
-    return Group(*(answer_text(sequence, state, prompt=False)[-most:] for sequence in running))
-
-
-_open: list[Display] = []  # the display of this process, if one is open
+    def show(self, **values: Any) -> None:
+        """Update the bar with arguments of `rich.progress.Progress.update`."""
+        self.update(self._bar, **values)
 
 
 @contextmanager
-def display(*, enabled: bool = True) -> Generator[Display]:
-    """Yield the open display of this process. If there is none, open one until the end of the block.
-
-    `enabled` applies to a new display only. If it is False, nothing that is shown inside the block is drawn.
-    """
-    if _open:
-        yield _open[0]
-        return
-    area = Display(enabled=enabled)
-    _open.append(area)
+def drawing(*, enabled: bool) -> Iterator[None]:
+    """Draw no bar inside the block unless `enabled`."""
+    console = terminal()
+    before, console.quiet = console.quiet, console.quiet or not enabled
     try:
-        area.start()
-        yield area
+        yield
     finally:
-        _open.remove(area)
-        area.stop()
-
-
-def close() -> None:
-    """Remove the open display from the terminal, if there is one."""
-    for area in _open:
-        area.stop()
+        console.quiet = before
 
 
 class RateColumn(ProgressColumn):
@@ -105,19 +89,6 @@ class RateColumn(ProgressColumn):
         return Text(f"{task.speed:.1f} a second" if task.speed else "")
 
 
-@contextmanager
-def bar(
-    text: str, total: int | None, *columns: ProgressColumn, enabled: bool = True, visible: bool = True
-) -> Iterator[Callable[..., None]]:
-    """Show a bar as a part of the display. Yield `rich.progress.Progress.update` for its task."""
-    with display(enabled=enabled) as area:
-        task = area.add_task(text, total=total, visible=visible, columns=columns, note="")
-        try:
-            yield partial(area.update, task)
-        finally:
-            area.remove_task(task)
-
-
 def _counts() -> tuple[ProgressColumn, ...]:
     return TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn()
 
@@ -125,8 +96,7 @@ def _counts() -> tuple[ProgressColumn, ...]:
 @contextmanager
 def waiting_line(text: str) -> Iterator[None]:
     """Show what the program is doing, and for how long, until the end of the block."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with bar(text, None, *columns):
+    with Bar(text, None, SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()):
         yield
 
 
@@ -136,16 +106,17 @@ def progress_bar(total: int, *, enabled: bool) -> Iterator[Callable[[State], Non
 
     Up to `MOST_ANSWERS` answers are shown as they form. Unfinished requests of other callers lower the number.
     """
-    with display(enabled=enabled) as area, bar("answers", total, *_counts(), TextColumn("{task.fields[note]}")) as update:
+    with Bar("answers", total, *_counts(), TextColumn("{task.fields[note]}"), enabled=enabled) as bar:
         first_step: list[int] = []
 
         def show(state: State) -> None:
-            if area.disable:
+            if bar.disable:
                 return
             first_step[:] = first_step or [state.step]
             ended = max(0, total - len(state.running) - len(state.waiting))
+            bar.state = state if total <= MOST_ANSWERS else None
             note = f"step {state.step - first_step[0]}, {len(state.running)} running, {len(state.waiting)} waiting"
-            update(completed=ended, note=note, state=state if total <= MOST_ANSWERS else None)
+            bar.show(completed=ended, note=note)
 
         yield show
 
@@ -153,24 +124,24 @@ def progress_bar(total: int, *, enabled: bool) -> Iterator[Callable[[State], Non
 @contextmanager
 def loading_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int], None]]:
     """Show how many of `total` bytes of weights are loaded. Yield a function that adds a number of bytes."""
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with bar("weights", total, TextColumn("{task.description}"), *columns, enabled=enabled) as update:
-        yield lambda size: update(advance=size)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Bar("weights", total, *columns, enabled=enabled) as bar:
+        yield lambda size: bar.show(advance=size)
 
 
 @contextmanager
 def capturing_bar(*, enabled: bool) -> Iterator[Callable[[int, int], None]]:
     """Show how many graphs are captured. Yield a function that sets the captured and total numbers."""
     # It becomes visible once there are graphs; a CPU has none.
-    with bar("graphs", None, *_counts(), enabled=enabled, visible=False) as update:
-        yield lambda done, total: update(completed=done, total=total, visible=True)
+    with Bar("graphs", None, *_counts(), enabled=enabled, visible=False) as bar:
+        yield lambda done, total: bar.show(completed=done, total=total, visible=True)
 
 
 @contextmanager
 def counting_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, str], None]]:
     """Show how many of `total` answers exist. Yield a function that sets their number and a status."""
-    with bar("answers", total, *_counts(), TextColumn("{task.fields[note]}"), RateColumn(), enabled=enabled) as update:
-        yield lambda done, status: update(completed=done, note=status)
+    with Bar("answers", total, *_counts(), TextColumn("{task.fields[note]}"), RateColumn(), enabled=enabled) as bar:
+        yield lambda done, status: bar.show(completed=done, note=status)
 
 
 @contextmanager
@@ -181,37 +152,31 @@ def measuring_bar(total: int | None) -> Iterator[Callable[[str], None] | None]:
 
     Rows arrive in bursts, half a minute apart: a spinner and a clock show that the program is running.
     """
-    with display() as area, bar("measuring", total, SpinnerColumn(), *_counts(), TextColumn("{task.fields[note]}")) as update:
-        yield (lambda words: update(advance=1, note=f"after {words}")) if not area.disable else None
+    with Bar("measuring", total, SpinnerColumn(), *_counts(), TextColumn("{task.fields[note]}")) as bar:
+        yield (lambda words: bar.show(advance=1, note=f"after {words}")) if not bar.disable else None
 
 
 @contextmanager
 def download_bars() -> "Iterator[type[tqdm[Any]]]":
-    """Yield a subclass of tqdm whose bars are parts of the display, for libraries that show downloads with a given class."""
+    """Yield a subclass of tqdm whose bars are rows of a `Bar`, for libraries that take a class to show downloads."""
     from tqdm.auto import tqdm
 
-    columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[count]}"))
-    with display() as area:
-        tasks: list[TaskID] = []
+    columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[note]}"))
+    with Bar("", None, *columns, visible=False) as area:
 
         class DownloadBar(tqdm):  # pyright: ignore[reportMissingTypeArgument]
-            """A tqdm bar that is a task of the display. `gui` keeps tqdm from writing to the terminal."""
+            """A tqdm bar that is a task of `area`. `gui` keeps tqdm from writing to the terminal."""
 
             def __init__(self, *values: Any, **options: Any) -> None:
-                self._task = area.add_task("", total=None, columns=columns, count="", visible=False)
-                tasks.append(self._task)
+                self._task = area.add_task("", total=None, note="", visible=False)
                 super().__init__(*values, **{**options, "disable": area.disable, "gui": True})
 
             def display(self, *values: Any, **options: Any) -> None:
                 size = self.format_sizeof if self.unit_scale else str
-                count = f"{size(self.n)}/{size(self.total)}" if self.total else size(self.n)
-                area.update(self._task, completed=self.n, total=self.total, description=self.desc, count=count, visible=True)
+                note = f"{size(self.n)}/{size(self.total)}" if self.total else size(self.n)
+                area.update(self._task, completed=self.n, total=self.total, description=self.desc, note=note, visible=True)
 
             def clear(self, *values: Any, **options: Any) -> None:
                 """Do nothing: the task is removed after the downloads."""
 
-        try:
-            yield DownloadBar
-        finally:
-            for task in tasks:
-                area.remove_task(task)
+        yield DownloadBar

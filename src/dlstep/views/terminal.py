@@ -5,7 +5,6 @@ from typing import Any
 
 from rich.console import RenderableType
 from rich.panel import Panel
-from rich.table import Table
 from rich.text import Text
 
 from ..core import SequenceState, State
@@ -75,7 +74,7 @@ def frames_view(head: Mapping[str, Any], frames: Sequence[Mapping[str, Any]]) ->
         for _, token, chance, text in last["cells"]
     ]
     shown: Shown = [(str(head["prompt"]), "prompt", 1.0), *settled, *window]
-    status = f"finished: {last['finish_reason']}" if "finish_reason" in last else "running"
+    status = f"ended by {last['finish_reason']}" if "finish_reason" in last else "running"
     forwards = counted(int(last["nfe"]), "forward pass")
     counts = printable(f"request {head['request']}, {status}, {forwards}, {int(last['settled'])} settled")
     return Panel(phase_text(shown), title=Text(counts), title_align="left")
@@ -101,18 +100,6 @@ def sequence_view(sequence: SequenceState, state: State) -> RenderableType:
         sequence: The sequence of the request.
         state: The state that holds it.
     """
-    counts = f"request {sequence.request.id}, {status(sequence, state)}, {counted(sequence.nfe, 'forward pass')}"
+    now = status(sequence, sequence in state.waiting)
+    counts = f"request {sequence.request.id}, {now}, {counted(sequence.nfe, 'forward pass')}"
     return Panel(answer_text(sequence, state), title=counts, title_align="left")
-
-
-def table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
-    """Return a table of any values, shown as `str`.
-
-    Args:
-        columns: Names of the columns.
-        rows: Values of each row, one per column.
-    """
-    made = Table(*columns)
-    for row in rows:
-        made.add_row(*[Text(printable(str(value))) for value in row])
-    return made

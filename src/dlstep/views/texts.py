@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ..core import Abort, Add, Adopt, Event, Fail, Plan, Prune, Rebuild, Samples, SequenceState, State, Trace
 from ..text.words import clipped, clipped_front, counted, fitting, listed, more, piece, printable, runs_text
-from .cells import kind_of
+from .cells import in_order, kind_of, status
 
 MOST_REQUESTS = 8
 WIDEST_ANSWER = 76
@@ -25,18 +25,17 @@ def text_of(value: State | Plan | Samples | Trace) -> str:
 
 
 def _state_text(state: State) -> str:
-    counts = f"{len(state.running)} running, {len(state.waiting)} waiting, {len(state.finished)} finished"
     pages = f"{len(state.cache.owners)} of {state.config.num_pages} pages held"
-    lines = [f"State at step {state.step}: {counts}, {pages}"]
-    requests = sorted(state.sequences(), key=lambda item: item[0].request.seq_id)
+    lines = [f"State at step {state.step}: {counts(state)}, {pages}"]
+    requests = in_order(state)
     for sequence, waits in requests[-MOST_REQUESTS:]:
         lines += _request_lines(state, sequence, waits)
     return "\n".join(lines + more(len(requests) - MOST_REQUESTS, "request"))
 
 
-def status(sequence: SequenceState, waits: bool) -> str:
-    """Return `ended by` and the reason, `waiting` or `running`."""
-    return f"ended by {sequence.finish}" if sequence.finish else ("waiting" if waits else "running")
+def counts(state: State) -> str:
+    """Return how many requests are running, waiting and finished."""
+    return f"{len(state.running)} running, {len(state.waiting)} waiting, {len(state.finished)} finished"
 
 
 def _request_lines(state: State, sequence: SequenceState, waits: bool) -> Iterator[str]:
@@ -58,12 +57,17 @@ def _request_lines(state: State, sequence: SequenceState, waits: bool) -> Iterat
         yield f"    {clipped_front(text, WIDEST_ANSWER)}"
 
 
-def _plan_text(plan: Plan) -> str:
+def plan_head(plan: Plan) -> str:
+    """Return the first line of a plan's text: its step, and counts of requests, rows and changes."""
     fed = sum(len(span.tokens) for span in plan.spans)
     pages = sum(len(grant.pages) for grant in plan.grants)
     head = f"Plan of step {plan.step}: {counted(len(plan.spans), 'request')}, {counted(fed, 'row')}"
     changes = {"new page": pages, "admission": len(plan.admissions), "preemption": len(plan.preemptions)}
-    lines = [", ".join([head, *(counted(number, noun) for noun, number in changes.items() if number)])]
+    return ", ".join([head, *(counted(number, noun) for noun, number in changes.items() if number)])
+
+
+def _plan_text(plan: Plan) -> str:
+    lines = [plan_head(plan)]
     for span in plan.spans[:MOST_REQUESTS]:
         sampled = f"samples {len(span.sampled)}: {runs_text(span.sampled)}" if span.sampled else "samples none"
         lines.append(clipped(f"  request {span.id}: feeds {span.start} to {span.stop - 1}, {sampled}"))
@@ -72,8 +76,8 @@ def _plan_text(plan: Plan) -> str:
 
 def _samples_text(samples: Samples) -> str:
     sampled = sum(len(rows.tokens) for rows in samples.rows)
-    counts = f"{counted(sampled, 'token')} of {counted(len(samples.rows), 'request')}"
-    lines = [f"Samples of step {samples.plan.step}: {counts}, as position: token (probability)"]
+    tokens = f"{counted(sampled, 'token')} of {counted(len(samples.rows), 'request')}"
+    lines = [f"Samples of step {samples.plan.step}: {tokens}, as position: token (probability)"]
     for span, rows in list(zip(samples.plan.spans, samples.rows, strict=True))[:MOST_REQUESTS]:
         sampled_tokens = zip(span.sampled, rows.tokens, rows.probabilities, strict=True)
         shown = [f"{position}: {token} ({probability:.2f})" for position, token, probability in sampled_tokens]
@@ -82,9 +86,9 @@ def _samples_text(samples: Samples) -> str:
 
 
 def _trace_text(trace: Trace) -> str:
-    counts = [counted(number, kind) for kind, number in Counter(map(kind_of, trace.events)).items()]
+    kinds = [counted(number, kind) for kind, number in Counter(map(kind_of, trace.events)).items()]
     head = f"Trace of {counted(len(trace.events), 'event')}: "
-    return fitting(counts, head) if counts else "Trace without events"
+    return fitting(kinds, head) if kinds else "Trace without events"
 
 
 def event_text(event: Event | None = None) -> str:

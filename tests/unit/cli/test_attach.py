@@ -150,7 +150,7 @@ def test_a_request_is_followed_while_it_runs(monkeypatch: pytest.MonkeyPatch, ca
         assert attached(server.url, request_id) == 0
         asked.join()
         shown = screen.getvalue() + capsys.readouterr().out
-        assert "finished: length" in shown and shown.count("24 tokens in ") == 2 and "running" in shown
+        assert "ended by length" in shown and shown.count("24 tokens in ") == 2 and "running" in shown
         monkeypatch.undo()
         assert attached(server.url + "/", request_id) == 0
         plain = capsys.readouterr().out

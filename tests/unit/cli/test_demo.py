@@ -63,7 +63,7 @@ def test_the_demo_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in console.file.getvalue().splitlines()]
     assert max(len(line.rpartition("\r")[2]) for line in lines) <= 80
     assert any("multi_bd buffer 4: several unfinished blocks" in line for line in lines)
-    assert any("request 1, finished: length" in line for line in lines)
+    assert any("request 1, ended by length" in line for line in lines)
 
 
 def test_the_recorded_decode_needs_neither_torch_nor_transformers() -> None:
@@ -87,7 +87,7 @@ def load():
 demo.SECONDS_PER_STEP = 0.0
 demo.show_recorded(tiny.recorded()["runs"], console, load)
 assert not {"torch", "transformers"} & sys.modules.keys()
-assert "finished: stop, 13 forward passes" in console.file.getvalue()
+assert "ended by stop, 13 forward passes" in console.file.getvalue()
 """
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
 

@@ -53,7 +53,7 @@ def test_a_state_is_shown_escaped(session: Session) -> None:
 
 def test_a_plan_is_shown_with_its_spans(session: Session) -> None:
     text = read(views.plan_html(session.plan))
-    assert f"plan of step 3: {sum(len(span.tokens) for span in session.plan.spans)} rows of 2 requests" in text
+    assert f"Plan of step 3: 2 requests, {sum(len(span.tokens) for span in session.plan.spans)} rows" in text
     assert f"{session.plan.spans[0].start} to {session.plan.spans[0].stop - 1}" in text
 
 
@@ -63,7 +63,7 @@ def test_a_trace_is_shown_event_by_event(session: Session) -> None:
     rows = list(event_rows(session.trace))
     assert [row.kind for row in rows[:3]] == ["add", "add", "step"]
     assert rows[-1].emitted == sum(len(session.output(number).token_ids) for number in (0, 1))
-    assert f"trace of {len(rows)} events, with {session.state.step} forward passes" in read(views.trace_html(session.trace))
+    assert f"Trace of {len(rows)} events: 2 adds  {session.state.step} steps" in read(views.trace_html(session.trace))
 
 
 def test_a_finished_and_a_rejected_request_are_shown_with_their_reason(llm: LLM) -> None:
@@ -72,8 +72,8 @@ def test_a_finished_and_a_rejected_request_are_shown_with_their_reason(llm: LLM)
     session.submit([1], PARAMS)
     session.run()
     text = read(views.state_html(session.state))
-    assert "finished: length" in text
-    assert "finished: rejected" in text
+    assert "ended by length" in text
+    assert "ended by rejected" in text
     assert "mask id" in text
 
 
