@@ -17,7 +17,7 @@ from ...text.detokenize import Tokenizer, decode, special_ids
 from ...text.prompts import encode, encode_pins, numbered, with_stop_ids
 from ...text.read_templates import ReadTemplate, encode_template
 from ...views.frames import Frame, first_frame
-from ..messages import Facts, ModelInfo, ModelTexts, Submit
+from ..messages import Facts, ModelTexts, Submit
 from ..router.pending_requests import Head
 from .errors import ApiError, mentions
 from .schema import (
@@ -306,10 +306,10 @@ def _translated(
     requests = numbered([prompt for prompt in prompts for _ in range(copies)], seeded * len(prompts))
     if params.constraint_source is not None:
         requests = [constrained(replace(request, constraint=constraint), spec) for request in requests]
-    for request in requests[:: 1 if params.seed is not None else copies]:
-        _check(facts.info, request, body, forced=forced)
     stream = body.dlstep.stream
     drafts, steps = bool(body.stream) and stream == "drafts", stream == "steps"
+    differing = requests[:: 1 if steps or params.seed is not None else copies]
+    sequences = [_opened(facts, request, body, forced=forced) for request in differing]
     submits = [
         Submit(
             0,
@@ -326,15 +326,8 @@ def _translated(
         )
         for request in requests
     ]
-    openings = [_opened(facts, request) for request in requests] if steps else []
+    openings = [(sequence, first_frame(sequence)) for sequence in sequences] if steps else []
     return TranslatedBody(submits, [echo for echo in echoes for _ in range(copies)], openings)
-
-
-def _opened(facts: Facts, request: Request) -> tuple[SequenceState, Frame]:
-    """Return the sequence that the engine will create for a request, and its first frame."""
-    sequence = add(facts.first, request).find(request.id)
-    assert sequence is not None, "it was just added"
-    return sequence, first_frame(sequence)
 
 
 def _seeded(params: SamplingParams, number: int) -> SamplingParams:
@@ -344,15 +337,17 @@ def _seeded(params: SamplingParams, number: int) -> SamplingParams:
     return replace(params, seed=(params.seed + number) % SEEDS)
 
 
-def _check(info: ModelInfo, request: Request, body: Sampling, *, forced: bool) -> None:
-    """Raise ApiError for a request that the engine would reject."""
-    reason = refusal(info.config, info.strategy, request)
-    room = info.config.max_model_len - len(request.prompt)
+def _opened(facts: Facts, request: Request, body: Sampling, *, forced: bool) -> SequenceState:
+    """Return the sequence that the engine will create for a request. Raises ApiError if the engine would reject it."""
+    sequence = add(facts.first, request).find(request.id)
+    assert sequence is not None, "it was just added"
+    reason = sequence.error.removeprefix(f"request {request.id}: ") if sequence.finish == "rejected" else ""
+    room = facts.info.config.max_model_len - len(request.prompt)
     if not reason and body.most is not None and body.most > room:
         message = f"max_tokens={body.most} exceeds the {room} tokens that max_model_len leaves after the prompt: lower it"
         raise ApiError(400, message, param="max_tokens", code="context_length_exceeded")
     if not reason or (forced and reason.startswith("no text that matches")):
-        return
+        return sequence
     options = [name for name in body.dlstep.model_extra or {} if mentions(reason, name)]
     if options:
         raise ApiError(400, reason, param=f"dlstep.{options[0]}")
