@@ -1,10 +1,13 @@
 """The tables of `docs/evaluation.md` are those of the code."""
 
+import json
 import re
 from dataclasses import fields
 from pathlib import Path
 
-from dlstep.evaluate.checkpoint import KEY_FIELDS, ROW_FIELDS
+from dlstep import LLM
+from dlstep.engine.json_lines import CHECKSUM
+from dlstep.evaluate import EvalOptions, evaluate_with
 from dlstep.evaluate.comparing import ComparisonRow
 from dlstep.evaluate.table import Figures, TableLine
 
@@ -27,11 +30,10 @@ def test_every_column_of_a_comparison_is_defined() -> None:
     assert own <= defined
 
 
-def test_every_field_of_an_answer_is_listed() -> None:
-    (line,) = (line for line in PAGE.splitlines() if line.startswith("| `answers.jsonl`"))
-    assert re.findall(r"`(\w+)`", line) == [
-        "task",
-        "document",
-        "options",
-        *[name for name in ROW_FIELDS if name not in KEY_FIELDS],
-    ]
+def test_every_field_of_an_answer_is_listed(tmp_path: Path) -> None:
+    run = evaluate_with(LLM("tiny-bd"), EvalOptions(dataset_limit=1, max_tokens=2, out=str(tmp_path)))
+    for name in ("answers", "beside", "scores"):
+        (listed,) = (line for line in PAGE.splitlines() if line.startswith(f"| `{name}.jsonl`"))
+        (row,) = [json.loads(line) for line in (run.folder / f"{name}.jsonl").read_text().splitlines()]
+        own = [field for field in row if name == "answers" or field not in ("task", "document", "options")]
+        assert re.findall(r"`(\w+)`", listed) == [field for field in own if field != CHECKSUM]

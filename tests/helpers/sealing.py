@@ -14,7 +14,7 @@ def with_answers(run: Path, to: Path, changes: Iterable[Mapping[str, Any]]) -> P
         (to / name).write_bytes((run / name).read_bytes())
     each = list(changes)
     for name in ("answers.jsonl", "scores.jsonl"):
-        rows = list(sealed_lines(run / name, {}))
+        rows = list(sealed_lines(run / name))
         padded = [*each, *each[-1:] * (len(rows) - len(each))]
         with (to / name).open("wb") as file:
             for row, change in zip(rows, padded, strict=True):

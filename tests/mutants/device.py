@@ -303,7 +303,7 @@ MUTANTS = (
         (
             "sealed_lines",
             "accept a line that was edited",
-            "not is_intact(content, line.get(CHECKSUM))",
+            "line != sealed(content)",
             "line.get(CHECKSUM) is None",
         ),
         noticed_by=("unit/evaluate/test_runner.py",),

@@ -34,14 +34,9 @@ MUTANTS = (
         ("error_of", "report the standard error of a single answer", "/ math.sqrt(len(values))", ""),
     ),
     *in_file(
-        "evaluate/_programs.py",
-        ("passes", "pass a program that ends early", " and os.read(ended, 1) == b'1'", ""),
-        noticed_by=("unit/evaluate/test_programs.py",),
-    ),
-    *in_file(
-        "evaluate/public.py",
+        "evaluate/harness.py",
         ("PublicTasks._scored", "score answers that failed", "in FAILURES", "in ()"),
-        noticed_by=("unit/evaluate/test_public.py",),
+        noticed_by=("unit/evaluate/test_harness.py",),
     ),
     *in_file(
         "engine/overrides.py",

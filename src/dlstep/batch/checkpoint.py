@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.checks import short
-from ..engine.json_lines import Line, append, encoded, is_a, opened, parsed, replaced, whole_lines
+from ..engine.json_lines import Line, append, encoded, opened, parsed, replaced, whole_lines
 from ..engine.run_lock import RunLock
 from .lines import OWN, Json, RequestLine, answer_id, answer_line, content_key
 
@@ -53,7 +53,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"no run in {short(str(folder))}: it has no {RUN}; give a folder that `dlstep eval --out` wrote")
     settings = parsed(path.read_bytes(), path)
-    if not is_a(settings, {"key": dict}):
+    if not isinstance(settings, dict) or "key" not in settings:
         raise ValueError(f"{path} was not written by `dlstep eval`")
     return settings
 

@@ -93,7 +93,7 @@ def run(options: Namespace) -> int:
     from ..evaluate.comparing import compared, comparison_parts, entries
     from ..evaluate.items import read_problems
     from ..evaluate.options import grid_of
-    from ..evaluate.pictures import check_plot, save, tasks_figure
+    from ..evaluate.pictures import check_plot, tasks_figure
     from ..evaluate.report import comparison_page
     from ..evaluate.runner import public_of
     from ..evaluate.table import print_parts
@@ -127,7 +127,7 @@ def run(options: Namespace) -> int:
     with counting_bar(problems * sum(len(entry.grid) for entry in found), enabled=options.progress) as show:
         rows = compared(found, chosen, out, public, show=show)
     if options.plot is not None:
-        save(tasks_figure(rows), Path(options.plot))
+        tasks_figure(rows).savefig(options.plot, dpi=110)
     notes = [CAUTION] if options.model is None else []
     as_json = json_text([asdict(row) for row in rows])
     if out is not None:

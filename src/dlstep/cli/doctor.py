@@ -2,7 +2,6 @@
 
 import os
 import platform
-from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -118,8 +117,7 @@ def sandbox_fact() -> str:
     from ..evaluate.programs import PROGRAMS
 
     try:
-        with closing(PROGRAMS):
-            PROGRAMS.check()
+        PROGRAMS.check()
     except (DlstepError, OSError) as error:
         return f"not available: {_one_line(error)}"
     return "available"

@@ -20,24 +20,14 @@ from .items import Item, Key, options_text
 from .metrics import Answers, compared
 
 SCORES = "scores.jsonl"
-# The fields that a line must have, and their kinds as `json_lines.is_a` reads them.
-KEY_FIELDS: dict[str, Any] = {"task": str, "document": int, "options": dict}
-ROW_FIELDS = KEY_FIELDS | {
-    "prompt": str, "special": bool, "params": dict, "answer": str, "tokens": [int], "steps": int,
-    "finish": str, "error": str, "seed": int,
-}  # fmt: skip
-BESIDE_FIELDS = KEY_FIELDS | {"forwards": int, "seconds": float, "share": float, "decided_at": [int], "probabilities": [float]}
-SCORE_FIELDS = KEY_FIELDS | {
-    "problem": str, "gold": str, "found": str, "note": str, "scores": {str: float}, "score": float,
-}  # fmt: skip
 UNSCORED = {"problem": "", "gold": "", "found": "", "note": "not scored", "scores": {}, "score": 0.0}
 Pair = tuple[Line, Line]  # an answer with its scores, and what depends on the batch
 Group = tuple[str, str]  # task, options as JSON
 
 
-def lines_of(path: Path, kinds: Mapping[str, Any]) -> dict[Key, Line]:
-    """Return the lines of a file by key; the last one of equal keys. Raises ValueError for a line of another kind."""
-    return {(line["task"], line["document"], options_text(line["options"])): line for line in sealed_lines(path, kinds)}
+def lines_of(path: Path) -> dict[Key, Line]:
+    """Return the lines of a file by key; the last one of equal keys. Raises ValueError for an altered line."""
+    return {(line["task"], line["document"], options_text(line["options"])): line for line in sealed_lines(path)}
 
 
 class EvalCheckpoint(AnswerFiles):
@@ -48,8 +38,8 @@ class EvalCheckpoint(AnswerFiles):
 
     def load(self) -> None:
         """Read the answers so far."""
-        beside = lines_of(self.folder / BESIDE, BESIDE_FIELDS)
-        self.rows = {key: row for key, row in lines_of(self.folder / ANSWERS, ROW_FIELDS).items() if key in beside}
+        beside = lines_of(self.folder / BESIDE)
+        self.rows = {key: row for key, row in lines_of(self.folder / ANSWERS).items() if key in beside}
 
     def note(self, item: Item, row: Line, beside: Line) -> None:
         """Write an answer as it arrives."""
@@ -107,8 +97,8 @@ class EvalRun:
 def read(folder: str | Path) -> EvalRun:
     """Return the run in a folder, complete or not. Raises ValueError if there is none."""
     folder = Path(folder)
-    settings, beside = read_settings(folder), lines_of(folder / BESIDE, BESIDE_FIELDS)
-    answers, scores = lines_of(folder / ANSWERS, ROW_FIELDS), lines_of(folder / SCORES, SCORE_FIELDS)
+    settings, beside = read_settings(folder), lines_of(folder / BESIDE)
+    answers, scores = lines_of(folder / ANSWERS), lines_of(folder / SCORES)
     rows = {key: {**row, **scores.get(key, UNSCORED)} for key, row in answers.items() if key in beside}
     return EvalRun(folder, settings, rows, {key: beside[key] for key in rows})
 

@@ -28,7 +28,7 @@ from .runner import evaluate, public_of
 from .table import ACCURACY, COST, SECONDS, SPEED, Column, Figures, TablePart, figures_of
 
 if TYPE_CHECKING:
-    from .public import PublicTasks
+    from .harness import PublicTasks
 
 CARRIERS = ("multi_bd", "dual_cache")  # strategies to run rules with: one on a grid of blocks, one on a canvas
 KNOB = "accept_threshold"  # the option to vary in a class that has it, but no `SWEEP`

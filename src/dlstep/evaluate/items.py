@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from .. import tiny
 from ..core import SamplingParams
 from ..core.checks import short
-from ..engine.json_lines import Line, digest_of, is_a, parsed
+from ..engine.json_lines import Line, digest_of, parsed
 from ..engine.loader import LoadedEngine
 from ..text.chat import render, template_of
 from ..text.detokenize import encode as encode_text
@@ -88,7 +88,7 @@ def entries_of(path: Path) -> list[Mapping[str, Any]]:
     else:
         lines = enumerate(text.splitlines(), 1)
         entries = [parsed(line, f"{path}, line {number}") for number, line in lines if line.strip()]
-    if not is_a(entries, [dict]) or not entries:
+    if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
         raise ValueError(f"{path} must hold problems: a JSON list, or a JSON object on each line")
     return entries
 
@@ -101,7 +101,7 @@ def questions_in(path: Path) -> list[OwnProblem]:
         gold = str(answer).rpartition("####")[2].strip()  # of an answer as in GSM8K, the text after the last mark
         for name, valid in (
             ("prompt", isinstance(prompt, str) and prompt.strip()),
-            ("answer", is_a(answer, (str, float)) and gold.rstrip(".")),
+            ("answer", type(answer) in (str, int, float) and gold.rstrip(".")),
         ):
             if not valid:
                 raise ValueError(f"{path.name}, entry {number} is not a problem of questions, look at {name!r}: {short(entry)}")

@@ -1,6 +1,6 @@
 """Plots of comparisons: accuracy against tokens per forward pass, with errors; needs matplotlib."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import StringIO
 from itertools import cycle
 from pathlib import Path
@@ -24,87 +24,64 @@ LABEL = 52  # maximum number of characters
 
 
 def tasks_figure(rows: Sequence[ComparisonRow]) -> "Figure":
-    """Return a figure with a frame per task: a line per entry, and the frontier of all.
+    """Return a figure with a frame per task, at most 4 in a line: a line per entry, and the frontier of all.
 
-    If there are many entries, those without a point on a frontier are grey.
-    """
-    labels = dict.fromkeys(row.entry for row in rows)
-    ahead = {row.entry for row in rows if row.on_frontier}
-    named = [label for label in labels if label in ahead or len(labels) <= MOST_NAMED]
-    tasks = curves_of(rows)
-    figure, frames = frames_of(rows, len(tasks))
-    for axes, (task, curves) in zip(frames, tasks.items(), strict=True):
-        axes.set_title(f"{task}, {counted(next(iter(curves.values()))[0].answers, 'problem')}", fontsize=10)
-        draw(axes, curves, named)
-        best = sorted(place(row) for own in curves.values() for row in own if row.on_frontier)
-        axes.plot(
-            *zip(*best, strict=True), drawstyle="steps-pre", color="black", linewidth=3, alpha=0.25, zorder=1, label="frontier"
-        )
-    name_lines(figure, frames)
-    return figure
-
-
-def frames_of(rows: Sequence[ComparisonRow], count: int) -> tuple["Figure", list[Any]]:
-    """Return a figure with `count` frames, at most 4 in a line.
-
-    The axis of tokens per forward pass is logarithmic if all values are positive.
+    If there are many entries, those without a point on a frontier are grey. The axis of tokens per
+    forward pass is logarithmic if all values are positive.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
-    columns = min(4, count)
-    lines = -(-count // columns)
-    size = (6.4, 4.2) if count == 1 else (3.2, 3.0)
+    labels = dict.fromkeys(row.entry for row in rows)
+    ahead = {row.entry for row in rows if row.on_frontier}
+    named = [label for label in labels if label in ahead or len(labels) <= MOST_NAMED]
+    styles = dict(zip(named, zip(cycle(COLOURS), cycle(MARKERS)), strict=False))
+    tasks = curves_of(rows)
+    columns = min(4, len(tasks))
+    lines = -(-len(tasks) // columns)
+    size = (6.4, 4.2) if len(tasks) == 1 else (3.2, 3.0)
     figure = Figure(figsize=(size[0] * columns, size[1] * lines + 0.6), layout="constrained")
+    figure.supxlabel("tokens per forward pass", fontsize=10)
+    figure.supylabel("right answers, %", fontsize=10)
     frames = list(figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat)
-    for axes in frames[:count]:
+    handles: dict[str, Any] = {}
+    for axes, (task, curves) in zip(frames, tasks.items(), strict=False):
+        axes.set_title(f"{task}, {counted(next(iter(curves.values()))[0].answers, 'problem')}", fontsize=10)
         axes.grid(alpha=0.25)
         axes.tick_params(labelsize=8, labelbottom=True)
         if all(row.tokens_per_forward > 0 for row in rows):
             axes.set_xscale("log", base=2)
             axes.xaxis.set(major_locator=FixedLocator(TICKS), major_formatter=ScalarFormatter(), minor_locator=NullLocator())
-    for axes in frames[count:]:
+        draw(axes, curves, styles)
+        handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    for axes in frames[len(tasks) :]:
         axes.set_visible(False)
-    figure.supxlabel("tokens per forward pass", fontsize=10)
-    figure.supylabel("right answers, %", fontsize=10)
-    return figure, frames[:count]
+    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=3, fontsize=8, frameon=False)
+    return figure
 
 
-def draw(axes: Any, curves: dict[str, list[ComparisonRow]], named: Sequence[str]) -> None:
-    """Draw a line with errors for each curve; it is grey if its label is not in `named`."""
-    styles = dict(zip(named, zip(cycle(COLOURS), cycle(MARKERS)), strict=False))
+def draw(axes: Any, curves: Mapping[str, Sequence[ComparisonRow]], styles: Mapping[str, tuple[str, str]]) -> None:
+    """Draw a line with errors for each curve, in grey without a style, and the frontier."""
     for label, rows in sorted(curves.items(), key=lambda curve: curve[0] in styles):
-        speed, right = zip(*map(place, rows), strict=True)
-        bounds = [[100 * abs(row.accuracy - end) for row, end in zip(rows, ends, strict=True)] for ends in (
-            [row.accuracy_low for row in rows], [row.accuracy_high for row in rows])]  # fmt: skip
         colour, marker = styles.get(label, (OTHERS, "o"))
         size, alpha = (4, 1.0) if label in styles else (2, 0.5)
+        text = clipped(printable(label), LABEL).replace("$", r"\$")  # a `$` would begin a formula
+        speed, right = zip(*map(place, rows), strict=True)
+        below = [100 * abs(row.accuracy - row.accuracy_low) for row in rows]
+        above = [100 * abs(row.accuracy_high - row.accuracy) for row in rows]
         axes.errorbar(
-            speed, right, xerr=[row.tokens_per_forward_error or 0.0 for row in rows], yerr=bounds, color=colour, marker=marker,
-            markersize=size, alpha=alpha, linewidth=1, elinewidth=0.6, zorder=size,
-            label=plain(label) if label in styles else "others",
+            speed, right, xerr=[row.tokens_per_forward_error or 0.0 for row in rows], yerr=[below, above], color=colour,
+            marker=marker, markersize=size, alpha=alpha, linewidth=1, elinewidth=0.6, zorder=size,
+            label=text if label in styles else "others",
         )  # fmt: skip
+    best = sorted(place(row) for own in curves.values() for row in own if row.on_frontier)
+    steps = {"drawstyle": "steps-pre", "color": "black", "linewidth": 3, "alpha": 0.25, "zorder": 1}
+    axes.plot(*zip(*best, strict=True), label="frontier", **steps)
 
 
 def place(row: ComparisonRow) -> tuple[float, float]:
     """Return the coordinates of a row in a plot."""
     return row.tokens_per_forward, 100 * row.accuracy
-
-
-def plain(text: str) -> str:
-    """Return a text with `$` escaped, which would begin a formula."""
-    return clipped(printable(text), LABEL).replace("$", r"\$")
-
-
-def name_lines(figure: "Figure", frames: Sequence[Any]) -> None:
-    """Draw the names of the lines above the frames."""
-    handles = {label: handle for axes in frames for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=3, fontsize=8, frameon=False)
-
-
-def save(figure: "Figure", path: Path) -> None:
-    """Store a figure in the format of the file's suffix."""
-    figure.savefig(path, dpi=110, pil_kwargs={"optimize": True} if path.suffix == ".png" else None)
 
 
 def svg(rows: Sequence[ComparisonRow]) -> str:

@@ -1,18 +1,17 @@
-"""Programs that a model wrote, run in one sandbox made with bubblewrap, and their pass@k.
+"""Programs that a model wrote, each run in a sandbox made with bubblewrap.
 
 A program in the sandbox has no network, sees no other process, can read the folders of the system
 and of Python, and can write to a small file system in memory. Its time and memory are limited.
 """
 
-import json
 import os
-import select
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from math import comb
+from contextlib import contextmanager, suppress
+from math import ceil
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -20,7 +19,7 @@ from typing import Any
 from ..core import DlstepError
 
 SECONDS = 10.0  # of a program
-PATIENCE = 10.0  # seconds after that until the process that runs programs is taken for stopped
+PASSED = 42  # the exit code of the process of a program that passed
 SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin")
 SPACES = "--unshare-all --die-with-parent --new-session --cap-drop ALL --dev /dev --perms 1777 --size 67108864 --tmpfs /tmp"
 RUNNER = Path(__file__).with_name("_programs.py")
@@ -29,35 +28,30 @@ ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8", "PYTH
 
 
 class Programs:
-    """A process that runs programs, in a sandbox unless `unsafe`; it starts with the first program.
+    """Runs programs, in a sandbox unless `unsafe`.
 
     The method `compute` is that of the metric `code_eval` on the Hugging Face hub, which lm_eval's tasks call.
     """
 
-    def __init__(self) -> None:
-        self.unsafe = False
-        self._process: subprocess.Popen[bytes] | None = None
+    unsafe = False
 
     def passes(self, program: str) -> bool:
         """Return whether a program ends in time without an exception.
 
         Raises DlstepError with the remedy if there is no sandbox.
         """
-        if self._process is None:
-            self._process = self._started()
-        process = self._process
-        assert process.stdin is not None and process.stdout is not None
-        try:
-            process.stdin.write(json.dumps(program).encode() + b"\n")
-            process.stdin.flush()
-            # A program can stop its parent by a signal, which then never answers.
-            ready, _, _ = select.select([process.stdout], [], [], SECONDS + PATIENCE)
-            answer = process.stdout.readline() if ready else b""
-        except BrokenPipeError:
-            answer = b""
-        if answer not in (b"true\n", b"false\n"):  # the program ended or stopped the process that runs it
-            self.close()
-        return answer == b"true\n"
+        command = [] if self.unsafe else sandbox()
+        python = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        command += [str(Path(os.path.realpath(sys.base_prefix)) / "bin" / python), "-I", str(RUNNER)]
+        process = subprocess.Popen(
+            [*command, str(ceil(SECONDS)), str(PASSED)], start_new_session=True, env=ENVIRONMENT, cwd="/tmp",
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(program.encode(), SECONDS)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # also what the program started; the sandbox dies with its parent
+        return process.wait() == PASSED
 
     def check(self) -> None:
         """Raise DlstepError with the remedy if programs cannot be run."""
@@ -67,27 +61,12 @@ class Programs:
     def compute(
         self, references: Sequence[str], predictions: Sequence[Sequence[str]], k: Sequence[int] = (1,)
     ) -> tuple[dict[str, float], dict[int, list[bool]]]:
-        """Return the estimates of pass@k (Chen et al., 2021, arXiv 2107.03374), and all verdicts by problem."""
+        """Return pass@1, whatever `k` is: a problem has one answer. Return all verdicts by problem, too."""
         verdicts = {
             number: [self.passes(f"{program}\n{tests}") for program in programs]
             for number, (tests, programs) in enumerate(zip(references, predictions, strict=True))
         }
-        return {f"pass@{most}": fmean(pass_at(own, most) for own in verdicts.values()) for most in k}, verdicts
-
-    def close(self) -> None:
-        """End the process, if there is one."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
-
-    def _started(self) -> "subprocess.Popen[bytes]":
-        command = [] if self.unsafe else sandbox()
-        python = f"python{sys.version_info.major}.{sys.version_info.minor}"
-        return subprocess.Popen(
-            [*command, str(Path(os.path.realpath(sys.base_prefix)) / "bin" / python), "-I", str(RUNNER), str(SECONDS)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT, cwd="/tmp",
-        )  # fmt: skip
+        return {"pass@1": fmean(fmean(own) for own in verdicts.values())}, verdicts
 
 
 def sandbox() -> list[str]:
@@ -107,11 +86,6 @@ def refusal(reason: str) -> str:
         "bubblewrap` or `dnf install bubblewrap`) and let this user make namespaces, or give --confirm_run_unsafe_code true, "
         "which runs the programs without a sandbox"
     )
-
-
-def pass_at(verdicts: Sequence[bool], most: int) -> float:
-    """Return the chance that one of `most` of these programs passes."""
-    return 1 - comb(verdicts.count(False), most) / comb(len(verdicts), most)
 
 
 PROGRAMS = Programs()

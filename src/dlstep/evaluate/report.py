@@ -1,4 +1,4 @@
-"""Reports of runs and comparisons: as text, as one HTML page, and traces of answers, each decoded again alone."""
+"""Reports of runs and comparisons: as text, as one HTML page, and the trace of an answer that is decoded again alone."""
 
 import json
 import platform
@@ -17,13 +17,11 @@ from ..batch.facts import facts_of
 from ..core import DlstepError, SamplingParams, Trace
 from ..core.checks import short
 from ..engine.config import engine_config
-from ..engine.json_lines import Line, is_a
+from ..engine.json_lines import Line
 from ..engine.run_lock import RunLock, check_free
 from ..llm import LLM
-from ..text.constraints import recompiled
 from ..text.words import clipped, clipped_front, counted, printable
-from ..views.frames import recording
-from ..views.page import page_around, report_page
+from ..views.page import report_page
 from .checkpoint import EvalRun, Pair
 from .comparing import ComparisonRow, comparison_parts
 from .items import Key, ids_of
@@ -32,8 +30,8 @@ from .table import TableLine, run_parts
 
 PARTS = 10  # parts of an answer
 MOST_TOKENS = 8  # unmasked in one step; larger numbers are counted together
+MOST_WRONG = 5  # answers in a text
 TAIL = 60  # characters of a wrong answer
-MOST_RECORDINGS = 50  # answers whose steps are in a page
 
 
 class Chart(NamedTuple):
@@ -97,11 +95,11 @@ def label_of(options: str) -> str:
     return ", ".join(f"{name} {value}" for name, value in json.loads(options).items()) or "those of the run"
 
 
-def report_lines(run: EvalRun, most: int) -> Iterator[str]:
+def report_lines(run: EvalRun) -> Iterator[str]:
     """Yield the wrong answers, at most 80 characters per line."""
     missed = wrong(run)
     yield f"Wrong answers: {len(missed)} of {len(run.rows)}"
-    for name, row in [*missed.items()][:most]:
+    for name, row in [*missed.items()][:MOST_WRONG]:
         reason = str(row["error"] or row["note"]) or f"{row['found']} instead of {row['gold']}"
         yield clipped(f"  {name}: {printable(reason)}", 80)
         yield f"    ...{clipped_front(printable(str(row['answer']).strip()), TAIL).removeprefix('...')}"
@@ -110,61 +108,40 @@ def report_lines(run: EvalRun, most: int) -> Iterator[str]:
         yield f"  dlstep report {run.folder} --show {next(iter(missed))}"
 
 
-def trace_path(folder: Path, name: str) -> Path:
-    """Return the path of the trace of an answer."""
-    return folder / "traces" / f"{name.replace('/', '-')}.jsonl"
-
-
-def row_named(run: EvalRun, name: str) -> Line:
-    """Return the answer with this name. Raises ValueError if there is none."""
-    keys = {name: key for key, name in names_of(run).items()}
-    if name not in keys:
-        raise ValueError(f"--show {short(name)} is not an answer of {run.folder}: names are like {next(iter(keys), 'none')}")
-    return run.rows[keys[name]]
-
-
 def params_of(row: Line) -> SamplingParams:
     """Return the sampling parameters of an answer, with its seed."""
     given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in row["params"].items()}
     return SamplingParams(**given | {"seed": row["seed"], "strategy_options": row["options"]})
 
 
-def shown(run: EvalRun, names: Sequence[str]) -> list[Trace]:
-    """Decode answers again, each alone, save their traces in the run's folder, and return them.
+def shown(run: EvalRun, name: str) -> tuple[Line, Trace, Path]:
+    """Decode an answer again, alone, and save the trace in the run's folder. Return the answer, the trace and its path.
 
-    Raises ValueError if the model or its options differ from those of the run, if these options
-    were Python values, or if another process writes to its folder, and DlstepError if an answer
-    differs.
+    Raises ValueError for an unknown name, if the model or its options differ from those of the run, if
+    these options were Python values, or if another process writes to the folder, and DlstepError if
+    the answer differs.
     """
     check_free(run.folder)
-    rows = [row_named(run, name) for name in names]
-    given_options: Any = run.settings.get("told")
-    if not is_a(given_options, {"engine": dict}):
+    names = {name: key for key, name in names_of(run).items()}
+    if name not in names:
+        raise ValueError(f"--show {short(name)} is not an answer of {run.folder}: names are like {next(iter(names))}")
+    row, given_options = run.rows[names[name]], run.settings["told"]
+    if "engine" not in given_options:
         raise ValueError(f"{run.folder} was not written by the command `dlstep eval`, so --show cannot read its options")
     llm = LLM.from_config(engine_config(given_options["engine"]))
     stored, facts = run.settings["key"]["engine"], facts_of(llm.engine)
     if facts != stored:
         raise ValueError(f"engine of {run.folder} was {short(stored)} and is now {short(facts)}")
-    traces: list[Trace] = []
-    with closing(RunLock(run.folder)):
-        for name, row in zip(names, rows, strict=True):
-            session = llm.session()
-            session.submit(ids_of(llm.engine, row["prompt"], special=row["special"]), params_of(row))
-            session.run()
-            tokens = list(session.output(0).token_ids)
-            if tokens != row["tokens"]:
-                raise DlstepError(f"{name} decoded alone gives {short(tokens)}, but {short(row['tokens'])} in the run")
-            path = trace_path(run.folder, name)
-            path.parent.mkdir(exist_ok=True)
-            session.trace.save(path)
-            traces.append(session.trace)
-            session.close()
-    return traces
-
-
-def untraced(run: EvalRun, most: int) -> list[str]:
-    """Return the names of those of the first `most` wrong answers that have no trace yet."""
-    return [name for name in [*wrong(run)][:most] if not trace_path(run.folder, name).is_file()]
+    with closing(RunLock(run.folder)), closing(llm.session()) as session:
+        session.submit(ids_of(llm.engine, row["prompt"], special=row["special"]), params_of(row))
+        session.run()
+        tokens = list(session.output(0).token_ids)
+        if tokens != row["tokens"]:
+            raise DlstepError(f"{name} decoded alone gives {short(tokens)}, but {short(row['tokens'])} in the run")
+        path = run.folder / "traces" / f"{name.replace('/', '-')}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        session.trace.save(path)
+        return row, session.trace, path
 
 
 def run_page(run: EvalRun, lines: Sequence[TableLine]) -> str:
@@ -174,7 +151,7 @@ def run_page(run: EvalRun, lines: Sequence[TableLine]) -> str:
     charts = {f"{task}, {label_of(options)}": charts_of(pairs) for (task, options), pairs in run.groups.items()}
     machines = {f"machine {number}": machine for number, machine in enumerate(run.settings.get("machines", []), 1)}
     return report_page(
-        "report.html", entry="report.js", data=data_of(run), steps=True, title=f"Evaluation: {run.folder.resolve().name}",
+        "report.html", entry="report.js", data=data_of(run), title=f"Evaluation: {run.folder.resolve().name}",
         notes=[f"{key['engine'].get('model')}. {counted(len(run.rows), 'answer')}{state}."], picture="",
         parts=run_parts(lines), charts=charts, answers=run.rows.values(), settings=key | machines,
         sets=[label_of(options) for options in dict.fromkeys(options for _, options in run.groups)],
@@ -197,7 +174,7 @@ def comparison_page(
 
 
 def data_of(run: EvalRun) -> dict[str, Any]:
-    """Return the data of the list of answers, and the recorded steps of some."""
+    """Return the data of the list of answers."""
     prompts: dict[str, int] = {}
     sets = {options: number for number, options in enumerate(dict.fromkeys(group[1] for group in run.groups))}
     answers: list[Mapping[str, Any]] = []
@@ -208,20 +185,4 @@ def data_of(run: EvalRun) -> dict[str, Any]:
             "tokens": len(row["tokens"]), "decided": beside["decided_at"],
             "command": shlex.join(["dlstep", "report", str(run.folder), "--show", name]),
         })  # fmt: skip
-    tables = {"answers": answers, "prompts": [*prompts], "sets": [*map(label_of, sets)]}
-    return tables | {"recordings": recordings(run), "live": page_around()}
-
-
-def recordings(run: EvalRun) -> dict[str, Any]:
-    """Return the steps of the answers with traces by name, wrong answers first."""
-    model = str(run.settings["key"]["engine"].get("model"))
-    steps: dict[str, Any] = {}
-    for key, name in sorted(names_of(run).items(), key=lambda pair: run.rows[pair[0]]["score"]):
-        path = trace_path(run.folder, name)
-        if len(steps) < MOST_RECORDINGS and path.is_file():
-            trace = recompiled(Trace.load(path))
-            sequence = trace.state.find(0)
-            # A trace of another answer, decoded with other code or options, is not shown.
-            if sequence is not None and list(sequence.answer) == run.rows[key]["tokens"]:
-                steps[name] = recording(trace, model)
-    return steps
+    return {"answers": answers, "prompts": [*prompts], "sets": [*map(label_of, sets)]}

@@ -13,6 +13,7 @@ from ..batch.runner import Show, answered, no_show
 from ..core import Request, SamplingParams, Update
 from ..engine.json_lines import Line, digest_of
 from ..engine.loader import LoadedEngine
+from ..extras import require
 from ..text.detokenize import cut, decode
 from ..text.prompts import numbered
 from .checkpoint import EvalCheckpoint, EvalRun, read
@@ -21,7 +22,7 @@ from .metrics import ROUND
 from .options import EvalOptions, refused
 
 if TYPE_CHECKING:
-    from .public import PublicTasks
+    from .harness import PublicTasks
 
 # The options that select problems are not in the key, because the key has a digest of the problems.
 NOT_IN_KEY = ("data", "questions", "out", "dataset_limit", "problem_seed")
@@ -128,7 +129,8 @@ def public_of(options: EvalOptions) -> "PublicTasks | None":
     """Return the tasks of lm_eval that the options name, if any. Raises ValueError if they cannot be evaluated."""
     if not options.public_tasks:
         return None
-    from .public import PublicTasks  # needs lm_eval
+    require(f"task {options.public_tasks[0]}", "eval")
+    from .harness import PublicTasks
 
     return PublicTasks(options)
 

@@ -28,36 +28,29 @@ POLICY = "default-src 'none'; script-src {script}; style-src {style}; img-src da
 
 def page_of(recording: dict[str, Any]) -> str:
     """Return the HTML of the live page with a recording. Raises ValueError for invalid JSON."""
-    return data_text(recording).join(page_around())
-
-
-def page_around() -> tuple[str, str]:
-    """Return the HTML of the live page before and after the place of a recording."""
-    script, style = _live()
+    script, style = f"\n{bundle(ENTRY)}", f"\n{source('shared.css')}{source('style.css')}"
     html = LINKED.sub("", (FOLDER / "index.html").read_text("utf-8"))
     head, body = html.split('<meta charset="utf-8">\n')
     body, end = body.split("</body>")
-    top = "\n".join((f'{head}<meta charset="utf-8">', *head_of((script,), style), body))
-    return f'{top}<script type="application/json" id="recording">', f"</script>\n{_module(script)}</body>{end}"
+    top = "\n".join((f'{head}<meta charset="utf-8">', *head_of([script], style), body))
+    data = f'<script type="application/json" id="recording">{data_text(recording)}</script>'
+    return f"{top}{data}\n{_module(script)}</body>{end}"
 
 
-def report_page(template: str, *, entry: str = "", data: object = None, steps: bool = False, **values: Any) -> str:
+def report_page(template: str, *, entry: str = "", data: object = None, **values: Any) -> str:
     """Return a page in the style of reports.
 
     Args:
         template: Name of the Jinja template, which extends `report_frame.html`.
         entry: Name of the JavaScript module to run; empty for none.
         data: Value that the module reads as JSON from the element `data`.
-        steps: Whether the module opens live pages (`page_around`) in frames. The policy of the outer
-            page also applies to frames, so it must list their script and style.
         values: Variables of the template.
 
     Raises:
         ValueError: JSON cannot represent the data.
     """
     style, scripts = source("report.css"), [f"\n{bundle(entry)}"] if entry else []
-    live = _live() if steps else ()
-    head = "\n".join(head_of((*scripts, *live[:1]), f"\n{style}", *live[1:]))
+    head = "\n".join(head_of(scripts, f"\n{style}"))
     data_element = f'<script type="application/json" id="data">{data_text(data)}</script>\n' if entry else ""
     return _templates().get_template(template).render(values, head=head, scripts=data_element + "".join(map(_module, scripts)))
 
@@ -85,25 +78,20 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, Markup) else printable(str(value))
 
 
-def head_of(scripts: tuple[str, ...], *styles: str) -> tuple[str, ...]:
-    """Return the head's elements: the policy for these scripts and styles, and the first style."""
-    names = [" ".join(f"'{_hash(text)}'" for text in texts) or "'none'" for texts in (scripts, styles)]
+def head_of(scripts: list[str], style: str) -> tuple[str, ...]:
+    """Return the head's elements: the policy for these scripts and the style, and the style."""
+    names = [" ".join(f"'{_hash(text)}'" for text in texts) or "'none'" for texts in (scripts, [style])]
     policy = POLICY.format(script=names[0], style=names[1])
     return (
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         '<meta name="referrer" content="no-referrer">',
-        f"<style>{styles[0]}</style>",
+        f"<style>{style}</style>",
     )
 
 
 def data_text(data: object) -> str:
     """Return data as JSON without `<`. It is ASCII: old JavaScript treats U+2028 as a line end."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-
-
-def _live() -> tuple[str, str]:
-    """Return the script and the style of the live page."""
-    return f"\n{bundle(ENTRY)}", f"\n{source('shared.css')}{source('style.css')}"
 
 
 def _module(script: str) -> str:

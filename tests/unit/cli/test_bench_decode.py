@@ -1,20 +1,32 @@
 """`dlstep bench decode`: a row for each batch size, in 80 columns or as JSON."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from dlstep.cli import main
-from dlstep.engine import step_times
+from dlstep.cli import bench_decode, main
+from dlstep.cli.bench_decode import measure_decode
+from dlstep.engine.config import EngineConfig
+from dlstep.engine.loader import load_engine
+from training.model import fresh_model, save_checkpoint
+from training.recipes import TINY_BD
 
 ROW = {"batch": 32, "rows": 828.0, "step_us": 123456.78, "forward_us": 123456.78, "outside_share": 0.13}
 
 
 def test_rows_are_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(step_times, "measure_decode", lambda checkpoint: [ROW])
+    monkeypatch.setattr(bench_decode, "measure_decode", lambda engine: [ROW])
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["bench", "decode"]) == 0
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80 and out.count("123456.78") == 2
     assert main(["bench", "decode", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == [ROW]
+
+
+def test_rows_of_the_measurement(tmp_path: Path) -> None:
+    save_checkpoint(fresh_model(TINY_BD, 0), TINY_BD, tmp_path)
+    (row,) = measure_decode(load_engine(EngineConfig(str(tmp_path), device="cpu", enforce_eager=True)), (2,), repetitions=2)
+    assert row["batch"] == 2 and row["rows"] >= 16
+    assert 0 < row["forward_us"] < row["step_us"] and 0 < row["outside_share"] < 1

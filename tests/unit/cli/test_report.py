@@ -2,20 +2,15 @@
 
 import json
 import re
-import shutil
 from html.parser import HTMLParser
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from dlstep import Trace
 from dlstep.cli import main
-from dlstep.engine.json_lines import CHECKSUM, sealed
 from dlstep.evaluate.checkpoint import read
-from dlstep.evaluate.report import data_of
 
 from ...helpers.sealing import with_answers
 
@@ -69,9 +64,7 @@ class Page(HTMLParser):
         self.references += [name for name, _ in attrs if name.startswith("on")]
 
 
-def test_the_page_stands_alone_and_shows_a_trace_that_was_kept(run: Path, tmp_path: Path) -> None:
-    name = next(f"shells/{row['document']}" for row in rows_of(run) if not row["score"])
-    assert main(["report", str(run), "--show", name]) == 0
+def test_the_page_stands_alone_and_has_all_answers(run: Path, tmp_path: Path) -> None:
     assert main(["report", str(run), "--html", str(tmp_path / "page.html")]) == 0
     text = (tmp_path / "page.html").read_text()
     page = Page()
@@ -79,11 +72,7 @@ def test_the_page_stands_alone_and_shows_a_trace_that_was_kept(run: Path, tmp_pa
     assert not page.references and page.tags.count("script") == 2 and page.tags.count("svg") >= 1
     assert "url(" not in text and "@import" not in text and "unsafe-" not in text
     printed = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
-    assert list(printed["recordings"]) == [name] and len(printed["answers"]) == 12
-    other = with_answers(run, tmp_path / "other", [{"tokens": row["tokens"][::-1]} for row in rows_of(run)])
-    shutil.copytree(run / "traces", other / "traces")
-    assert main(["report", str(other), "--html", str(tmp_path / "other.html")]) == 0
-    assert '"recordings":{},' in (tmp_path / "other.html").read_text(), "a trace of another answer"
+    assert len(printed["answers"]) == 12
 
 
 def test_texts_of_a_model_are_escaped(run: Path, tmp_path: Path) -> None:
@@ -106,9 +95,6 @@ def test_a_terminal_gets_no_commands_of_a_model(run: Path, tmp_path: Path, capsy
     [
         (["/nonsense"], "no run in '/nonsense': it has no run.json"),
         (["{run}", "--show", "shells/99"], "--show 'shells/99' is not an answer of"),
-        (["{run}", "--most", "-1"], "--most must be at least 0, got -1"),
-        (["{run}", "--steps", "1"], "--steps does nothing without --html: leave it out"),
-        (["{run}", "--html", "x.html", "--most", "1"], "--most does nothing next to --html: leave it out"),
         (["{run}", "--html", "x.html", "--json"], "--html and --json do not go together: give one of them"),
         (["{run}", "--against", "/nonsense"], "no run in '/nonsense'"),
     ],
@@ -121,13 +107,13 @@ def test_a_wrong_report_is_one_line(run: Path, arguments: list[str], message: st
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        (
-            "scores.jsonl",
-            lambda text: text.replace('"score": ', '"score": "x", "old": ', 1),
-            "look at score",
-        ),
+        ("scores.jsonl", lambda text: text.replace('"score": ', '"score": "x", "old": ', 1), "does not have its checksum"),
         ("answers.jsonl", lambda text: "5\n" + text, "line 1 is not a line of a run: 5"),
-        ("beside.jsonl", lambda text: text.replace('"share": ', '"share": "x", "old": ', 1), "look at share"),
+        (
+            "beside.jsonl",
+            lambda text: text.replace('"share": ', '"share": "x", "old": ', 1),
+            "line 1 does not have its checksum",
+        ),
         ("run.json", lambda text: "[]", "was not written by `dlstep eval`"),
         ("run.json", lambda text: "{", "holds no JSON"),
     ],
@@ -140,32 +126,6 @@ def test_a_file_that_was_changed_is_told_of(
     assert main(["report", str(tmp_path)]) == 2
     printed = capsys.readouterr().err
     assert message in printed and printed.count("\n") == 1
-
-
-FILES = ("answers.jsonl", "beside.jsonl", "scores.jsonl")
-ODD: list[Any] = [None, True, -1, 0.5, 1e308, "x", [], [1], [None], [[1]], [{"role": "user"}], {}, {"a": "x"}, {"a": None}]
-
-
-@settings(max_examples=40)
-@given(
-    name=st.sampled_from(["answers.jsonl", "beside.jsonl", "scores.jsonl"]),
-    last=st.booleans(),
-    value=st.sampled_from(ODD),
-    data=st.data(),
-)
-def test_a_field_of_any_value_is_shown_or_refused(run: Path, name: str, last: bool, value: Any, data: st.DataObject) -> None:
-    """A checksum is no signature: a line that somebody wrote may have one, too."""
-    lines = [json.loads(line) for line in (run / name).read_text().splitlines()]
-    line = lines[-last]
-    line[data.draw(st.sampled_from(sorted(line.keys() - {CHECKSUM})))] = value
-    line.pop(CHECKSUM)
-    lines[-last] = sealed(line)
-    with TemporaryDirectory() as folder:
-        for each in run.glob("*.json*"):
-            (Path(folder) / each.name).write_bytes(each.read_bytes())
-        (Path(folder) / name).write_text("".join(json.dumps(each) + "\n" for each in lines))
-        if main(["report", folder]) == 0:
-            data_of(read(Path(folder)))  # what the page shows
 
 
 def test_another_model_does_not_step_into_it(run: Path, tmp_path: Path, capsys: Captured) -> None:

@@ -97,9 +97,7 @@ def test_any_altered_field_is_told_with_file_and_line(
     folder = copied(Path(options.out), tmp_path_factory.mktemp("altered") / "run")
     (folder / name).write_text("\n".join(lines) + "\n")
     for reader in (lambda: read(folder), lambda: run(replace(options, out=str(folder)))):
-        with pytest.raises(
-            ValueError, match=rf"{name}, line {number + 1} (is not a line of a run, look at|does not have its checksum)"
-        ):
+        with pytest.raises(ValueError, match=rf"{name}, line {number + 1} does not have its checksum"):
             reader()
     shutil.rmtree(folder)
 

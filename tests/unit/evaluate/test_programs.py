@@ -1,25 +1,23 @@
-"""The sandbox of programs that a model wrote. Programs are lines of code here, as they are lines of JSON there."""
+"""The sandbox of programs that a model wrote."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dlstep.core import DlstepError
 from dlstep.evaluate import programs
-from dlstep.evaluate.programs import Programs, pass_at
+from dlstep.evaluate.programs import Programs
 
 
 @pytest.fixture(scope="module")
-def sandboxed() -> Iterator[Programs]:
+def sandboxed() -> Programs:
     """A sandbox, where there can be one."""
     found = Programs()
     try:
         found.check()
     except DlstepError as error:
         pytest.skip(str(error))
-    yield found
-    found.close()
+    return found
 
 
 @pytest.mark.parametrize(
@@ -31,7 +29,7 @@ def sandboxed() -> Iterator[Programs]:
         ("def f(:", False),
         ("exit(0)", False),
         ("import os; os._exit(0)", False),
-        ("import os; os.kill(os.getppid(), 9)", False),
+        ("import os; os.kill(0, 9)", False),
         ("bytearray(2 << 30)", False),
         ("open('/tmp/large', 'wb').write(bytes(1 << 27))", False),
         ("open('/usr/a', 'w')", False),
@@ -51,16 +49,6 @@ def test_a_program_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch,
     own = Programs()
     assert not own.passes("while True: pass")
     assert own.passes("pass")
-    own.close()
-
-
-def test_a_program_that_stops_its_parent_fails(monkeypatch: pytest.MonkeyPatch, sandboxed: Programs) -> None:
-    monkeypatch.setattr(programs, "PATIENCE", 0.5)
-    monkeypatch.setattr(programs, "SECONDS", 1.5)
-    own = Programs()
-    assert not own.passes("import os; os.kill(os.getppid(), 19)")
-    assert own.passes("pass")
-    own.close()
 
 
 def test_no_file_outside_is_seen(sandboxed: Programs, tmp_path: Path) -> None:
@@ -69,14 +57,12 @@ def test_no_file_outside_is_seen(sandboxed: Programs, tmp_path: Path) -> None:
     unsafe = Programs()
     unsafe.unsafe = True
     assert unsafe.passes(f"open({str(tmp_path / 'secret')!r})")
-    unsafe.close()
 
 
-def test_pass_at_k_is_estimated_from_all_programs(sandboxed: Programs) -> None:
+def test_pass_at_1_is_the_share_of_programs_that_pass(sandboxed: Programs) -> None:
     candidates = [["def f(n): return 2 * n", "def f(n): return 1"], ["def f(n): return n * n"] * 2]
-    figures, verdicts = sandboxed.compute(["assert f(2) == 4", "assert f(2) == 4"], candidates, [1, 2])
-    assert figures == {"pass@1": 0.75, "pass@2": 1.0} and verdicts == {0: [True, False], 1: [True, True]}
-    assert pass_at([True, False, False], 2) == pytest.approx(2 / 3)
+    figures, verdicts = sandboxed.compute(["assert f(2) == 4", "assert f(2) == 4"], candidates)
+    assert figures == {"pass@1": 0.75} and verdicts == {0: [True, False], 1: [True, True]}
 
 
 def test_without_bubblewrap_programs_are_refused_with_the_option_that_runs_them(monkeypatch: pytest.MonkeyPatch) -> None:

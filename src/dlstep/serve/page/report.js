@@ -1,6 +1,6 @@
-/** The answers of an evaluation: filters, details, and their steps in a live page. Texts only become text nodes. */
+/** The answers of an evaluation: filters and details. Texts only become text nodes. */
 import { fill, make, say, the } from "./dom.js";
-import { parsed, written } from "./json.js";
+import { parsed } from "./json.js";
 import { chance, counted, figure, shown } from "./shown.js";
 
 const PAGE = 50; // answers that one click adds
@@ -32,20 +32,6 @@ function strip(answer) {
   return make("ol", { class: "strip", tabindex: "0", "aria-label": "The step that unmasked each token" }, ...boxes);
 }
 
-/** A button that shows the steps if this page contains them, else the command that decodes the answer again. */
-function steps(answer) {
-  if (data.recordings[answer.name] === undefined) return make("pre", { text: shown(answer.command) });
-  return make("p", {}, make("button", { type: "button", class: "main", text: "Show step by step", on: { click: () => play(answer) } }));
-}
-
-function play(answer) {
-  const dialog = the("steps");
-  say(the("steps-title"), `${line(answer.name)}, step by step`);
-  // The policy of this page also applies to the frame. It lists the script and style of `data.live`; only the data differs.
-  the("steps-frame").srcdoc = data.live.join(written(data.recordings[answer.name]).replaceAll("<", "\\u003c"));
-  dialog.showModal();
-}
-
 function opened(answer) {
   const set = data.sets[answer.set];
   return make(
@@ -56,7 +42,7 @@ function opened(answer) {
       fact("Options", data.sets.length > 1 ? set : ""), fact("Ended by", answer.finish), fact("Forward passes", answer.forwards), fact("Steps", answer.steps),
       fact("Tokens", answer.tokens), fact("Seconds", figure(answer.seconds)),
     ),
-    ...titled("Steps", steps(answer)),
+    ...titled("Decode again, step by step", make("pre", { text: shown(answer.command) })),
     ...titled("Answer", make("pre", { text: shown(answer.answer) || "(empty)" })),
     ...titled("Prompt", make("pre", { text: shown(data.prompts[answer.prompt]) })),
     ...(answer.decided.length ? titled("Step that unmasked each token", strip(answer)) : []),
@@ -108,6 +94,4 @@ the("more").addEventListener("click", () => {
   draw();
   the("answers").children[before]?.querySelector("summary").focus();
 });
-the("steps-close").addEventListener("click", () => the("steps").close());
-the("steps").addEventListener("close", () => the("steps-frame").removeAttribute("srcdoc"));
 draw();

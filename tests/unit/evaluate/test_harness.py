@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("lm_eval", reason="lm_eval is not installed: pip install 'dlstep[eval]'")
+
 from dlstep import LLM, tiny
 from dlstep.evaluate import read
+from dlstep.evaluate.harness import LOCAL, DlstepLM, PublicTasks, local_tasks
 from dlstep.evaluate.items import Item
 from dlstep.evaluate.options import EvalOptions, grid_of
-from dlstep.evaluate.public import LOCAL, PublicTasks, local_tasks
 
 from ...helpers.given import DATA, needs_data
 from .running import answers, engine, killed, run
-
-pytest.importorskip("lm_eval", reason="lm_eval is not installed: pip install 'dlstep[eval]'")
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +36,6 @@ def given(texts: Sequence[str]) -> Any:
 def test_scores_are_those_of_lm_eval_on_the_same_task_files(data: str, tmp_path: Path) -> None:
     from lm_eval import simple_evaluate  # pyright: ignore[reportMissingImports]
     from lm_eval.tasks import TaskManager, __file__ as lm_eval_tasks  # pyright: ignore[reportMissingImports]
-
-    from dlstep.evaluate.harness import DlstepLM
 
     options = EvalOptions(("gsm8k",), data, out=str(tmp_path / "run"), shots=0, dataset_limit=8, max_tokens=48)
     run(options)
