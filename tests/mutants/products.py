@@ -34,8 +34,8 @@ MUTANTS = (
         ("error_of", "report the standard error of a single answer", "/ math.sqrt(len(values))", ""),
     ),
     *in_file(
-        "evaluate/harness.py",
-        ("PublicTasks._scored", "score answers that failed", "in FAILURES", "in ()"),
+        "evaluate/runner.py",
+        ("evaluate", "score answers that failed", "if row['error']", "if False"),
         noticed_by=("unit/evaluate/test_harness.py",),
     ),
     *in_file(

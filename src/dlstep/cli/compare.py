@@ -1,6 +1,5 @@
 """`dlstep compare`: accuracy against speed of strategies and rules on tasks."""
 
-import json
 import shlex
 import sys
 from dataclasses import asdict, dataclass, fields
@@ -37,13 +36,7 @@ MARKS = (
     "* on the frontier: nothing is as good in both and better in one",
     "= as right as the best, as far as these problems can tell",
 )
-OWN_OF_EVAL = (
-    "tasks",
-    "out",
-    "dataset_limit",
-    "problem_seed",
-    "grid",
-)  # fixed, or set by other options
+OWN_OF_EVAL = ("tasks", "out", "dataset_limit", "problem_seed", "grid")  # fixed, or set by other options
 OWN_OF_ENGINE = ("decoding_strategy", "sampling_mode", "seed", "quantization")
 
 
@@ -91,26 +84,25 @@ def run(options: Namespace) -> int:
     """Measure, then print, plot and write. Return 1 if a request was rejected or failed, else 0."""
     from ..engine.run_lock import check_free
     from ..evaluate.comparing import compared, comparison_parts, entries
-    from ..evaluate.items import read_problems
     from ..evaluate.options import grid_of
     from ..evaluate.pictures import check_plot, tasks_figure
     from ..evaluate.report import comparison_page
-    from ..evaluate.runner import public_of
+    from ..evaluate.runner import problems_of, public_of
     from ..evaluate.table import print_parts
     from ..views.progress_bars import counting_bar
 
     chosen = evaluation_of(options)
-    out = None if options.out is None else Path(options.out)
+    out = options.out
     if out is not None:
         check_plot("--out")
         if out.exists() and not out.is_dir():
             raise ValueError(f"--out {short(str(out))} is a file, and must be a folder: --json prints the rows")
         check_free(out)
     if options.plot is not None:
-        check_plot("--plot", Path(options.plot))
+        check_plot("--plot", options.plot)
     grid_of(options.grid)  # raises before a model is loaded
     public = public_of(chosen)
-    problems = sum(map(len, read_problems(chosen).values())) + (public.count if public else 0)
+    problems = sum(facts["count"] for facts in problems_of(chosen, public).values())
     engine = {field.name: options[field.name] for field in ENGINE_FIELDS if field.name not in OWN_OF_ENGINE}
     carried = [options.strategies] if isinstance(options.strategies, str) else options.strategies
     carried = list(strategies.available()) if carried == ["all"] else carried
@@ -131,7 +123,7 @@ def run(options: Namespace) -> int:
     notes = [CAUTION] if options.model is None else []
     as_json = json_text([asdict(row) for row in rows])
     if out is not None:
-        page = comparison_page(rows, command=command_of(options), left_out=left_out, notes=notes)
+        page = comparison_page(rows, command=shlex.join(["dlstep", *sys.argv[1:]]), left_out=left_out, notes=notes)
         (out / "rows.json").write_text(as_json + "\n", encoding="utf-8")
         (out / "report.html").write_text(page, encoding="utf-8")
     if options.json:
@@ -149,13 +141,6 @@ def evaluation_of(options: Namespace) -> "EvalOptions":
     from ..evaluate.options import EvalOptions, options_from
 
     values = {field.name: options[field.name] for field in fields(EvalOptions) if field.name not in OWN_OF_EVAL}
-    tasks = options.tasks or ("shells" if options.questions is None else "questions")
+    named = [options.tasks] if isinstance(options.tasks, str) else options.tasks
+    tasks = named or ["shells" if options.questions is None else "questions"]
     return options_from(values | {"tasks": tasks, "dataset_limit": options.problems, "problem_seed": options.seed})
-
-
-def command_of(options: Namespace) -> str:
-    """Return the command line with all options that differ from their defaults."""
-    words = ["dlstep", "compare"]
-    for name, value in parser().changed(options).items():
-        words += [f"--{name}"] + ([] if value is True else [str(value) if isinstance(value, str | Path) else json.dumps(value)])
-    return shlex.join(words)

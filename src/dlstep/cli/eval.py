@@ -52,8 +52,7 @@ def run(options: Namespace) -> int:
     from ..engine.loader import load_engine
     from ..engine.run_lock import check_free
     from ..evaluate.checkpoint import read
-    from ..evaluate.items import read_problems
-    from ..evaluate.runner import evaluate, public_of
+    from ..evaluate.runner import evaluate, problems_of, public_of
     from ..views.progress_bars import counting_bar
 
     chosen, engine = split(options)
@@ -61,7 +60,7 @@ def run(options: Namespace) -> int:
     # Everything that may be refused comes before loading the engine, which may take minutes.
     check_free(Path(chosen.out))
     public = public_of(chosen)
-    total = sum(map(len, read_problems(chosen).values())) + (public.count if public else 0)
+    total = sum(facts["count"] for facts in problems_of(chosen, public).values())
     given_options = {"engine": engine, "eval": asdict(chosen) | {"grid": options.grid}}
     with counting_bar(total * len(chosen.grid), enabled=options.progress) as show:
         result = evaluate(load_engine(engine_config(engine)), chosen, public, given_options=given_options, show=show)

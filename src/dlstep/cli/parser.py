@@ -238,11 +238,6 @@ class ArgumentParser(argparse.ArgumentParser):
         found = foreign(name, "--") or did_you_mean(f"--{name}", flags)
         return f": {found}" if found else ""
 
-    def changed(self, options: Namespace) -> dict[str, Any]:
-        """Return the options that do not have their default value."""
-        usual = {action.dest: action.default for action in self._actions}
-        return {name: value for name, value in vars(options).items() if value != usual.get(name)}
-
     def parse_args(self, args: Sequence[str], namespace: Any = None) -> Any:  # type: ignore[override]
         """Return the parsed options. Raises ValueError for invalid, unknown and missing ones."""
         options, unknown = self.parse_known_args(args, namespace or Namespace())

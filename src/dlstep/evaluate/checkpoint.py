@@ -8,7 +8,6 @@
 Each line has a checksum of its other fields, so that an edited answer, cost or score is detected.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +24,14 @@ Pair = tuple[Line, Line]  # an answer with its scores, and what depends on the b
 Group = tuple[str, str]  # task, options as JSON
 
 
+def key_of(line: Line) -> Key:
+    """Return the key of a line."""
+    return line["task"], line["document"], options_text(line["options"])
+
+
 def lines_of(path: Path) -> dict[Key, Line]:
     """Return the lines of a file by key; the last one of equal keys. Raises ValueError for an altered line."""
-    return {(line["task"], line["document"], options_text(line["options"])): line for line in sealed_lines(path)}
+    return {key_of(line): line for line in sealed_lines(path)}
 
 
 class EvalCheckpoint(AnswerFiles):
@@ -121,7 +125,7 @@ def gains_of(run: EvalRun, other: EvalRun) -> Iterator[tuple[Group, dict[str, An
         match = group if group in theirs else of_task[0] if len(of_task) == 1 else None
         if match is None:
             continue
-        mine, known = by_problem(pairs), by_problem(theirs[match])
+        mine, known = ({row["problem"]: (row, beside) for row, beside in each} for each in (pairs, theirs[match]))
         both = sorted(mine.keys() & known.keys())
         if len(both) < min(len(mine), len(known)):
             raise ValueError(
@@ -129,14 +133,3 @@ def gains_of(run: EvalRun, other: EvalRun) -> Iterator[tuple[Group, dict[str, An
                 f"the first are among the {len(known)} in the second; give both the same file and the same --problem_seed"
             )
         yield group, compared([mine[key] for key in both], [known[key] for key in both])
-
-
-def by_problem(pairs: Sequence[Pair]) -> dict[tuple[str, int], Pair]:
-    """Return the answers by the digest of their problem; equal problems are numbered in order."""
-    counts = Counter[str]()
-    numbered: dict[tuple[str, int], Pair] = {}
-    for pair in pairs:
-        problem = pair[0]["problem"]
-        numbered[problem, counts[problem]] = pair
-        counts[problem] += 1
-    return numbered

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from ..engine.run_lock import RunLock
 from ..llm import LLM
 from ..text.words import counted
 from .checkpoint import failure
-from .metrics import Answers, Point, against_best, aup, frontier
+from .metrics import Answers, against_best, aup, frontier
 from .options import EvalOptions, grid_of, refused
 from .runner import evaluate, public_of
 from .table import ACCURACY, COST, SECONDS, SPEED, Column, Figures, TablePart, figures_of
@@ -57,11 +57,6 @@ class EvalEntry:
     def grid(self) -> tuple[StrategyOptions, ...]:
         """The option sets to compare."""
         return grid_of(self.varied or None)
-
-    @property
-    def names(self) -> tuple[str, str, str]:
-        """The names of strategy, rule and quantization."""
-        return self.strategy, self.rule, self.quantization
 
 
 def sweep_of(value: Options) -> dict[str, tuple[Any, ...]]:
@@ -257,11 +252,10 @@ def compared(
 
 def folder_of(entry: EvalEntry) -> str:
     """Return the name of the folder of an entry's run."""
-    return re.sub(r"[^\w.-]+", "_", "-".join(filter(None, entry.names))).strip(".")
+    return re.sub(r"[^\w.-]+", "_", "-".join(filter(None, (entry.strategy, entry.rule, entry.quantization)))).strip(".")
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """An entry's answers with a set of options to a task; `error` is that of the first failure."""
 
     entry: EvalEntry
@@ -270,24 +264,20 @@ class Result:
     answers: Answers
     error: str
 
-    @property
-    def point(self) -> Point:
-        """Speed and accuracy."""
-        return self.answers.tokens_per_forward, self.answers.accuracy
-
 
 def rows_of(results: Sequence[Result]) -> list[ComparisonRow]:
     """Return the rows of all results of a task."""
-    best, ahead = max(result.answers.accuracy for result in results), frontier(result.point for result in results)
+    points = [(result.answers.tokens_per_forward, result.answers.accuracy) for result in results]
+    best, ahead = max(accuracy for _, accuracy in points), frontier(points)
     distances = against_best(np.array([result.answers.scores for result in results]).T)
     rows: list[ComparisonRow] = []
-    for result, distance in zip(results, distances, strict=True):
-        entry = result.entry
+    for (entry, task, options, answers, error), point, distance in zip(results, points, distances, strict=True):
+        curve = [point for each, point in zip(results, points, strict=True) if each.entry is entry]
         rows.append(ComparisonRow(
-            task=result.task, strategy=entry.strategy, rule=entry.rule, quantization=entry.quantization,
-            model=entry.engine.name, options=result.options, **figures_of(result.answers), on_frontier=result.point in ahead,
-            to_best=distance.value, to_best_low=distance.low, to_best_high=distance.high, as_right=distance.best,
-            aup=aup([each.point for each in results if each.entry is entry], best), aup_best=best, error=result.error,
+            task=task, strategy=entry.strategy, rule=entry.rule, quantization=entry.quantization, model=entry.engine.name,
+            options=options, **figures_of(answers), on_frontier=point in ahead, to_best=distance.value,
+            to_best_low=distance.low, to_best_high=distance.high, as_right=distance.best, aup=aup(curve, best), aup_best=best,
+            error=error,
         ))  # fmt: skip
     return rows
 

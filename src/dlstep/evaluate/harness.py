@@ -34,10 +34,9 @@ from ..engine.json_lines import Line, digest_of
 from ..engine.likelihood import Likelihood, Likelihoods, MonteCarlo
 from ..engine.loader import LoadedEngine
 from ..llm import LLM
-from ..text.chat import check_conversation, render
+from ..text.chat import check_conversation, render, template_of
 from ..text.detokenize import encode
 from .items import LONGEST_FOUND, Item
-from .metrics import FAILURES
 from .options import OWN_TASKS, SAMPLING, EvalOptions
 from .programs import PROGRAMS, as_code_eval
 
@@ -81,7 +80,7 @@ class DlstepLM(TemplateLM):
         self._llm = llm or LLM.from_config(engine_config(known))
         self.tokenizer = self._llm.engine.tokenizer
         self._answer = answer
-        self._chat = False
+        self._template: str | None = None  # that of chats, once one is asked for
         self._answers = self._passes = 0
         self._seconds = 0.0
         self._errors: list[float] = []
@@ -95,7 +94,7 @@ class DlstepLM(TemplateLM):
                 each.doc_id,
                 each.args[0],
                 params_of(each.args[1]),
-                special=not self._chat,
+                special=self._template is None,
                 problem=digest(each.doc),
             )
             for each in requests
@@ -103,7 +102,7 @@ class DlstepLM(TemplateLM):
         if self._answer is not None:
             return [row["answer"] for row in self._answer(items)]
         begin = perf_counter()
-        prompts = [self.tok_encode(item.prompt) if self._chat else item.prompt for item in items]
+        prompts = [item.prompt if item.special else self.tok_encode(item.prompt) for item in items]
         outputs = self._llm.generate(prompts, [item.params for item in items], progress=not disable_tqdm)
         if failed := [output for output in outputs if output.finish_reason in ("rejected", "error")]:
             print(f"dlstep: {len(failed)} answers failed and are empty, the first is {failed[0].error}", file=sys.stderr)
@@ -174,31 +173,26 @@ class DlstepLM(TemplateLM):
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
         """Return the ids of a text, with special tokens unless a chat template wrote them."""
         assert self.tokenizer is not None, "a folder has a tokenizer"
-        special = not self._chat if add_special_tokens is None else add_special_tokens
+        special = self._template is None if add_special_tokens is None else add_special_tokens
         return list(encode(self.tokenizer, string, add_special_tokens=special))
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
         """Return the template of the checkpoint or its family; None if the argument is False."""
         if chat_template is False:
             return None
-        own = (self.tokenizer.chat_template if self.tokenizer is not None else None) or self._llm.engine.chat_template
-        name = "default" if chat_template is True else chat_template
-        if isinstance(own, Mapping):
-            own = own.get(name)
-        elif chat_template is not True:
-            raise ValueError(f"--apply_chat_template {name}: this model has a single template: leave the name out")
-        if not isinstance(own, str):
-            raise ValueError("--apply_chat_template needs a chat template, but this model has none of that name")
-        self._template, self._chat = own, True
-        return own
+        if chat_template is not True:
+            raise ValueError(f"--apply_chat_template {chat_template}: a model has a single template: leave the name out")
+        self._template = template_of(self.tokenizer, self._llm.engine.chat_template)
+        if self._template is None:
+            raise ValueError("--apply_chat_template needs a chat template, and neither the model nor its family has one")
+        return self._template
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """Return a conversation as text, up to the assistant's next turn or within its last one."""
         check_conversation(chat_history)
-        if not self._chat:
-            self.chat_template(True)
-        assert self.tokenizer is not None, "there is a template"
-        return render(self.tokenizer, self._template, chat_history, continues=not add_generation_prompt)
+        template = self._template or self.chat_template(True)
+        assert self.tokenizer is not None and template is not None, "there is a template"
+        return render(self.tokenizer, template, chat_history, continues=not add_generation_prompt)
 
 
 def params_of(settings: Mapping[str, Any]) -> SamplingParams:
@@ -232,39 +226,40 @@ class PublicTasks:
     def __init__(self, options: EvalOptions) -> None:
         logging.getLogger("lm_eval").setLevel(logging.ERROR)
         disable_progress_bars()
+        PROGRAMS.unsafe = options.confirm_run_unsafe_code
         self._options = options
-        self._manager = manager_of(options)
-        self._tasks = self._loaded()
-
-    def _loaded(self) -> dict[str, Any]:
-        """Return lm_eval's task of each name. Raises ValueError for a task that cannot be evaluated here."""
-        PROGRAMS.unsafe = self._options.confirm_run_unsafe_code
-        loaded: dict[str, Any] = {}
-        for name in self._options.public_tasks:
-            local = "" if self._options.data is None else "local_"
-            if local + name not in self._manager.all_tasks:
-                raise ValueError(unknown(name, self._options))
+        self._tasks: dict[str, Any] = {}
+        if options.data is None:
+            local, manager = "", tasks.TaskManager()
+            unknown = f"is unknown: dlstep has {' and '.join(OWN_TASKS)}, and `dlstep-lm-eval ls tasks` lists lm_eval's"
+        else:
+            folders = [Path(tasks.__file__).with_name(name) for name in FOLDERS]
+            manager = tasks.TaskManager(include_defaults=False, include_path=[*folders, LOCAL], metadata={"data": options.data})
+            local = "local_"
+            unknown = f"reads no files of --data: choose from {', '.join(local_tasks())}, or omit --data to use the hub"
+        for name in options.public_tasks:
+            if local + name not in manager.all_tasks:
+                raise ValueError(f"task {name} {unknown}")
             try:  # code tasks run a program when they are loaded, so a missing sandbox shows here
                 with as_code_eval():
-                    loaded |= self._manager.load([local + name])["tasks"]
+                    self._tasks |= manager.load([local + name])["tasks"]
             except OSError as error:
                 raise ValueError(
                     f"the data of task {name} cannot be loaded from the Hugging Face hub: {error}; "
                     f"--data FOLDER reads local files for {', '.join(local_tasks())}"
                 ) from error
-        for name, task in loaded.items():
+        for name, task in self._tasks.items():
             if task.OUTPUT_TYPE != "generate_until" or task.config.repeats > 1:
                 raise ValueError(
                     f"task {name} does not score one generated answer for each problem: `dlstep-lm-eval run --model dlstep "
                     f"--tasks {name}` evaluates it"
                 )
-            shots = task.config.num_fewshot if self._options.shots is None else self._options.shots
+            shots = task.config.num_fewshot if options.shots is None else options.shots
             if (split := task.config.fewshot_split) and (shots or 0) > len(task.dataset[split]):
                 raise ValueError(
                     f"task {name} draws {shots} worked examples from its training split, which has {len(task.dataset[split])}: "
                     "put GSM8K_train.json (question and answer) into --data, or choose --shots 0"
                 )
-        return loaded
 
     @property
     def problems(self) -> dict[str, dict[str, Any]]:
@@ -273,31 +268,15 @@ class PublicTasks:
         lm_eval = version("lm-eval")
         return {name: {"count": len(docs), "digest": digest(docs), "lm_eval": lm_eval} for name, docs in first.items()}
 
-    @property
-    def count(self) -> int:
-        """The number of problems of all tasks."""
-        return sum(facts["count"] for facts in self.problems.values())
-
-    def scored(self, engine: LoadedEngine, answer: Answer, grid: Sequence[StrategyOptions]) -> list[Line]:
-        """Return a line with the scores of each problem with each set of options; `answer` decodes requests."""
-        return [line for chosen in grid for line in self._scored(engine, answer, chosen)]
-
-    def _scored(self, engine: LoadedEngine, answer: Answer, chosen: StrategyOptions) -> list[Line]:
-        """Return the scores of all problems with one set of options."""
-        answered: dict[tuple[str, int], Line] = {}
-
-        def answer_requests(items: Sequence[Item]) -> Sequence[Line]:
-            lines = answer(items)
-            answered.update({(item.task, item.number): line for item, line in zip(items, lines, strict=True)})
-            return lines
-
+    def scored(self, engine: LoadedEngine, answer: Answer, chosen: StrategyOptions) -> list[Line]:
+        """Return a line with the scores of each problem with one set of options; `answer` decodes requests."""
         for task in self._tasks.values():  # as lm_eval.simple_evaluate does, which also describes the system for seconds
             usual = task.get_config("num_fewshot")
             task.set_config("num_fewshot", (usual or 0) if self._options.shots is None or usual == 0 else self._options.shots)
             task.set_config("generation_kwargs", settings_of(self._options, chosen), update=True)
             task.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
         results: Any = evaluate(
-            DlstepLM(llm=LLM.of(engine), answer=answer_requests),
+            DlstepLM(llm=LLM.of(engine), answer=answer),
             {"tasks": self._tasks},
             limit=self._options.dataset_limit,
             apply_chat_template=self._options.chat,
@@ -313,30 +292,12 @@ class PublicTasks:
                     "gold": str(sample["target"]), "found": "", "note": "", "scores": {}, "score": 0.0,
                 })  # fmt: skip
                 add_scores(line, sample)
-        for key, line in lines.items():
-            if answered[key]["finish"] in FAILURES:
-                line |= {"scores": {}, "score": 0.0, "note": answered[key]["error"]}
         return [*lines.values()]
-
-
-def manager_of(options: EvalOptions) -> Any:
-    """Return lm_eval's index of tasks: all of them, or with local data those that have local definitions."""
-    if options.data is None:
-        return tasks.TaskManager()
-    folders = [Path(tasks.__file__).with_name(name) for name in FOLDERS]
-    return tasks.TaskManager(include_defaults=False, include_path=[*folders, LOCAL], metadata={"data": options.data})
 
 
 def local_tasks() -> list[str]:
     """Return the names of the tasks over local files."""
     return sorted(path.stem for path in LOCAL.glob("*.yaml"))
-
-
-def unknown(name: str, options: EvalOptions) -> str:
-    """Return the sentence about an unknown task."""
-    if options.data is None:
-        return f"task {name} is unknown: dlstep has {' and '.join(OWN_TASKS)}, and `dlstep-lm-eval ls tasks` lists lm_eval's"
-    return f"task {name} reads no files of --data: choose from {', '.join(local_tasks())}, or omit --data to use the hub"
 
 
 def settings_of(options: EvalOptions, chosen: StrategyOptions) -> dict[str, Any]:

@@ -131,12 +131,10 @@ def scored(item: Item, row: Line) -> Line:
     """Return the line of scores of an answer to one of this package's tasks.
 
     Numbers are extracted and compared by the two rules of lm_eval's gsm8k; without an expected
-    number, the end of the text counts. A request that was rejected or failed has no scores.
+    number, the end of the text counts.
     """
     text, gold = row["answer"], item.gold
     key = {name: row[name] for name in ("task", "document", "options")} | {"problem": item.problem, "gold": gold}
-    if row["error"]:
-        return key | {"found": "", "note": row["error"], "scores": {}, "score": 0.0}
     if not _ONE_NUMBER.fullmatch(gold.replace(",", "")):
         found = text.strip().rstrip(".")[-len(gold.rstrip(".")) :]
         scores = {"ending": float(found == gold.rstrip("."))}

@@ -113,11 +113,9 @@ def refused(config: Config, strategy: Strategy, params: SamplingParams) -> str |
 
 
 def options_from(given: Mapping[str, Any]) -> EvalOptions:
-    """Return the options of a file or command line; a single value need not be in a list."""
-    values = {**given, "grid": grid_of(given.get("grid"))}
-    for name in ("tasks", "stop", "stop_token_ids"):
-        values[name] = tuple(given[name]) if isinstance(given[name], list | tuple) else (given[name],)
-    return EvalOptions(**values)
+    """Return the options of a file or command line."""
+    lists = {name: tuple(given[name]) for name in ("tasks", "stop", "stop_token_ids")}
+    return EvalOptions(**{**given, **lists, "grid": grid_of(given.get("grid"))})
 
 
 def grid_of(given: Any) -> tuple[StrategyOptions, ...]:

@@ -16,7 +16,7 @@ from ..engine.loader import LoadedEngine
 from ..extras import require
 from ..text.detokenize import cut, decode
 from ..text.prompts import numbered
-from .checkpoint import EvalCheckpoint, EvalRun, read
+from .checkpoint import EvalCheckpoint, EvalRun, key_of, read
 from .items import Item, ids_of, items_of, read_problems, scored
 from .metrics import ROUND
 from .options import EvalOptions, refused
@@ -135,6 +135,12 @@ def public_of(options: EvalOptions) -> "PublicTasks | None":
     return PublicTasks(options)
 
 
+def problems_of(options: EvalOptions, public: "PublicTasks | None") -> dict[str, dict[str, Any]]:
+    """Return facts about the problems of each task, among them their number `count`."""
+    found = {task: {"count": len(own), "digest": digest_of(repr(own).encode())} for task, own in read_problems(options).items()}
+    return found | (public.problems if public else {})
+
+
 def evaluate(
     engine: LoadedEngine,
     options: EvalOptions,
@@ -147,23 +153,20 @@ def evaluate(
 
     `public` are the tasks of lm_eval if they are already loaded. `given_options` are the options as
     they were given; they are stored in the folder. If the process is killed, call this again: the
-    answers equal those of an uninterrupted run byte for byte. Raises ValueError for a folder that
-    holds another run, or that another process writes to.
+    answers equal those of an uninterrupted run byte for byte. A request that was rejected or failed
+    has no scores. Raises ValueError for a folder that holds another run, or that another process writes to.
     """
-    problems = read_problems(options)
+    problems, public = read_problems(options), public or public_of(options)
     first = engine.first
     for task in problems:
         for chosen in options.grid:
             if reason := refused(first.config, first.strategy, options.params(task, chosen)):
                 raise ValueError(reason)
     items = items_of(engine, options, problems)
-    facts = {task: {"count": len(found), "digest": digest_of(repr(found).encode())} for task, found in problems.items()}
-    if public := public or public_of(options):
-        facts |= public.problems
     settings = {name: value for name, value in asdict(options).items() if name not in NOT_IN_KEY}
     settings["grid"] = [{name: repr(value) for name, value in chosen} for chosen in options.grid]
-    key = {"engine": facts_of(engine), "eval": settings, "problems": facts, "versions": code_of(engine)}
-    run = {"key": key, "told": dict(given_options or {}), "machines": [machine_of(engine)]}
+    facts = {"engine": facts_of(engine), "problems": problems_of(options, public), "versions": code_of(engine)}
+    run = {"key": facts | {"eval": settings}, "told": dict(given_options or {}), "machines": [machine_of(engine)]}
     with closing(EvalCheckpoint(Path(options.out), run)) as checkpoint:
 
         def answer(asked: Sequence[Item]) -> list[Line]:
@@ -171,6 +174,8 @@ def evaluate(
 
         lines = [scored(item, row) for item, row in zip(items, answer(items), strict=True)]
         if public is not None:
-            lines += public.scored(engine, answer, options.grid)
-        checkpoint.score(lines)
+            lines += [line for chosen in options.grid for line in public.scored(engine, answer, chosen)]
+        errors = {key: row["error"] for key, row in checkpoint.rows.items() if row["error"]}
+        unscored = {key: {"found": "", "note": error, "scores": {}, "score": 0.0} for key, error in errors.items()}
+        checkpoint.score([{**line, **unscored.get(key_of(line), {})} for line in lines])
     return read(options.out)

@@ -12,7 +12,6 @@ pytest.importorskip("lm_eval", reason="lm_eval is not installed: pip install 'dl
 from dlstep import LLM, tiny
 from dlstep.evaluate import read
 from dlstep.evaluate.harness import LOCAL, DlstepLM, PublicTasks, local_tasks
-from dlstep.evaluate.items import Item
 from dlstep.evaluate.options import EvalOptions, grid_of
 
 from ...helpers.given import DATA, needs_data
@@ -96,21 +95,18 @@ def test_right_answers_of_every_local_task_are_right() -> None:
     assert sorted(right) == local_tasks()
     tasks = PublicTasks(EvalOptions(tuple(right), str(DATA), shots=0, dataset_limit=2))
     assert {name: facts["count"] for name, facts in tasks.problems.items()} == dict.fromkeys(right, 2)
-    lines = tasks.scored(engine(), given([text for name in right for text in right[name]]), [()])
+    lines = tasks.scored(engine(), given([text for name in right for text in right[name]]), ())
     assert {(line["task"], line["document"]): line["score"] for line in lines} == {
         (name, number): 1.0 - number for name in right for number in range(2)
     }
 
 
-def test_a_failed_answer_has_no_scores(data: str) -> None:
-    tasks = PublicTasks(EvalOptions(("gsm8k",), data, shots=0, dataset_limit=2))
-
-    def answer(items: Sequence[Item]) -> Any:
-        assert [(item.task, item.number, item.params.max_tokens) for item in items] == [("gsm8k", 0, 256), ("gsm8k", 1, 256)]
-        return [{"answer": "", "finish": "rejected", "error": "too long"}, {"answer": "none", "finish": "stop", "error": ""}]
-
-    failed, wrong = tasks.scored(engine(), answer, [()])
-    assert (failed["scores"], failed["score"], failed["note"]) == ({}, 0.0, "too long")
+def test_a_failed_answer_has_no_scores(tmp_path: Path) -> None:
+    problems = [{"question": text, "ground_truth_answer": "3"} for text in ("How many? " * 500, "How many?")]
+    (tmp_path / "GSM8K.json").write_text(json.dumps(problems))
+    found = read(run(EvalOptions(("gsm8k",), str(tmp_path), out=str(tmp_path / "run"), shots=0, max_tokens=8)))
+    failed, wrong = found.rows.values()
+    assert (failed["scores"], failed["score"], failed["note"]) == ({}, 0.0, failed["error"]) and failed["error"]
     assert wrong["scores"] == {"exact_match,flexible-extract": 0.0, "exact_match,strict-match": 0.0}
 
 
@@ -121,7 +117,7 @@ def test_worked_examples_come_from_the_training_file(data: str, tmp_path: Path) 
     (tmp_path / "GSM8K_train.json").write_text("".join(f'{{"question": "q{n}", "answer": "#### {n}"}}\n' for n in range(6)))
     asked: list[str] = []
     PublicTasks(EvalOptions(("gsm8k",), str(tmp_path), shots=2, dataset_limit=1)).scored(
-        engine(), lambda items: asked.extend(item.prompt for item in items) or given(["7"])(items), [()]
+        engine(), lambda items: asked.extend(item.prompt for item in items) or given(["7"])(items), ()
     )
     assert asked[0].count("Question: q") == 2 and asked[0].endswith("\nAnswer:")
 

@@ -131,7 +131,7 @@ def test_lines_that_are_no_answers_are_refused(options: EvalOptions, tmp_path: P
     with pytest.raises(ValueError, match="line 1 is not a line of a run"):
         run(replace(options, out=str(tmp_path)))
     (tmp_path / RUN).unlink()
-    with pytest.raises(ValueError, match=r"holds answers without run\.json"):
+    with pytest.raises(ValueError, match="holds a run with engine None, and now it is"):
         run(replace(options, out=str(tmp_path)))
 
 
