@@ -4,39 +4,23 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from .checkpoint import BatchCheckpoint
 from .lines import RequestLine
 
-A = TypeVar("A", covariant=True)
 Show = Callable[[int, str], None]  # number of answers so far, status text
-
-
-class Pool(Protocol[A]):
-    """Engines that answer requests; see `BatchEngine`."""
-
-    @property
-    def live(self) -> int:
-        """The number of requests without an answer."""
-        ...
-
-    @property
-    def add(self) -> Callable[..., None]:
-        """Queue a request."""
-        ...
-
-    def step(self) -> Sequence[A]:
-        """Run one forward pass, and return the completed answers."""
-        ...
 
 
 def no_show(done: int, status: str) -> None:
     """Show nothing."""
 
 
-def answered(pool: Pool[A], requests: Iterable[tuple[Any, ...]], seats: int) -> Generator[Sequence[A]]:
-    """Yield the answers of each step. Twice as many requests as run are queued, so that the engine never idles."""
+def answered(pool: Any, requests: Iterable[tuple[Any, ...]], seats: int) -> Generator[Sequence[Any]]:
+    """Yield the answers of each step of a pool: `add` queues a request, and `live` is the number of unanswered ones.
+
+    Twice as many requests as run are queued, so that the engine never idles.
+    """
     waiting = deque(requests)
     while waiting or pool.live:
         while waiting and pool.live < 2 * seats:

@@ -34,7 +34,7 @@ from ..engine.json_lines import Line, digest_of
 from ..engine.likelihood import Likelihood, Likelihoods, MonteCarlo
 from ..engine.loader import LoadedEngine
 from ..llm import LLM
-from ..text.chat import check_conversation, render, template_of
+from ..text.chat import check_conversation, render, with_template
 from ..text.detokenize import encode
 from .items import LONGEST_FOUND, Item
 from .options import OWN_TASKS, SAMPLING, EvalOptions
@@ -182,17 +182,14 @@ class DlstepLM(TemplateLM):
             return None
         if chat_template is not True:
             raise ValueError(f"--apply_chat_template {chat_template}: a model has a single template: leave the name out")
-        self._template = template_of(self.tokenizer, self._llm.engine.chat_template)
-        if self._template is None:
-            raise ValueError("--apply_chat_template needs a chat template, and neither the model nor its family has one")
+        _, self._template = with_template(self.tokenizer, self._llm.engine.chat_template)
         return self._template
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """Return a conversation as text, up to the assistant's next turn or within its last one."""
         check_conversation(chat_history)
-        template = self._template or self.chat_template(True)
-        assert self.tokenizer is not None and template is not None, "there is a template"
-        return render(self.tokenizer, template, chat_history, continues=not add_generation_prompt)
+        tokenizer, self._template = with_template(self.tokenizer, self._llm.engine.chat_template)
+        return render(tokenizer, self._template, chat_history, continues=not add_generation_prompt)
 
 
 def params_of(settings: Mapping[str, Any]) -> SamplingParams:

@@ -12,7 +12,7 @@ from ..core import SamplingParams
 from ..core.checks import short
 from ..engine.json_lines import Line, digest_of, parsed
 from ..engine.loader import LoadedEngine
-from ..text.chat import render, template_of
+from ..text.chat import render, with_template
 from ..text.detokenize import encode as encode_text
 from ..text.prompts import encode
 from .options import OWN_TASKS, EvalOptions
@@ -120,10 +120,7 @@ def items_of(engine: LoadedEngine, options: EvalOptions, problems: Mapping[str, 
 
 def prompt_of(engine: LoadedEngine, problem: OwnProblem) -> str:
     """Return a conversation with the problem as a user's turn. Raises ValueError if there is no chat template."""
-    tokenizer = engine.tokenizer
-    template = None if tokenizer is None else template_of(tokenizer, engine.chat_template)
-    if tokenizer is None or template is None:
-        raise ValueError("--chat true needs a chat template, and neither the tokenizer nor the family of the model has one")
+    tokenizer, template = with_template(engine.tokenizer, engine.chat_template)
     return render(tokenizer, template, [{"role": "user", "content": problem.prompt}])
 
 

@@ -1,7 +1,7 @@
 """Tables of a run and of a comparison: lines of figures, and parts to print."""
 
 import json
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -99,7 +99,12 @@ def print_parts(parts: Sequence[TablePart], console: Console) -> None:
     for part in parts:
         if part.title:
             console.print(printable(part.title), markup=False, highlight=False, soft_wrap=True)
-        console.print(text_table(part.heads, part.rows, range(part.left)))
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+        for place, head in enumerate(part.heads):
+            table.add_column(head, justify="left" if place < part.left else "right", overflow="fold")
+        for row in part.rows:
+            table.add_row(*map(Text, row))
+        console.print(table)
 
 
 Line = TypeVar("Line", bound=Figures)
@@ -153,16 +158,6 @@ def run_parts(lines: Sequence[TableLine]) -> Iterator[TablePart]:
             )
 
 
-def text_table(heads: Sequence[str], rows: Iterable[Sequence[str]], left: Container[int] = ()) -> Table:
-    """Return a table for a terminal; the columns whose indexes are in `left` are left-aligned."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for place, head in enumerate(heads):
-        table.add_column(head, justify="left" if place in left else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
-
-
 def number(value: float | None, places: int, scale: float = 1.0) -> str:
     """Return a figure, or a dash if there is none."""
     return "-" if value is None else f"{scale * value:.{places}f}"
@@ -173,10 +168,8 @@ def with_error(value: float, error: float | None, places: int) -> str:
     return f"{value:.{places}f}" + (f" ±{error:.{places}f}" if error is not None else "")
 
 
-def interval(value: float | None, low: float | None, high: float | None, scale: float, places: int, sign: str = "") -> str:
+def interval(value: float, low: float, high: float, scale: float, places: int, sign: str = "") -> str:
     """Return a figure and its interval; with `sign` "+", the sign is also printed if it is positive."""
-    if value is None or low is None or high is None:
-        return "-"
     texts = [f"{scale * figure:{sign}.{places}f}" for figure in (value, low, high)]
     return f"{texts[0]} [{texts[1]}, {texts[2]}]"
 

@@ -38,14 +38,7 @@ def chat_prompt(
     the template writes them. Raises ValueError if neither exists, or cannot render the messages.
     """
     check_conversation(messages)
-    if tokenizer is None:
-        raise ValueError("a conversation needs a tokenizer, and the engine has none: give token ids to generate()")
-    own = template_of(tokenizer, template)
-    if own is None:
-        raise ValueError(
-            "neither the tokenizer nor the family of the model has a chat template: give a plain prompt, or put a "
-            "chat_template.jinja into the checkpoint folder"
-        )
+    tokenizer, own = with_template(tokenizer, template)
     known = template_variables(own, {} if variables is None else variables, optional)
     text = render(tokenizer, own, messages, tools=tools, variables=known)
     return encode(tokenizer, text, add_special_tokens=False)
@@ -129,6 +122,19 @@ def template_of(tokenizer: Tokenizer | None, template: str | None) -> str | None
     if own is not None and not isinstance(own, str):
         raise ValueError(f"the chat template of the tokenizer must be a text, got {type(own).__name__}")
     return own
+
+
+def with_template(tokenizer: Tokenizer | None, template: str | None) -> tuple[Tokenizer, str]:
+    """Return the tokenizer and its chat template, or else `template`. Raises ValueError if there is none."""
+    if tokenizer is None:
+        raise ValueError("a conversation needs a tokenizer, and the engine has none: give token ids to generate()")
+    own = template_of(tokenizer, template)
+    if own is None:
+        raise ValueError(
+            "neither the tokenizer nor the family of the model has a chat template: give a plain prompt, or put a "
+            "chat_template.jinja into the checkpoint folder"
+        )
+    return tokenizer, own
 
 
 def check_conversation(messages: object) -> None:

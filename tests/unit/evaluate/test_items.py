@@ -31,7 +31,7 @@ def test_a_conversation_is_rendered_once_with_its_special_tokens() -> None:
     (item,) = items_of(engine, options, read_problems(options))
     assert item.prompt == f"<user>{tiny.problems(1, 0)[0].prompt}<end>\n<assistant>" and not item.special
     assert ids_of(engine, item.prompt, special=False) == encode(engine.tokenizer, item.prompt, add_special_tokens=False)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="--chat true needs a chat template"):
+    with pytest.raises(ValueError, match="neither the tokenizer nor the family of the model has a chat template"):
         items_of(replace(engine, chat_template=None), options, read_problems(options))
 
 

@@ -185,7 +185,7 @@ def test_variables_of_the_template_are_set(
         ),
         (
             ["--chat", "--chat_template_kwargs", "[1]"],
-            "--chat_template_kwargs takes a mapping like {name: value} or null, got '[1]'",
+            "chat_template_kwargs must be a mapping of variables to values, got [1]",
         ),
         (["--system", "Be kind."], "--system and --chat_template_kwargs apply only to conversations: add --chat"),
         (["--use_lora", "true"], "--use_lora=True needs lora_path, the folder of an adapter"),
