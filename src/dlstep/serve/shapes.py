@@ -7,13 +7,9 @@ from typing import (
     Union,
 )
 
-from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-exact = with_config(ConfigDict(extra="forbid"))  # no further fields
 
-
-@exact
 class ErrorDetail(TypedDict):
     """An error: a message, its type, the invalid field, and a machine-readable code."""
 
@@ -23,14 +19,12 @@ class ErrorDetail(TypedDict):
     code: str | None
 
 
-@exact
 class ErrorBody(TypedDict):
     """An error in OpenAI's form."""
 
     error: ErrorDetail
 
 
-@exact
 class Cancelled(TypedDict):
     """A cancelled request, which ends with its settled tokens."""
 
@@ -38,7 +32,6 @@ class Cancelled(TypedDict):
     cancelled: Literal[True]
 
 
-@exact
 class ModelCard(TypedDict):
     """The served model. `description` tells what an embedded model is for."""
 
@@ -50,7 +43,6 @@ class ModelCard(TypedDict):
     description: str | None
 
 
-@exact
 class ModelList(TypedDict):
     """The list of models, which contains the one served model."""
 
@@ -58,7 +50,6 @@ class ModelList(TypedDict):
     data: list[ModelCard]
 
 
-@exact
 class Tokenized(TypedDict):
     """The token ids of a prompt, with their strings if requested."""
 
@@ -68,14 +59,12 @@ class Tokenized(TypedDict):
     token_strs: list[str] | None
 
 
-@exact
 class Detokenized(TypedDict):
     """The text of token ids."""
 
     prompt: str
 
 
-@exact
 class ForkOrigin(TypedDict):
     """Where a fork starts: a request, the index of an answer, and a step."""
 
@@ -84,7 +73,6 @@ class ForkOrigin(TypedDict):
     seq: int
 
 
-@exact
 class RequestRow(TypedDict):
     """A request: its status and cost so far, and whether its steps are kept."""
 
@@ -99,7 +87,6 @@ class RequestRow(TypedDict):
     forked_from: ForkOrigin | None
 
 
-@exact
 class RequestList(TypedDict):
     """The requests of an API key that are running or whose steps are kept."""
 
@@ -107,7 +94,6 @@ class RequestList(TypedDict):
     data: list[RequestRow]
 
 
-@exact
 class RunOfRecording(TypedDict):
     """An answer: its head (facts before the first forward pass), frames, and text so far."""
 
@@ -118,7 +104,6 @@ class RunOfRecording(TypedDict):
     ended: bool
 
 
-@exact
 class Recording(TypedDict):
     """The steps of a request, one run per answer."""
 
@@ -126,7 +111,6 @@ class Recording(TypedDict):
     runs: list[RunOfRecording]
 
 
-@exact
 class ReadSlot(TypedDict):
     """The labels of a slot and their probabilities, in the same order."""
 
@@ -134,7 +118,6 @@ class ReadSlot(TypedDict):
     probabilities: list[float]
 
 
-@exact
 class ReadOfPrompt(TypedDict):
     """The probabilities at each slot, after the prompt with number `index`."""
 
@@ -142,7 +125,6 @@ class ReadOfPrompt(TypedDict):
     slots: list[ReadSlot]
 
 
-@exact
 class ReadUsage(TypedDict):
     """Token counts of a read. `cached_tokens` counts prompt tokens found in pages of earlier reads."""
 
@@ -150,7 +132,6 @@ class ReadUsage(TypedDict):
     cached_tokens: int
 
 
-@exact
 class ReadsReply(TypedDict):
     """The probabilities of labels at the slots of a template, for each prompt."""
 
@@ -165,7 +146,6 @@ class ReadsReply(TypedDict):
 OptionKind = Literal["number", "integer", "boolean", "choice", "text", "integers"]
 
 
-@exact
 class OptionCard(TypedDict):
     """An option: its kind, range and current value, and whether a single request may change it."""
 
@@ -182,7 +162,6 @@ class OptionCard(TypedDict):
     per_request: bool
 
 
-@exact
 class StrategyCard(TypedDict):
     """The strategy of the engine and its options."""
 
@@ -191,7 +170,6 @@ class StrategyCard(TypedDict):
     options: list[OptionCard]
 
 
-@exact
 class RuleCard(StrategyCard):
     """A rule and its options; `why`: the reason if requests may not choose it, else empty."""
 
@@ -199,7 +177,6 @@ class RuleCard(StrategyCard):
     why: str
 
 
-@exact
 class Example(TypedDict):
     """An example prompt or conversation."""
 
@@ -208,18 +185,8 @@ class Example(TypedDict):
     messages: NotRequired[list[dict[str, str]]]
 
 
-@exact
-class StrategyChoices(TypedDict):
-    """The strategy of the engine, the name of its rule, and the rules that it accepts."""
-
-    strategy: StrategyCard
-    rule: str | None
-    rules: list[RuleCard]
-
-
-@exact
-class Choices(StrategyChoices):
-    """The options that a single request can set on this engine."""
+class Choices(TypedDict):
+    """The options that a single request can set on this engine: those of its strategy and of the rules that it accepts."""
 
     model: str
     description: str | None
@@ -227,11 +194,13 @@ class Choices(StrategyChoices):
     max_model_len: int
     mask: int | None
     eos: list[int]
+    strategy: StrategyCard
+    rule: str | None
+    rules: list[RuleCard]
     strategies: list[StrategyCard]
     examples: list[Example]
 
 
-@exact
 class Health(TypedDict):
     """The server process is responding."""
 
@@ -242,7 +211,6 @@ ReplicaPhase = Literal["loading", "ready", "silent", "restarting", "failed"]
 Phase = Literal["loading", "ready", "silent", "restarting", "draining", "failed"]
 
 
-@exact
 class ReplicaState(TypedDict):
     """One engine: its status (`silent`: heartbeats are overdue), its number of deaths, and the reason for the last one."""
 
@@ -252,7 +220,6 @@ class ReplicaState(TypedDict):
     last_death: str | None
 
 
-@exact
 class Readiness(TypedDict):
     """Whether the server can answer requests, and if not, the reason."""
 
@@ -262,7 +229,6 @@ class Readiness(TypedDict):
     replicas: list[ReplicaState]
 
 
-@exact
 class Version(TypedDict):
     """The version of dlstep."""
 
@@ -287,27 +253,6 @@ BODY = (403, 408, 413)  # errors of the guards, possible for any request
 REQUEST_ERRORS = (400, 401, 404, 422, 503)
 
 
-# An event of a stream is a chunk of an answer or an error; the last event is [DONE].
-CHUNK = {
-    "type": "object",
-    "required": ["id", "object", "created", "model", "choices"],
-    "properties": {
-        "object": {"enum": ["text_completion", "chat.completion.chunk"]},
-        "choices": {"type": "array", "items": {"type": "object", "required": ["index", "finish_reason"]}},
-        "dlstep": {"type": "object", "required": ["index", "step", "nfe"]},  # more fields with drafts and steps
-    },
-}
-# An event of the stream of `/v1/responses`, whose other fields depend on its type.
-RESPONSE_EVENT = {"type": "object", "required": ["type", "sequence_number"]}
-FAILED = {"type": "object", "required": ["error"]}
-JSON_TEXT = {
-    "type": "string",
-    "contentMediaType": "application/json",
-    "contentSchema": {"anyOf": [CHUNK, RESPONSE_EVENT, FAILED]},
-}
-EVENT = {"type": "object", "required": ["data"], "properties": {"data": {"anyOf": [{"const": "[DONE]"}, JSON_TEXT]}}}
-
-
 def answered(model: type, *refusals: int) -> Described:
     """Return the responses of a route: its answer, its errors, and the errors of the guards."""
     errors: Described = {status: {"description": REFUSALS[status], "model": ErrorBody} for status in (*BODY, *refusals)}
@@ -319,8 +264,8 @@ def streamed(*models: type) -> Described:
     responses = answered(models[0], *REQUEST_ERRORS, 429, 500)
     responses[200] |= {
         "model": Union[models],  # noqa: UP007 - a union of a variable number of types
-        "description": "The answers; with `stream`, server-sent events.",
-        "content": {"text/event-stream": {"itemSchema": EVENT}},
+        "description": "The answers; with `stream`, server-sent events: chunks of answers, or an error.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
     }
     return responses
 

@@ -17,7 +17,6 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from ... import __version__
-from ...core import State
 from ...core.automaton import Automaton
 from ...text import constraints
 from .. import shapes
@@ -27,7 +26,7 @@ from ..router.router import NotReady, QueueFull, Router
 from ..shapes import METRICS, READY, REQUEST_ERRORS, answered, streamed
 from . import recordings, translate
 from .answers import AnswerJob, Body, RequestLog, unless_gone
-from .choosable import choices_of, options_answer
+from .choosable import choices_of
 from .errors import ApiError, json_response, response_of
 from .guards import OPEN, BodyGuard, CheckedRoute, HostGuard, KeyGuard, hosts_of
 from .recordings import forked
@@ -40,7 +39,6 @@ from .schema import (
     ReadRequest,
     ResponsesRequest,
     TokenizeRequest,
-    TokenizeText,
 )
 from .translate import TranslatedBody, head_for, read
 from .worker import FairWorker, WorkerThread
@@ -63,7 +61,7 @@ class Api:
     def __init__(self, router: Router) -> None:
         self.router = router
         self._jobs: dict[str, AnswerJob] = {}
-        self._choices: tuple[State, shapes.StrategyChoices] | None = None  # cached for the current engine
+        self._choices: tuple[Facts, shapes.Choices] | None = None  # cached for the current engine
         self.log = RequestLog(router)
         # Long texts may take seconds to encode. Tokenizers are not thread-safe, hence one thread.
         self.worker = WorkerThread("dlstep-texts", max(MOST_TEXTS, router.options.max_queue), router.metrics.refused)
@@ -135,9 +133,9 @@ class Api:
     async def options(self) -> Response:
         """Return the options that a request may set (strategy, rules), and example prompts."""
         facts = self.router.facts
-        if self._choices is None or self._choices[0] is not facts.first:
-            self._choices = facts.first, await self.worker.run(choices_of, facts.first)
-        return json_response(options_answer(facts, self._choices[1]))
+        if self._choices is None or self._choices[0] is not facts:
+            self._choices = facts, await self.worker.run(choices_of, facts)
+        return json_response(self._choices[1])
 
     async def _answer(
         self, request: Request, body: Body, translated: TranslatedBody, head: Head, kind: type[AnswerJob] = AnswerJob
@@ -181,12 +179,12 @@ class Api:
     async def tokenize(self, body: TokenizeRequest) -> Response:
         """Return the token ids of a prompt or a conversation."""
         translate.check_model(self.router.facts, body.model)
-        return await self.worker.run(_tokenized, self.router.facts, body)
+        return json_response(await self.worker.run(translate.tokenized, self.router.facts, body))
 
     async def detokenize(self, body: DetokenizeRequest) -> Response:
         """Return the text of token ids, special tokens included."""
         translate.check_model(self.router.facts, body.model)
-        return await self.worker.run(_detokenized, self.router.facts, body)
+        return json_response(await self.worker.run(translate.detokenized, self.router.facts, body))
 
     async def health(self) -> Response:
         """Return status 200: the server process is responding."""
@@ -218,22 +216,6 @@ class Api:
     async def metrics(self) -> Response:
         """Return the metrics in Prometheus' text format."""
         return Response(self.router.metrics.text(), media_type="text/plain; version=0.0.4")
-
-
-def _tokenized(facts: Facts, body: TokenizeRequest) -> Response:
-    """Return the response of `/tokenize`. A megabyte of text takes a second."""
-    if isinstance(body, TokenizeText):
-        ids = translate.encoded_prompt(facts, body.prompt, body.add_special_tokens)
-    else:
-        ids = translate.conversation(facts, body.messages, variables=body.chat_template_kwargs)
-    strings = translate.tokens_of(facts.texts.tokenizer, ids) if body.return_token_strs else None
-    limit = facts.info.config.max_model_len
-    return json_response(shapes.Tokenized(count=len(ids), max_model_len=limit, tokens=list(ids), token_strs=strings))
-
-
-def _detokenized(facts: Facts, body: DetokenizeRequest) -> Response:
-    """Return the response of `/detokenize`."""
-    return json_response(shapes.Detokenized(prompt=translate.detokenized(facts, body.tokens)))
 
 
 class PageFiles(StaticFiles):

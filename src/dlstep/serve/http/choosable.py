@@ -11,7 +11,7 @@ from ...engine.option_help import OptionRow, option_rows, paragraphs, parts_of
 from ...rules import HOLDERS
 from ...views.frames import name_of
 from ..messages import Facts, description_of
-from ..shapes import Choices, Example, OptionCard, OptionKind, RuleCard, StrategyCard, StrategyChoices
+from ..shapes import Choices, Example, OptionCard, OptionKind, RuleCard, StrategyCard
 
 KINDS: dict[Any, OptionKind] = {bool: "boolean", int: "integer", float: "number", str: "text"}
 OTHERS = (False, True, *range(1, 9), 16, 32, 64, 0.25, 0.5, 0.75, (1,), (0, 1))  # values that options are tried with
@@ -23,12 +23,14 @@ PLAIN_EXAMPLES = (
 )
 
 
-def options_answer(facts: Facts, choices: StrategyChoices) -> Choices:
-    """Return the body of `/v1/options`."""
-    info, texts = facts.info, facts.texts
+def choices_of(facts: Facts) -> Choices:
+    """Return the body of `/v1/options`. Takes about a second."""
+    info, texts, strategy = facts.info, facts.texts, facts.first.strategy
     tokenizer = texts.tokenizer
     chats = texts.chat_template is not None or (tokenizer is not None and bool(tokenizer.chat_template))
-    embedded = tiny.is_embedded(info.folder)
+    held = options_of(strategy).get("rule")
+    cards = [_rule(facts.first, name) for name in rules.own()] if held is not None else []
+    own = [row for row in option_rows(strategy) if row.name not in HOLDERS]
     return Choices(
         model=facts.model,
         description=description_of(info),
@@ -36,9 +38,11 @@ def options_answer(facts: Facts, choices: StrategyChoices) -> Choices:
         max_model_len=info.config.max_model_len,
         mask=info.config.spec.mask_id,
         eos=list(info.config.spec.eos_ids),
-        **choices,
+        strategy=_part(facts.first, strategy, strategy, own),
+        rule=name_of(held) if isinstance(held, Options) else None,
+        rules=[card for card in cards if card is not None],
         strategies=[],  # a request can change options and rules, but not the strategy
-        examples=examples(embedded=embedded, chats=chats),
+        examples=examples(embedded=tiny.is_embedded(info.folder), chats=chats),
     )
 
 
@@ -50,20 +54,6 @@ def examples(*, embedded: bool, chats: bool) -> list[Example]:
     if chats:
         return [Example(name=text, messages=[{"role": "user", "content": text}]) for text in PLAIN_EXAMPLES]
     return [Example(name=text, prompt=text) for text in PLAIN_EXAMPLES]
-
-
-def choices_of(first: State) -> StrategyChoices:
-    """Return the strategy and the rules that it accepts. Takes about a second."""
-    strategy = first.strategy
-    own = [row for row in option_rows(strategy) if row.name not in HOLDERS]
-    known = options_of(strategy)
-    held = known.get("rule")
-    listed = [] if held is None else [card for name in rules.own() if (card := _rule(first, name)) is not None]
-    return StrategyChoices(
-        strategy=_part(first, strategy, strategy, own),
-        rule=name_of(held) if isinstance(held, Options) else None,
-        rules=listed,
-    )
 
 
 def _rule(first: State, name: str) -> RuleCard | None:

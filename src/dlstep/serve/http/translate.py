@@ -13,20 +13,24 @@ from ...core.options import unknown_option
 from ...engine.reads import Reading, read_request
 from ...text.chat import chat_prompt, template_of
 from ...text.constraints import Marks, compiled, constrained
-from ...text.detokenize import Tokenizer, decode, special_ids
+from ...text.detokenize import decode, special_ids
 from ...text.prompts import encode, encode_pins, numbered, with_stop_ids
 from ...text.read_templates import ReadTemplate, encode_template
 from ...views.frames import Frame, first_frame
 from ..messages import Facts, ModelTexts, Submit
 from ..router.pending_requests import Head
+from ..shapes import Detokenized, Tokenized
 from .errors import ApiError, mentions
 from .schema import (
     ChatRequest,
     CompletionRequest,
+    DetokenizeRequest,
     DlstepOptions,
     Message,
     ReadRequest,
     Sampling,
+    TokenizeRequest,
+    TokenizeText,
     Tool,
 )
 from .tool_calls import begins_reasoning, call_schema, callable_freely, chosen, format_in, format_of
@@ -60,13 +64,8 @@ def check_model(facts: Facts, name: str | None) -> None:
         raise ApiError(404, message, param="model", code="model_not_found")
 
 
-def translated(facts: Facts, body: CompletionRequest | ChatRequest, constraint: Automaton | None = None) -> TranslatedBody:
-    """Translate the body of `/v1/completions` or `/v1/chat/completions`; `constraint` is its compiled constraint."""
-    return completion(facts, body, constraint) if isinstance(body, CompletionRequest) else chat(facts, body, constraint)
-
-
-def completion(facts: Facts, body: CompletionRequest, constraint: Automaton | None = None) -> TranslatedBody:
-    """Translate the body of `/v1/completions`."""
+def _completion_prompts(facts: Facts, body: CompletionRequest) -> tuple[list[tuple[int, ...]], list[str]]:
+    """Return the prompts of a completion, and the texts that their answers start with. Raises ApiError."""
     if body.echo and body.logprobs is not None:
         message = "echo and logprobs cannot be combined: prompt tokens are not predicted, so they have no probability"
         raise ApiError(400, message, param="echo")
@@ -74,8 +73,7 @@ def completion(facts: Facts, body: CompletionRequest, constraint: Automaton | No
     check_count(facts, len(prompts), body.n or 1)
     encoded = [encoded_prompt(facts, prompt, body.add_special_tokens) for prompt in prompts]
     pairs = zip(prompts, encoded, strict=True)
-    echoes = [_echoed(facts.texts, prompt, tokens) if body.echo else "" for prompt, tokens in pairs]
-    return _translated(facts, body, encoded, echoes, constraint, logprobs=body.logprobs is not None)
+    return encoded, [_echoed(facts.texts, prompt, tokens) if body.echo else "" for prompt, tokens in pairs]
 
 
 def prompts_of(body: CompletionRequest | ReadRequest) -> list[Any]:
@@ -84,8 +82,8 @@ def prompts_of(body: CompletionRequest | ReadRequest) -> list[Any]:
     return [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else prompt
 
 
-def chat(facts: Facts, body: ChatRequest, constraint: Automaton | None = None) -> TranslatedBody:
-    """Translate the body of `/v1/chat/completions`."""
+def _chat_prompts(facts: Facts, body: ChatRequest) -> tuple[list[tuple[int, ...]], list[str]]:
+    """Return the prompt of a chat, and the empty text that its answers start with. Raises ApiError."""
     if body.top_logprobs and not body.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs to be true", param="top_logprobs")
     if body.max_tokens not in (None, body.most):
@@ -93,7 +91,7 @@ def chat(facts: Facts, body: ChatRequest, constraint: Automaton | None = None) -
     check_count(facts, 1, body.n or 1)
     if callable_freely(body.tools or (), body.tool_choice):
         _check_free_calls(facts.texts, body)
-    return _translated(facts, body, [_prompt(facts, body)], [""], constraint, logprobs=bool(body.logprobs))
+    return [_prompt(facts, body)], [""]
 
 
 def _prompt(facts: Facts, body: ChatRequest) -> tuple[int, ...]:
@@ -161,7 +159,7 @@ def params_of(facts: Facts, body: Sampling) -> SamplingParams:
     params: dict[str, Any] = {name: known[name] for name in PARAMS if known.get(name) is not None}
     params |= {name: tuple(value) for name, value in params.items() if isinstance(value, list)}
     try:
-        params["pinned"] = _pins(facts, own)
+        params["pinned"] = encode_pins(facts.texts, {int(offset): token for offset, token in own.pinned.items()})
         return with_stop_ids(SamplingParams(**params), facts.texts.tokenizer)
     except ValueError as error:
         message = str(error).replace("SamplingParams.", "")
@@ -201,8 +199,7 @@ def reasoning_before(facts: Facts, body: Sampling) -> tuple[Spec, Marks]:
     It reasons if the prompt ends with the first mark, or if a switch of the chat template is true.
     """
     spec, texts = facts.info.config.spec, facts.texts
-    form = format_in(texts) if isinstance(body, ChatRequest) and constraint_of(body) else None
-    if not isinstance(body, ChatRequest) or form is None or texts.tokenizer is None:
+    if not isinstance(body, ChatRequest) or (form := format_in(texts)) is None or texts.tokenizer is None:
         return spec, None
     begun, template = begins_reasoning(texts, form, _prompt(facts, body)), template_of(texts.tokenizer, texts.chat_template)
     on = [name for name, value in _variables(body).items() if name in SWITCHES and value is True and name in (template or "")]
@@ -225,14 +222,6 @@ def find_constraint(
         named = "response_format" if isinstance(body, ChatRequest) and body.response_format is not None else "tools"
         param = "structured_outputs" if body.structured_outputs is not None else named
         raise ApiError(400, str(error).replace("SamplingParams.", ""), param=param) from error
-
-
-def _pins(facts: Facts, own: DlstepOptions) -> dict[int, int]:
-    """Return pinned ids by offset. Raises ValueError for more positions than an answer can have."""
-    most = facts.info.config.max_model_len
-    if len(own.pinned) > most:
-        raise ValueError(f"pinned has {len(own.pinned)} positions, more than max_model_len={most}")
-    return encode_pins(facts.texts, {int(offset): token for offset, token in own.pinned.items()})
 
 
 def strategy_options(strategy: Strategy, extra: Mapping[str, Any]) -> dict[str, Any]:
@@ -285,16 +274,12 @@ def _echoed(texts: ModelTexts, prompt: str | list[int], tokens: tuple[int, ...])
     return decode(texts.tokenizer, tokens)
 
 
-def _translated(
-    facts: Facts,
-    body: Sampling,
-    prompts: list[tuple[int, ...]],
-    echoes: list[str],
-    constraint: Automaton | None,
-    *,
-    logprobs: bool,
-) -> TranslatedBody:
-    """Return one submission per answer, checked as the engine would. Their seeds differ."""
+def translated(facts: Facts, body: CompletionRequest | ChatRequest, constraint: Automaton | None = None) -> TranslatedBody:
+    """Translate the body of `/v1/completions` or `/v1/chat/completions`; `constraint` is its compiled constraint.
+
+    There is one submission per answer, checked as the engine would. Their seeds differ.
+    """
+    prompts, echoes = _chat_prompts(facts, body) if isinstance(body, ChatRequest) else _completion_prompts(facts, body)
     params, copies, spec = params_of(facts, body), body.n or 1, facts.info.config.spec
     if body.truncate_prompt_tokens is not None:
         prompts = [prompt[-body.truncate_prompt_tokens :] for prompt in prompts]
@@ -317,7 +302,7 @@ def _translated(
             request.params,
             request.index,
             drafts,
-            probabilities=logprobs or bool(body.return_token_ids),  # both are read from the same records
+            probabilities=_has_logprobs(body) or bool(body.return_token_ids),  # both are read from the same records
             steps=steps,
             keeps=steps and len(requests) <= facts.most_kept,
             salt=(body.cache_salt or "").encode(),
@@ -358,33 +343,42 @@ def _opened(facts: Facts, request: Request, body: Sampling, *, forced: bool) -> 
     raise ApiError(400, reason, param=param, code=code)
 
 
-def tokens_of(tokenizer: Tokenizer | None, ids: Sequence[int]) -> list[str]:
-    """Return the strings of token ids; empty without a tokenizer."""
-    return [] if tokenizer is None else [str(tokenizer.convert_ids_to_tokens(index)) for index in ids]
+def tokenized(facts: Facts, body: TokenizeRequest) -> Tokenized:
+    """Return the token ids of a prompt or a conversation. Raises ApiError."""
+    if isinstance(body, TokenizeText):
+        ids = encoded_prompt(facts, body.prompt, body.add_special_tokens)
+    else:
+        ids = conversation(facts, body.messages, variables=body.chat_template_kwargs)
+    tokenizer, strings = facts.texts.tokenizer, None
+    if body.return_token_strs:
+        strings = [] if tokenizer is None else [str(tokenizer.convert_ids_to_tokens(index)) for index in ids]
+    return Tokenized(count=len(ids), max_model_len=facts.info.config.max_model_len, tokens=list(ids), token_strs=strings)
 
 
-def detokenized(facts: Facts, ids: list[int]) -> str:
+def detokenized(facts: Facts, body: DetokenizeRequest) -> Detokenized:
     """Return the text of token ids, including special tokens. Raises ApiError."""
     size, tokenizer = facts.info.config.spec.vocab_size, facts.texts.tokenizer
-    wrong = [index for index in ids if index >= size]
+    wrong = [index for index in body.tokens if index >= size]
     if wrong:
         raise ApiError(400, f"tokens contains {wrong[0]}; ids must be below {size}", param="tokens")
     if tokenizer is None:
         raise ApiError(400, "this model has no tokenizer", param="tokens")
-    text = tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-    assert isinstance(text, str), "a flat list of ids decodes to one text"
-    return text
+    return Detokenized(prompt=str(tokenizer.decode(body.tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)))
+
+
+def _has_logprobs(body: CompletionRequest | ChatRequest) -> bool:
+    """Return whether the response has log probabilities: a completion may ask for 0 alternatives, a chat for none at all."""
+    return body.logprobs is not None and body.logprobs is not False
 
 
 def head_for(body: CompletionRequest | ChatRequest, model: str) -> Head:
     """Return the head of the response to a body."""
-    by_id, token_ids = bool(body.return_tokens_as_token_ids), bool(body.return_token_ids)
+    common = model, _has_logprobs(body), bool(body.return_tokens_as_token_ids), bool(body.return_token_ids)
     if isinstance(body, CompletionRequest):
-        return Head("completion", model, body.logprobs is not None, by_id, token_ids)
+        return Head("completion", *common)
     functions = callable_freely(body.tools or (), body.tool_choice)
     parallel = body.parallel_tool_calls is not False
-    call = called_function(body)
-    return Head("chat", model, bool(body.logprobs), by_id, token_ids, call=call, functions=functions, parallel=parallel)
+    return Head("chat", *common, call=called_function(body), functions=functions, parallel=parallel)
 
 
 def read(facts: Facts, body: ReadRequest) -> TranslatedBody:
