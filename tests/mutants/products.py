@@ -53,7 +53,7 @@ MUTANTS = (
     *in_file(
         "serve/http/translate.py",
         (
-            "completion",
+            "_completion_prompts",
             "tokenize too many prompts before counting them",
             "check_count(facts, len(prompts), body.n or 1)",
             "pass",

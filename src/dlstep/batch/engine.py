@@ -120,7 +120,9 @@ class BatchEngine:
     def _translated(self, place: int, key: str, body: CompletionRequest | ChatRequest) -> RunningRequest:
         facts, begin = self._known, perf_counter()
         translate.check_model(facts, body.model)
-        constraint = translate.find_constraint(facts, body, translate.reasoning_before(facts, body))
+        constraint = None
+        if translate.constraint_of(body):
+            constraint = translate.find_constraint(facts, body, translate.reasoning_before(facts, body))
         translated = translate.translated(facts, body, constraint)
         head = head_for(body, facts.model)
         head = replace(head, id=id_of(head.kind, key), created=created_of(key))

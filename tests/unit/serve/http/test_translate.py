@@ -86,7 +86,7 @@ def test_a_body_without_a_length_gets_the_length_of_the_model() -> None:
     facts = known_facts(info_of(replace(shadow_engine(), max_tokens=7)), build_tokenizer(), None, None, 4)
     for given, expected in ((None, 7), (5, 5), (64, 64)):
         body = CompletionRequest(prompt="ab", max_tokens=given)
-        assert translate.completion(facts, body).submits[0].params.max_tokens == expected
+        assert translate.translated(facts, body).submits[0].params.max_tokens == expected
 
 
 @pytest.mark.parametrize("given", [None, True, False])
@@ -99,7 +99,7 @@ def test_special_tokens_are_added_to_texts_unless_the_body_declines(given: bool 
     body = {"prompt": "ab", "add_special_tokens": given}
     for found in (
         translate.encoded_prompt(facts, "ab", given),
-        translate.completion(facts, CompletionRequest(**body, max_tokens=4)).submits[0].prompt,
+        translate.translated(facts, CompletionRequest(**body, max_tokens=4)).submits[0].prompt,
     ):
         assert found == (plain if given is False else (EOS_ID, *plain))
 
