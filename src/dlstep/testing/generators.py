@@ -97,6 +97,13 @@ def specs(strategy: Strategy) -> st.SearchStrategy[Spec]:
     return st.sampled_from(_decodable(strategy))
 
 
+@st.composite
+def engines(draw: st.DrawFn, kind: Kind) -> tuple[Strategy, Spec]:
+    """Generate a strategy and a spec that it can decode."""
+    strategy = draw(hyperparameters(kind))
+    return strategy, draw(specs(strategy))
+
+
 def _decodable(strategy: Strategy) -> list[Spec]:
     heads: tuple[Literal[0, 1], ...] = (0, 1)
     rules: tuple[AcceptRule, ...] = ("A", "B")
@@ -146,12 +153,13 @@ def _open(hint: Any, default: object) -> tuple[type[int] | type[float], int, int
     if kind is None or len(limits) > 1:
         return None
     number = default if isinstance(default, int | float) and isfinite(default) else 0
-    low, high = limits.get("at least", limits.get("more than")), limits.get("at most", limits.get("less than"))
-    above = 1 if "more than" in limits and kind is int else 0
-    below = 1 if "less than" in limits and kind is int else 0
-    least = min(0, floor(number)) if low is None else ceil(low) + above
-    most = max(8, 2 * ceil(number)) if high is None else floor(high) - below
-    return kind, min(least, most - 8) if low is None else least, max(most, least + 8) if high is None else most
+    if "at least" in limits or "more than" in limits:
+        low = ceil(limits["at least"]) if "at least" in limits else floor(limits["more than"]) + 1
+        return kind, low, max(low + 8, 2 * ceil(number))
+    if "at most" in limits or "less than" in limits:
+        high = floor(limits["at most"]) if "at most" in limits else ceil(limits["less than"]) - 1
+        return kind, min(high - 8, floor(number)), high
+    return kind, min(0, floor(number)), max(8, 2 * ceil(number))
 
 
 def open_fields(value: Options) -> Iterator[tuple[str, type[int] | type[float], int, int]]:
@@ -278,9 +286,13 @@ def batches(draw: st.DrawFn, strategy: Strategy, most: int = 5, *, pinned: bool 
 
 def _constrained(request: Request) -> st.SearchStrategy[Request]:
     """Generate `request` with and without a constraint. Few of its constraints have no answer."""
-    automata = random_automata()
-    free = replace(request.params, ignore_eos=False, max_nfe=None, max_repetition_run=None)
-    return st.just(request) | st.sampled_from(automata).map(lambda chosen: replace(request, params=free, constraint=chosen))
+    return st.just(request) | st.sampled_from(random_automata()).map(lambda automaton: under(request, automaton))
+
+
+def under(request: Request, automaton: Automaton) -> Request:
+    """Return `request` with a constraint, and without limits that end its answer outside the language."""
+    params = replace(request.params, ignore_eos=False, max_nfe=None, max_repetition_run=None)
+    return replace(request, params=params, constraint=automaton)
 
 
 @lru_cache
@@ -367,8 +379,7 @@ def cases(
     draw: st.DrawFn, kind: Kind, *, aborts: bool = True, rebuilds: bool = True, pinned: bool = False, forks: bool = False
 ) -> Case:
     """Generate cases of a strategy with random arrivals, aborts, limits and device losses, and forks if requested."""
-    strategy = draw(hyperparameters(kind))
-    spec = draw(specs(strategy))
+    strategy, spec = draw(engines(kind))
     requests = draw(batches(strategy, pinned=pinned))
     config = draw(tight(spec, strategy, requests))
     arrive = tuple(sorted(draw(st.lists(STEPS, min_size=len(requests), max_size=len(requests)))))
@@ -395,12 +406,7 @@ def changes(strategy: Strategy) -> st.SearchStrategy[dict[str, Any]]:
 @st.composite
 def crowds(draw: st.DrawFn, kind: Kind) -> Case:
     """Generate cases of many requests on few pages and rows, so that most plans wait or preempt."""
-    strategy = draw(hyperparameters(kind))
-    spec = draw(specs(strategy))
+    strategy, spec = draw(engines(kind))
     requests = tuple(Request(number, draw(PROMPTS), draw(LONG)) for number in range(draw(st.integers(4, 8))))
-    page_size = draw(st.sampled_from([1, 3, 4]))
-    pages_needed = least_pages(strategy, MAX_MODEL_LEN, page_size)
-    least_rows = most_rows(strategy, requests, spec)
-    pages = pages_needed + draw(st.integers(0, pages_needed))
-    config = Config(spec, page_size, pages, MAX_MODEL_LEN, draw(_rows(least_rows)), draw(st.integers(3, 6)))
+    config = replace(draw(tight(spec, strategy, requests)), max_num_reqs=draw(st.integers(3, 6)))
     return Case(config, strategy, requests, tuple(sorted(draw(st.integers(0, 3)) for _ in requests)))

@@ -16,8 +16,6 @@ from ..core import (
     SamplingParams,
     SequenceState,
     Span,
-    Spec,
-    Strategy,
     Thresholds,
     Trace,
     abort,
@@ -43,9 +41,9 @@ from .generators import (
     batches,
     cases,
     crowds,
-    hyperparameters,
+    engines,
     random_automata,
-    specs,
+    under,
 )
 from .harness import CaseRun, alone, answered_alone, disturbed, outcome, outcomes, run_case, shadow
 from .shadow import ShadowDriver
@@ -246,12 +244,6 @@ def transparency(kind: Kind, data: DataObject) -> None:
         assert (outcome(ours), ours.steps) == (outcome(theirs), theirs.steps)
 
 
-def _strategy_and_spec(kind: Kind, data: DataObject) -> tuple[Strategy, Spec]:
-    """Draw a strategy and a specification that it can decode."""
-    value = data.draw(hyperparameters(kind))
-    return value, data.draw(specs(value))
-
-
 def _result(done: SequenceState) -> tuple[tuple[int, ...], str | None, int]:
     """Return answer, finish reason and number of sampling passes."""
     return done.answer, done.finish, done.steps
@@ -259,7 +251,7 @@ def _result(done: SequenceState) -> tuple[tuple[int, ...], str | None, int]:
 
 def second_turns(kind: Kind, data: DataObject) -> None:
     """Check that a prompt that continues an earlier answer may reuse its pages, with the same answer."""
-    value, spec = _strategy_and_spec(kind, data)
+    value, spec = data.draw(engines(kind))
     prompt = data.draw(lists(integers(0, 9), min_size=1, max_size=5).map(tuple))
     first = Request(0, prompt, SamplingParams(max_tokens=20, ignore_eos=True, seed=0))
     answer = answered_alone(spec, value, first).answer
@@ -305,8 +297,8 @@ def aborts(kind: Kind, data: DataObject) -> None:
 
 def accounting(kind: Kind, data: DataObject) -> None:
     """Check that the first `measure` bounds the sampling passes; pages never exceed the answer's needs."""
-    case = data.draw(cases(kind))
-    run = run_case(case)
+    run = run_case(data.draw(cases(kind)))
+    case = run.case
     for step in run.steps:
         for sequence in step.after.running:
             reach = case.strategy.reach(sized(sequence.request, MAX_MODEL_LEN))
@@ -319,8 +311,8 @@ def accounting(kind: Kind, data: DataObject) -> None:
 
 def traces(kind: Kind, data: DataObject) -> None:
     """Folding the trace, also from a file, gives the run; a rebuilt state the same answers."""
-    case = data.draw(cases(kind))
-    run = run_case(case)
+    run = run_case(data.draw(cases(kind)))
+    case = run.case
     assert run.trace.state == run.trace.replay() == run.state
     with TemporaryDirectory() as folder:
         run.trace.save(f"{folder}/trace.jsonl")
@@ -341,7 +333,7 @@ def traces(kind: Kind, data: DataObject) -> None:
 
 def batch_is_its_members(kind: Kind, data: DataObject) -> None:
     """Each request of a batch gets the answer that it gets alone in the same engine."""
-    value, spec = _strategy_and_spec(kind, data)
+    value, spec = data.draw(engines(kind))
     requests = data.draw(batches(value))
     together = run_case(Case(ample(spec), value, requests, (0,) * len(requests)))
     for request in requests:
@@ -351,7 +343,7 @@ def batch_is_its_members(kind: Kind, data: DataObject) -> None:
 
 def overrides(kind: Kind, data: DataObject) -> None:
     """Options of a request give the same answer as the same options of the engine."""
-    value, spec = _strategy_and_spec(kind, data)
+    value, spec = data.draw(engines(kind))
     (request, *_) = data.draw(batches(value, most=1))
     plain = replace(request, params=replace(request.params, thresholds=Thresholds()))
     one = answered_alone(spec, value, request)
@@ -367,8 +359,8 @@ def folding(kind: Kind, data: DataObject) -> None:
     """With one block at a time, `fold_commits` changes no answer, only `nfe`."""
     if not {"fold_commits", "buffer_size"} <= {field.name for field in fields(kind)}:
         return
-    value = replace(data.draw(hyperparameters(kind)), buffer_size=1)
-    spec = data.draw(specs(value))
+    value, spec = data.draw(engines(kind))
+    value = replace(value, buffer_size=1)
     (request, *_) = data.draw(batches(value, most=1))
     one, two = (answered_alone(spec, replace(value, fold_commits=fold), request) for fold in (True, False))
     assert _result(one) == _result(two)
@@ -453,11 +445,8 @@ def constrained(kind: Kind, data: DataObject) -> None:
 
 def _with_constraints(case: Case, data: DataObject) -> Case:
     """Return the case with a constraint on every request."""
-    automata, requests = sampled_from(random_automata()), list(case.requests)
-    for index, request in enumerate(requests):
-        params = replace(request.params, ignore_eos=False, max_nfe=None, max_repetition_run=None)
-        requests[index] = replace(request, params=params, constraint=data.draw(automata))
-    return replace(case, requests=tuple(requests))
+    automata = sampled_from(random_automata())
+    return replace(case, requests=tuple([under(request, data.draw(automata)) for request in case.requests]))
 
 
 def _gaps(sequence: SequenceState, limit: int) -> list[int | None]:

@@ -29,7 +29,7 @@ from ..core.plan import Plan, Samples
 from ..core.trace import Rebuild, apply
 from ..engine.decode import Decode
 from .checks import check_device, check_ownership
-from .generators import EOS, MAX_MODEL_LEN, Case, Kind, batches, cases, changes, due, hyperparameters, specs, tight
+from .generators import EOS, MAX_MODEL_LEN, Case, Kind, batches, cases, changes, due, engines, tight
 from .harness import answered_alone, outcome, run_case, shadow
 from .shadow import ShadowDriver
 
@@ -237,8 +237,7 @@ def histories(kind: Kind, data: DataObject) -> None:
     tokens differ. If the device has several ranks, each makes the same plan as the first one. After
     a loss, a step runs only as many forward passes as it needs to advance.
     """
-    value = data.draw(hyperparameters(kind))
-    spec = data.draw(specs(value))
+    value, spec = data.draw(engines(kind))
     config = data.draw(tight(spec, value, data.draw(batches(value, most=2))))
     drawn = _users(value, config, data)
     blind, places = data.draw(sampled_from([0.0, 1.0])), data.draw(sampled_from([1, 2, len(drawn), len(drawn)]))

@@ -149,7 +149,7 @@ def serve(connection: Connection, name: str, limits: TrialLimits, folder: str) -
         connection.send(found if isinstance(found, str) else [(title, list(warnings(value))) for title, value in found])
         while not isinstance(found, str):
             subject, law = connection.recv()
-            connection.send(Trial(KNOWN[law], found[subject][1], bench).verdict())
+            connection.send(verdict(KNOWN[law], found[subject][1], bench))
 
 
 class TrialBench:
@@ -169,10 +169,11 @@ class TrialBench:
         finally:
             faulthandler.cancel_dump_traceback_later()
 
-    @property
-    def output(self) -> str:
-        """The end of what user code printed in the last block."""
-        return self._output.getvalue()[-PRINTED:].rstrip("\n")
+    def report(self, error: BaseException, case: str) -> str:
+        """Return what a failing case raised, its values and the end of what it printed."""
+        output = self._output.getvalue()[-PRINTED:].rstrip("\n")
+        parts = [description(error), f"Case:\n{case}" if case else "", f"It printed:\n{output}" if output else ""]
+        return "\n".join(filter(None, parts))
 
     def note(self, case: str) -> None:
         """Write a case to its file."""
@@ -249,66 +250,48 @@ class _Recorded:
         return value
 
 
-class Trial:
-    """One law, tried on random cases until a case fails, all hold or the time is up."""
+def verdict(law: Law, value: Strategy, bench: TrialBench) -> Verdict:
+    """Try random cases of a law until one fails, all hold or the time is up."""
+    limits, end = bench.limits, monotonic() + bench.limits.law_timeout
+    held, failure, stopped = 0, "", False
 
-    def __init__(self, law: Law, value: Strategy, bench: TrialBench) -> None:
-        self._law, self._value, self._bench = law, value, bench
-        self._held = 0  # cases that held
-        self._end = monotonic() + bench.limits.law_timeout
-        self._failure: tuple[int, str] | None = None  # length and text of the smallest failing case
-        self._stopped = False
-
-    def verdict(self) -> Verdict:
-        """Return the outcome of the law."""
-        limits = self._bench.limits
-        trial = settings(
-            max_examples=limits.examples,
-            deadline=None,
-            database=None,
-            report_multiple_bugs=False,
-            phases=(Phase.generate, Phase.shrink),
-            suppress_health_check=(HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much),
-        )(given(data=any_data())(self._case))
-        error: BaseException | None = None
-        try:
-            seeded(limits.seed)(trial)()
-        except BaseException as raised:  # noqa: BLE001 - user code may raise anything, and a failed law is no error here
-            error = raised
-        if self._failure is not None:
-            flaky = isinstance(error, Flaky) and not self._stopped
-            impure = "\nThe same case held when it ran again: a strategy or a rule must be pure." if flaky else ""
-            return Verdict(self._held, self._failure[1] + impure, last=self._law is progress)
-        if self._stopped and not self._held:
-            return Verdict(0, f"no case was finished within {limits.law_timeout:g} s (--law_timeout)")
-        if error is None or self._stopped:
-            return Verdict(self._held, out_of_time=self._stopped)
-        return Verdict(self._held, description(error), last=True)
-
-    def _case(self, data: DataObject) -> None:
-        """Try one case; re-raise for Hypothesis."""
-        if monotonic() > self._end:
-            self._stopped = True
+    def case(data: DataObject) -> None:
+        nonlocal end, held, failure, stopped
+        if monotonic() > end:
+            stopped = True
             raise _Stop
-        recorded = _Recorded(data, self._bench)
+        recorded = _Recorded(data, bench)
         try:
-            with self._bench.running():
-                self._law(self._value, cast("DataObject", recorded))
+            with bench.running():
+                law(value, cast("DataObject", recorded))
         except (StopTest, UnsatisfiedAssumption):
             raise  # Hypothesis' own
         except BaseException as error:
-            self._fail(error, recorded.case)
+            if not failure:
+                end = min(end, monotonic() + SHRINK_SECONDS)
+            # Hypothesis tries only smaller cases than the last that failed, so the last one is the smallest.
+            failure = bench.report(error, recorded.case)
             raise
-        self._held += self._failure is None
+        held += not failure
 
-    def _fail(self, error: BaseException, case: str) -> None:
-        """Keep the smallest failing case. The first failure starts the time limit for shrinking."""
-        if self._failure is None:
-            self._end = min(self._end, monotonic() + SHRINK_SECONDS)
-        if self._failure is None or len(case) < self._failure[0]:
-            output = self._bench.output
-            parts = [description(error), f"Case:\n{case}" if case else "", f"It printed:\n{output}" if output else ""]
-            self._failure = len(case), "\n".join(filter(None, parts))
+    trial = settings(
+        max_examples=limits.examples,
+        deadline=None,
+        database=None,
+        report_multiple_bugs=False,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=(HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much),
+    )(given(data=any_data())(case))
+    try:
+        seeded(limits.seed)(trial)()
+    except BaseException as error:  # noqa: BLE001 - user code may raise anything, and a failed law is no error here
+        if stopped and not held and not failure:
+            failure = f"no case was finished within {limits.law_timeout:g} s (--law_timeout)"
+        elif not stopped and not failure:  # no case could be drawn
+            return Verdict(held, description(error), last=True)
+        elif not stopped and isinstance(error, Flaky):
+            failure += "\nThe same case held when it ran again: a strategy or a rule must be pure."
+    return Verdict(held, failure, stopped and not failure, bool(failure) and law is progress)
 
 
 def user_frames(error: BaseException | None) -> list[traceback.FrameSummary]:

@@ -19,4 +19,5 @@ from .terminal import (
     frames_view as frames_view,
     legend as legend,
     sequence_view as sequence_view,
+    table as table,
 )

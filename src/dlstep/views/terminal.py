@@ -5,6 +5,7 @@ from typing import Any
 
 from rich.console import RenderableType
 from rich.panel import Panel
+from rich.table import Table
 from rich.text import Text
 
 from ..core import SequenceState, State
@@ -103,3 +104,16 @@ def sequence_view(sequence: SequenceState, state: State) -> RenderableType:
     now = status(sequence, sequence in state.waiting)
     counts = f"request {sequence.request.id}, {now}, {counted(sequence.nfe, 'forward pass')}"
     return Panel(answer_text(sequence, state), title=counts, title_align="left")
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
+    """Return a table of any values, shown as `str`.
+
+    Args:
+        columns: Names of the columns.
+        rows: Values of each row, one per column.
+    """
+    made = Table(*columns)
+    for row in rows:
+        made.add_row(*[Text(printable(str(value))) for value in row])
+    return made

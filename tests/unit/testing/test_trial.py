@@ -8,7 +8,7 @@ import pytest
 
 from dlstep import rules
 from dlstep.processes import Worker
-from dlstep.testing.trial import KNOWN, Trial, TrialBench, TrialLimits, Verdict, warnings
+from dlstep.testing.trial import KNOWN, TrialBench, TrialLimits, Verdict, verdict, warnings
 
 from ..cli.faulty_files import FILES
 
@@ -43,7 +43,7 @@ def try_files(connection: Connection, files: list[str], laws: list[str], given: 
             if isinstance(found, str):
                 connection.send((found, [], []))
                 continue
-            verdicts = [Trial(KNOWN[law], value, bench).verdict() for _, value in found for law in laws]
+            verdicts = [verdict(KNOWN[law], value, bench) for _, value in found for law in laws]
             connection.send(("", [warning for _, value in found for warning in warnings(value)], verdicts))
 
 
@@ -64,7 +64,7 @@ def check_faulty(names: tuple[str, ...], folder: Path) -> None:
     reports = all_tried(files, ["progress"], limits(), folder)
     for name, path, (refused, warned, verdicts) in zip(names, files, reports, strict=True):
         faulty = FILES[name]
-        failures = [verdict.failure for verdict in verdicts if verdict.failure]
+        failures = [each.failure for each in verdicts if each.failure]
         assert bool(refused) == (faulty.code == 2), (name, refused)
         assert bool(failures) == (faulty.code == 1), (name, failures)
         text = "\n".join([*failures, *[f"warning {each}" for each in warned], refused])
@@ -93,7 +93,7 @@ def test_all_faulty_files_end_and_say_what_is_wrong(tmp_path: Path) -> None:
 def check_holds(report: Report, laws: int) -> None:
     refused, warned, verdicts = report
     assert not refused and not warned
-    assert not [verdict for verdict in verdicts if verdict.failure or verdict.out_of_time]
+    assert not [each for each in verdicts if each.failure or each.out_of_time]
     assert verdicts and len(verdicts) % laws == 0
 
 
