@@ -176,6 +176,6 @@ def evaluate(
         if public is not None:
             lines += [line for chosen in options.grid for line in public.scored(engine, answer, chosen)]
         errors = {key: row["error"] for key, row in checkpoint.rows.items() if row["error"]}
-        unscored = {key: {"found": "", "note": error, "scores": {}, "score": 0.0} for key, error in errors.items()}
+        unscored = {key: {"note": error, "scores": {}, "score": 0.0} for key, error in errors.items()}
         checkpoint.score([{**line, **unscored.get(key_of(line), {})} for line in lines])
     return read(options.out)
