@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -138,9 +138,10 @@ def run(options: Namespace) -> int:
 
 def evaluation_of(options: Namespace) -> "EvalOptions":
     """Return the options of the evaluation. Raises ValueError for values out of range."""
-    from ..evaluate.options import EvalOptions, options_from
+    from ..evaluate.options import EvalOptions
 
-    values = {field.name: options[field.name] for field in fields(EvalOptions) if field.name not in OWN_OF_EVAL}
     named = [options.tasks] if isinstance(options.tasks, str) else options.tasks
-    tasks = named or ["shells" if options.questions is None else "questions"]
-    return options_from(values | {"tasks": tasks, "dataset_limit": options.problems, "problem_seed": options.seed})
+    own = {"tasks": named or ["shells" if options.questions is None else "questions"]}
+    own |= {"dataset_limit": options.problems, "problem_seed": options.seed}
+    kept = {name: value for name, value in vars(options).items() if name not in ("out", "grid")}
+    return Namespace(**kept | own).of(EvalOptions)

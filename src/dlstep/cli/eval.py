@@ -52,10 +52,13 @@ def run(options: Namespace) -> int:
     from ..engine.loader import load_engine
     from ..engine.run_lock import check_free
     from ..evaluate.checkpoint import read
+    from ..evaluate.options import EvalOptions
     from ..evaluate.runner import evaluate, problems_of, public_of
     from ..views.progress_bars import counting_bar
 
-    chosen, engine = split(options)
+    chosen = options.of(EvalOptions)
+    others = {field.name for owner in (EvalOptions, EvalCommand) for field in fields(owner)}
+    engine = {name: value for name, value in vars(options).items() if name not in (*others, "config")}
     against = None if options.against is None else read(options.against)
     # Everything that may be refused comes before loading the engine, which may take minutes.
     check_free(Path(chosen.out))
@@ -65,19 +68,6 @@ def run(options: Namespace) -> int:
     with counting_bar(total * len(chosen.grid), enabled=options.progress) as show:
         result = evaluate(load_engine(engine_config(engine)), chosen, public, given_options=given_options, show=show)
     return report(result, against, as_json=options.json)
-
-
-def split(options: Namespace) -> tuple[Any, dict[str, Any]]:
-    """Return the options of the evaluation, and those of engine and strategy.
-
-    Raises ValueError for values out of range.
-    """
-    from ..evaluate.options import EvalOptions, options_from
-
-    names = [field.name for field in fields(EvalOptions)]
-    chosen = options_from({name: options[name] for name in names})
-    others = {*names, *(field.name for field in fields(EvalCommand)), "config"}
-    return chosen, {name: value for name, value in vars(options).items() if name not in others}
 
 
 def report(result: Any, against: Any, *, as_json: bool) -> int:

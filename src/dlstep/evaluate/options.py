@@ -20,7 +20,10 @@ SAMPLING = (  # options that are passed on as they are
 
 @dataclass(frozen=True, slots=True)
 class EvalOptions:
-    """Options of an evaluation. Raises ValueError naming field, value and what is allowed."""
+    """Options of an evaluation; `grid` may also be a mapping.
+
+    Raises ValueError naming field, value and what is allowed.
+    """
 
     tasks: tuple[str, ...] = ("shells",)
     """Tasks, as [gsm8k,humaneval]: shells (embedded stories), questions, and every task of lm_eval
@@ -72,12 +75,16 @@ class EvalOptions:
     """End an answer whose last so many tokens are equal."""
 
     def __post_init__(self) -> None:
+        for name in ("tasks", "stop", "stop_token_ids"):  # YAML files and the command line give lists
+            object.__setattr__(self, name, tuple(attrgetter(name)(self)))
+        if not isinstance(self.grid, tuple):
+            object.__setattr__(self, "grid", grid_of(self.grid))
         check_ranges(self)
         if not self.tasks or len(set(self.tasks)) < len(self.tasks):
             raise ValueError(f"EvalOptions.tasks must list at least one task, none twice, got {short(self.tasks)}")
         for name in self.public_tasks:
             if near := did_you_mean(name, OWN_TASKS):
-                raise ValueError(f"EvalOptions.tasks: {short(name)} is unknown, {near}")
+                raise ValueError(f"--tasks: {short(name)} is unknown, {near}")
         if ("questions" in self.tasks) != (self.questions is not None):
             raise ValueError(
                 "task questions reads a file: give --questions FILE"
@@ -110,12 +117,6 @@ def refused(config: Config, strategy: Strategy, params: SamplingParams) -> str |
     """Return why no request with these parameters can be answered, or None."""
     why = refusal(config, strategy, probe(config.spec, params))
     return why and why.removeprefix("request 0: ")
-
-
-def options_from(given: Mapping[str, Any]) -> EvalOptions:
-    """Return the options of a file or command line."""
-    lists = {name: tuple(given[name]) for name in ("tasks", "stop", "stop_token_ids")}
-    return EvalOptions(**{**given, **lists, "grid": grid_of(given.get("grid"))})
 
 
 def grid_of(given: Any) -> tuple[StrategyOptions, ...]:
