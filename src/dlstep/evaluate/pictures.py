@@ -97,12 +97,10 @@ def svg(rows: Sequence[ComparisonRow]) -> str:
 def check_plot(option: str = "--plot", path: Path | None = None) -> None:
     """Raise ValueError if no plot can be written to `path`: plots need matplotlib. Call this before a measurement."""
     require(option, "notebook")
-    if path is None:
-        return
-    from matplotlib.backend_bases import FigureCanvasBase
+    from matplotlib.figure import Figure
 
-    kinds = sorted(FigureCanvasBase.get_supported_filetypes())
-    if path.suffix.removeprefix(".").lower() not in kinds:
-        raise ValueError(f"{option} {short(str(path))} has no supported image format: end it with one of .{', .'.join(kinds)}")
-    if not path.parent.is_dir():
-        raise ValueError(f"{option} {short(str(path))} is in a folder that does not exist")
+    try:
+        if path is not None:
+            Figure().savefig(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{option} {short(str(path))} cannot be written: {error}") from error

@@ -8,7 +8,7 @@ translated soundly raises ValueError with the path of the cause.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any
 
 from ..core.checks import short
 from .json_regex import (
@@ -96,14 +96,13 @@ def schema_regex(schema: Any) -> str:
     level: list[Any] = [schema]
     for _ in range(DEEPEST):
         inner = (part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list))
-        level = [part for parts in inner for part in cast("list[Any]", parts)]
+        level = [part for parts in inner for part in parts]
     if level:
         raise ValueError(f"json_schema has more than {DEEPEST} levels of brackets: nest less deeply")
-    text = _Translation(cast("Schema", schema)).regex(schema, "json_schema")
+    text = _Translation(schema).regex(schema, "json_schema")
     if text is None:
         raise ValueError(
-            f"json_schema={short(cast(object, schema))} allows no text, or only texts with more than {RECURSION} "
-            "levels of recursion"
+            f"json_schema={short(schema)} allows no text, or only texts with more than {RECURSION} levels of recursion"
         )
     return text
 
@@ -128,10 +127,10 @@ def _rebased(keyword: str, value: Any, place: str) -> Any:
     if keyword == "$ref" and isinstance(value, str) and value.startswith("#"):
         return place + value[1:]
     if isinstance(value, list):
-        return [_rebased("", part, place) for part in cast("list[Any]", value)]
+        return [_rebased("", part, place) for part in value]
     if isinstance(value, dict):  # keywords, or names of any kind
         names = keyword in OBJECTS | DEFINITIONS
-        return {name: _rebased("" if names else name, part, place) for name, part in cast("Schema", value).items()}
+        return {name: _rebased("" if names else name, part, place) for name, part in value.items()}
     return value
 
 
@@ -175,15 +174,14 @@ class _Translation:
             raise ValueError(f"json_schema has more than {MOST_PARTS} parts after $ref is followed: make it smaller")
         if not isinstance(schema, dict):
             raise ValueError(f"{path} must be a JSON schema, got {short(schema)}")
-        fields = cast("Schema", schema)
-        for name in fields:
+        for name in schema:
             if name not in KNOWN or (name == "$id" and schema is not self._root):  # an inner $id changes what $ref means
                 raise ValueError(f"{path}.{name} is not supported: leave it out")
-        _check_values(fields, path)
-        whole: Schema = {name: value for name, value in fields.items() if name not in ("$ref", "allOf")}
+        _check_values(schema, path)
+        whole: Schema = {name: value for name, value in schema.items() if name not in ("$ref", "allOf")}
         where, followed = path, ()
-        if "$ref" in fields:
-            ref = fields["$ref"]
+        if "$ref" in schema:
+            ref = schema["$ref"]
             if ref in within or len(within) > DEEPEST:
                 raise ValueError(f"{path}.$ref={short(ref)} refers to itself, or to more than {DEEPEST} others")
             if self._ref_alone and whole.keys() - SILENT:
@@ -191,8 +189,8 @@ class _Translation:
             target, where, more = self._resolved(*self._target(ref, path), (*within, ref))
             where, followed = path if whole.keys() - SILENT else where, (ref, *more)
             whole = merged(whole, target, path)
-        if "allOf" in fields:
-            for index, part in enumerate(fields["allOf"]):
+        if "allOf" in schema:
+            for index, part in enumerate(schema["allOf"]):
                 target, _, more = self._resolved(part, f"{path}.allOf[{index}]", within)
                 self._left -= len(target.get("properties", ()))
                 whole, followed = merged(whole, target, path), (*followed, *more)
@@ -208,10 +206,10 @@ class _Translation:
         for step in steps[1:]:
             name = step.replace("~1", "/").replace("~0", "~")
             if isinstance(target, list):
-                target = {str(index): part for index, part in enumerate(cast("list[Any]", target))}
+                target = {str(index): part for index, part in enumerate(target)}
             if not isinstance(target, dict) or name not in target:
                 raise ValueError(f"{path}.$ref={short(ref)} does not exist in this schema")
-            target, where = cast("Schema", target)[name], f"{where}.{name}"
+            target, where = target[name], f"{where}.{name}"
         return target, where
 
     def _form(self, fields: Schema, path: str) -> str | None:
@@ -322,8 +320,8 @@ class _Translation:
         prefix: list[Any] = fields.get("prefixItems", [])
         if isinstance(items, list):
             if not self._old or prefix:
-                raise ValueError(f"{path}.items={short(cast(object, items))} is not supported: give prefixItems")
-            prefix = cast("list[Any]", items)
+                raise ValueError(f"{path}.items={short(items)} is not supported: give prefixItems")
+            prefix = items
         elif "additionalItems" in fields:
             raise ValueError(f"{path}.additionalItems is not supported: leave it out")
         if prefix or "prefixItems" in fields:
@@ -331,9 +329,8 @@ class _Translation:
             if least > len(parts):
                 raise ValueError(f"{path}.minItems={least} is not supported together with {len(parts)} schemas of items")
             texts = [self.regex(part, f"{path}.prefixItems[{index}]") for index, part in enumerate(parts)]
-            if any(text is None for text in texts):
-                return None
-            return rf"\[{SPACE}{COMMA.join(cast('list[str]', texts))}{SPACE}\]"
+            known = [text for text in texts if text is not None]
+            return None if len(known) < len(texts) else rf"\[{SPACE}{COMMA.join(known)}{SPACE}\]"
         item = any_value(DEPTH - 1) if items is True else self.regex(items, f"{path}.items")
         if item is None or most == 0:
             return None if least else rf"\[{SPACE}\]"
@@ -455,7 +452,7 @@ def _limits(fields: Schema, of: str, path: str) -> tuple[int, int | None]:
 def _check_values(fields: Schema, path: str) -> None:
     """Raise ValueError, with the path, if the value of a keyword has the wrong form."""
     for name, value in fields.items():
-        names = isinstance(value, list) and all(isinstance(part, str) for part in cast("list[Any]", value))
+        names = isinstance(value, list) and all(isinstance(part, str) for part in value)
         if name in LISTS and not (isinstance(value, list) and value):
             needed = "a list of values" if name == "enum" else "a list of schemas"
         elif name in OBJECTS and not isinstance(value, dict):
@@ -466,7 +463,7 @@ def _check_values(fields: Schema, path: str) -> None:
             needed = "a list of names"
         else:
             continue
-        raise ValueError(f"{path}.{name} must be {needed}, got {short(cast(object, value))}")
+        raise ValueError(f"{path}.{name} must be {needed}, got {short(value)}")
 
 
 def merged(one: Schema, other: Schema, path: str) -> Schema:
@@ -510,14 +507,14 @@ def _joined(name: str, one: Any, other: Any, path: str) -> Any:
 
 def _both(one: Any, other: Any) -> Schema:
     """Return the schema of the values that conform to both; an existing allOf is extended, not nested."""
-    parts: list[Any] = one["allOf"] if isinstance(one, dict) and [*cast("Schema", one)] == ["allOf"] else [one]
+    parts: list[Any] = one["allOf"] if isinstance(one, dict) and [*one] == ["allOf"] else [one]
     return {"allOf": parts if other in parts else [*parts, other]}
 
 
 def _types(fields: Schema) -> list[str]:
     """Return the types that `type` names; none without it."""
     kinds: Any = fields.get("type", [])
-    return cast("list[str]", kinds) if isinstance(kinds, list) else [kinds]
+    return kinds if isinstance(kinds, list) else [kinds]
 
 
 def _with_integers(kinds: Iterable[str]) -> set[str]:
