@@ -21,7 +21,7 @@ from ..engine.config import EngineConfig
 from ..engine.loader import load_engine
 from ..serve.messages import EngineFailed
 from .engine import BatchEngine
-from .lines import Json
+from .lines import Json, content_key
 
 LOADING = 1800.0  # minimum time limit for loading, in seconds
 
@@ -44,46 +44,43 @@ def about(
 
 
 class EngineActor:
-    """A callable that answers a batch of rows with `place`, `key` and `content` (JSON). Concurrent calls are decoded together.
+    """A callable that answers a batch of rows with `place` and `content` (JSON). Concurrent calls are decoded together.
 
     If a forward pass takes longer than `seconds`, the process prints the stacks of all threads to
     stderr and exits, so that Ray restarts the actor. This works even while a library holds the GIL.
-    Raises ValueError if the engine's facts are not `facts`.
     """
 
-    def __init__(
-        self, seconds: float, facts: Json, config: EngineConfig, name: str | None, template: str | None, folder: str
-    ) -> None:
+    def __init__(self, seconds: float, config: EngineConfig, name: str | None, template: str | None, folder: str) -> None:
         faulthandler.dump_traceback_later(max(LOADING, seconds), exit=True)
         self._engine = loaded(config, name, template, folder)
         faulthandler.cancel_dump_traceback_later()
-        if self._engine.facts != facts:
-            raise ValueError("the actors run different engines: use the same checkpoint and package versions on every node")
         self._seconds = seconds
-        self._questions: SimpleQueue[tuple[str, str, Future[str]]] = SimpleQueue()
+        self._questions: SimpleQueue[tuple[Json, Future[str]]] = SimpleQueue()
         Thread(target=self._decode, name="dlstep-engine", daemon=True).start()
 
     def __call__(self, rows: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-        """Return the answers to the rows as JSON texts of status, body and `beside`."""
-        answers = [Future[str]() for _ in rows["key"]]
-        for question in zip(rows["key"], rows["content"], answers, strict=True):
-            self._questions.put(question)
+        """Return the answers to the rows as JSON texts of `key`, status, body and `beside`."""
+        answers = [Future[str]() for _ in rows["content"]]
+        for content, answer in zip(rows["content"], answers, strict=True):
+            self._questions.put((json.loads(content), answer))
         return {"place": [int(place) for place in rows["place"]], "answer": [answer.result() for answer in answers]}
 
     def _decode(self) -> None:
         """Answer requests as they come. End the process if the engine fails, so that Ray starts a new one."""
-        numbers, live = count(), dict[int, Future[str]]()
+        numbers, live = count(), dict[int, tuple[str, Future[str]]]()
         try:
             while True:
                 while not (live and self._questions.empty()):
-                    key, content, answer = self._questions.get()
-                    live[number := next(numbers)] = answer
-                    self._engine.add(number, key, json.loads(content))
+                    content, answer = self._questions.get()
+                    number, key = next(numbers), content_key(self._engine.facts, content)
+                    live[number] = key, answer
+                    self._engine.add(number, key, content)
                 faulthandler.dump_traceback_later(self._seconds, exit=True)
                 answered = self._engine.step()
                 faulthandler.cancel_dump_traceback_later()
-                for number, *answer in answered:
-                    live.pop(number).set_result(json.dumps(answer))
+                for number, *parts in answered:
+                    key, answer = live.pop(number)
+                    answer.set_result(json.dumps([key, *parts]))
         except BaseException:  # noqa: BLE001 - the boundary of the actor: without an exit, calls would wait forever
             print_exc()
             os._exit(1)

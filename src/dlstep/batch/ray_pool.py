@@ -90,10 +90,10 @@ class RayPool:
         context.autoscaling_config.actor_pool_util_upscaling_threshold = 1.0  # as soon as all actors have all blocks
         context.issue_detectors_config.detectors = []
         context.enable_progress_bars = context.print_on_execution_start = False
-        items = [{"place": place, "key": key, "content": json.dumps(content)} for place, key, content in missing.values()]
+        items = [{"place": place, "content": json.dumps(content)} for place, _, content in missing.values()]
         data = ray.data.from_items(items, override_num_blocks=-(-len(items) // rows)).map_batches(
             EngineActor,
-            fn_constructor_args=(self._options.actor_timeout, self.facts, *self._arguments),
+            fn_constructor_args=(self._options.actor_timeout, *self._arguments),
             batch_size=None,
             compute=ray.data.ActorPoolStrategy(
                 **self._sizes(),
@@ -107,8 +107,13 @@ class RayPool:
         )
         try:
             for row in data.iter_rows():
-                missing.pop(row["place"], None)
-                yield [AnsweredRequest(row["place"], *json.loads(row["answer"]))]
+                key, *answer = json.loads(row["answer"])
+                request = missing.pop(row["place"], None)
+                if request is not None and request[1] != key:
+                    raise ValueError(
+                        "the actors run different engines: use the same checkpoint and package versions on every node"
+                    )
+                yield [AnsweredRequest(row["place"], *answer)]
         except RayError as error:
             raise DlstepError(
                 f"the actors cannot answer ({_reason(error)}): the answers so far are kept, run the same command again"

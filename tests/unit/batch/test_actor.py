@@ -28,13 +28,12 @@ ROOT = Path(__file__).parents[3]
 def actor_of(batch: BatchEngine, seconds: float = 600.0) -> EngineActor:
     """An actor with this engine."""
     with patch.object(actor, "loaded", lambda *_: batch):
-        return EngineActor(seconds, batch.facts, EngineConfig(), None, None, "")
+        return EngineActor(seconds, EngineConfig(), None, None, "")
 
 
-def rows_of(facts: Json, contents: dict[int, Json]) -> dict[str, list[Any]]:
+def rows_of(contents: dict[int, Json]) -> dict[str, list[Any]]:
     """A block of requests, as Ray Data hands it over."""
-    keys = [content_key(facts, content) for content in contents.values()]
-    return {"place": [*contents], "key": keys, "content": [json.dumps(content) for content in contents.values()]}
+    return {"place": [*contents], "content": [json.dumps(content) for content in contents.values()]}
 
 
 def test_concurrent_calls_have_the_answers_of_a_batch(tmp_path: Path) -> None:
@@ -42,26 +41,19 @@ def test_concurrent_calls_have_the_answers_of_a_batch(tmp_path: Path) -> None:
     answering, facts = actor_of(BatchEngine(engine())), BatchEngine(engine()).facts
     blocks = [range(start, start + 3) for start in range(0, 24, 3)]
     with ThreadPoolExecutor(len(blocks)) as calls:
-        replies = list(
-            calls.map(answering, [rows_of(facts, {place: lines[place].content for place in block}) for block in blocks])
-        )
+        replies = list(calls.map(answering, [rows_of({place: lines[place].content for place in block}) for block in blocks]))
     assert [place for reply in replies for place in reply["place"]] == list(range(24))
     found = [json.loads(answer) for reply in replies for answer in reply["answer"]]
+    assert [key for key, *_ in found] == [content_key(facts, line.content) for line in lines]
     bodies = [row["response"]["body"] for row in run(lines, tmp_path / "out.jsonl")]
-    assert [body for _, body, _ in found] == bodies
+    assert [body for _, _, body, _ in found] == bodies
 
 
 def test_a_line_that_is_no_request_is_an_error_of_its_own() -> None:
     batch = BatchEngine(shadow_engine())
-    reply = actor_of(batch)(rows_of(batch.facts, {3: {"method": "GET"}}))
-    status, body, _ = json.loads(reply["answer"][0])
+    reply = actor_of(batch)(rows_of({3: {"method": "GET"}}))
+    _, status, body, _ = json.loads(reply["answer"][0])
     assert reply["place"] == [3] and status == 400 and body["error"]["param"] == "body"
-
-
-def test_an_actor_with_another_engine_is_refused() -> None:
-    batch = BatchEngine(shadow_engine())
-    with patch.object(actor, "loaded", lambda *_: batch), pytest.raises(ValueError, match="run different engines"):
-        EngineActor(1.0, batch.facts | {"seed": 1}, EngineConfig(), None, None, "")
 
 
 def test_an_engine_that_cannot_be_made_says_why() -> None:
@@ -73,7 +65,7 @@ def answer_with(step: Callable[[BatchEngine], list[AnsweredRequest]]) -> None:
     """Send a request to an engine with this step, in a process of its own."""
     with patch.object(BatchEngine, "step", step):
         batch = BatchEngine(shadow_engine())
-        actor_of(batch, 1.0)(rows_of(batch.facts, {0: lines_of(stories(1))[0].content}))
+        actor_of(batch, 1.0)(rows_of({0: lines_of(stories(1))[0].content}))
 
 
 def hanging(batch: BatchEngine) -> list[AnsweredRequest]:

@@ -14,6 +14,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, strategies as st
 
+from dlstep.batch.lines import content_key
 from dlstep.batch.options import BatchOptions
 from dlstep.batch.runner import answer_all
 from dlstep.core import DlstepError
@@ -32,7 +33,7 @@ class Ray:
 
     def __init__(self, deadly: set[int], seed: int = 0, by_chance: float = 0.0, facts: object = None) -> None:
         self.deadly, self.random, self.by_chance = deadly, Random(seed), by_chance
-        self.reply = facts or (FACTS, 4)
+        self.reply, self.answering = facts or (FACTS, 4), FACTS
         self.context = SimpleNamespace(autoscaling_config=SimpleNamespace(), issue_detectors_config=SimpleNamespace())
         self.given: dict[str, Any] = {}
 
@@ -56,7 +57,8 @@ class Ray:
                     raise RayError("The actor died.\n\tpid: 7\nWorker exit type: SYSTEM_ERROR")
                 continue
             for row, number in zip(block, numbers, strict=True):
-                yield {"place": row["place"], "answer": json.dumps([200, {"text": number}, {"seconds": 1.0}])}
+                key = content_key(self.answering, json.loads(row["content"]))
+                yield {"place": row["place"], "answer": json.dumps([key, 200, {"text": number}, {"seconds": 1.0}])}
 
     def modules(self) -> dict[str, ModuleType]:
         """The modules that `dlstep.batch.ray_pool` imports."""
@@ -105,6 +107,13 @@ def test_exactly_the_requests_that_kill_their_engines_are_errors(
 def test_engines_that_always_die_end_the_batch() -> None:
     with pytest.raises(DlstepError, match=r"the actors cannot answer \(The actor died. Worker exit type: SYSTEM_ERROR\): the"):
         answered(Ray({*range(40)}), [*range(40)])
+
+
+def test_engines_that_differ_end_the_batch() -> None:
+    ray = Ray(set())
+    ray.answering = FACTS | {"seed": 1}
+    with pytest.raises(ValueError, match="the actors run different engines"):
+        answered(ray, [1, 2])
 
 
 def test_an_engine_that_cannot_be_made_says_why() -> None:
