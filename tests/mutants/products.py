@@ -61,7 +61,7 @@ MUTANTS = (
         noticed_by=("unit/serve/router/test_router.py",),
     ),
     *in_file(
-        "serve/http/worker.py",
+        "serve/http/guards.py",
         ("_check_room", "queue any number of texts", "tasks >= most", "tasks < 0"),
     ),
     *in_file(

@@ -28,7 +28,7 @@ from . import recordings, translate
 from .answers import AnswerJob, Body, RequestLog, unless_gone
 from .choosable import choices_of
 from .errors import ApiError, json_response, response_of
-from .guards import OPEN, BodyGuard, CheckedRoute, HostGuard, KeyGuard, hosts_of
+from .guards import OPEN, BodyGuard, CheckedRoute, FairWorker, HostGuard, KeyGuard, WorkerThread, hosts_of
 from .recordings import forked
 from .responses import ResponseJob, chat_of, renamed
 from .schema import (
@@ -41,7 +41,6 @@ from .schema import (
     TokenizeRequest,
 )
 from .translate import TranslatedBody, head_for, read
-from .worker import FairWorker, WorkerThread
 
 MOST_TEXTS = 256  # bodies that may wait to be parsed or encoded (or max_queue, if larger)
 PAGE = Path(__file__).parents[1] / "page"

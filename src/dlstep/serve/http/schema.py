@@ -68,6 +68,12 @@ class Lenient(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
 
+class Open(BaseModel):
+    """A model whose unknown fields are kept."""
+
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+
 def why_not_json(message: str) -> str:
     """Return why a text is not valid JSON, from the message of pydantic's parser."""
     reason = message.removeprefix("Invalid JSON: ")
@@ -160,10 +166,8 @@ def _of_a_stream(options: StreamOptions | None, info: ValidationInfo) -> StreamO
 OptionsOfStream = Annotated[StreamOptions | None, AfterValidator(_of_a_stream)]
 
 
-class DlstepOptions(BaseModel):
+class DlstepOptions(Open):
     """Fields specific to dlstep. Any other field is an option of the strategy or rule."""
-
-    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
     stream: Literal["settled", "drafts", "steps"] = "settled"
     max_nfe: int | None = sampled("max_nfe")
@@ -331,14 +335,12 @@ class TextPart(Lenient):
     text: Text
 
 
-class Message(BaseModel):
+class Message(Open):
     """A message of a conversation. Its content is a text or a list of text parts; null is an empty text.
 
     The content may be missing in a message of the assistant. A message of the role `tool` has the
     result of the call `tool_call_id`. All fields, known or not, are passed to the chat template.
     """
-
-    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
     role: str
     content: Text | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
@@ -462,10 +464,8 @@ class ReadRequest(Strict):
     stream_options: ClassVar[StreamOptions | None] = None
 
 
-class ForkOptions(BaseModel):
+class ForkOptions(Open):
     """Options of the strategy or rule that change from the fork on."""
-
-    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
     stream: Literal["steps"] = "steps"
 

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from dlstep.serve.http.errors import ApiError
-from dlstep.serve.http.worker import FairWorker, WorkerThread
+from dlstep.serve.http.guards import FairWorker, WorkerThread
 
 
 @pytest.mark.parametrize("most", [1, 3])
