@@ -224,10 +224,10 @@ GRIDS: dict[str, Any] = {
 }
 STATED = {"atom": [4.5, True, None], "reach": [40.0, None], "sample_spec": [None, {"best": 2}]}
 SPANS = (
-    "none", "another request", "another seed", "no tokens", "junk token", "text tokens", "list of tokens",
+    "none", "another request", "another seed", "no tokens", "list of tokens",
     "nothing sampled", "sampled outside", "sampled twice", "fewer draws", "end too far", "before its rows",
     "scored without a specification", "core's rows", "another grid", "too many rows", "before final",
-    "subclass", "growing grid", "unknown mode", "truth values", "penalty text", "no masks", "flag", "other inputs",
+    "subclass", "growing grid",
 )  # fmt: skip
 SEQUENCES = (
     "none",
@@ -312,8 +312,6 @@ class FaultyStrategy(Blockwise):
             "another request": replace(right, seq_id=right.seq_id + 1),
             "another seed": replace(right, seed=right.seed + 1),
             "no tokens": replace(right, tokens=(), sampled=(), draws=()),
-            "junk token": replace(right, tokens=(*right.tokens[1:], 10**6)),
-            "text tokens": replace(right, tokens=("a",) * len(right.tokens)),
             "list of tokens": replace(right, tokens=list(right.tokens)),
             "nothing sampled": replace(right, sampled=(), draws=()),
             "sampled outside": replace(right, sampled=(right.stop,), draws=(0,)),
@@ -328,12 +326,6 @@ class FaultyStrategy(Blockwise):
             "before final": replace(right, start=right.start - 1),
             "subclass": of_class(OtherSpan, right),
             "growing grid": replace(right, grid=Growing(0, self.block_size), joins=False),
-            "unknown mode": replace(right, mode="draft"),
-            "truth values": replace(right, shift=False),
-            "penalty text": replace(right, penalty="1"),
-            "no masks": replace(right, masks=None),
-            "flag": replace(right, joins="no"),
-            "other inputs": replace(right, soft=(1, 2)),
         }
         return made[self.kind]
 

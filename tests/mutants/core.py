@@ -90,8 +90,11 @@ MUTANTS = (
     *in_file(
         "core/contract.py",
         ("unusable", "accept a class derived from Grid", "type(value) is not kind", "not isinstance(value, kind)"),
-        ("check_chosen", "let a rule unmask nothing although it must", "must and (not chosen)", "False"),
         ("check_sequence", "let a strategy run forever", "after.accounting.steps > limit", "False"),
+    ),
+    *in_file(
+        "core/rule.py",
+        ("chosen_by", "let a rule unmask nothing although it must", "must and (not chosen)", "False"),
     ),
     *in_file(
         "core/automaton.py",
@@ -416,7 +419,7 @@ MUTANTS = (
     ),
     *in_file(
         "rules/threshold.py",
-        ("Threshold._above", "unmask at a probability equal to the threshold", "probability > accept", "probability >= accept"),
+        ("Threshold.chosen", "unmask at a probability equal to the threshold", "probability > accept", "probability >= accept"),
     ),
     *in_file(
         "strategies/_blocks.py",
@@ -428,8 +431,7 @@ MUTANTS = (
         ),
         ("Blocks._settled", "seal a block before an earlier one", "break", "continue"),
         ("Blocks._may_open_next", "open the next block whatever the last one holds", "self.add_block_threshold", "0.0"),
-        ("Blockwise._with_accepted", "let a step accept no row", "None or before", "not None and before"),
-        ("Blockwise.next_blocks", "let a forward pass unmask nothing", "True, rule", "False, rule"),
+        ("Blockwise.next_blocks", "let a forward pass unmask nothing", "(0, True)", "(0, False)"),
         (
             "Blockwise.stable_share",
             "call a full block stable although a rule may remask it",

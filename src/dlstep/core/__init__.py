@@ -15,7 +15,6 @@ from .block import (
 from .cache import Cache as Cache
 from .checks import check_ranges as check_ranges
 from .commit import Prepared as Prepared, commit as commit, prepare as prepare
-from .contract import check_block as check_block, check_chosen as check_chosen, check_sampled as check_sampled
 from .errors import (
     CacheMismatch as CacheMismatch,
     DlstepError as DlstepError,
@@ -65,7 +64,15 @@ from .request import (
     SamplingParams as SamplingParams,
     Thresholds as Thresholds,
 )
-from .rule import Choice as Choice, Rule as Rule, best as best, draw as draw
+from .rule import (
+    Choice as Choice,
+    Rule as Rule,
+    best as best,
+    chosen_by as chosen_by,
+    committed_by as committed_by,
+    draw as draw,
+    sampled_by as sampled_by,
+)
 from .schedule import schedule as schedule
 from .sequence import (
     Accounting as Accounting,

@@ -5,9 +5,8 @@ into a RequestFault that names the request. A function that raises a RequestFaul
 unchanged: end the request with `fail(state, fault.request_id, str(fault))`, then call the function
 again for the other requests. `Decode` does both.
 
-The laws test the return values of the strategies and rules of this package. For all others, the core
-checks each return value (`contract.py`): a wrong value raises WrongAnswer, which becomes a
-RequestFault in the same way.
+The core checks what strategies and rules return (`contract.py`, `rule.py`): a wrong value raises
+WrongAnswer, which becomes a RequestFault in the same way.
 """
 
 import dataclasses

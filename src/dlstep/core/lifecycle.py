@@ -32,7 +32,7 @@ def init(config: Config, strategy: Strategy) -> State:
             run: the pages must hold the longest request, and a forward pass must hold the window of
             any request. The message has the fields and their minimum.
     """
-    reason = None if strategy.shipped else unusable(strategy, probe(config.spec))
+    reason = unusable(strategy, probe(config.spec))
     reason = reason or strategy.incompatibility(config.spec)
     if reason:
         raise ValueError(f"{type(strategy).__name__} cannot decode this model: {reason}")
@@ -96,7 +96,7 @@ def open_sequence(
     constraint: RequestConstraint | None = None,
 ) -> SequenceState:
     """Return a sequence without blocks; `Strategy.init` sets its window and `final`."""
-    request_spec = RequestSpec(request, limit, stop_ids, grid, strategy, strategy.shipped, constraint)
+    request_spec = RequestSpec(request, limit, stop_ids, grid, strategy, constraint)
     return SequenceState(request_spec, (), 0, len(request.prompt))
 
 
@@ -141,8 +141,7 @@ def _opened(config: Config, strategy: Strategy, request: Request, limit: int, st
     grid = strategy.grid(sized(request, config.max_model_len))
     opened = open_sequence(request, limit, stops, grid, strategy, request_constraint(config, request))
     sequence = strategy.init(opened, config.spec)
-    if not strategy.shipped:
-        check_sequence(strategy, "init", opened, sequence)
+    check_sequence(strategy, "init", opened, sequence)
     return sequence
 
 

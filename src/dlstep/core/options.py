@@ -10,8 +10,6 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 from .checks import check_ranges, did_you_mean, listed, pairs_of, plain, short, text_of, whole_numbers
 from .faults import described
 
-SHIPPING = tuple(f"{__name__.partition('.')[0]}.{package}." for package in ("strategies", "rules"))
-
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -19,15 +17,9 @@ class Options:
 
     SWEEP: ClassVar[tuple[str, tuple[Any, ...]] | None] = None
     """Name and values of the option that `dlstep compare` varies; None if it varies none."""
-    SHIPPED: ClassVar[bool] = False
-    """Whether this package ships the class. The core checks what other classes return."""
-
-    def __init_subclass__(cls) -> None:
-        cls.SHIPPED = cls.__module__.startswith(SHIPPING)
 
     def __post_init__(self) -> None:
-        if self.SHIPPED:  # user classes call `check_ranges` themselves, as their annotations may not resolve
-            check_ranges(self)
+        check_ranges(self)
 
 
 Value = TypeVar("Value", bound=Options)

@@ -217,7 +217,7 @@ def _flaw(cls: type[Options]) -> str | None:
         return f"{cls.__name__} does not define {', '.join(sorted(missing))}"
     if not is_dataclass(cls) or ("__dataclass_fields__" not in vars(cls) and "__annotations__" in vars(cls)):
         return f"{cls.__name__} is no dataclass: write {DECORATOR} above it"
-    return None if cls.SHIPPED else _wrong_signature(cls)
+    return _wrong_signature(cls)
 
 
 def _wrong_signature(cls: type[Options]) -> str | None:

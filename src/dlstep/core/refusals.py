@@ -120,7 +120,7 @@ def incompatibility(config: Config, base: Strategy, strategy: Strategy, request:
     """Return why `strategy` cannot decode `request` in a batch of `base`; None if it can."""
     name = type(base).__name__
     sizes = sized(request, config.max_model_len)
-    if not strategy.shipped and (reason := unusable(strategy, sizes)):
+    if reason := unusable(strategy, sizes):
         return reason
     if strategy is not base:
         if type(strategy) is not type(base):

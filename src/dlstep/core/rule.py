@@ -3,10 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Any
 
 from .block import Block
-from .contract import check_chosen
+from .checks import short
+from .contract import ascending, before_forward, falls, is_block, whole
+from .faults import WrongAnswer
+from .filtering import passes_left
 from .options import Options
 from .plan import PLAIN, SampleSpec, SpanSamples
 from .sequence import SequenceState
@@ -20,13 +24,6 @@ class Rule(Options, ABC):
     A strategy may call a rule for several blocks of one forward pass. A rule may keep state in
     `block.extra`, as an `Extra` that does not depend on device contents.
     """
-
-    SAMPLES_MASKED: ClassVar[bool] = True
-    """Whether `sampled` and `scored_ids` are inherited: each block samples its masked positions."""
-
-    def __init_subclass__(cls) -> None:
-        super(Rule, cls).__init_subclass__()  # `slots=True` makes a second class, in which a bare super() fails
-        cls.SAMPLES_MASKED = cls.sampled is Rule.sampled and cls.scored_ids is Rule.scored_ids
 
     @abstractmethod
     def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
@@ -67,24 +64,6 @@ class Rule(Options, ABC):
         """
         del block, limit, number
         return ()
-
-    def accepted(self, rows: SpanSamples) -> list[int] | None:
-        """Return the rows to unmask in any block, ascending; None if they depend on the block.
-
-        A rule that returns rows promises that `commit` unmasks exactly those of its block, and one
-        more only if `must` is true and the block has none. Blockwise strategies then call `commit`
-        only in that case. They use this method only for shipped rules.
-
-        Args:
-            rows: Samples of the span.
-        """
-        del rows
-        return None
-
-    @property
-    def shipped(self) -> bool:
-        """Whether this package ships the rule and its inner rules; the core checks all others."""
-        return self.SHIPPED
 
     @property
     def whole(self) -> bool:
@@ -200,9 +179,7 @@ class Choice(Rule):
     def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block with the chosen rows unmasked."""
         del spec
-        chosen = self.chosen(sequence, block, rows, begin, must)
-        if not self.SHIPPED:
-            check_chosen(self, chosen, block, begin, must)
+        chosen = chosen_by(self, sequence, block, rows, begin, must)
         return block.unmask_rows(chosen, begin, rows.tokens, rows.probabilities) if chosen else block
 
     def scores(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int) -> Sequence[float]:
@@ -240,3 +217,135 @@ def best(rows: SpanSamples, begin: int, end: int) -> int:
     """
     of_block = rows.probabilities[begin:end]
     return begin + of_block.index(max(of_block))
+
+
+def sampled_by(rule: Rule, block: Block, limit: int, number: int) -> tuple[int, ...]:
+    """Return `rule.sampled(block, limit, number)`, checked: ascending positions that were not given, at least one.
+
+    Args:
+        rule: The rule.
+        block: The block to feed.
+        limit: First position past the answer.
+        number: Number of the pass among those that sample the block, from 0.
+
+    Raises:
+        WrongAnswer: For other positions.
+    """
+    sampled = rule.sampled(block, limit, number)
+    if sampled is block.masked:
+        return block.masked
+    if type(sampled) is not tuple or not ascending(sampled) or not sampled or not {*block.sampled(limit)}.issuperset(sampled):
+        what = f"{short(sampled)}: it must be a tuple of ascending positions that the block samples, at least one"
+        raise WrongAnswer(rule, "sampled", what)
+    return sampled
+
+
+def chosen_by(rule: Choice, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
+    """Return `rule.chosen(sequence, block, rows, begin, must)`, checked: ascending rows of masked positions.
+
+    If `must`, a rule without a `measure` of its own has to choose at least one row.
+
+    Args:
+        rule: The rule.
+        sequence: The sequence, which already counts the pass.
+        block: The block as it was fed.
+        rows: Samples of the span. Row `begin + i` belongs to `block.masked[i]`.
+        begin: First row of the block.
+        must: Whether the `measure` of the block has to decrease.
+
+    Raises:
+        WrongAnswer: For other rows.
+    """
+    chosen = rule.chosen(sequence, block, rows, begin, must)
+    if type(chosen) is list and not (chosen or must):
+        return chosen
+    last = begin + len(block.masked) - 1
+    if not ascending(chosen) or (chosen and not begin <= chosen[0] <= chosen[-1] <= last):
+        what = f"{short(chosen)}: it must be a list of ascending rows from {begin} to {last}"
+        raise WrongAnswer(rule, "chosen", f"{what}{_wrong_with(chosen, block, begin)}")
+    if must and not chosen and type(rule).measure is Rule.measure:
+        raise WrongAnswer(rule, "chosen", "no row although must is true: it must unmask at least one, or decoding never ends")
+    return chosen
+
+
+def _wrong_with(chosen: Any, block: Block, begin: int) -> str:
+    """Return a hint at what is wrong with the rows from `chosen`; empty if nothing is known."""
+    if type(chosen) not in (tuple, list):
+        return f", and this is a {type(chosen).__name__}"
+    if (other := next((row for row in chosen if type(row) is not int), None)) is not None:
+        return f", and {short(other)} is a {type(other).__name__}: convert each row by int()"
+    if set(chosen) <= set(block.masked):
+        return f", and these are positions: the row of block.masked[i] is begin + i, begin is {begin}"
+    return "" if ascending(chosen) else ", and these do not ascend: return sorted(set(rows))"
+
+
+def committed_by(
+    rule: Rule, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec
+) -> Block:
+    """Return `rule.commit(sequence, block, rows, begin, must, spec)`, checked: the same positions, sampled or given tokens.
+
+    Only a rule with a `commit` of its own is checked: `Choice.commit` unmasks rows that were checked.
+
+    Args:
+        rule: The rule.
+        sequence: The sequence, which already counts the pass.
+        block: The block as it was fed.
+        rows: Samples of the span.
+        begin: First row of the block.
+        must: Whether the `measure` of the block has to decrease; `check_falls` checks that it does.
+        spec: Facts of the model.
+
+    Raises:
+        WrongAnswer: For another block.
+    """
+    after: Any = rule.commit(sequence, block, rows, begin, must, spec)
+    if type(rule).commit is Choice.commit:
+        return after
+    wrong = partial(WrongAnswer, rule, "commit")
+    if not is_block(after, type(block)):
+        raise wrong(
+            f"{short(after)}: it must be a Block (not a subclass) whose fields are whole numbers, tuples of them, and "
+            "probabilities from 0 to 1"
+        )
+    if after is block:
+        return after
+    size, start = len(block.tokens), block.start
+    layout = (after.start, len(after.tokens), len(after.probabilities), after.given, after.opened)
+    if layout != (start, size, size, block.given, block.opened):
+        raise wrong("a block of other positions or with other given tokens")
+    free = set(block.sampled(sequence.request_spec.limit))
+    if not ascending(after.masked) or not free.issuperset(after.masked):
+        raise wrong(f"masked={short(after.masked)}: masked positions must ascend, and none may be a given one")
+    if not rule.remasks and not set(block.masked).issuperset(after.masked):
+        raise wrong("a block with new masks, but `remasks` of the rule is False")
+    masked, sampled = set(after.masked), {*rows.tokens, *rows.best_ids, *block.tokens} - {spec.mask_id}
+    for position, old, new in zip(range(start, after.end), block.tokens, after.tokens, strict=True):
+        right = new == old if position not in free else new == spec.mask_id if position in masked else new in sampled
+        if not right:
+            raise wrong(f"token {short(new)} at position {position}: it is given, masked, or holds a token that was sampled")
+    return after
+
+
+def check_falls(rule: Rule, sequence: SequenceState, before: Block, after: Block) -> None:
+    """Check that a pass that had to advance lowered the `measure` of a block, or finished the block.
+
+    Args:
+        rule: The rule of the block.
+        sequence: The sequence, which already counts the pass.
+        before: The block as it was fed.
+        after: The block after the pass.
+
+    Raises:
+        WrongAnswer: If the measure did not fall.
+    """
+    # A rule that remasks can unmask positions in every forward pass and still cycle forever.
+    if type(rule).measure is Rule.measure and type(rule).commit is Choice.commit:
+        return  # it unmasked a position: `chosen_by` has checked that
+    if not after.masked and (not rule.remasks or rule.finished(after)):
+        return
+    was, now = rule.measure(before_forward(sequence), before), rule.measure(sequence, after)
+    if sequence.request_spec.constraint is not None and whole((was, now)):
+        was = passes_left(sequence, before, was, remasks=rule.remasks)
+        now = passes_left(sequence, after, now, remasks=rule.remasks)
+    if not falls(was, now):
+        raise WrongAnswer(rule, "commit", f"a block of measure {short(now)} after {short(was)}: it must fall when must is true")

@@ -142,8 +142,7 @@ def window_of(state: State, sequence: SequenceState) -> Span:
 def _scheduled(sequence: SequenceState, spec: Spec) -> Span:
     strategy = sequence.request_spec.strategy
     span = strategy.schedule(sequence, spec)
-    if not sequence.request_spec.shipped:
-        check_span(strategy, sequence, span, spec)
+    check_span(strategy, sequence, span, spec)
     return span
 
 

@@ -111,8 +111,6 @@ class RequestSpec:
     """Groups of its final positions."""
     strategy: "Strategy"
     """The state's strategy, or a copy with the request's options."""
-    shipped: bool
-    """Copy of `strategy.shipped`, which every step reads."""
     constraint: RequestConstraint | None = None
     """The constraint of the request; None without one."""
 
@@ -352,7 +350,7 @@ class SequenceState:
         Args:
             strategy: A strategy of the same class with the same block layout.
         """
-        return replace(self, request_spec=replace(self.request_spec, strategy=strategy, shipped=strategy.shipped))
+        return replace(self, request_spec=replace(self.request_spec, strategy=strategy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,11 +461,6 @@ class Strategy(Options, ABC):
     def sample_spec(self) -> SampleSpec:
         """Statistics that `commit` needs besides token and probability, and the tie-breaking."""
         return PLAIN
-
-    @property
-    def shipped(self) -> bool:
-        """Whether this package ships the strategy and its rule; the core checks all others."""
-        return self.SHIPPED
 
     @property
     def autoregressive(self) -> "Strategy | None":

@@ -60,11 +60,6 @@ class AdaBlock(Rule):
         return False
 
     @property
-    def shipped(self) -> bool:
-        """Whether this package ships the rule and the inner rule."""
-        return self.SHIPPED and self.inner.shipped
-
-    @property
     def sample_spec(self) -> SampleSpec:
         """The statistics of the inner rule, and the best id, as the sampled one may differ."""
         spec = self.inner.sample_spec

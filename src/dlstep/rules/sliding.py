@@ -26,8 +26,8 @@ from ..core import (
     SpanSamples,
     Spec,
     best,
-    check_block,
     check_ranges,
+    committed_by,
     options_of,
 )
 from .threshold import Threshold
@@ -68,11 +68,6 @@ class Sliding(Rule):
     def windowed(self) -> bool:
         """True: the window can be fed alone."""
         return True
-
-    @property
-    def shipped(self) -> bool:
-        """Whether this package ships the rule and the inner rule."""
-        return self.SHIPPED and self.inner.shipped
 
     @property
     def sample_spec(self) -> SampleSpec:
@@ -130,10 +125,8 @@ def inner_commit(
 
     A rule with a measure of its own, such as `Dilated`, need not unmask a position in every pass.
     """
-    after = inner.commit(sequence, block, rows, begin, must, spec)
-    if not inner.shipped:
-        check_block(inner, sequence, block, after, rows, False, spec)
-    elif must and len(after.masked) == len(block.masked):
+    after = committed_by(inner, sequence, block, rows, begin, must, spec)
+    if must and len(after.masked) == len(block.masked):
         chosen = [best(rows, begin, begin + len(block.masked))]
         return after.unmask_rows(chosen, begin, rows.tokens, rows.probabilities)
     return after

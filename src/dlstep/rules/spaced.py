@@ -10,7 +10,7 @@ from typing import Annotated, final
 
 from annotated_types import Gt
 
-from ..core import Block, Choice, SampleSpec, SequenceState, SpanSamples, Spec, best, check_chosen, check_ranges
+from ..core import Block, Choice, SampleSpec, SequenceState, SpanSamples, Spec, best, check_ranges, chosen_by
 from .sliding import check_inner
 from .threshold import Threshold
 
@@ -36,9 +36,7 @@ class Spaced(Choice):
 
     def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         """Return the rows of the inner rule that keep their distance."""
-        chosen = self.inner.chosen(sequence, block, rows, begin, must)
-        if not self.inner.shipped:
-            check_chosen(self.inner, chosen, block, begin, must)
+        chosen = chosen_by(self.inner, sequence, block, rows, begin, must)
         if len(chosen) < 2:
             return chosen or ([best(rows, begin, begin + len(block.masked))] if must else [])
         masked, size = block.masked, len(block.sampled(sequence.request_spec.limit))
@@ -61,11 +59,6 @@ class Spaced(Choice):
     def sample_spec(self) -> SampleSpec:
         """The statistics of the inner rule."""
         return self.inner.sample_spec
-
-    @property
-    def shipped(self) -> bool:
-        """Whether this package ships the rule and the inner rule."""
-        return self.SHIPPED and self.inner.shipped
 
     @property
     def whole(self) -> bool:

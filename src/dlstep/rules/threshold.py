@@ -58,23 +58,11 @@ class Threshold(Choice):
         elif self.order != "confidence":
             return self._certain(rows.entropies[begin:end], begin, must)
         of_block = rows.probabilities[begin:end]
-        chosen = self._above(of_block, accept, begin)
+        if self.inclusive:
+            chosen = [row for row, probability in enumerate(of_block, begin) if probability >= accept]
+        else:
+            chosen = [row for row, probability in enumerate(of_block, begin) if probability > accept]
         return chosen or ([begin + of_block.index(max(of_block))] if must else [])
-
-    def accepted(self, rows: SpanSamples) -> list[int] | None:
-        """Return the rows above the threshold, if the threshold is the same for all blocks."""
-        if self.falling or self.order != "confidence":
-            return None
-        accept = self.accept_threshold
-        if self.inclusive:
-            return self._above(rows.probabilities, accept, 0)
-        return [row for row, probability in enumerate(rows.probabilities) if probability > accept]  # called for every span
-
-    def _above(self, probabilities: tuple[float, ...], accept: float, begin: int) -> list[int]:
-        """Return the rows that are probable enough; `begin` is the row of the first probability."""
-        if self.inclusive:
-            return [row for row, probability in enumerate(probabilities, begin) if probability >= accept]
-        return [row for row, probability in enumerate(probabilities, begin) if probability > accept]
 
     def scores(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int) -> Sequence[float]:
         """Return probabilities, or negated entropies with order="entropy"."""

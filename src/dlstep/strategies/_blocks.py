@@ -8,7 +8,6 @@ it, the block is *held*: it stays in the window for one more sampling pass.
 """
 
 from abc import abstractmethod
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -28,12 +27,13 @@ from ..core import (
     SpanSamples,
     Spec,
     Strategy,
-    check_block,
     check_ranges,
-    check_sampled,
+    committed_by,
     open_block,
+    sampled_by,
 )  # fmt: skip
-from ..core.filtering import masks_of, passes_left, passes_to_come, window_filter_of
+from ..core.filtering import WindowFilter, masks_of, passes_left, passes_to_come, window_filter_of
+from ..core.rule import check_falls
 from ..rules.threshold import Threshold
 
 
@@ -71,14 +71,28 @@ def decided(
     The pass sampled only this block, so it must advance. `rest` are the blocks after it in the
     window, which the constraint also reads.
     """
-    window_filter = window_filter_of(sequence, (block, *rest))
+    return _committed(rule, sequence, block, rows, 0, True, spec, window_filter_of(sequence, (block, *rest)))
+
+
+def _committed(
+    rule: Rule,
+    sequence: SequenceState,
+    block: Block,
+    rows: SpanSamples,
+    begin: int,
+    must: bool,
+    spec: Spec,
+    window_filter: WindowFilter | None,
+) -> Block:
+    """Return the block after the rule's `commit`, which begins at row `begin` and lowers its measure if it `must`."""
     if window_filter is None:
-        after = rule.commit(sequence, block, rows, 0, True, spec)
+        after = committed_by(rule, sequence, block, rows, begin, must, spec)
     else:
         entered = window_filter.enter(block)
-        after = window_filter.leave(rule.commit(sequence, entered, rows, 0, True, spec), entered)
-    if not rule.shipped:
-        check_block(rule, sequence, block, after, rows, True, spec)
+        after = window_filter.leave(committed_by(rule, sequence, entered, rows, begin, must, spec), entered)
+        must = must and block.start == sequence.window[0].start  # earlier blocks may forbid all tokens of a later one
+    if must:
+        check_falls(rule, sequence, block, after)
     return after
 
 
@@ -259,11 +273,6 @@ class Blockwise(Blocks):
         return self.rule.sample_spec
 
     @property
-    def shipped(self) -> bool:
-        """Whether this package ships the strategy and its rule."""
-        return self.SHIPPED and self.rule.shipped
-
-    @property
     def holds_pins(self) -> bool:
         """True: rules sample only positions that are not pinned."""
         return True
@@ -282,18 +291,16 @@ class Blockwise(Blocks):
         sampled: tuple[int, ...] = ()
         draws: tuple[int, ...] = ()
         scored_ids: tuple[int, ...] = ()
-        simple = rule.SAMPLES_MASKED
+        scores = rule.sample_spec.scored > 0
         for block in blocks:
             tokens += block.tokens
-            of_block, number = block.masked, steps - block.opened
-            if not simple and (of_block or still_open(rule, block, limit)):
-                of_block = rule.sampled(block, limit, number)
-                if of_block is not block.masked and not rule.shipped:
-                    check_sampled(rule, of_block, block, limit)
-                if rule.sample_spec.scored:
+            if block.masked or still_open(rule, block, limit):
+                number = steps - block.opened
+                of_block = sampled_by(rule, block, limit, number)
+                sampled += of_block
+                draws += (number,) * len(of_block)
+                if scores:
                     scored_ids += rule.scored_ids(block, limit, number)
-            sampled += of_block
-            draws += (number,) * len(of_block)
         grid, request = sequence.request_spec.grid, sequence.request_spec.request
         end = final + len(tokens)
         return Span(
@@ -321,49 +328,18 @@ class Blockwise(Blocks):
         Whether a block must advance depends on the previous block as it was fed.
         """
         rule, forced, steps, limit = self.rule, spec.accept_rule == "B", sequence.accounting.steps, sequence.request_spec.limit
-        must, shipped, simple = True, rule.shipped, rule.SAMPLES_MASKED
         window_filter = window_filter_of(sequence, sequence.window)
-        accepted = rule.accepted(rows) if shipped and window_filter is None else None
-        if accepted is not None:
-            return self._with_accepted(sequence, rows, accepted, spec)
         blocks: list[Block] = []
-        begin = 0
+        begin, must = 0, True
         for block in sequence.window:
-            if not block.masked and not still_open(rule, block, limit):
-                blocks.append(block)
-                must = True
-                if window_filter is not None:
-                    window_filter.skip(block)
-                continue
-            if window_filter is None:
-                after = rule.commit(sequence, block, rows, begin, must or forced, spec)
-            else:
-                entered = window_filter.enter(block)
-                after = window_filter.leave(rule.commit(sequence, entered, rows, begin, must or forced, spec), entered)
-            if not shipped:  # what earlier blocks just decided may forbid all tokens of a later one
-                first = window_filter is None or block is sequence.window[0]
-                check_block(rule, sequence, block, after, rows, (must or forced) and first, spec)
-            blocks.append(after)
-            begin += len(block.masked if simple else rule.sampled(block, limit, steps - block.opened - 1))
-            must = block.progress >= self.semi_complete_threshold
-        return tuple(blocks)
-
-    def _with_accepted(self, sequence: SequenceState, rows: SpanSamples, accepted: list[int], spec: Spec) -> tuple[Block, ...]:
-        """Return the blocks with `accepted` unmasked; the rule decides others that must advance."""
-        blocks: list[Block] = []
-        begin = first = 0
-        count = len(accepted)
-        before: Block | None = None
-        for block in sequence.window:
-            end = begin + len(block.masked)
-            stop = bisect_left(accepted, end, first) if first < count else first
             after = block
-            if stop > first:
-                after = block.unmask_rows(accepted[first:stop], begin, rows.tokens, rows.probabilities)
-            elif end > begin and (before is None or before.progress >= self.semi_complete_threshold or spec.accept_rule == "B"):
-                after = self.rule.commit(sequence, block, rows, begin, True, spec)
+            if block.masked or still_open(rule, block, limit):
+                after = _committed(rule, sequence, block, rows, begin, must or forced, spec, window_filter)
+                begin += len(rule.sampled(block, limit, steps - block.opened - 1))
+            elif window_filter is not None:
+                window_filter.skip(block)
             blocks.append(after)
-            begin, first, before = end, stop, block
+            must = block.progress >= self.semi_complete_threshold
         return tuple(blocks)
 
     def measure(self, sequence: SequenceState) -> int:

@@ -17,8 +17,8 @@ from ..core import (
     Spec,
     Strategy,
     check_ranges,
-    check_sampled,
     open_block,
+    sampled_by,
     span_of,
 )  # fmt: skip
 from ..core.filtering import masks_of, passes_left, passes_to_come
@@ -51,11 +51,6 @@ class Canvas(Strategy):
                 f"{type(self).__name__}.cache={self.cache!r} does not go with {type(self.rule).__name__}, which looks at the "
                 "whole answer: give cache='none'"
             )
-
-    @property
-    def shipped(self) -> bool:
-        """Whether this package ships the strategy and its rule."""
-        return self.SHIPPED and self.rule.shipped
 
     @property
     def exact(self) -> bool:
@@ -93,9 +88,7 @@ class Canvas(Strategy):
         request_spec, (block, *rest) = sequence.request_spec, sequence.window
         start, request = block.start, request_spec.request
         number = sequence.accounting.steps - block.opened
-        sampled = self.rule.sampled(block, request_spec.limit, number)
-        if not self.rule.shipped:
-            check_sampled(self.rule, sampled, block, request_spec.limit)
+        sampled = sampled_by(self.rule, block, request_spec.limit, number)
         if self.rule.windowed:
             start, tokens = self._window(sequence, block, sampled[0] - spec.head_shift)
         elif sequence.extra is None or (spec.head_shift and sampled[0] == start):

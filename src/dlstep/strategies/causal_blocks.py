@@ -25,8 +25,8 @@ from ..core import (
     SpanSamples,
     Spec,
     Strategy,
-    check_sampled,
     open_block,
+    sampled_by,
     span_of,
 )  # fmt: skip
 from ..core.filtering import masks_of, passes_left, passes_to_come
@@ -47,11 +47,6 @@ class CausalBlocks(Strategy):
     """Positions per block; 1 is autoregressive decoding."""
     rule: Rule = Threshold(inclusive=True)
     """The rule that selects positions to unmask after a forward pass."""
-
-    @property
-    def shipped(self) -> bool:
-        """Whether this package ships the strategy and its rule."""
-        return self.SHIPPED and self.rule.shipped
 
     @property
     def sample_spec(self) -> SampleSpec:
@@ -100,9 +95,7 @@ class CausalBlocks(Strategy):
             sampled, none = (final,), (-1,) * rule.sample_spec.scored
             masks = masks_of(sequence, sampled)
             return span_of(request, final, (), request_spec.grid, sampled, (number,), scored_ids=none, masks=masks, shift=1)
-        sampled = rule.sampled(block, limit, number)
-        if not rule.shipped:
-            check_sampled(rule, sampled, block, limit)
+        sampled = sampled_by(rule, block, limit, number)
         tokens = sequence.tokens(final, block.end)
         # `joins` is False because rows of one group attend to one another, but final rows must attend causally.
         return span_of(

@@ -1,48 +1,72 @@
-"""`Rule.accepted` agrees with `Rule.commit`: blockwise strategies ask the former for all blocks of a forward pass at once."""
+"""Checks of what a rule returns: they accept exactly what is right, and say what is wrong with the rest."""
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 
-from dlstep import rules
-from dlstep.core import Block, Grid, Request, Rule, SamplingParams, SpanSamples, Spec
-from dlstep.core.lifecycle import open_sequence
-from dlstep.core.sequence import SequenceState
-from dlstep.rules.threshold import Threshold
+from dlstep.core import NO_SAMPLES, Block, Choice, Config, Request, SequenceState, SpanSamples, Spec, add, chosen_by, init
+from dlstep.core.faults import WrongAnswer
 from dlstep.strategies.multi_bd import MultiBD
 
-MASK, VOCABULARY = 9, 10
-SPEC = Spec(MASK, (1,), VOCABULARY)
-SHIPPED = [rule() for name in rules.available() if isinstance((rule := rules.load(name))(), Rule)]
-RULES = [*SHIPPED, Threshold(inclusive=True), Threshold(accept_threshold=0.0), Threshold(accept_threshold=1.0, inclusive=True)]
-# Equal numbers, those of the threshold and its neighbours, and any others.
-PROBABILITIES = st.sampled_from([0.0, 0.5, 0.9, 0.9000000000000001, 1.0]) | st.floats(0.0, 1.0)
+MASKED = (20, 21, 23)
+MASK = 49
+BLOCK = Block(20, tuple(MASK if p in MASKED else 7 for p in range(20, 24)), MASKED, (0.0, 0.0, 0.9, 0.0))
+(SEQUENCE,) = add(init(Config(Spec(MASK, (48,), 50)), MultiBD()), Request(0, (1, 2))).waiting
 
 
-def opened(rule: Rule) -> SequenceState:
-    request = Request(0, (1,), SamplingParams(max_tokens=30), seed=0, seq_id=0)
-    return open_sequence(request, 31, (1,), Grid(0, 8), MultiBD(block_size=8, rule=rule))
+@dataclass(frozen=True, slots=True)
+class Mine(Choice):
+    """A rule that chooses `rows`."""
+
+    rows: Any = ()
+
+    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
+        return self.rows
 
 
-def test_a_rule_accepts_rows_of_any_block() -> None:
-    none = SpanSamples((), ())
-    assert [type(rule) for rule in SHIPPED if rule.accepted(none) is not None] == [Threshold]
-    assert all(rule.SAMPLES_MASKED and not rule.remasks for rule in RULES if rule.accepted(none) is not None)
+OFFSETS = range(-1, len(MASKED) + 1)  # from `begin`: those in range, and one beyond each end
+OTHERS = [None, set(), {2}, (2.0,), [2.0], [True], "rows", 2, range(2, 4)]
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.accepted(SpanSamples((), ())) is not None], ids=repr)
-@given(data=st.data())
-def test_accepted_rows_are_those_that_the_rule_unmasks(rule: Rule, data: st.DataObject) -> None:
-    sizes = data.draw(st.lists(st.integers(1, 8), min_size=1, max_size=4))
-    numbers = data.draw(st.lists(PROBABILITIES, min_size=sum(sizes), max_size=sum(sizes)))
-    rows = SpanSamples((3,) * len(numbers), tuple(numbers))
-    accepted = rule.accepted(rows)
-    assert accepted is not None
-    sequence, begin = opened(rule), 0
-    for size in sizes:
-        block = Block(8, (MASK,) * size, tuple(range(8, 8 + size)), (0.0,) * size)
-        mine = [row for row in accepted if begin <= row < begin + size]
-        expected = block.unmask_rows(mine, begin, rows.tokens, rows.probabilities) if mine else block
-        assert rule.commit(sequence, block, rows, begin, False, SPEC) == expected
-        forced = rule.commit(sequence, block, rows, begin, True, SPEC)
-        assert forced == expected if mine else len(forced.masked) == size - 1
-        begin += size
+@pytest.mark.parametrize("must", [True, False])
+@pytest.mark.parametrize("begin", [1, 2, 20])
+def test_rows_are_accepted_exactly_if_they_ascend_in_range(begin: int, must: bool) -> None:
+    """All lists of up to three rows: the range is small, so that none is left to chance."""
+    lists = [[begin + offset for offset in offsets] for size in range(4) for offsets in product(OFFSETS, repeat=size)]
+    for chosen in [*lists, *OTHERS]:
+        check_verdict(chosen, begin, must)
+
+
+def check_verdict(chosen: Any, begin: int, must: bool) -> None:
+    """Check that the rows are accepted exactly if they are right, and that an error names the method."""
+    right = (
+        type(chosen) is list
+        and all(type(row) is int and begin <= row < begin + len(MASKED) for row in chosen)
+        and chosen == sorted(set(chosen))
+        and (bool(chosen) or not must)
+    )
+    try:
+        chosen_by(Mine(chosen), SEQUENCE, BLOCK, NO_SAMPLES, begin, must)
+    except WrongAnswer as error:
+        assert not right and str(error).startswith("Mine.chosen (test_rule.py:") and "\n" not in str(error)
+    else:
+        assert right
+
+
+@pytest.mark.parametrize(
+    ("chosen", "hint"),
+    [
+        ([20, 21], "these are positions: the row of block.masked[i] is begin + i, begin is 4"),
+        ([5, 4], "these do not ascend: return sorted(set(rows))"),
+        ([4, 4], "these do not ascend: return sorted(set(rows))"),
+        ({4}, "this is a set"),
+        (None, "this is a NoneType"),
+        ([4.0], "4.0 is a float: convert each row by int()"),
+    ],
+)
+def test_hint_names_what_is_wrong(chosen: Any, hint: str) -> None:
+    with pytest.raises(WrongAnswer) as caught:
+        chosen_by(Mine(chosen), SEQUENCE, BLOCK, NO_SAMPLES, 4, must=True)
+    assert "it must be a list of ascending rows from 4 to 6, and " in str(caught.value) and str(caught.value).endswith(hint)

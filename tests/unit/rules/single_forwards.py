@@ -46,8 +46,6 @@ class Forward:
         rows = SpanSamples((5, 6, *self.tokens), other + self.probabilities, other + self.entropies, other + self.margins)
         chosen = rule.chosen(sequence, block, rows, 2, must)
         assert chosen == sorted(set(chosen)), "rows come once, ascending"
-        accepted = rule.accepted(rows)  # of all blocks at once, where the rule can
-        assert must or accepted is None or chosen == [row for row in accepted if row >= 2]
         return [self.left[row - 2] for row in chosen]
 
     def permuted(self, order: list[int]) -> "Forward":

@@ -5,7 +5,6 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -39,7 +38,6 @@ Result = TypeVar("Result")
 Body = Sampling | ReadRequest | ForkRequest
 GONE = "the client disconnected"
 LONG = 2048  # tokens; longer answers are serialized in a thread (10 µs per token)
-TURN = 0.005  # seconds after which a stream with many chunks yields to the event loop
 LAST_LINES = 1.0  # seconds to write the last log lines when the server exits
 
 
@@ -103,22 +101,18 @@ class AnswerJob:
             await self._changed.wait()
 
     async def _events(self) -> AsyncIterator[bytes]:
-        """Yield the events of the stream. Everything new since the last yield is sent at once."""
+        """Yield the events of the stream."""
         if begin := self._begin():
             yield begin
         open_ = True
         while open_:
             self._changed.clear()
-            parts, turn = list[bytes](), time.monotonic()
             for part in self._news():
-                parts.append(part)
-                if time.monotonic() - turn > TURN:  # a slow client may have thousands of chunks waiting
-                    yield b"".join(parts)
-                    await asyncio.sleep(0)
-                    parts, turn = [], time.monotonic()
-            news, open_ = b"".join(parts), not self._over
-            if news or not open_:
-                yield news if open_ else news + self._end()
+                yield part
+                await asyncio.sleep(0)  # a slow client may have thousands of chunks waiting
+            open_ = not self._over
+            if not open_:
+                yield self._end()
             while open_ and not self._changed.is_set():
                 try:
                     async with asyncio.timeout(self._router.options.ping_seconds):
@@ -250,7 +244,6 @@ class EventStream(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events until they end or the client disconnects."""
         try:
-            with suppress(ApiError):  # less CPU a request than the base class's group of tasks
-                await unless_gone(receive, self.stream_response(send))
+            await super().__call__(scope, receive, send)
         finally:
             self._closed()
