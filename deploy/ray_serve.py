@@ -17,6 +17,7 @@ Environment variables:
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import yaml
@@ -24,7 +25,7 @@ from fastapi import FastAPI
 from ray import serve
 
 from dlstep.engine.config import engine_config
-from dlstep.serve.engine_process import ProcessHost
+from dlstep.serve.engine_process import start_engine
 from dlstep.serve.http.app import create_app
 from dlstep.serve.router.router import Router
 from dlstep.serve.settings import ServeOptions
@@ -44,7 +45,7 @@ def build() -> FastAPI:
     """Build the application of one replica. Its engine runs during the lifespan of the application."""
     config = engine_config({"model": VARIABLES.get("DLSTEP_MODEL")} | options_of("DLSTEP_ENGINE"))
     options = ServeOptions(**options_of("DLSTEP_SERVER"))
-    router = Router([ProcessHost(config)], options)
+    router = Router([partial(start_engine, config)], options)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:

@@ -67,7 +67,7 @@ def site() -> Iterator[tuple[str, Gate]]:
     llm = LLM(num_threads=1)
     gate = Gate(llm.engine.driver)
     options = ServeOptions(port=0, log_requests=False, drain_seconds=1.0)
-    server = Server(Router([ThreadHost(replace(llm.engine, driver=gate))], options, llm.engine.tokenizer), ())
+    server = Server(Router([ThreadHost(replace(llm.engine, driver=gate)).start], options, llm.engine.tokenizer), ())
     with listen(options.host, options.port) as listener:
         thread = Thread(target=lambda: asyncio.run(server.serve([listener])))
         thread.start()

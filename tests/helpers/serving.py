@@ -4,7 +4,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
@@ -20,9 +20,8 @@ from dlstep import LLM, Config, Plan, Samples, Spec, init
 from dlstep.core import Driver
 from dlstep.engine.loader import LoadedEngine
 from dlstep.models.description import pieces
-from dlstep.processes import Heart, disconnect
-from dlstep.serve.engine_loop import execute_commands
-from dlstep.serve.engine_process import Death, Host
+from dlstep.processes import Heart, Worker, disconnect
+from dlstep.serve.engine_loop import execute_commands, info_of
 from dlstep.serve.http.server import Server, listen
 from dlstep.serve.router.router import Router
 from dlstep.serve.settings import ServeOptions
@@ -81,41 +80,82 @@ def shadow_engine(
     return LoadedEngine(state, driver, tokenizer, "shadow")
 
 
-class ThreadHost:
-    """Runs an existing engine in a thread.
+class ThreadWorker(Worker):
+    """Runs an engine in a thread, watched as a process is.
 
     A thread cannot be killed: `kill` disconnects its pipe, and the thread ends at its next read or
     write.
     """
 
+    def __init__(self, run: Callable[[Connection], None]) -> None:
+        self.name, self.inbox, self._said = "the engine", [], ""
+        self.connection, connection = get_context("spawn").Pipe()
+        self.thread = Thread(target=run, args=(connection,), name="dlstep-engine", daemon=True)
+        self.thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self.thread.is_alive()
+
+    def kill(self, reason: str = "was killed") -> None:
+        self._said = f"the engine {reason}"
+        disconnect(self.connection)
+
+    def end(self, seconds: float = 1.0) -> None:
+        self.thread.join(min(seconds, 1.0))
+
+    @property
+    def reason(self) -> str:
+        return self._said or "the engine's thread ended"
+
+    ending = reason
+
+
+class ThreadHost:
+    """Runs an existing engine in a thread, `worker`."""
+
     def __init__(self, engine: LoadedEngine) -> None:
         self._engine = engine
-        self._thread: Thread | None = None
-        self._pipe: Connection | None = None
-        self._reason = ""
+        self.worker: ThreadWorker | None = None
 
-    def start(self) -> Connection:
-        """Start the thread. Return this end of its pipe."""
-        self._pipe, engine_pipe = get_context("spawn").Pipe()
-        self._reason = ""
-        self._thread = Thread(
-            target=execute_commands, args=(self._engine, Heart(engine_pipe)), name="dlstep-engine", daemon=True
-        )
-        self._thread.start()
-        return self._pipe
+    def start(self) -> Worker:
+        """Start the thread."""
+        self.worker = ThreadWorker(self.run)
+        return self.worker
 
-    def kill(self, reason: str) -> None:
-        """Disconnect the pipe of the thread."""
-        self._reason = f"the engine {reason}"
-        if self._pipe is not None:
-            disconnect(self._pipe)
+    def run(self, connection: Connection) -> None:
+        """Be the engine."""
+        execute_commands(self._engine, Heart(connection))
 
-    def end(self, seconds: float) -> Death:
-        """Wait up to `seconds` for the thread. Return why it ended."""
-        if self._thread is not None:
-            self._thread.join(seconds)
-        reason = self._reason or "the engine's thread ended"
-        return Death(reason, reason)
+
+class DeafHost(ThreadHost):
+    """A host whose first engines take requests, answer none, and die or fall silent when told to; later ones work."""
+
+    def __init__(self, engine: LoadedEngine, lives: int = 1) -> None:
+        super().__init__(engine)
+        self.lives = lives
+        self.heart: Heart | None = None  # of a deaf engine
+
+    def run(self, connection: Connection) -> None:
+        if not self.lives:
+            super().run(connection)
+            return
+        self.lives -= 1
+        self.heart = Heart(connection)
+        self.heart.send(info_of(self._engine))
+        with suppress(EOFError, OSError):
+            while True:
+                connection.recv()
+
+    def die(self) -> None:
+        """Let the deaf engine die."""
+        assert self.heart is not None
+        disconnect(self.heart.connection)
+
+    def fall_silent(self) -> None:
+        """Let the deaf engine send no more heartbeats."""
+        assert self.heart is not None
+        self.heart._closed.set()
 
 
 @dataclass
@@ -143,29 +183,31 @@ class Served:
         """Wait until a condition holds; fail after too long."""
         end = time.monotonic() + seconds
         while not holds():
-            assert time.monotonic() < end, (
-                f"still not after {seconds} seconds: {self.router.replicas.load}, {self.router.live} live"
-            )
+            assert time.monotonic() < end, f"still not after {seconds} seconds: {self.router.load}, {self.router.live} live"
             time.sleep(0.01)
 
     def until_idle(self) -> None:
         """Wait until no request runs or waits and no page is owned."""
-        self.until(lambda: not self.router.live and self.router.replicas.load[:3] == (0, 0, 0))
+        self.until(lambda: not self.router.live and self.router.load[:3] == (0, 0, 0))
 
 
 @contextmanager
 def served(
     engine: LoadedEngine,
     keys: tuple[str, ...] = (),
-    host: Host | None = None,
-    hosts: list[Host] | None = None,
+    host: Any = None,
+    hosts: list[Any] | None = None,
     ready: Callable[[], None] = lambda: None,
     waits: bool = True,
     **options: Any,
 ) -> Iterator[Served]:
-    """A server around an engine, ready to answer unless not `waits`; it drains at the end."""
+    """A server around an engine, ready to answer unless not `waits`; it drains at the end.
+
+    A host has a method `start`, which returns a worker.
+    """
     chosen = ServeOptions(**({"port": 0, "log_requests": False, "drain_seconds": 1.0, "heartbeat_timeout": 60.0} | options))
-    router = Router(hosts or [host or ThreadHost(engine)], chosen, engine.tokenizer)
+    starts = [each.start for each in hosts or [host or ThreadHost(engine)]]
+    router = Router(starts, chosen, engine.tokenizer)
     server = Server(router, keys, ready)
     with listen(chosen.host, chosen.port) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -7,9 +7,8 @@ from pathlib import Path
 from dlstep import Config, Plan, Samples, init
 from dlstep.core import Strategy
 from dlstep.engine.loader import LoadedEngine
-from dlstep.processes import Heart, Worker
+from dlstep.processes import Heart, Worker, child
 from dlstep.serve.engine_loop import execute_commands
-from dlstep.serve.engine_process import ProcessHost
 from dlstep.testing.shadow import ShadowDriver
 
 
@@ -24,35 +23,50 @@ class Hanging:
         time.sleep(self.seconds)
         self.passes = self.passes + 1 if self.hangs.exists() else 0
         while self.passes > 2 and self.hangs.exists():
-            time.sleep(0.05)
+            time.sleep(0.02)
         return self.driver.run(plan)
 
 
-def run_shadow(pipe: Connection, config: Config, strategy: Strategy, seconds: float, loads: Path, hangs: Path) -> None:
+def run_shadow(
+    pipe: Connection, config: Config, strategy: Strategy, beat: float, seconds: float, loads: Path, hangs: Path
+) -> None:
     """The process: load as long as a file exists, then execute commands."""
+    child.HEARTBEAT_SECONDS = beat
     heart = Heart(pipe)
     while loads.exists():
-        time.sleep(0.05)
+        time.sleep(0.02)
     execute_commands(LoadedEngine(init(config, strategy), Hanging(config, seconds, hangs), None, "shadow"), heart)
 
 
-class ShadowHost(ProcessHost):
-    """Runs an engine without a network in a process.
+class ShadowHost:
+    """Runs an engine without a network in a process, `worker`.
 
     Args:
         engine: Whose configuration and strategy it has.
+        beat: Seconds between heartbeats.
         seconds: How long a forward pass takes.
         loads: A file; while it exists, engines load.
         hangs: A file; while it exists, forward passes hang.
     """
 
-    def __init__(
-        self, engine: LoadedEngine, seconds: float = 0.0, loads: Path = Path("/nonexistent"), hangs: Path = Path("/nonexistent")
-    ) -> None:
-        self._first, self._rest = engine.first, (seconds, loads, hangs)
-        self._worker, self.starts = None, 0
+    worker: Worker
 
-    def start(self) -> Connection:
+    def __init__(
+        self,
+        engine: LoadedEngine,
+        beat: float = 1.0,
+        seconds: float = 0.0,
+        loads: Path = Path("/nonexistent"),
+        hangs: Path = Path("/nonexistent"),
+    ) -> None:
+        self._given = (engine.first.config, engine.first.strategy, beat, seconds, loads, hangs)
+        self.starts = 0
+
+    @property
+    def pid(self) -> int:
+        return self.worker.pid
+
+    def start(self) -> Worker:
         self.starts += 1
-        self._worker = Worker(run_shadow, self._first.config, self._first.strategy, *self._rest, name="dlstep-engine-0")
-        return self._worker.connection
+        self.worker = Worker(run_shadow, *self._given, name="dlstep-engine-0")
+        return self.worker

@@ -22,7 +22,7 @@ MUTANTS = (
             "for drop in self._drops:",
             "leave_ranks()\n    for drop in self._drops:",
         ),
-        ("Member.fault", "never give up a silent rank", "longer(timeout)", "longer(1000000000.0)"),
+        ("WorkerGroup._fault", "never give up a silent rank", "silent_for(timeout)", "silent_for(1000000000.0)"),
         noticed_by=("unit/distributed/test_rank_zero.py", "unit/distributed/test_ranks.py"),
     ),
     *in_file(

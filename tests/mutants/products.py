@@ -66,14 +66,14 @@ MUTANTS = (
     ),
     *in_file(
         "serve/router/router.py",
-        ("Router._handle_end", "retry a request whose tokens were already sent", "others and pending.can_restart", "others"),
+        ("Router.on_end", "retry a request whose tokens were already sent", "others and pending.can_restart", "others"),
         (
             "Router._replica_for",
             "send a fork to any replica",
             "keeper if keeper.accepts_requests else None",
-            "self.replicas.replica_for(())",
+            "self.replicas[0]",
         ),
-        noticed_by=("unit/serve/router/test_replica_set.py",),
+        noticed_by=("unit/serve/router/test_router_replicas.py",),
     ),
     *in_file(
         "serve/router/recording_store.py",
@@ -94,7 +94,8 @@ MUTANTS = (
     ),
     *in_file(
         "serve/router/replica.py",
-        ("Link._overdue", "never kill a silent engine", "self._silence.seconds >= limit", "False"),
+        ("Replica._overdue", "never kill a silent engine", "worker.silence >= limit", "False"),
+        noticed_by=("unit/serve/router/test_replica_faults.py",),
     ),
     *in_file(
         "serve/router/placement.py",
@@ -104,7 +105,7 @@ MUTANTS = (
     *in_file(
         "serve/router/replica.py",
         ("Replica.abandon", "forget requests that the router abandoned", "self.abandoned.add(pending.id)", "pass"),
-        noticed_by=("unit/serve/router/test_replica_link.py",),
+        noticed_by=("unit/serve/router/test_replica_faults.py",),
     ),
     *in_file(
         "serve/router/pending_requests.py",

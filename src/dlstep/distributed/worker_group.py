@@ -14,7 +14,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from ..core import DlstepError
-from ..processes import HEARTBEAT_SECONDS, Clock, Heart, Pulse, Worker, last_words
+from ..processes import HEARTBEAT_SECONDS, Heart, Worker, last_words, watch
 from . import RankLost
 from .control_channel import AGAIN, silent
 from .ranks import TIMEOUT, Ranks, break_off, join_ranks, leave_ranks
@@ -55,34 +55,14 @@ def torchrun_rank_info(size: int) -> RankInfo | None:
     return RankInfo(int(os.environ["RANK"]), size, None)
 
 
-class Member(Pulse):
-    """Rank 0's record of another rank: its process and the messages that it sent."""
-
-    def __init__(self, rank: int, size: int, meeting: Path, target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        super().__init__(Worker(_run, rank, size, meeting, target, arguments, name=f"rank {rank} of {size}"))
-        self.messages: set[str] = set()
-
-    def fault(self, passed: float, timeout: float) -> DlstepError | None:
-        """Return an error if the rank ended or was silent for `timeout` seconds, else None.
-
-        `passed` is the time in seconds since the last call.
-        """
-        alive = self.worker.alive  # read before the messages, so that its last ones are not missed
-        self.messages.update(self.take(passed))
-        if not alive:
-            kind = DlstepError if REFUSED in self.messages else RankLost
-            return kind(f"{self.worker.reason}; {AGAIN}")
-        return silent(self.worker.name, self.silence.seconds) if self.silence.longer(timeout) else None
-
-
 class WorkerGroup:
     """Rank 0's view of the ranks. `lost` is the reason why the group has ended, or None."""
 
-    def __init__(self, ranks: Ranks, members: Sequence[Member] = (), folder: Path | None = None) -> None:
+    def __init__(self, ranks: Ranks, workers: Sequence[Worker] = (), folder: Path | None = None) -> None:
         self.ranks = ranks
         self.lost: str | None = None
         self._error: DlstepError | None = None
-        self._members, self._folder = tuple(members), folder
+        self._workers, self._folder = tuple(workers), folder
         self._changed = threading.Condition()  # notified when a rank arrives or the group ends
         self._ending = threading.Event()
         self._working: float | None = None  # seconds that the current forward pass has taken so far
@@ -95,22 +75,22 @@ class WorkerGroup:
     @property
     def pids(self) -> tuple[int, ...]:
         """The process ids of ranks 1 and above, if this process started them."""
-        return tuple([member.worker.pid for member in self._members])
+        return tuple([worker.pid for worker in self._workers])
 
     def meet(self) -> None:
         """Wait until all ranks arrive, then join them. Raises DlstepError if one does not."""
         with self._changed:
             self._changed.wait_for(lambda: self.lost is not None or self._complete, START)
         if self.lost is None and not self._complete:
-            late = next(member for member in self._members if ARRIVED not in member.messages)
-            self._lose(RankLost(f"{late.worker.name} was not ready to join after {START:g} seconds; {AGAIN}"))
+            late = next(worker for worker in self._workers if ARRIVED not in worker.inbox)
+            self._lose(RankLost(f"{late.name} was not ready to join after {START:g} seconds; {AGAIN}"))
         self.check()
         assert self._folder is not None, "ranks that were started meet in a file"
         self.ranks = join_ranks(0, self.ranks.size, self._folder / "meeting", self.ranks.timeout)
 
     @property
     def _complete(self) -> bool:
-        return all(ARRIVED in member.messages for member in self._members)
+        return all(ARRIVED in worker.inbox for worker in self._workers)
 
     def check(self) -> None:
         """Raise DlstepError if the group has ended."""
@@ -168,9 +148,9 @@ class WorkerGroup:
         self._ending.set()
         if self.lost is None:
             self.lost = "the group of ranks was closed: create the LLM again"
-        for member in self._members:
-            member.worker.end(0)
-        if self._members:
+        for worker in self._workers:
+            worker.end(0)
+        if self._workers:
             break_off()  # otherwise NCCL would wait for these ranks
         for drop in self._drops:
             drop()
@@ -184,12 +164,10 @@ class WorkerGroup:
 
     def _watch(self) -> None:
         """End the group once a rank ends or is silent, or a forward pass exceeds the timeout."""
-        clock = Clock()
-        while not self._ending.is_set():
-            error = self._fault(clock.wait([member.worker for member in self._members]))
+        for passed in watch(self._workers, HEARTBEAT_SECONDS):
             if self._ending.is_set():
                 return
-            if error is not None:
+            if (error := self._fault(passed)) is not None:
                 self._lose(error)
                 return
             with self._changed:
@@ -198,9 +176,12 @@ class WorkerGroup:
     def _fault(self, passed: float) -> DlstepError | None:
         """Return why the group has to end, or None. `passed` is in seconds since the last call."""
         timeout = self.ranks.timeout
-        for member in self._members:
-            if (error := member.fault(passed, timeout)) is not None:
-                return error
+        for worker in self._workers:
+            if worker.ended:
+                kind = DlstepError if REFUSED in worker.inbox else RankLost
+                return kind(f"{worker.reason}; {AGAIN}")
+            if worker.silent_for(timeout):
+                return silent(worker.name, worker.silence)
         if (working := self._working) is not None:
             self._working = working + passed
             if working > timeout + 2 * HEARTBEAT_SECONDS:
@@ -215,8 +196,8 @@ class WorkerGroup:
                 return
             self._error, self.lost, calls = error, str(error), list(self._calls)
             self._changed.notify_all()
-        for member in self._members:  # so that no thread of rank 0 keeps waiting for a stopped rank
-            member.worker.kill()
+        for worker in self._workers:  # so that no thread of rank 0 keeps waiting for a stopped rank
+            worker.kill()
         break_off()
         for call in calls:
             call(self.lost)
@@ -228,14 +209,14 @@ def start_worker_group(size: int, target: Callable[..., None], *arguments: Any, 
     Raises DlstepError if a rank ends or stops answering before it joins.
     """
     folder = Path(mkdtemp(prefix="dlstep-ranks-"))
-    members: list[Member] = []
+    workers: list[Worker] = []
     with ExitStack() as undone:
         undone.callback(rmtree, folder, ignore_errors=True)
         for rank in range(1, size):
-            members.append(Member(rank, size, folder / "meeting", target, arguments))
-            undone.callback(members[-1].worker.kill)
+            workers.append(Worker(_run, rank, size, folder / "meeting", target, arguments, name=f"rank {rank} of {size}"))
+            undone.callback(workers[-1].kill)
         undone.pop_all()
-    group = WorkerGroup(Ranks(0, size, timeout=timeout), members, folder)
+    group = WorkerGroup(Ranks(0, size, timeout=timeout), workers, folder)
     try:
         with group.starting():
             group.meet()

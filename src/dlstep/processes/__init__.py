@@ -1,17 +1,19 @@
-"""Supervised worker processes: start, deadlines, kill and reason of death. Imports only the standard library."""
+"""Supervised worker processes: start, heartbeats, messages, deadlines, kill and reason of death.
 
-from .heartbeat import HEARTBEAT_SECONDS, Clock, Heart, Heartbeat, Pulse, Silence
-from .worker import Worker, WorkerDied, disconnect, last_words
+Imports only the standard library.
+"""
+
+from .child import HEARTBEAT_SECONDS, Heart, Heartbeat, last_words
+from .worker import Worker, WorkerDied, disconnect, limit_waits, watch
 
 __all__ = [
     "HEARTBEAT_SECONDS",
-    "Clock",
     "Heart",
     "Heartbeat",
-    "Pulse",
-    "Silence",
     "Worker",
     "WorkerDied",
     "disconnect",
     "last_words",
+    "limit_waits",
+    "watch",
 ]

@@ -1,4 +1,4 @@
-"""The code that runs inside a worker process: signal handling, exit with the parent, and last words."""
+"""The code that runs inside a worker process: signal handling, exit with the parent, last words and heartbeats."""
 
 import os
 import pickle
@@ -9,12 +9,15 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from ctypes import CDLL
+from dataclasses import dataclass
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 
 Target = Callable[..., None]  # takes a Connection first
 
+HEARTBEAT_SECONDS = 1.0  # between heartbeats
 LONGEST = 1000  # characters of last words
 PARENTS_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _PR_SET_PDEATHSIG = 1
@@ -70,3 +73,39 @@ def _end_with_parent() -> None:
 def _watch(sentinel: int) -> None:
     wait([sentinel])
     os._exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A heartbeat message; `progress` changes whenever the process has made progress."""
+
+    progress: int
+
+
+class Heart:
+    """The worker's end of its connection. A thread sends heartbeats; any thread may send messages.
+
+    The worker increments `progress` for each finished unit of work.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.progress, self.connection = 0, connection
+        self._sending, self._closed = threading.Lock(), threading.Event()
+        self.send(Heartbeat(0))
+        threading.Thread(target=self._beat, name="dlstep-heartbeat", daemon=True).start()
+
+    def send(self, message: Any) -> None:
+        """Send a message. Raises OSError once either end of the connection is closed."""
+        with self._sending:
+            self.connection.send(message)
+
+    def close(self) -> None:
+        """Send no more heartbeats, and close the connection, but never while a thread writes to it."""
+        self._closed.set()
+        with self._sending:
+            self.connection.close()
+
+    def _beat(self) -> None:
+        with suppress(OSError):
+            while not self._closed.wait(HEARTBEAT_SECONDS):
+                self.send(Heartbeat(self.progress))

@@ -10,27 +10,20 @@ import pickle
 import signal
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
 from signal import Signals
+from struct import pack
+from time import monotonic
 from typing import Any
 from weakref import WeakSet
 
-from .child import PARENTS_SIGNALS, Target, last_words, run
-
-
-class _StartRequest:
-    """A process to start, and the outcome."""
-
-    def __init__(self, process: BaseProcess) -> None:
-        self.process = process
-        self.error: BaseException | None = None
-        self.done = threading.Event()
-        self.abandoned = False
+from .child import HEARTBEAT_SECONDS, PARENTS_SIGNALS, Heartbeat, Target, run
 
 
 class _Spawner:
@@ -42,7 +35,7 @@ class _Spawner:
     """
 
     def __init__(self) -> None:
-        self._requests: SimpleQueue[_StartRequest] = SimpleQueue()
+        self._requests: SimpleQueue[tuple[BaseProcess, Future[None]]] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="dlstep-spawner", daemon=True)
         self._lock = threading.Lock()
 
@@ -51,29 +44,24 @@ class _Spawner:
         with self._lock:
             if not self._thread.ident:
                 self._thread.start()
-        request = _StartRequest(process)
-        self._requests.put(request)
+        started = Future[None]()
+        self._requests.put((process, started))
         try:
-            request.done.wait()
+            started.result()
         except BaseException:  # Ctrl-C: the caller never gets a process that starts later, so kill it
-            request.abandoned = True
-            if request.done.is_set() and request.error is None:
-                process.kill()
+            started.add_done_callback(lambda done: done.exception() or process.kill())
             raise
-        if request.error is not None:
-            raise request.error
 
     def _serve(self) -> None:
         while True:
-            request = self._requests.get()
+            process, started = self._requests.get()
             try:
                 _block_signals()
-                request.process.start()
+                process.start()
             except BaseException as error:  # noqa: BLE001 - the thread that called start() raises it
-                request.error = error
-            request.done.set()
-            if request.abandoned and request.error is None:  # after `done` is set: one of the two threads sees both flags
-                request.process.kill()
+                started.set_exception(error)
+            else:
+                started.set_result(None)
 
 
 def _block_signals() -> None:
@@ -92,9 +80,8 @@ if hasattr(os, "register_at_fork"):  # a forked process has no copy of the threa
     os.register_at_fork(after_in_child=_spawner.__init__)
 
 
-__all__ = ["Worker", "WorkerDied", "disconnect", "last_words"]
-
 PATIENCE = 5.0  # seconds for a worker to exit by itself, and for the kernel to end a killed one
+IMPORT_SECONDS = 60.0  # minimum time allowed for the imports before the first heartbeat
 
 
 class WorkerDied(Exception):
@@ -106,22 +93,35 @@ class Worker:
 
     The process is a fresh interpreter, because a fork would share sockets, locks and threads. It
     ignores SIGINT, SIGTERM and SIGHUP, which its parent handles, and never outlives its parent.
-    Several threads may use a worker, but only one may send and one may receive at a time.
+    Several threads may use a worker, but only one may send and one may receive at a time: with
+    `receive`, or with `watch` if the process has a `Heart`.
 
     Args:
         target: A module-level function, called with the other end of `connection`.
         arguments: Further arguments of `target`; they must be picklable.
         name: The name of the process; every reason begins with it.
+
+    Attributes:
+        inbox: Messages, except heartbeats, that `watch` received.
+        ended: Whether `watch` found that the process has ended, or has closed its connection.
+        age: Seconds that `watch` has watched the process.
+        silence: Seconds since the last message of any kind.
+        standstill: Seconds since `Heart.progress` last changed.
     """
 
+    age = silence = standstill = 0.0
+    ended = False
+    _progress = -1  # before the first heartbeat
+
     def __init__(self, target: Target, *arguments: Any, name: str) -> None:
-        self.name = name
+        self.name, self.inbox = name, list[Any]()
         self._lock = threading.Lock()  # only one thread at a time may ask `Process` for the exit code
         self._reason: str | None = None
         self._failed = False  # whether the reason is the process's last words
         packed = pickle.dumps((target, arguments))
         context = get_context("spawn")
         self.connection, connection = context.Pipe()
+        limit_waits(self.connection, PATIENCE)
         self._last_words, words = context.Pipe(duplex=False)
         # Not daemonic: daemonic processes may not have children, and multiprocessing sends them SIGTERM at exit.
         self._process: BaseProcess = context.Process(target=run, args=(connection, words, packed), name=name)
@@ -143,48 +143,41 @@ class Worker:
         return self._process.pid
 
     @property
-    def sentinel(self) -> int:
-        """A descriptor that `multiprocessing.connection.wait` finds ready once the process has ended."""
-        return self._process.sentinel
-
-    @property
     def alive(self) -> bool:
         """Whether the process has not ended; a stopped process counts as alive."""
         with self._lock:
             return self._process.is_alive()
 
-    def send(self, message: Any, seconds: float | None = None) -> None:
-        """Send a message. Raises WorkerDied if the process ended or read nothing for `seconds`."""
-        with self.deadline(seconds, "read a message"):
-            try:
-                self.connection.send(message)
-            except OSError as error:
-                raise WorkerDied(self.reason) from error
-
-    def receive(self, seconds: float | None = None) -> Any:
-        """Return the next message. Raises WorkerDied if the process is gone, or after `seconds`."""
-        with self.deadline(seconds, "answer"):
-            try:
-                return self.connection.recv()
-            except (EOFError, OSError) as error:
-                raise WorkerDied(self.reason) from error
-
-    @contextmanager
-    def deadline(self, seconds: float | None, task: str) -> Iterator[None]:
-        """Kill the process if the block exceeds `seconds`, which unblocks threads waiting for it.
-
-        The reason then states that the process did not do its `task`, such as "answer", in time.
-        """
-        if seconds is None:
-            yield
-            return
-        timer = threading.Timer(seconds, self.kill, (f"did not {task} within {seconds:g} seconds and was killed",))
-        timer.daemon = True
-        timer.start()
+    def receive(self, seconds: float) -> Any:
+        """Return the next message. If there is none in `seconds`, kill the process and raise WorkerDied."""
         try:
-            yield
-        finally:
-            timer.cancel()
+            if self.connection.poll(seconds):
+                return self.connection.recv()
+        except (EOFError, OSError) as error:
+            raise WorkerDied(self.reason) from error
+        self.kill(f"did not answer within {seconds:g} seconds and was killed")
+        raise WorkerDied(self.reason)
+
+    def hear(self, passed: float, *, ready: bool) -> None:
+        """Count `passed` more seconds, and receive a message if one is ready."""
+        self.age, self.silence, self.standstill = self.age + passed, self.silence + passed, self.standstill + passed
+        if not ready:
+            self.ended = not self.alive and not self.connection.poll()  # a process that it forked may hold the other end
+            return
+        try:
+            message = self.connection.recv()
+        except (EOFError, OSError):
+            self.ended = True
+            return
+        self.silence = 0.0
+        if not isinstance(message, Heartbeat):
+            self.inbox.append(message)
+        elif message.progress != self._progress:
+            self._progress, self.standstill = message.progress, 0.0
+
+    def silent_for(self, seconds: float) -> bool:
+        """Return whether no message came for `seconds`, or a minimum before the first heartbeat."""
+        return self.silence > (max(seconds, IMPORT_SECONDS) if self._progress < 0 else seconds)
 
     def kill(self, reason: str = "was killed") -> None:
         """Kill the process, even if it is stopped, and return without waiting for its end.
@@ -243,6 +236,30 @@ def _ending(code: int) -> str:
         return f"ended with exit code {code}"
     name = Signals(-code).name if -code in set(Signals) else f"signal {-code}"
     return f"was killed by {name}" + (" (memory may have run out)" if name == "SIGKILL" else "")
+
+
+def watch(workers: Sequence[Worker], seconds: float) -> Iterator[float]:
+    """Let workers receive messages. Yield the time since the last yield, whenever a message arrives and every `seconds`.
+
+    If this process is paused, it reads no messages. The time is capped, so that a pause does not count as silence.
+    """
+    before = monotonic()
+    while True:
+        ready = wait([worker.connection for worker in workers if not worker.ended], seconds)
+        now = monotonic()
+        passed, before = min(now - before, 2 * HEARTBEAT_SECONDS), now
+        for worker in workers:
+            if not worker.ended:
+                worker.hear(passed, ready=worker.connection in ready)
+        yield passed
+
+
+def limit_waits(connection: Connection, seconds: float) -> None:
+    """Let the connection raise OSError when the rest of a message neither comes nor goes for `seconds`."""
+    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:  # a pipe on Windows
+        timeout = pack("ll", int(seconds), int(seconds % 1 * 1e6))
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
 
 
 def disconnect(connection: Connection) -> None:

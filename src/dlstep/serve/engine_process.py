@@ -1,4 +1,4 @@
-"""Hosts, which run an engine in a separate process, connected by a pipe."""
+"""The process of an engine."""
 
 import gc
 import logging
@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NoReturn
 
 from ..core import DlstepError
 from ..core.plugins import searched
@@ -21,62 +21,9 @@ from .log_lines import LineHandler
 from .messages import EngineFailed
 
 
-class Death(NamedTuple):
-    """Why an engine ended: `reason` for the log, `public_reason` for clients.
-
-    An exception's message may contain secrets, so `public_reason` never contains one.
-    """
-
-    reason: str
-    public_reason: str
-
-
-class Host(Protocol):
-    """Runs one engine at a time."""
-
-    def start(self) -> Connection:
-        """Start an engine. Return the pipe to it, which closes when the engine ends."""
-        ...
-
-    def kill(self, reason: str) -> None:
-        """Kill the engine immediately. `reason` is a predicate, as in "the engine {reason}"."""
-        ...
-
-    def end(self, seconds: float) -> Death:
-        """Wait up to `seconds` for the engine to exit, then kill it. Return why it ended."""
-        ...
-
-
-class ProcessHost:
-    """Runs an engine in a separate process, which can be killed and never outlives this one.
-
-    `number` is the replica's index; it selects the CUDA device if there are enough devices.
-    """
-
-    def __init__(self, config: EngineConfig, number: int = 0) -> None:
-        self._config, self._number = config, number
-        self._worker: Worker | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """The id of the process; None before the first start."""
-        return None if self._worker is None else self._worker.pid
-
-    def start(self) -> Connection:
-        """Start a new process. Return this end of its pipe."""
-        self._worker = Worker(run_process, self._config, self._number, name=f"dlstep-engine-{self._number}")
-        return self._worker.connection
-
-    def kill(self, reason: str) -> None:
-        """Kill the process, even if it is stopped."""
-        if self._worker is not None:
-            self._worker.kill(reason)
-
-    def end(self, seconds: float) -> Death:
-        """Wait up to `seconds`, then kill the process, which may be in a long forward pass."""
-        assert self._worker is not None, "it was started"
-        self._worker.end(seconds)
-        return Death(self._worker.reason, self._worker.ending)
+def start_engine(config: EngineConfig, number: int = 0) -> Worker:
+    """Start the process of an engine. `number`, the replica's index, selects the CUDA device if there are enough devices."""
+    return Worker(run_process, config, number, name=f"dlstep-engine-{number}")
 
 
 def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:

@@ -78,7 +78,7 @@ def test_faulty_rule_fails_alone_over_http_and_in_batches(tmp_path: Path):
             check(kind, requests, asyncio.run(all_answered(server.url, requests)), alone)
         server.until_idle()
         with server.http() as client:
-            assert not server.router.replicas.deaths and client.get("/ready").status_code == 200
+            assert not server.router.deaths and client.get("/ready").status_code == 200
     requests = [(kind, body) for kind in CHOICES for body in bodies(kind)]
     rows = [
         {"custom_id": str(n), "method": "POST", "url": "/v1/completions", "body": {"model": "shadow", **body}}
@@ -105,4 +105,4 @@ def test_faulty_strategy_blocks_no_other_request(hook: str, kind: str, expected:
         (status, text), *others = asyncio.run(all_answered(server.url, [bug, *healthy]))
         assert status == expected and f"FaultyStrategy.{hook} raised" in text and "faulty.py:" in text
         assert others == alone
-        assert not server.router.replicas.deaths
+        assert not server.router.deaths

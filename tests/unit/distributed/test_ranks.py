@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
+from multiprocessing.connection import Connection
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ from dlstep.core import DlstepError, PendingSamples, Plan
 from dlstep.distributed import rank_zero, ranks
 from dlstep.distributed.rank_zero import RankZeroDriver
 from dlstep.distributed.ranks import ALONE, Ranks
-from dlstep.distributed.worker_group import Member, RankInfo, WorkerGroup
+from dlstep.distributed.worker_group import WorkerGroup
 from dlstep.driver import TorchDriver
 from dlstep.driver.graphs import PaddedExecutor
 from dlstep.engine import loader
@@ -91,11 +91,11 @@ def nccl(monkeypatch: pytest.MonkeyPatch) -> Nccl:
 
 def group_of(processes: int) -> WorkerGroup:
     """A group whose other ranks are processes that this one started, or that torchrun did."""
-    members = [Member(rank, 2, Path("unused"), sleep, ()) for rank in range(1, 1 + processes)]
-    return WorkerGroup(Ranks(0, 2, "group"), members)
+    workers = [worker.Worker(sleep, name=f"rank {rank} of 2") for rank in range(1, 1 + processes)]
+    return WorkerGroup(Ranks(0, 2, "group"), workers)
 
 
-def sleep(_: RankInfo) -> None:
+def sleep(_: Connection) -> None:
     time.sleep(60)
 
 

@@ -19,7 +19,7 @@ from dlstep.distributed import worker_group
 from dlstep.distributed.rank_zero import follow_rank_zero
 from dlstep.distributed.ranks import Ranks
 from dlstep.engine import loader
-from dlstep.processes import heartbeat, worker
+from dlstep.processes import worker
 
 from ...helpers.crowds import Case, crowd
 from ...helpers.ranks_running import prepared, run_ranks
@@ -35,20 +35,20 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks are forked from a process that has imported torch, which takes longest."""
     monkeypatch.setattr(worker, "get_context", lambda _: prepared())
     monkeypatch.setattr(worker_group, "START", SOON)
-    monkeypatch.setattr(heartbeat, "IMPORT_SECONDS", LIMIT)
+    monkeypatch.setattr(worker, "IMPORT_SECONDS", LIMIT)
 
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The processes of ranks that a test starts; none may be left at its end."""
     pids: list[int] = []
-    start = worker_group.Member.__init__
+    start = worker_group.Worker.__init__
 
-    def noted(self: Any, *args: Any) -> None:
-        start(self, *args)
-        pids.append(self.worker.pid)
+    def noted(self: Any, *args: Any, **options: Any) -> None:
+        start(self, *args, **options)
+        pids.append(self.pid)
 
-    monkeypatch.setattr(worker_group.Member, "__init__", noted)
+    monkeypatch.setattr(worker_group.Worker, "__init__", noted)
     yield pids
     assert pids
     gone = time.monotonic() + SOON

@@ -13,7 +13,16 @@ from typing import Any
 import psutil
 import pytest
 
-from dlstep.processes import Worker, WorkerDied, last_words
+from dlstep.processes import (
+    HEARTBEAT_SECONDS,
+    Heart,
+    Worker,
+    WorkerDied,
+    last_words,
+    limit_waits,
+    watch,
+    worker as worker_module,
+)
 
 SOON = 30.0  # seconds on a busy machine
 SHORT = 0.3  # a deadline that is meant to be missed
@@ -57,6 +66,12 @@ def ignore(connection: Connection) -> None:
     time.sleep(600)
 
 
+def send_much(connection: Connection) -> None:
+    """Send more than a pipe can hold."""
+    connection.send("started")
+    connection.send(bytes(1 << 24))
+
+
 def parent_of_worker(connection: Connection) -> None:
     """Start a worker of its own, whose number goes over the connection."""
     worker = Worker(ignore, name="grandchild")
@@ -80,7 +95,7 @@ def gone(pid: int) -> bool:
 
 def test_worker_answers_and_ends_when_it_is_asked():
     worker = Worker(echo, name="echo")
-    worker.send({"number": 1}, SOON)
+    worker.connection.send({"number": 1})
     assert worker.receive(SOON) == {"number": 1} and worker.alive
     worker.connection.close()
     worker.end(SOON)
@@ -104,8 +119,7 @@ def test_worker_that_ends_in_its_start_tells_the_reason(kind: str, reason: str):
     with pytest.raises(WorkerDied, match=f"^worker 7 {reason}$"):
         worker.receive(SOON)
     with pytest.raises(WorkerDied, match=f"^worker 7 {reason}$"):  # asked again: the same reason, at once
-        for _ in range(2):
-            worker.send("anything", SOON)
+        worker.receive(SOON)
     worker.end()
 
 
@@ -132,7 +146,7 @@ def test_unpicklable_argument_is_an_error_of_the_caller():
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
 def test_worker_that_stops_answering_is_dead_after_the_deadline(number: signal.Signals):
     worker = Worker(echo, name="worker")
-    worker.send(1, SOON)
+    worker.connection.send(1)
     assert worker.receive(SOON) == 1
     os.kill(worker.pid, number)
     reason = "did not answer within 0.3 seconds and was killed" if number == signal.SIGSTOP else "was killed by SIGKILL"
@@ -153,22 +167,25 @@ def test_worker_that_is_stopped_at_its_start_is_dead_after_the_deadline(number: 
     assert gone(worker.pid)
 
 
-def test_full_pipe_of_a_stopped_worker_does_not_block_the_sender():
-    worker = Worker(ignore, name="worker")
+def test_worker_that_is_stopped_within_a_message_is_dead_after_the_deadline(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(worker_module, "PATIENCE", SHORT)
+    worker = Worker(send_much, name="worker")
+    limit_waits(worker.connection, SHORT)
     assert worker.receive(SOON) == "started"
+    time.sleep(SHORT)  # it fills its pipe
     os.kill(worker.pid, signal.SIGSTOP)
-    with pytest.raises(WorkerDied, match=r"did not read a message within 0\.3 seconds and was killed"):
-        worker.send(bytes(1 << 22), SHORT)
-    worker.end()
+    with pytest.raises(WorkerDied, match="closed its connection but did not end"):
+        worker.receive(SOON)
+    worker.end(0)
 
 
-def test_kill_unblocks_a_thread_that_receives_without_a_deadline():
+def test_kill_unblocks_a_thread_that_receives():
     worker, told = Worker(ignore, name="worker"), []
 
     def read() -> None:
         try:
             while True:
-                worker.receive()
+                worker.receive(SOON)
         except WorkerDied as error:
             told.append(str(error))
 
@@ -193,10 +210,10 @@ def test_worker_that_does_not_end_is_killed():
 def test_signals_are_left_to_the_parent(number: signal.Signals):
     worker = Worker(echo, name="worker")
     os.kill(worker.pid, number)  # while it imports its modules
-    worker.send(1, SOON)
+    worker.connection.send(1)
     assert worker.receive(SOON) == 1
     os.kill(worker.pid, number)
-    worker.send(2, SOON)
+    worker.connection.send(2)
     assert worker.receive(SOON) == 2
     worker.end(0)
 
@@ -227,7 +244,7 @@ def test_worker_outlives_the_thread_that_started_it():
     thread = threading.Thread(target=lambda: found.append(Worker(echo, name="worker")))
     thread.start()
     thread.join(SOON)
-    found[0].send(1, SOON)
+    found[0].connection.send(1)
     assert found[0].receive(SOON) == 1
     found[0].end(0)
 
@@ -250,3 +267,46 @@ def test_program_that_leaves_a_worker_behind_ends(tmp_path: Path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=SOON, check=False)
     assert done.returncode == 0, done.stderr
     assert gone(int(done.stdout.split()[1]))
+
+
+def beat(connection: Connection, passes: int) -> None:
+    """Send heartbeats with progress, and a message for each number that comes."""
+    heart = Heart(connection)
+    heart.progress = passes
+    try:
+        while True:
+            heart.send(connection.recv())
+    except EOFError:
+        heart.close()
+
+
+def test_watch_collects_messages_and_notices_silence_and_end():
+    worker, other = Worker(beat, 1, name="worker"), Worker(beat, 1, name="other")
+    for each in (worker, other):
+        each.connection.send("a")
+        each.connection.send("b")
+    times = watch([worker, other], SHORT)
+    while not worker.inbox[1:] or not other.inbox[1:] or worker.standstill < 1.5 * HEARTBEAT_SECONDS:
+        assert 0 <= next(times) <= 2 * HEARTBEAT_SECONDS
+    assert worker.inbox == other.inbox == ["a", "b"] and not worker.ended
+    assert worker.silence < worker.standstill <= worker.age
+    assert not worker.silent_for(2 * HEARTBEAT_SECONDS)
+    os.kill(worker.pid, signal.SIGSTOP)
+    while not worker.silent_for(2 * HEARTBEAT_SECONDS):
+        next(times)
+    assert not other.silent_for(2 * HEARTBEAT_SECONDS) and not worker.ended
+    worker.kill()
+    while not worker.ended:
+        next(times)
+    next(times)
+    assert not other.ended and "was killed" in worker.reason
+    for each in (worker, other):
+        each.end(0)
+
+
+def test_a_paused_parent_does_not_count_as_silence(monkeypatch: pytest.MonkeyPatch):
+    moments = iter([0.0, 3600.0])
+    monkeypatch.setattr(worker_module, "monotonic", lambda: next(moments))
+    worker = Worker(echo, name="worker")
+    assert next(watch([worker], 0.0)) == 2 * HEARTBEAT_SECONDS == worker.silence
+    worker.end(0)

@@ -1,13 +1,11 @@
 """The spawner of workers."""
 
-import threading
-import time
-from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
-from dlstep.processes import Worker
+from dlstep.processes import Worker, worker
 
 from .test_worker import gone, ignore
 
@@ -16,23 +14,18 @@ SOON = 30.0  # seconds on a busy machine
 
 def test_interrupted_start_leaves_no_process(monkeypatch: pytest.MonkeyPatch):
     """Ctrl-C while the spawner starts a process: it is killed although nobody holds it."""
-    from dlstep.processes import worker as spawner
+    made: list[Any] = []
 
-    class Interrupted(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
+    class Interrupted(Future[None]):
+        def result(self, timeout: float | None = None) -> None:
+            made.append(self)
             raise KeyboardInterrupt
 
-    requests: list[Any] = []
-    made: Callable[[Any], Any] = spawner._StartRequest
-
-    def start_request(process: Any) -> Any:
-        requests.append(made(process))
-        requests[0].done = Interrupted()
-        return requests[0]
-
-    monkeypatch.setattr(spawner, "_StartRequest", start_request)
+    started: list[Any] = []
+    start = worker._spawner.start
+    monkeypatch.setattr(worker._spawner, "start", lambda process: (started.append(process), start(process)))
+    monkeypatch.setattr(worker, "Future", Interrupted)
     with pytest.raises(KeyboardInterrupt):
         Worker(ignore, name="worker")
-    while not requests[0].done.is_set():
-        time.sleep(0.01)
-    assert requests[0].error is not None or gone(requests[0].process.pid)  # it may find its pipes closed, and not start
+    failed = made[0].exception(SOON)  # it may find its pipes closed, and not start
+    assert failed is not None or gone(started[0].pid)

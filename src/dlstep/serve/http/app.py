@@ -197,11 +197,11 @@ class Api:
                 replica=replica.number,
                 status=replica.phase,
                 deaths=replica.deaths,
-                last_death=replica.last_death.public_reason if replica.last_death else None,
+                last_death=replica.died.ending if replica.died else None,
             )
             for replica in router.replicas
         ]
-        body = shapes.Readiness(status=router.phase, engine_deaths=router.replicas.deaths, reason=reason, replicas=replicas)
+        body = shapes.Readiness(status=router.phase, engine_deaths=router.deaths, reason=reason, replicas=replicas)
         return json_response(body, 503 if reason else 200)
 
     async def version(self) -> Response:

@@ -26,7 +26,7 @@ def kept_of(router: Router, request_id: str, owner: str) -> KeptRequest:
     kept = router.recording_store.find(request_id, owner)
     if kept is None:
         limit = f"the server keeps the steps of the newest {router.recording_store.most} answers with `stream: steps`"
-        deaths = router.replicas.deaths
+        deaths = router.deaths
         lost = f"; its engine has died {deaths} times and lost its kept steps" if deaths else ""
         message = f"no steps are kept for this id: {limit}{lost}"
         raise ApiError(404, message, param="request_id", code="request_not_found")

@@ -18,7 +18,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from ...engine.config import EngineConfig
-from ..engine_process import ProcessHost
+from ..engine_process import start_engine
 from ..log_lines import LOG, LineHandler
 from ..router.router import Router
 from ..settings import ServeOptions
@@ -146,7 +146,8 @@ def serve(config: EngineConfig, options: ServeOptions, *, opens: bool = False) -
             f"rank_timeout={config.rank_timeout:g} must be less than engine_timeout={options.engine_timeout:g}: otherwise the "
             "server kills an engine before it can report which rank is lost"
         )
-    keys, router = options.api_keys(), Router([ProcessHost(config, number) for number in range(options.replicas)], options)
+    starts = [partial(start_engine, config, number) for number in range(options.replicas)]
+    keys, router = options.api_keys(), Router(starts, options)
     with listen(options.host, options.port) as listener:
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
@@ -159,7 +160,7 @@ def serve(config: EngineConfig, options: ServeOptions, *, opens: bool = False) -
         stderr.stop(LAST_LINES)
     if not router.failure:
         return 0
-    if router.replicas.not_made_reason:
+    if router.not_made_reason:
         raise ValueError(router.failure)
     print(f"dlstep: error: {router.failure}", file=sys.stderr)
     return 1

@@ -1,12 +1,15 @@
 """Prometheus metrics: vLLM's names where the meaning is the same, else dlstep_*."""
 
+from collections import Counter as Counts
+from collections.abc import Sequence, Sized
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from ...core.usage import Work
-from ..messages import EngineLoad, StepReport
+from ..messages import StepReport
 from .pending_requests import PendingRequest
+from .replica import Replica
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0)
 SECONDS_PER_TOKEN = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -14,9 +17,10 @@ RATIOS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0)
 
 
 class Metrics:
-    """All metrics of `/metrics`, in a separate registry."""
+    """All metrics of `/metrics`, in a separate registry. `queued` are the requests that no replica has."""
 
-    def __init__(self, replicas: int = 1) -> None:
+    def __init__(self, replicas: Sequence[Replica], queued: Sized) -> None:
+        self._replicas, self._queued_requests = replicas, queued
         self.registry = CollectorRegistry()
         gauge, counter = partial(Gauge, registry=self.registry), partial(Counter, registry=self.registry)
         histogram = partial(Histogram, registry=self.registry)
@@ -25,7 +29,7 @@ class Metrics:
         self._waiting = gauge("vllm:num_requests_waiting", "Requests waiting in the server or in the engine.")
         self._used = gauge("vllm:kv_cache_usage_perc", "Fraction of the KV pages that requests hold (0 to 1).")
         self._pages = gauge("dlstep_pages", "KV pages by use.", ["use"])
-        self.deaths = gauge("dlstep_engine_deaths", "Number of engine deaths since the server started.")
+        self._deaths = gauge("dlstep_engine_deaths", "Number of engine deaths since the server started.")
 
         self._prompt = counter("vllm:prompt_tokens", "Prompt tokens of requests that the engine started.")
         self._generated = counter("vllm:generation_tokens", "Emitted tokens of requests that ended.")
@@ -56,10 +60,10 @@ class Metrics:
         self._per_forward = histogram(
             "dlstep_tokens_per_forward", "Emitted tokens / forward passes of an answer.", buckets=RATIOS
         )
-        self._of_replicas(replicas)
+        self._of_replicas()
         ProcessCollector(registry=self.registry)  # CPU, memory and files of the HTTP process
 
-    def _of_replicas(self, replicas: int) -> None:
+    def _of_replicas(self) -> None:
         gauge = partial(Gauge, registry=self.registry)
         counter = partial(Counter, labelnames=["replica"], registry=self.registry)
         self._up = gauge("dlstep_replica_up", "Whether a replica's engine is loaded.", ["replica"])
@@ -69,27 +73,35 @@ class Metrics:
         self._rows = counter("dlstep_replica_positions_computed", "Positions that a replica computed.")
         self._replica_prompt = counter("dlstep_replica_prompt_tokens", "Prompt tokens of a replica's requests.")
         self._replica_cached = counter("dlstep_replica_cached_tokens", "Prompt tokens found in a replica's pages.")
-        for number in range(replicas):
-            self.replica(number, EngineLoad(), 0, 0, up=False)
-            self._count(number, Work())
+        for replica in self._replicas:
+            self._count(replica.number, Work())
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
+        waiting, pages = len(self._queued_requests), Counts[str]()
+        for replica in self._replicas:
+            load, number = replica.load, replica.number
+            unstarted = max(0, len(replica.sent) - load.running)
+            waiting += unstarted
+            self._up.labels(number).set(replica.phase == "ready")
+            self._replica_deaths.labels(number).set(replica.deaths)
+            self._replica_requests.labels(number, "running").set(load.running)
+            self._replica_requests.labels(number, "waiting").set(unstarted)
+            for use, count in (("owned", load.pages_owned), ("cached", load.pages_cached), ("free", load.pages_free)):
+                self._replica_pages.labels(number, use).set(count)
+                pages[use] += count
+        self._running.set(sum(replica.load.running for replica in self._replicas))
+        self._waiting.set(waiting)
+        self._deaths.set(sum(replica.deaths for replica in self._replicas))
+        for use, count in pages.items():
+            self._pages.labels(use).set(count)
+        self._used.set(pages["owned"] / (pages.total() or 1))
         return generate_latest(self.registry)
 
     def _count(self, number: int, work: Work) -> None:
         self._rows.labels(number).inc(work.rows)
         self._replica_prompt.labels(number).inc(work.prompt_tokens)
         self._replica_cached.labels(number).inc(work.cached_tokens)
-
-    def replica(self, number: int, load: EngineLoad, waiting: int, deaths: int, *, up: bool) -> None:
-        """Set the gauges of a replica. `waiting` of its requests are not running."""
-        self._up.labels(number).set(up)
-        self._replica_deaths.labels(number).set(deaths)
-        for state, requests in (("running", load.running), ("waiting", waiting)):
-            self._replica_requests.labels(number, state).set(requests)
-        for use, pages in _pages(load).items():
-            self._replica_pages.labels(number, use).set(pages)
 
     def work(self, number: int, report: StepReport) -> None:
         """Count the work of a replica's engine."""
@@ -106,15 +118,6 @@ class Metrics:
         self._spent.inc(report.cpu_seconds)
         self._passed.inc(report.busy_seconds)
 
-    def load(self, load: EngineLoad, waiting: int) -> None:
-        """Set the gauges of all requests and pages."""
-        self._running.set(load.running)
-        self._waiting.set(waiting)
-        pages = _pages(load)
-        for use, number in pages.items():
-            self._pages.labels(use).set(number)
-        self._used.set(load.pages_owned / (sum(pages.values()) or 1))
-
     def ended(self, pending: PendingRequest) -> None:
         """Count an answer that has ended."""
         assert pending.finish_info is not None and pending.ended is not None
@@ -129,8 +132,3 @@ class Metrics:
             self._first.observe(pending.first - pending.arrived)
         if pending.nfe:
             self._per_forward.observe(pending.tokens_per_forward)
-
-
-def _pages(load: EngineLoad) -> dict[str, int]:
-    """Return the pages of an engine by use."""
-    return {"owned": load.pages_owned, "cached": load.pages_cached, "free": load.pages_free}

@@ -1,21 +1,21 @@
-"""The router's view of one engine: its phase, the requests sent to it, its expected pages, and its link.
+"""An engine of the router: its process, its phase, the requests sent to it, and its expected pages.
 
-The link enforces deadlines and restarts a dead engine. The reason for an engine's silence (stopped, stuck
-in a kernel, waiting for a device) is unknown, so any engine that misses a deadline is killed.
+The reason for an engine's silence (stopped, stuck in a kernel, waiting for a device) is unknown, so any
+engine that misses a deadline is killed.
 """
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from threading import Thread
-from typing import Literal
+from queue import SimpleQueue
+from typing import Literal, Protocol
 
-from ...processes import Heartbeat, Silence, disconnect
-from ..engine_process import Death, Host
+from ...processes import Worker, disconnect, watch
 from ..log_lines import LOG
-from ..messages import Command, EngineFailed, EngineLoad, Message, ModelInfo, StepReport
+from ..messages import Command, EngineFailed, EngineLoad, Message, ModelInfo
 from ..settings import ServeOptions
 from ..shapes import ReplicaPhase
 from .pending_requests import PendingRequest
@@ -23,218 +23,178 @@ from .placement import Candidate, Pages
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0  # seconds before a restart; doubled each time
 HEALTHY = 60.0  # seconds; earlier deaths no longer count once an engine has been ready for longer
-PATIENCE = 5.0  # seconds that an engine has to exit after it was asked to
-LINGER = 1.0  # seconds that an engine may take to exit after it closed its pipe
+PATIENCE = 5.0  # seconds that an engine has to exit after it was asked to, and after it closed its connection
 TICK = 0.25  # seconds between two checks of the deadlines
 LOADING = 60.0  # seconds; minimum heartbeat timeout of a loading engine
 SILENCE = 2.5  # seconds without a heartbeat (one per second) until an engine gets no new requests
-Deadline = Literal["start", "heartbeat", "step"]
-
-
-class Link:
-    """The HTTP process's end of an engine's pipe. It keeps the engine running and carries messages.
-
-    All methods are called in the event loop.
-    """
-
-    def __init__(self, host: Host, options: ServeOptions, replica: "Replica") -> None:
-        self._host, self._options, self._replica = host, options, replica
-        self._commands: asyncio.Queue[Command | None] = asyncio.Queue()
-        self._closing = asyncio.Event()
-        self._ready_since: float | None = None
-        # Time is counted in ticks of the deadline checks, not read from a clock: if this process is
-        # paused and reads no messages, the pause must not count against the engine.
-        self._age, self._silence = 0.0, Silence()
-        self._missed: Deadline | None = None
-        self.failure = ""  # why the last engine could not be created; empty if it could
-
-    @property
-    def silent(self) -> bool:
-        """Whether the heartbeats of the engine are overdue."""
-        return self._silence.seconds > SILENCE
-
-    def send(self, command: Command) -> None:
-        """Queue a command for the next message. Commands that a dead engine has not read are lost."""
-        self._commands.put_nowait(command)
-
-    def close(self) -> None:
-        """Ask the engine to end; `run` returns once it has."""
-        self._closing.set()
-        self._commands.put_nowait(None)
-
-    async def run(self) -> None:
-        """Run the engine, restarting it until it is closed, dies too often or cannot start."""
-        loop, deaths, pause = asyncio.get_running_loop(), 0, FIRST_PAUSE
-        self.failure = ""
-        while not self._closing.is_set():
-            await self._run_once()
-            if self._ready_since is not None and loop.time() - self._ready_since > HEALTHY:
-                deaths, pause = 0, FIRST_PAUSE
-            deaths += 1
-            if self.failure or deaths > self._options.max_restarts:
-                return
-            if not self._closing.is_set():
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._closing.wait(), pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
-
-    async def _run_once(self) -> None:
-        """Run one engine until it ends."""
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
-        self._commands, self._ready_since, self._missed = asyncio.Queue(), None, None
-        self._age, self._silence = 0.0, Silence()
-        pipe = await asyncio.to_thread(self._host.start)
-
-        def read() -> None:
-            try:
-                while True:
-                    loop.call_soon_threadsafe(self._receive, pipe.recv())
-            except (EOFError, OSError):
-                loop.call_soon_threadsafe(ended.set)
-
-        reader = Thread(target=read, name="dlstep-reader", daemon=True)
-        reader.start()
-        tasks = [asyncio.create_task(self._write(pipe)), asyncio.create_task(self._watch())]
-        if self._closing.is_set():
-            self._commands.put_nowait(None)  # `close` may have put its None into the previous queue
-        waits = [asyncio.create_task(event.wait()) for event in (ended, self._closing)]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        if self._closing.is_set():
-            unresponsive = self.silent or self._ready_since is None  # an engine reads no commands while it loads
-            await asyncio.to_thread(self._host.end, 0.0 if unresponsive else PATIENCE)
-        else:
-            self._replica.set_silent(silent=True)
-            self._replica.record_death(await asyncio.to_thread(self._host.end, LINGER), self._missed)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(ended.wait(), LINGER)
-        disconnect(pipe)  # a process that the engine forked may still hold the other end
-        await ended.wait()
-        for task in (*waits, *tasks):
-            task.cancel()
-        await asyncio.wait([*waits, *tasks])
-        await asyncio.to_thread(reader.join)
-        pipe.close()
-
-    def _receive(self, message: Message | Heartbeat) -> None:
-        self._silence.hear(message)
-        if isinstance(message, Heartbeat):
-            return
-        match message:
-            case EngineFailed():
-                self.failure = message.error
-            case ModelInfo():
-                self._ready_since = asyncio.get_running_loop().time()
-            case StepReport():
-                self._silence.standstill = 0.0
-        self._replica.handle(message)
-
-    async def _watch(self) -> None:
-        """Check the deadlines, and kill the engine when it misses one."""
-        while (overdue := self._overdue()) is None:
-            await asyncio.sleep(TICK)
-            self._age += TICK
-            self._silence.wait(TICK)
-            if not self._replica.busy:
-                self._silence.standstill = 0.0
-            self._replica.set_silent(silent=self.silent)
-        self._missed, reason = overdue
-        self._host.kill(f"{reason} and was killed")
-
-    def _overdue(self) -> tuple[Deadline, str] | None:
-        """Return the deadline that the engine has missed, with a message; None if there is none."""
-        options, loading = self._options, self._ready_since is None
-        if loading and self._age >= options.start_timeout:
-            return "start", f"was not ready within {options.start_timeout:g} seconds"
-        # Heartbeats may be late during loading: importing or compiling can hold the GIL.
-        limit = max(options.heartbeat_timeout, LOADING) if loading else options.heartbeat_timeout
-        if self._silence.seconds >= limit:
-            return "heartbeat", f"sent no heartbeat for {limit:g} seconds"
-        if not loading and self._silence.standstill >= options.engine_timeout:
-            return "step", f"finished no forward pass for {options.engine_timeout:g} seconds"
-        return None
-
-    async def _write(self, pipe: Connection) -> None:
-        """Send queued commands in batches, from a thread: a full pipe blocks until a step ends."""
-        loop, commands = asyncio.get_running_loop(), self._commands
-        with ThreadPoolExecutor(1, "dlstep-writer") as thread:
-            while True:
-                batch = [await commands.get()]
-                while not commands.empty():
-                    batch.append(commands.get_nowait())
-                message = None if None in batch else tuple(batch)
-                try:
-                    await loop.run_in_executor(thread, pipe.send, message)
-                except OSError:  # the engine died, which the reader notices
-                    return
-
-
 AHEAD = 8  # requests sent to an engine beyond the number that it decodes concurrently
+Deadline = Literal["start", "heartbeat", "step"]
+Commands = SimpleQueue[tuple[Command, ...] | None]
+
+
+class Owner(Protocol):
+    """What a replica reports to, in the event loop."""
+
+    def on_message(self, replica: "Replica", message: Message) -> None:
+        """Handle a message of the engine."""
+        ...
+
+    def on_change(self) -> None:
+        """React to an engine that becomes silent, or ready again."""
+        ...
+
+    def on_end(self, replica: "Replica", deadline: Deadline | None) -> None:
+        """React to the end of an engine. It missed `deadline`, or none."""
+        ...
 
 
 class Replica:
-    """An engine and its link.
+    """An engine, and what the router knows of it.
+
+    A thread starts the engine, receives its messages, kills it when it misses a deadline, and starts
+    it again. All other methods are called in the event loop.
 
     A `silent` engine accepts no new requests, because its heartbeats are overdue. The next heartbeat
     makes it ready; without one it is killed.
 
     Args:
         number: Index among the replicas.
-        host: Runs the engine.
+        start: Starts the process of an engine.
         options: Limits on restarts, and the deadlines.
-        on_message: Called with each message.
-        on_end: Called when the engine has ended, with the deadline that it missed, or None.
-        on_silence: Called when the engine becomes silent, or ready again.
+        owner: Gets messages and events.
     """
 
-    def __init__(
-        self,
-        number: int,
-        host: Host,
-        options: ServeOptions,
-        on_message: Callable[["Replica", Message], None],
-        on_end: Callable[["Replica", Deadline | None], None],
-        on_silence: Callable[[], None],
-    ) -> None:
-        self.number = number
+    def __init__(self, number: int, start: Callable[[], Worker], options: ServeOptions, owner: Owner) -> None:
+        self.number, self._start, self._options, self._owner = number, start, options, owner
         self.phase: ReplicaPhase = "loading"
         self.deaths = 0
-        self.last_death: Death | None = None
+        self.died: Worker | None = None  # the last process that died
+        self.failure = ""  # why the engine could not be created; empty if it could
+        self.silent = False  # whether heartbeats are overdue
         self.load = EngineLoad()
         self.info: ModelInfo | None = None
         self.sent: dict[int, PendingRequest] = {}
         self.abandoned: set[int] = set()  # ids of requests that only the router ended
         self.preparation: asyncio.Task[None] | None = None  # the router's preparation for the model
-        self.link = Link(host, options, self)
-        self._on_message, self._on_end, self._on_silence = on_message, on_end, on_silence
         self._pages = Pages(0)
+        self._unsent: list[Command] = []
+        self._commands: Commands = SimpleQueue()
+        self._closing = threading.Event()
+        self._ready_age: float | None = None  # the age of the process when the engine was ready
 
-    @property
-    def busy(self) -> bool:
-        """Whether the engine has unfinished requests."""
-        return bool(self.sent or self.abandoned)
+    async def run(self) -> None:
+        """Run the engine, restarting it until it is closed, dies too often or cannot start."""
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1, f"dlstep-replica-{self.number}") as thread:
+            await loop.run_in_executor(thread, self._supervise, loop)
 
-    def handle(self, message: Message) -> None:
-        """Pass a message to the router."""
-        self._on_message(self, message)
+    def _supervise(self, loop: asyncio.AbstractEventLoop) -> None:
+        deaths, pause = 0, FIRST_PAUSE
+        while not self._closing.is_set():
+            worker = self._run_once(loop)
+            if self._ready_age is not None and worker.age - self._ready_age > HEALTHY:
+                deaths, pause = 0, FIRST_PAUSE
+            deaths += 1
+            if self.failure or deaths > self._options.max_restarts:
+                return
+            self._closing.wait(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
 
-    def set_silent(self, *, silent: bool) -> None:
+    def _run_once(self, loop: asyncio.AbstractEventLoop) -> Worker:
+        """Run one engine until it ends."""
+        worker = self._start()
+        self._ready_age, missed, leaving = None, None, 0.0
+        commands = self._commands = Commands()
+        writer = threading.Thread(target=_write, args=(worker.connection, commands), name="dlstep-writer", daemon=True)
+        writer.start()
+        if self._closing.is_set():
+            commands.put(None)  # `close` may have put its None into the previous queue
+        for passed in watch([worker], TICK):
+            self._receive(worker, loop)
+            if worker.ended:
+                break
+            if self._closing.is_set():
+                leaving += passed
+                if leaving > PATIENCE or self.silent or self._ready_age is None:  # it reads no commands while it loads
+                    break
+            elif missed is None and (overdue := self._overdue(worker)) is not None:
+                missed, reason = overdue
+                worker.kill(f"{reason} and was killed")
+        if not self._closing.is_set():
+            loop.call_soon_threadsafe(self.set_silent, True)
+        worker.end(PATIENCE if worker.ended else 0.0)
+        disconnect(worker.connection)  # a process that the engine forked may still hold the other end
+        commands.put(None)
+        writer.join()
+        worker.connection.close()
+        if not self._closing.is_set():
+            asyncio.run_coroutine_threadsafe(self._record_death(worker, missed), loop).result()
+        return worker
+
+    def _receive(self, worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
+        """Pass the messages of the engine to the event loop, and report whether the engine is silent."""
+        for message in worker.inbox:
+            match message:
+                case EngineFailed():
+                    self.failure = message.error
+                case ModelInfo():
+                    self._ready_age = worker.age
+                case _:
+                    pass
+            loop.call_soon_threadsafe(self._owner.on_message, self, message)
+        worker.inbox.clear()
+        if not self.sent and not self.abandoned:
+            worker.standstill = 0.0
+        self.silent = worker.silence > SILENCE
+        if self.phase == ("ready" if self.silent else "silent"):
+            loop.call_soon_threadsafe(self.set_silent, self.silent)
+
+    def _overdue(self, worker: Worker) -> tuple[Deadline, str] | None:
+        """Return the deadline that the engine has missed, with a message; None if there is none."""
+        options, loading = self._options, self._ready_age is None
+        if loading and worker.age >= options.start_timeout:
+            return "start", f"was not ready within {options.start_timeout:g} seconds"
+        # Heartbeats may be late during loading: importing or compiling can hold the GIL.
+        limit = max(options.heartbeat_timeout, LOADING) if loading else options.heartbeat_timeout
+        if worker.silence >= limit:
+            return "heartbeat", f"sent no heartbeat for {limit:g} seconds"
+        if not loading and worker.standstill >= options.engine_timeout:
+            return "step", f"finished no forward pass for {options.engine_timeout:g} seconds"
+        return None
+
+    async def _record_death(self, worker: Worker, deadline: Deadline | None) -> None:
+        LOG.warning("dlstep: %s", worker.reason)
+        self.deaths += 1
+        self.died = worker
+        self.phase = "restarting"
+        self._owner.on_end(self, deadline)
+
+    def close(self) -> None:
+        """Ask the engine to end; `run` returns once it has."""
+        self._closing.set()
+        self._commands.put(None)
+
+    def set_silent(self, silent: bool) -> None:
         """Switch between ready and silent as heartbeats become overdue or resume."""
         if self.phase == ("ready" if silent else "silent"):
             self.phase = "silent" if silent else "ready"
-            self._on_silence()
-
-    def record_death(self, death: Death, deadline: Deadline | None) -> None:
-        """Record the death of the engine, and log the reason."""
-        LOG.warning("dlstep: %s", death.reason)
-        self.deaths += 1
-        self.last_death = death
-        self.phase = "restarting"
-        self._on_end(self, deadline)
+            self._owner.on_change()
 
     def set_loaded(self, info: ModelInfo) -> None:
         """Store the facts of the loaded engine, and become ready."""
         self.info, self._pages = info, Pages(info.config.num_pages)
         self.phase = "ready"
+
+    def command(self, command: Command) -> None:
+        """Queue a command. Commands that a dead engine has not read are lost."""
+        if not self._unsent:  # what one turn of the event loop queues is one message
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unsent.append(command)
+
+    def _flush(self) -> None:
+        if self._unsent:
+            self._commands.put(tuple(self._unsent))
+            self._unsent.clear()
 
     def send(self, pending: PendingRequest, now: float) -> None:
         """Send a request to the engine."""
@@ -242,7 +202,7 @@ class Replica:
         pending.keeper = self.number if pending.submit.keeps else None
         self.sent[pending.id] = pending
         self._pages.learn(pending.keys)
-        self.link.send(pending.submit)
+        self.command(pending.submit)
 
     def remove(self, pending: PendingRequest) -> None:
         """Remove a request from those that were sent to the engine."""
@@ -254,11 +214,12 @@ class Replica:
         self.abandoned.add(pending.id)
 
     def reset(self) -> None:
-        """Forget the load, the pages and the abandoned requests of an engine that has ended."""
+        """Forget the load, the pages, the commands and the abandoned requests of an engine that has ended."""
         if self.preparation is not None:
             self.preparation.cancel()
             self.preparation = None
         self.load = EngineLoad()
+        self._unsent.clear()
         self.abandoned.clear()
         self._pages = Pages(0)
 
@@ -272,3 +233,11 @@ class Replica:
     def candidate(self, keys: tuple[bytes, ...]) -> Candidate:
         """Return its number of requests, and how many leading pages of `keys` it should have."""
         return Candidate(self.number, len(self.sent), self._pages.known(keys))
+
+
+def _write(connection: Connection, commands: Commands) -> None:
+    """Send queued commands up to None, which asks the engine to end. A full pipe blocks until a step ends."""
+    with suppress(OSError):  # the engine died, which `watch` notices
+        for batch in iter(commands.get, None):
+            connection.send(batch)
+        connection.send(None)

@@ -1,4 +1,4 @@
-"""The queue, limits and life cycle of requests in the HTTP process. Independent of HTTP itself."""
+"""The queue, limits and life cycle of requests in the HTTP process, and its engines. Independent of HTTP itself."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -9,18 +9,17 @@ from types import TracebackType
 
 from ...core import Request
 from ...core.sequence import FinishInfo
+from ...processes import Worker
 from ...text.detokenize import Tokenizer
-from ..engine_process import Host
-from ..messages import Cancel, Drop, Facts, Message, ModelInfo, StepReport, Submit, known_facts
+from ..messages import Cancel, Drop, EngineLoad, Facts, Message, ModelInfo, StepReport, Submit, known_facts
 from ..settings import ServeOptions
 from ..shapes import Phase
 from .fair_queue import FairQueue
 from .metrics import Metrics
 from .pending_requests import Fault, PendingRequest
-from .placement import page_keys
+from .placement import bound, choose, page_keys
 from .recording_store import RecordingStore
 from .replica import Deadline, Replica
-from .replica_set import ReplicaSet
 
 NOT_READY: dict[Phase, str] = {
     "loading": "the model is loading",
@@ -40,31 +39,30 @@ class NotReady(Exception):
 
 
 class Router:
-    """An async context manager that runs one engine on each of `hosts` and answers requests.
+    """An async context manager that runs one engine for each of `starts` and answers requests.
 
-    `tokenizer` replaces the one in the model's folder, for engines that were not loaded from one.
+    Args:
+        starts: Each starts the process of an engine.
+        options: Limits of requests and engines.
+        tokenizer: Replaces the one in the model's folder, for engines that were not loaded from one.
     """
 
-    def __init__(self, hosts: Sequence[Host], options: ServeOptions, tokenizer: Tokenizer | None = None) -> None:
-        self.options, self.metrics = options, Metrics(len(hosts))
-        self.replicas = ReplicaSet(
-            hosts,
-            options,
-            on_message=self._handle,
-            on_end=self._handle_end,
-            on_silence=self._handle_silence,
-        )
+    def __init__(
+        self, starts: Sequence[Callable[[], Worker]], options: ServeOptions, tokenizer: Tokenizer | None = None
+    ) -> None:
+        self.options = options
+        self.replicas = [Replica(number, start, options, self) for number, start in enumerate(starts)]
         self._draining = self._over = False
         self._facts: Facts | None = None  # of the newest engine
         self._tokenizer, self._template = tokenizer, options.template()
         self._queue: FairQueue[PendingRequest] = FairQueue()
+        self.metrics = Metrics(self.replicas, self._queue)
         self.recording_store = RecordingStore(options.kept_requests, options.kept_positions, self._drop)
         self._ids = count()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Router":
-        self.replicas.start()
         if self._tokenizer is None:  # while the engine loads
             Thread(target=_tokenizer_loader, name="dlstep-imports", daemon=True).start()
         self._task = asyncio.create_task(self._run())
@@ -75,32 +73,78 @@ class Router:
     ) -> None:
         assert self._task is not None
         self._draining = not self._over
-        self.replicas.close()
+        self._close()
         await self._task
         self._end_all("the server has ended")
 
     async def _run(self) -> None:
+        """Wait until all engines have ended."""
         try:
-            await self.replicas.run()
+            await asyncio.gather(*map(self._run_replica, self.replicas))
         finally:
             self._over = True
             self._end_all("the engine is gone")
             self._notify()
 
+    async def _run_replica(self, replica: Replica) -> None:
+        """Run an engine until it is asked to end, dies too often or cannot be created."""
+        try:
+            await replica.run()
+        finally:
+            replica.phase = "failed"
+            self.on_end(replica, None)
+            if replica.failure and all(other.info is None for other in self.replicas):  # the others would fail, too
+                self._close()
+
+    def _close(self) -> None:
+        for replica in self.replicas:
+            replica.close()
+
     @property
     def phase(self) -> Phase:
-        """The phase of the server as a whole."""
+        """The phase of the server as a whole: ready while one engine is, failed once all have failed for good."""
         if self._draining:
             return "draining"
-        return "failed" if self._over else "restarting" if self.replicas.phase == "failed" else self.replicas.phase
+        if self._over:
+            return "failed"
+        phases = {replica.phase for replica in self.replicas}
+        for phase in ("ready", "silent"):
+            if phase in phases:
+                return phase
+        return "loading" if phases != {"failed"} and not self._loaded else "restarting"
+
+    @property
+    def _loaded(self) -> bool:
+        """Whether an engine has ever loaded the model."""
+        return any(replica.info is not None for replica in self.replicas)
+
+    @property
+    def deaths(self) -> int:
+        """The number of engine deaths."""
+        return sum(replica.deaths for replica in self.replicas)
+
+    @property
+    def load(self) -> EngineLoad:
+        """The total requests and pages of all engines."""
+        return EngineLoad(*[sum(values) for values in zip(*[replica.load for replica in self.replicas], strict=True)])
+
+    @property
+    def _sent(self) -> list[PendingRequest]:
+        """The requests that were sent to engines and have not ended."""
+        return [pending for replica in self.replicas for pending in replica.sent.values()]
+
+    @property
+    def not_made_reason(self) -> str:
+        """Why an engine could not be created; empty if all could."""
+        return next((replica.failure for replica in self.replicas if replica.failure), "")
 
     @property
     def failure(self) -> str | None:
         """Why the engines have failed for good; None if they have not."""
         if self.phase != "failed":
             return None
-        last = next((replica.last_death.reason for replica in self.replicas if replica.last_death), "")
-        return self.replicas.not_made_reason or f"the engine died {self.replicas.deaths} times; last reason: {last}"
+        last = next((replica.died.reason for replica in self.replicas if replica.died), "")
+        return self.not_made_reason or f"the engine died {self.deaths} times; last reason: {last}"
 
     @property
     def facts(self) -> Facts:
@@ -111,12 +155,16 @@ class Router:
 
     def not_ready_reason(self) -> str | None:
         """Return why no request can be answered now; None if requests can be answered."""
-        return self.replicas.restart_reason if self.phase == "restarting" else NOT_READY.get(self.phase)
+        if self.phase != "restarting":
+            return NOT_READY.get(self.phase)
+        died = (replica.died for replica in self.replicas if replica.phase == "restarting")
+        reason = next((worker.ending for worker in died if worker), "the engine died")
+        return f"{reason}; it is restarting (deaths: {self.deaths}, --max_restarts {self.options.max_restarts})"
 
     @property
     def live(self) -> int:
         """The number of waiting and running requests."""
-        return len(self._queue) + len(self.replicas.sent)
+        return len(self._queue) + len(self._sent)
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until `holds()` is true. It may depend on phases and the number of live requests."""
@@ -173,9 +221,9 @@ class Router:
                 self._finish(pending, FinishInfo("abort", len(pending.submit.prompt), reason))
                 continue
             assert pending.replica is not None, "it was sent to one"
-            link = self.replicas[pending.replica].link
-            link.send(Cancel(pending.id, reason))
-            if link.silent:
+            replica = self.replicas[pending.replica]
+            replica.command(Cancel(pending.id, reason))
+            if replica.silent:
                 self._abandon(pending)
             else:
                 pending.timers.append(asyncio.get_running_loop().call_later(GRACE, self._abandon, pending))
@@ -185,7 +233,7 @@ class Router:
         assert pending.replica is not None, "it was sent to one"
         replica, settled = self.replicas[pending.replica], len(pending.submit.prompt) + len(pending.tokens)
         replica.abandon(pending)
-        if replica.link.silent:
+        if replica.silent:
             error = f"{pending.cancelled}, and the engine sends no heartbeats; the request can be sent again"
             self._finish(pending, FinishInfo("error", settled, error), "engine_timeout")
         else:
@@ -199,7 +247,7 @@ class Router:
             async with asyncio.timeout(self.options.drain_seconds):
                 await self.until(lambda: not self.live)
         except TimeoutError:
-            self.cancel([*self.replicas.sent, *self._queue], "the server is shutting down")
+            self.cancel([*self._sent, *self._queue], "the server is shutting down")
             await self.until(lambda: not self.live)
 
     def _send_waiting(self) -> None:
@@ -213,7 +261,6 @@ class Router:
             if pending.parent is not None:
                 self.recording_store.forked(pending.parent)
                 pending.parent = None
-        self._observe_load()
 
     def _replica_for(self, pending: PendingRequest) -> Replica | None:
         """Return the replica that has room for a request, or None. Forks go to their parent's."""
@@ -221,16 +268,20 @@ class Router:
             assert pending.parent.keeper is not None, "the engine with the steps of the parent is alive"
             keeper = self.replicas[pending.parent.keeper]
             return keeper if keeper.accepts_requests else None
-        return self.replicas.replica_for(pending.keys)
+        candidates = [replica.candidate(pending.keys) for replica in self.replicas if replica.accepts_requests]
+        if not candidates:
+            return None
+        return self.replicas[choose(candidates, bound(sum(candidate.requests for candidate in candidates), len(candidates)))]
 
-    def _handle(self, replica: Replica, message: Message) -> None:
+    def on_message(self, replica: Replica, message: Message) -> None:
+        """Handle a message of an engine."""
         match message:
             case ModelInfo():
                 replica.preparation = asyncio.create_task(self._prepare(replica, message))
             case StepReport():
                 self._apply(replica, message)
             case _:
-                return  # the link keeps the reason of a failed start
+                return  # the replica keeps the reason of a failed start
         self._notify()
 
     async def _prepare(self, replica: Replica, info: ModelInfo) -> None:
@@ -261,19 +312,18 @@ class Router:
                 self._retire(pending)
         self._send_waiting()
 
-    def _handle_silence(self) -> None:
+    def on_change(self) -> None:
         """React to an engine that accepts requests again or no longer does."""
         self._send_waiting()
         self._notify()
 
-    def _handle_end(self, replica: Replica, deadline: Deadline | None) -> None:
+    def on_end(self, replica: Replica, deadline: Deadline | None) -> None:
         """End the requests of an engine that has ended. Requeue those whose clients have received nothing."""
-        self.metrics.deaths.set(self.replicas.deaths)
         if deadline is not None:
             self.metrics.missed.labels(deadline).inc()
         replica.reset()
         others = any(other.phase in ("ready", "silent") for other in self.replicas)
-        reason = replica.last_death.public_reason if replica.last_death else "the engine died"
+        reason = replica.died.ending if replica.died else "the engine died"
         for pending in list(replica.sent.values()):
             if pending.cancelled:
                 self._finish(pending, FinishInfo("abort", len(pending.submit.prompt) + len(pending.tokens), pending.cancelled))
@@ -295,7 +345,7 @@ class Router:
 
     def _end_all(self, reason: str) -> None:
         waiting = [self._queue.pop() for _ in range(len(self._queue))]
-        for pending in [*self.replicas.sent, *waiting]:
+        for pending in [*self._sent, *waiting]:
             self._finish(pending, FinishInfo("error", 0, reason), "engine_died")
 
     def _finish(self, pending: PendingRequest, finish_info: FinishInfo, fault: Fault = "") -> None:
@@ -324,16 +374,8 @@ class Router:
     def _drop(self, pending: PendingRequest) -> None:
         """Make the engine discard the kept steps of an answer."""
         if pending.keeper is not None:
-            self.replicas[pending.keeper].link.send(Drop(pending.id))
+            self.replicas[pending.keeper].command(Drop(pending.id))
             pending.keeper = None
-
-    def _observe_load(self) -> None:
-        waiting = len(self._queue)
-        for replica in self.replicas:
-            unstarted = max(0, len(replica.sent) - replica.load.running)
-            self.metrics.replica(replica.number, replica.load, unstarted, replica.deaths, up=replica.phase == "ready")
-            waiting += unstarted
-        self.metrics.load(self.replicas.load, waiting)
 
     def _notify(self) -> None:
         """Wake the tasks in `until`. With a new event, each of them wakes exactly once."""

@@ -94,7 +94,7 @@ def test_a_failing_model_is_tried_again_and_then_ends_the_read_alone(failures: i
         answer = http.post(URL, json={"prompt": STORY, "template": TEMPLATE})
         assert answer.status_code == (200 if failures == 1 else 500)
         assert http.post(URL, json={"prompt": STORY, "template": TEMPLATE}).status_code == 200
-        assert server.router.replicas.deaths == 0
+        assert server.router.deaths == 0
 
 
 def test_keys_do_not_share_pages() -> None:

@@ -6,7 +6,6 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -16,6 +15,7 @@ import psutil
 import pytest
 
 from dlstep import SamplingParams
+from dlstep.processes import Worker
 from dlstep.serve.engine_loop import EngineLoop
 from dlstep.serve.messages import Cancel, News, Submit
 from dlstep.serve.router import router as module
@@ -81,14 +81,14 @@ def test_dropped_clients_free_their_pages_at_once(stream: bool, capfd: pytest.Ca
             async with httpx2.AsyncClient(base_url=server.url, timeout=30) as client:
                 bodies = [{"prompt": f"{n}", "stream": stream, "max_tokens": 1000, "ignore_eos": True} for n in range(32)]
                 tasks = [asyncio.create_task(client.post("/v1/completions", json=body)) for body in bodies]
-                while server.router.replicas.load.running < 16 or server.router.live < 32:
+                while server.router.load.running < 16 or server.router.live < 32:
                     await asyncio.sleep(0.01)
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
         asyncio.run(drop())
-        server.until(lambda: not server.router.live and server.router.replicas.load[:3] == (0, 0, 0))
+        server.until(lambda: not server.router.live and server.router.load[:3] == (0, 0, 0))
         assert 'finished_reason="abort"} 32.0' in server.router.metrics.text().decode()
         with server.http() as http:
             assert http.post("/v1/completions", json={"prompt": "next", "max_tokens": 4}).status_code == 200
@@ -248,7 +248,7 @@ def test_what_loads_tokenizers_is_imported_while_the_engine_loads(monkeypatch: p
     assert tokenizer is not None
 
     class Slow(ThreadHost):
-        def start(self) -> Connection:
+        def start(self) -> Worker:
             assert loaded.wait(20)
             return super().start()
 
@@ -259,7 +259,7 @@ def test_what_loads_tokenizers_is_imported_while_the_engine_loads(monkeypatch: p
     monkeypatch.setattr(module, "_tokenizer_loader", loader)
 
     async def run() -> None:
-        async with Router([Slow(engine)], ServeOptions()) as router:
+        async with Router([Slow(engine).start], ServeOptions()) as router:
             assert await asyncio.to_thread(imported.wait, 20)
             assert router.phase == "loading"
             loaded.set()

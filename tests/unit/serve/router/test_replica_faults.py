@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from dlstep.serve import settings
 from dlstep.serve.router import replica as replica_module
 
 from ....helpers.serving import Served, served, shadow_engine
@@ -26,7 +27,9 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no 
 REQUESTS = 8
 LATE = 20.0  # seconds: a machine may be busy, but no deadline below is as long
 FAULTS = [pytest.param(signal.SIGSTOP, id="stopped"), pytest.param(signal.SIGKILL, id="killed")]
-SOON: dict[str, Any] = {"heartbeat_timeout": 3.0}
+BEAT = 0.25  # seconds between heartbeats
+SILENCE, TIMEOUT = 1.0, 1.5  # seconds without one until an engine gets no new requests, and until it is killed
+SOON: dict[str, Any] = {"heartbeat_timeout": TIMEOUT}
 LONG = {"prompt": [5] * 20, "max_tokens": 100, "ignore_eos": True, "dlstep": {"max_nfe": 1000}}
 
 
@@ -37,7 +40,7 @@ def asked(number: int) -> dict[str, object]:
 
 def hosts_of(count: int, **options: Any) -> list[Any]:
     """Engines in processes of their own."""
-    return [ShadowHost(shadow_engine(), **options) for _ in range(count)]
+    return [ShadowHost(shadow_engine(), BEAT, **options) for _ in range(count)]
 
 
 def ask(server: Served, number: int, **more: object) -> tuple[int, str]:
@@ -60,6 +63,13 @@ def until_states(server: Served, *states: str) -> None:
     server.until(lambda: tuple(replica.phase for replica in server.router.replicas) == states)
 
 
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notice missing heartbeats sooner than options allow."""
+    monkeypatch.setattr(replica_module, "SILENCE", SILENCE)
+    monkeypatch.setattr(settings, "check_ranges", lambda _: None)
+
+
 @pytest.fixture
 def hangs(tmp_path: Path) -> Path:
     """A file; while it exists, forward passes hang."""
@@ -71,7 +81,7 @@ def all_sent(server: Served, threads: ThreadPoolExecutor, hangs: Path) -> list[F
     hangs.touch()
     under_way = [threads.submit(ask, server, number) for number in range(REQUESTS)]
     server.until(lambda: sum(len(replica.sent) for replica in server.router.replicas) == REQUESTS)
-    server.until(lambda: server.router.replicas.load.running > 0)
+    server.until(lambda: server.router.load.running > 0)
     return under_way
 
 
@@ -89,13 +99,13 @@ def test_requests_of_the_only_engine_end_with_an_error_and_the_server_is_ready_a
         # On a slow machine a request may reach `request_timeout` before its engine is killed.
         assert {each.result() for each in under_way} <= {(503, "engine_died"), (503, "engine_timeout")}
         assert time.monotonic() - begin < LATE
-        server.until(lambda: server.router.replicas.deaths == 1)
+        server.until(lambda: server.router.deaths == 1)
         hangs.unlink()
         with server.http() as http:
             told = http.get("/ready").json()
             loads.unlink()
             server.until(lambda: http.get("/ready").status_code == 200)
-        reason = "sent no heartbeat for 3 seconds and was killed" if fault == signal.SIGSTOP else "was killed by SIGKILL"
+        reason = "sent no heartbeat for 1.5 seconds and was killed" if fault == signal.SIGSTOP else "was killed by SIGKILL"
         assert told["status"] == "restarting" and reason in told["reason"] and reason in told["replicas"][0]["last_death"]
         assert ask(server, 1)[0] == 200
         assert counts(server, "dlstep_engine_timeouts_total")['{deadline="heartbeat"}'] == (fault == signal.SIGSTOP)
@@ -142,15 +152,14 @@ def test_an_engine_that_goes_on_is_ready_again_and_late_reports_are_ignored(hang
         waits.result()
         server.until(lambda: not replica.abandoned)
         assert ask(server, 2, max_tokens=4)[0] == 200
-        assert not server.router.replicas.deaths and host.starts == 1
+        assert not server.router.deaths and host.starts == 1
         assert counts(server, "vllm:request_success_total").total() == REQUESTS + 2
         server.until_idle()
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def until_begun(server: Served, number: int) -> None:
+def until_begun(server: Served, host: ShadowHost) -> None:
     """Wait until an engine has sent its first heartbeat: it has imported what it needs, and loads."""
-    server.until(lambda: server.router.replicas[number].link._silence._progress >= 0)
+    server.until(lambda: host.worker._progress >= 0)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -161,11 +170,11 @@ def test_an_engine_that_stops_while_it_loads_is_started_again(
     loads.touch()
     first, second = hosts_of(1)[0], hosts_of(1, loads=loads)[0]
     with served(shadow_engine(), hosts=[first, second], **SOON) as server:
-        until_begun(server, 1)
-        monkeypatch.setattr(replica_module, "LOADING", 3.0)
+        until_begun(server, second)
+        monkeypatch.setattr(replica_module, "LOADING", TIMEOUT)
         os.kill(second.pid, fault)
         assert ask(server, 1)[0] == 200
-        server.until(lambda: server.router.replicas.deaths == 1)
+        server.until(lambda: server.router.deaths == 1)
         monkeypatch.undo()
         loads.unlink()
         until_states(server, "ready", "ready")
@@ -178,13 +187,13 @@ def test_an_engine_loads_for_longer_than_heartbeats_may_stay_away(tmp_path: Path
     loads.touch()
     (host,) = hosts_of(1, loads=loads)
     with served(shadow_engine(), hosts=[host], waits=False, **SOON) as server:
-        until_begun(server, 0)
-        monkeypatch.setattr(replica_module, "LOADING", 3.0)
-        time.sleep(5.0)
+        until_begun(server, host)
+        monkeypatch.setattr(replica_module, "LOADING", TIMEOUT)
+        time.sleep(2 * TIMEOUT)
         loads.unlink()
         until_states(server, "ready")
         assert ask(server, 1)[0] == 200
-        assert host.starts == 1 and not server.router.replicas.deaths
+        assert host.starts == 1 and not server.router.deaths
 
 
 def test_an_engine_that_loads_for_too_long_is_started_again(tmp_path: Path) -> None:
@@ -193,7 +202,7 @@ def test_an_engine_that_loads_for_too_long_is_started_again(tmp_path: Path) -> N
     other, slow = hosts_of(1)[0], hosts_of(1, loads=loads)[0]
     with served(shadow_engine(), hosts=[other, slow], start_timeout=3600.0) as server:
         assert ask(server, 1)[0] == 200
-        server.router.replicas[1].link._age += 3600.0  # as if so much time had passed
+        slow.worker.age += 3600.0  # as if so much time had passed
         server.until(lambda: slow.starts == 2)
         loads.unlink()
         until_states(server, "ready", "ready")
@@ -210,7 +219,7 @@ def test_a_forward_pass_that_hangs_ends_its_requests_and_the_engine(hangs: Path)
                 return http.post("/v1/completions", json=LONG | {"stream": True}).text
 
         answer = threads.submit(text)
-        server.until(lambda: server.router.replicas.deaths == 1)
+        server.until(lambda: server.router.deaths == 1)
         hangs.unlink()
         assert "finished no forward pass for 2 seconds and was killed" in answer.result()
         until_states(server, "ready")
@@ -244,7 +253,7 @@ def test_shutdown_ends_although_the_engine_is_stopped(hangs: Path) -> None:
         for each in under_way:
             status, _ = each.result()
             assert status in (200, 503)
-    assert not host._worker.alive
+    assert not host.worker.alive
 
 
 def test_a_pause_of_the_server_is_not_the_engines() -> None:
@@ -253,10 +262,10 @@ def test_a_pause_of_the_server_is_not_the_engines() -> None:
     with served(shadow_engine(), hosts=[host], **SOON) as server:
         loop = server.server._loop
         assert loop is not None
-        loop.call_soon_threadsafe(time.sleep, 5.0)
+        loop.call_soon_threadsafe(time.sleep, 2 * TIMEOUT)
         assert ask(server, 1)[0] == 200
-        time.sleep(1.0)
-        assert not server.router.replicas.deaths and server.router.phase == "ready"
+        time.sleep(2 * BEAT)
+        assert not server.router.deaths and server.router.phase == "ready"
 
 
 def streamed(server: Served, number: int) -> tuple[int, str]:
@@ -297,13 +306,13 @@ def random_faults(seconds: float, clients: int, report: Callable[[str], None]) -
         while time.monotonic() < end:
             host = draws.choice(hosts)
             fault = draws.choice([signal.SIGSTOP, signal.SIGKILL, signal.SIGCONT])
-            if host._worker.alive:
+            if host.worker.alive:
                 os.kill(host.pid, fault)
                 faults[fault.name] += 1
             time.sleep(draws.uniform(0.5, 3.0))
         found = sum((each.result() for each in asking), Counter[tuple[int, str]]())
         for host in hosts:
-            if host._worker.alive:
+            if host.worker.alive:
                 os.kill(host.pid, signal.SIGCONT)
         until_states(server, "ready", "ready")
         server.until_idle()

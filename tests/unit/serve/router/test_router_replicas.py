@@ -4,22 +4,16 @@ import random
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
 
-from dlstep.engine.loader import LoadedEngine
-from dlstep.serve.engine_loop import info_of
-from dlstep.serve.engine_process import Death, Host
-
-from ....helpers.serving import Served, ThreadHost, served, shadow_engine
+from ....helpers.serving import DeafHost, Served, ThreadHost, served, shadow_engine
 
 GROUPS, IN_GROUP, PREFIX = 24, 10, 64
 
 
-def hosts_of(count: int, **options: Any) -> list[Host]:
+def hosts_of(count: int, **options: Any) -> list[ThreadHost]:
     """Engines without a network, each in a separate thread."""
     return [ThreadHost(shadow_engine(seconds=0.002, num_pages=800, **options)) for _ in range(count)]
 
@@ -72,35 +66,8 @@ def asked(number: int) -> dict[str, object]:
     return {"prompt": [3 + number] * 20, "max_tokens": 40, "ignore_eos": True, "temperature": 0.5}
 
 
-class Deaf(ThreadHost):
-    """A host whose first engine answers nothing, and dies when told to."""
-
-    def __init__(self, engine: LoadedEngine) -> None:
-        super().__init__(engine)
-        self.info, self.starts = info_of(engine), 0
-        self.deaf: Connection | None = None
-
-    def start(self) -> Connection:
-        self.starts += 1
-        if self.starts > 1:
-            return super().start()
-        ours, self.deaf = Pipe()
-        self.deaf.send(self.info)
-        return ours
-
-    def end(self, seconds: float) -> Death:
-        if self.deaf is not None:
-            self.die()
-        return super().end(seconds)
-
-    def die(self) -> None:
-        assert self.deaf is not None
-        deaf, self.deaf = self.deaf, None
-        deaf.close()
-
-
 def test_another_engine_answers_requests_whose_clients_received_nothing() -> None:
-    deaf, other = Deaf(shadow_engine()), hosts_of(1)[0]
+    deaf, other = DeafHost(shadow_engine()), hosts_of(1)[0]
     with served(shadow_engine(), hosts=[deaf, other]) as server, server.http() as http, ThreadPoolExecutor(16) as threads:
         server.until(lambda: all(replica.phase == "ready" for replica in server.router.replicas))
 
@@ -124,7 +91,7 @@ def test_another_engine_answers_requests_whose_clients_received_nothing() -> Non
 
 def test_a_request_is_restarted_only_once() -> None:
     """The request itself may kill engines."""
-    first, second = Deaf(shadow_engine()), Deaf(shadow_engine())
+    first, second = DeafHost(shadow_engine()), DeafHost(shadow_engine())
     with served(shadow_engine(), hosts=[first, second]) as server, server.http() as http, ThreadPoolExecutor(2) as threads:
         server.until(lambda: all(replica.phase == "ready" for replica in server.router.replicas))
         answer = threads.submit(http.post, "/v1/completions", json=asked(1))
