@@ -18,7 +18,7 @@ from dlstep.core import DlstepError, PendingSamples, Plan
 from dlstep.distributed import rank_zero, ranks
 from dlstep.distributed.rank_zero import RankZeroDriver
 from dlstep.distributed.ranks import ALONE, Ranks
-from dlstep.distributed.worker_group import WorkerGroup
+from dlstep.distributed.worker_group import RankInfo, WorkerGroup
 from dlstep.driver import TorchDriver
 from dlstep.driver.graphs import PaddedExecutor
 from dlstep.engine import loader
