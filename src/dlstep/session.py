@@ -24,8 +24,8 @@ from .core import (
 from .core.checks import plain, short
 from .core.options import explains, options_of, sorted_options
 from .core.request import place_of
+from .engine.config import unknown
 from .engine.loader import LoadedEngine
-from .engine.option_help import unknown
 from .engine.overrides import forked
 from .text.constraints import recompiled
 from .text.output import Output, Prompt, output_of

@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
-from dlstep import EngineConfig, strategies, tiny
+from dlstep import LLM, EngineConfig, strategies, tiny
 from dlstep.cli.eval import EvalCommand, split
 from dlstep.cli.main import parsed
-from dlstep.cli.parser import options_in
+from dlstep.cli.parser import load, options_in
 from dlstep.core import Spec
 from dlstep.core.trainings import PROMPT_IN_FULL
 from dlstep.engine.compatibility import family_incompatibility
-from dlstep.engine.config import ENGINE_FIELDS, engine_config
-from dlstep.engine.resolve import build, embedded_facts, embedded_models_for, resolve
+from dlstep.engine.config import ENGINE_FIELDS, build, embedded_facts, embedded_models_for, engine_config, resolve
 from dlstep.evaluate.options import EvalOptions
 from dlstep.models import FAMILIES
 
@@ -128,3 +127,10 @@ def test_a_file_may_be_given_twice_and_the_last_word_counts(tmp_path: Path) -> N
     chosen, engine = split(parsed(arguments)[0])
     assert (chosen.shots, chosen.max_tokens, engine["accept_threshold"]) == (2, 5, 0.5)
     assert tiny.names()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs" / "policies").glob("*.yaml")), ids=lambda path: path.name)
+def test_a_buffer_policy_fits_the_model_of_its_name(path: Path) -> None:
+    name = path.name.partition(".")[0]
+    llm = LLM(name, buffer_policy=load(path.read_text()))
+    assert llm.engine.buffer_policy is not None and llm.engine.buffer_policy.rungs[-1][0] is None

@@ -13,12 +13,12 @@ from typing import Any
 from docstring_parser import parse_from_object
 
 from dlstep import rules, strategies
-from dlstep.engine.config import EngineConfig
+from dlstep.engine.config import BufferPolicy, EngineConfig
 from dlstep.llm import LLM
 
 PUBLIC = (
     *("dlstep", "dlstep.core", "dlstep.models", "dlstep.rules", "dlstep.strategies", "dlstep.testing", "dlstep.views"),
-    *("dlstep.engine.config", "dlstep.engine.hub", "dlstep.stream", "dlstep_kernels"),
+    *("dlstep.engine.hub", "dlstep.stream", "dlstep_kernels"),
 )
 
 
@@ -31,7 +31,8 @@ def reexported(module: Any) -> set[str]:
 
 def public() -> dict[str, Any]:
     """Return the public classes and functions by path."""
-    found: list[Any] = [group.load(name) for group in (strategies.PLUGINS, rules.PLUGINS) for name in group.own()]
+    found: list[Any] = [BufferPolicy, EngineConfig]
+    found += [group.load(name) for group in (strategies.PLUGINS, rules.PLUGINS) for name in group.own()]
     for name in PUBLIC:
         module = import_module(name)
         found += [getattr(module, key) for key in reexported(module)]

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from dlstep import LLM, Output, SamplingParams, tiny
 from dlstep.core import SequenceState, Span, Spec
 from dlstep.core.draws import key, token_uniform
-from dlstep.engine.resolve import embedded_facts
+from dlstep.engine.config import embedded_facts
 from dlstep.strategies._verified import Verified
 from dlstep.strategies.self_speculation import SelfSpeculation
 

@@ -8,7 +8,7 @@ from tempfile import mkdtemp
 
 from dlstep import EngineConfig
 from dlstep.core.trainings import TRAININGS
-from dlstep.engine.resolve import embedded_models_for
+from dlstep.engine.config import embedded_models_for
 
 from .tiny_configs import FACTS
 

@@ -13,9 +13,8 @@ from .. import rules, strategies, tiny
 from ..core import Options, Rule, SamplingParams
 from ..core.checks import short
 from ..core.plugins import searched
-from ..engine.config import EngineConfig, engine_config
+from ..engine.config import EngineConfig, base_of, chosen, embedded_facts, engine_config
 from ..engine.option_help import option_rows, parts_of
-from ..engine.resolve import base_of, chosen, embedded_facts
 from .parser import ArgumentParser, Namespace
 
 # Strategy options have separate flags that replace these fields.

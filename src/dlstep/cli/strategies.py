@@ -14,9 +14,8 @@ from .. import rules, strategies
 from ..core.options import Options, with_options
 from ..core.plugins import searched
 from ..engine.compatibility import Features, MatrixRow, matrix
-from ..engine.config import EngineConfig
+from ..engine.config import EngineConfig, embedded_models_for
 from ..engine.option_help import option_rows, paragraphs, parts_of
-from ..engine.resolve import embedded_models_for
 from .options import command_parser, json_text, title_of
 from .parser import ArgumentParser, Namespace, as_yaml
 

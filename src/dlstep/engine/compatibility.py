@@ -10,8 +10,7 @@ from .. import strategies
 from ..core import Request, SamplingParams, Spec, Strategy
 from ..core.lifecycle import open_sequence
 from ..core.trainings import TRAININGS, training_mismatch
-from .config import EngineConfig
-from .resolve import SAMPLING_MODES, incompatibility, resolve
+from .config import EngineConfig, incompatibility, mode_of, resolve
 
 if TYPE_CHECKING:
     from ..models.description import Description
@@ -81,7 +80,7 @@ def features(name: str) -> Features:
     request = Request(0, PROMPT, SamplingParams(max_tokens=1))
     opened = _opened(strategy, request)
     return Features(
-        sampling_mode=SAMPLING_MODES.get(name, "naive"),
+        sampling_mode=mode_of(name),
         blocks_in_flight=strategy.buffer_size if isinstance(strategy, strategies.Blocks) else 1,
         exact=strategy.exact,
         shares_prefixes=opened > 0,

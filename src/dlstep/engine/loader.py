@@ -21,11 +21,10 @@ from ..core.lifecycle import least_pages
 from ..core.trainings import TRAININGS
 from ..text.detokenize import Tokenizer
 from ..text.prompts import params_of
-from .config import BufferPolicy, EngineConfig
+from .config import BufferPolicy, EngineConfig, build, chosen, embedded_models_for, name_of, resolve, trained_further
 from .decode import Decode
 from .devices import check_room, device_of_rank, find_device, first_device, set_threads
 from .hub import folder_of
-from .resolve import build, chosen, embedded_models_for, name_of, resolve, trained_further
 
 if TYPE_CHECKING:
     from torch import dtype as Dtype

@@ -2,18 +2,17 @@
 
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, get_type_hints
 
 from docstring_parser import parse_from_object
 
-from .. import rules, strategies
-from ..core import Options, SamplingParams, Strategy, options_of
-from ..core.checks import did_you_mean, limits_of, short
-from ..core.options import by_default, unknown_option
-from .config import ENGINE_FIELDS
+from .. import rules
+from ..core import Options, options_of
+from ..core.checks import limits_of
+from ..core.options import by_default
 
 # Names of options in other engines and in the model authors' decoding loops, and what to give here instead.
 ELSEWHERE = {
@@ -163,35 +162,8 @@ def paragraphs(value: Options) -> list[str]:
     return (inspect.getdoc(module) or inspect.getdoc(type(value)) or type(value).__name__).split("\n\n")
 
 
-def unknown(owner: str, name: str, value: object, strategy: Strategy) -> str:
-    """Return the message for an option that neither the engine nor the strategy `owner` has."""
-    own = options_of(strategy)
-    hint = _location(name, value, own) or foreign(name) or did_you_mean(name, [*own, *ENGINE_FIELDS])
-    return unknown_option(owner, name, value, own, hint)
-
-
-def _location(name: str, value: object, own: Mapping[str, Any]) -> str:
-    """Return a hint at where an option of this name belongs; empty if it is unknown."""
-    here = ELSEWHERE.get(name, name)
-    if here in (field.name for field in fields(SamplingParams)):
-        return f"it is set for each request, as SamplingParams({here}={short(value)})"
-    holders = [rule for rule in rules.own() if name in _fields(rules.load(rule))]
-    if holders and "rule" not in own:
-        return f"{name} is an option of rules such as {holders[0]}, which this strategy does not take"
-    if holders:
-        *others, last = holders
-        of = f"the rules {', '.join(others)} and {last}: give one of them" if others else f"rule {last}: give it"
-        return f"{name} is an option of {of} as well, as rule={holders[0]!r}"
-    owners = [strategy for strategy in strategies.own() if name in _fields(strategies.load(strategy))]
-    return f"{name} is an option of {', '.join(owners)}" if owners else ""
-
-
 def foreign(name: str, mark: str = "") -> str:
     """Return what an option of another engine is called here, with `mark` before its name; empty for an unknown one."""
     if name in ELSEWHERE:
         return f"here it is {mark}{ELSEWHERE[name]}"
     return f"leave it out, {NOT_NEEDED[name]}" if name in NOT_NEEDED else ""
-
-
-def _fields(cls: type[Any]) -> list[str]:
-    return [field.name for field in fields(cls)]

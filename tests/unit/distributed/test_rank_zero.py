@@ -22,9 +22,8 @@ from dlstep.distributed.ranks import ALONE, Ranks
 from dlstep.distributed.worker_group import WorkerGroup
 from dlstep.driver.buckets import Bucket
 from dlstep.driver.warmup import buckets_for
-from dlstep.engine.config import EngineConfig
+from dlstep.engine.config import EngineConfig, embedded_models_for
 from dlstep.engine.loader import build_engine
-from dlstep.engine.resolve import embedded_models_for
 from dlstep.strategies import own
 
 from ...helpers.crowds import Case, Lent, crowd, crowds, flips

@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dlstep.engine.config import engine_config
-from dlstep.engine.resolve import build, resolve
+from dlstep.engine.config import build, engine_config, resolve
 from dlstep.models import Description, read_description
 from training.model import save_tokenizer
 

@@ -9,8 +9,7 @@ from annotated_types import Gt
 from dlstep import EngineConfig, Request, Spec, strategies
 from dlstep.core import Config, Grid, Strategy, init
 from dlstep.core.trainings import BIDIRECTIONAL, BLOCK_CAUSAL, PROMPT_IN_FULL, TRAININGS
-from dlstep.engine.config import engine_config
-from dlstep.engine.resolve import build, embedded_models_for, resolve, trained_further
+from dlstep.engine.config import build, embedded_models_for, engine_config, resolve, trained_further
 from dlstep.rules.early_commit import EarlyCommit
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
@@ -249,8 +248,7 @@ def test_resolving_is_done_once_and_for_all(facts: Facts) -> None:
     assert resolve(resolved, facts) == resolved
     assert (resolved.decoding_strategy, resolved.sampling_mode) == ("multi_bd", "naive")
     assert dict(resolved.strategy_options) == {"accept_threshold": 0.5, "block_size": 8, "buffer_size": 2, "rule": Threshold()}
-    with pytest.raises(ValueError, match=r"pass it through resolve"):
-        build(EngineConfig(), facts.spec)
+    assert build(resolved, facts.spec)[1] == MultiBD(block_size=8, buffer_size=2, rule=Threshold(accept_threshold=0.5))
 
 
 @pytest.mark.parametrize(
