@@ -1,6 +1,8 @@
 """Count the modules of dlstep that run between `dlstep generate` and the driver's first plan, and print them in order.
 
-python -m benchmarks.module_path
+    python -m benchmarks.module_path
+
+Not counted: modules that load the model, and those of the chosen strategy and rule.
 """
 
 import sys
@@ -9,7 +11,8 @@ from types import FrameType
 from dlstep.cli import main
 
 PROMPT = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
-IMPORTING = "<frozen importlib._bootstrap>"  # the file name of the code that imports modules
+ASIDE = ("_load", "_find_and_load")  # functions whose callees are not counted: of engine.loader, and of Python's imports
+CHOICES = ("dlstep.strategies.", "dlstep.rules.")
 
 
 def entered() -> list[str]:
@@ -18,15 +21,14 @@ def entered() -> list[str]:
 
     def profile(frame: FrameType, event: str, argument: object) -> None:
         nonlocal reached
-        name = frame.f_globals.get("__name__", "")
+        name, caller = str(frame.f_globals.get("__name__", "")), frame.f_back
         if event != "call" or reached or not name.startswith("dlstep."):
             return
-        caller: FrameType | None = frame
-        while caller is not None and caller.f_code.co_filename != IMPORTING:
+        while caller is not None and caller.f_code.co_name not in ASIDE:
             caller = caller.f_back
-        if caller is None:
-            modules[name] = None
-        reached = name == "dlstep.driver.torch_driver" and frame.f_code.co_name in ("run", "start", "run_prepared")
+        reached = caller is None and name.startswith("dlstep.driver.")
+        if caller is None and not reached and not name.startswith(CHOICES):
+            modules.setdefault(name)
 
     sys.setprofile(profile)
     main(["generate", PROMPT, "--progress", "false"])

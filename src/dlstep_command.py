@@ -41,9 +41,6 @@ def interrupted(signum: int, frame: FrameType | None) -> None:
 
 def leave() -> NoReturn:
     """End the process with the exit code of Ctrl-C. Do not wait for threads: a thread that imports cannot be stopped."""
-    if (module := sys.modules.get("dlstep.views.progress_bars")) is not None:
-        with suppress(AttributeError):  # the module is still being imported
-            module.close()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             if stream.isatty():
