@@ -41,7 +41,8 @@ def interrupted(signum: int, frame: FrameType | None) -> None:
 
 def leave() -> NoReturn:
     """End the process with the exit code of Ctrl-C. Do not wait for threads: a thread that imports cannot be stopped."""
-    for stream in (sys.stdout, sys.stderr):
+    # While a bar is drawn, `sys.stderr` is the bar's and escapes control characters.
+    for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
         with suppress(OSError, ValueError):
             if stream.isatty():
                 stream.write(SHOW_CURSOR)
