@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import IO, Any
+from typing import Any
 
 LONGEST = 1 << 26  # bytes of an answer
 LONGEST_ERROR = 1000  # characters
@@ -25,14 +25,8 @@ def answer(kind: str, arguments: tuple[Any, ...]) -> tuple[str, bytes]:
     except MemoryError:  # ends this process, so that the parent reports the limit
         raise
     except Exception as raised:  # noqa: BLE001 - a job may raise any exception
-        return f"{'' if isinstance(raised, ValueError) else f'{type(raised).__name__}: '}{raised}"[:LONGEST_ERROR], b""
-
-
-def write(file: IO[bytes], error: str, result: bytes) -> None:
-    """Write an answer: a line with the lengths of its two parts, then the parts."""
-    reason = error.encode(errors="replace")
-    file.write(b"%d %d\n%b%b" % (len(reason), len(result), reason, result))
-    file.flush()
+        reason = f"{'' if isinstance(raised, ValueError) else f'{type(raised).__name__}: '}{raised}"[:LONGEST_ERROR]
+        return reason.encode(errors="replace").decode(), b""  # a quoted pattern may have lone surrogates
 
 
 def limit_memory(more: int) -> None:
@@ -50,14 +44,15 @@ def main() -> None:
     with open(os.devnull, "w") as nowhere, os.fdopen(os.dup(1), "wb") as answers, suppress(EOFError):
         os.dup2(nowhere.fileno(), 1)  # what libraries print must not look like an answer
         limit_memory(int(sys.argv[1]))
-        write(answers, "", b"")
+        pickle.dump(("", b""), answers)
+        answers.flush()
         while True:
             seconds, kind, arguments = pickle.load(sys.stdin.buffer)
             # A C thread ends this process, even inside a long operation that holds the GIL.
             faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere)
-            error, result = answer(kind, arguments)
+            pickle.dump(answer(kind, arguments), answers)
             faulthandler.cancel_dump_traceback_later()
-            write(answers, error, result)
+            answers.flush()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from typing import Any
 from weakref import WeakSet
 
 START_SECONDS = 60.0  # for the process to start on a busy machine
-STARTS = 2  # attempts to start it
 JOB_SECONDS = 10.0
 MEMORY = 1 << 29  # bytes that jobs may use beyond those of a new process
 GRACE_SECONDS = 2.0  # past the time limit; after that, a process that did not exit, such as a suspended one, is killed
@@ -79,7 +78,7 @@ class LimitedWorker:
             raise LimitError(f"it takes more than {self.seconds:g} seconds" if late else "it takes too much memory")
         error, result = answer
         if error:
-            raise ValueError(error.decode())
+            raise ValueError(error)
         return result
 
     def stop(self, job: Event) -> None:
@@ -96,13 +95,11 @@ class LimitedWorker:
             self._end()
 
     def _started(self) -> subprocess.Popen[bytes]:
-        """Return a new process that is ready. Raises NotStartedError if no attempt succeeds."""
-        for _ in range(STARTS):
-            process = self._process = _process()
-            if _answer(process, b"", START_SECONDS) is not None:
-                return process
-            self._end()
-        raise NotStartedError(f"a process for untrusted work did not start: {sys.executable} {WORKER}")
+        """Return a new process that is ready. Raises NotStartedError if it ends before."""
+        process = self._process = _process()
+        if _answer(process, b"", START_SECONDS) is None:
+            raise NotStartedError(f"a process for untrusted work did not start: {sys.executable} {WORKER}")
+        return process
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -124,7 +121,7 @@ def _process() -> subprocess.Popen[bytes]:
     )
 
 
-def _answer(process: subprocess.Popen[bytes], job: bytes, seconds: float) -> tuple[bytes, bytes] | None:
+def _answer(process: subprocess.Popen[bytes], job: bytes, seconds: float) -> tuple[str, bytes] | None:
     """Send a job and return its error and its result; None if the process ended without one or was killed after `seconds`."""
     assert process.stdin is not None and process.stdout is not None, "both are pipes"
     # The process limits its own time, so that it also ends without a parent. A stopped process cannot: the parent kills it.
@@ -134,10 +131,8 @@ def _answer(process: subprocess.Popen[bytes], job: bytes, seconds: float) -> tup
     try:
         process.stdin.write(job)
         process.stdin.flush()
-        sizes = [int(size) for size in process.stdout.readline().split()]
-        parts = [process.stdout.read(size) for size in sizes]
-        return (parts[0], parts[1]) if parts and [*map(len, parts)] == sizes else None
-    except OSError:
+        return pickle.load(process.stdout)
+    except (EOFError, OSError, pickle.UnpicklingError):
         return None
     finally:
         deadline.cancel()

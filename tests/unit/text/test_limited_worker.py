@@ -73,24 +73,6 @@ def test_a_process_that_was_killed_between_jobs_is_replaced(worker: LimitedWorke
     assert process_of(worker) is not process
 
 
-@pytest.mark.parametrize("fault", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
-def test_a_process_that_stops_at_its_start_is_replaced(
-    fault: signal.Signals, worker: LimitedWorker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started, start = list[Any](), limited_worker._process
-
-    def struck() -> Any:
-        started.append(start())
-        monkeypatch.setattr(limited_worker, "START_SECONDS", 60.0 if started[1:] else 0.5)
-        if len(started) == 1:
-            started[0].send_signal(fault)
-        return started[-1]
-
-    monkeypatch.setattr(limited_worker, "GRACE_SECONDS", 0.5)
-    monkeypatch.setattr(limited_worker, "_process", struck)
-    assert process_of(worker) is started[1] and len(started) == 2 and started[0].returncode == -signal.SIGKILL
-
-
 def test_a_process_that_never_starts_is_reported(worker: LimitedWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limited_worker, "WORKER", Path("no_worker.py"))
     with pytest.raises(limited_worker.NotStartedError, match=r"did not start: .*no_worker\.py"):
