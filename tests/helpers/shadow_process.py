@@ -67,6 +67,6 @@ class ShadowHost:
         return self.worker.pid
 
     def start(self) -> Worker:
-        self.starts += 1
         self.worker = Worker(run_shadow, *self._given, name="dlstep-engine-0")
+        self.starts += 1
         return self.worker

@@ -159,7 +159,7 @@ def test_an_engine_that_goes_on_is_ready_again_and_late_reports_are_ignored(hang
 
 def until_begun(server: Served, host: ShadowHost) -> None:
     """Wait until an engine has sent its first heartbeat: it has imported what it needs, and loads."""
-    server.until(lambda: host.worker._progress >= 0)
+    server.until(lambda: host.starts > 0 and host.worker._progress >= 0)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
