@@ -49,7 +49,7 @@ def test_generate_writes_a_profile(capsys: Captured, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     assert main(["generate", QUESTION, "--max_tokens", "8", "--profile", str(path)]) == 0
     named = {event.get("name", "") for event in json.loads(path.read_text())["traceEvents"]}
-    assert {f"dlstep {part}" for part in ("run", "follow", "gather", "lower", "forward", "sample", "unpack")} <= named
+    assert {f"dlstep {part}" for part in ("start", "follow", "gather", "lower", "forward", "sample", "wait", "unpack")} <= named
     assert any("scaled_dot_product" in name for name in named)
     capsys.readouterr()
     assert "--profile" in failure(["generate", QUESTION, "--profile", str(tmp_path / "nowhere" / "trace.json")], capsys)
