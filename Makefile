@@ -71,7 +71,7 @@ pytest: $(VENV)/.test $(VENV)/.browser
 
 # Tests of properties of the core, of rules, strategies and kernels.
 LAWS := tests/property tests/unit/rules tests/unit/strategies tests/unit/dlstep_kernels tests/unit/views/test_frames.py \
-    $(filter-out %/test_checks.py %/test_draws.py %/test_plugins.py,$(wildcard tests/unit/core/test_*.py))
+    $(filter-out %/test_checks.py %/test_draws.py %/test_options_plugins.py,$(wildcard tests/unit/core/test_*.py))
 
 # Properties on examples that were never tried: RUNS times with a new seed each, then with many more examples.
 night: $(VENV)/.test
@@ -139,7 +139,7 @@ release-check: $(VENV)/.test
 mutants: $(VENV)/.test
 	$(BIN)/python -m tests.mutants $(if $(ONLY),--only '$(ONLY)')
 
-# Faults that mutmut makes in FILES, such as src/dlstep/core/usage.py; prints those that no test notices.
+# Faults that mutmut makes in FILES, such as src/dlstep/core/updates.py; prints those that no test notices.
 mutate: $(VENV)/.test
 	$(BIN)/pip $(PIP_INSTALL) -e '.[mutate]'
 	$(BIN)/python -m tests.mutants.mutate $(FILES)

@@ -7,7 +7,7 @@ that model again.
 from dataclasses import dataclass
 from typing import Literal
 
-from dlstep.core import trainings
+from dlstep.core.spec import BIDIRECTIONAL, BLOCK_CAUSAL, EDITS, JOINT, PROMPT_IN_FULL, RANDOM_CANVAS, SUB_BLOCKS
 
 BLOCK_SIZE = 8
 BUFFER_SIZE = 4
@@ -56,13 +56,13 @@ class Recipe:
     def training(self) -> str:
         """Return the name that decoders have for this way of training."""
         of_lesson = {
-            "edits": trainings.EDITS,
-            "shifted": trainings.SUB_BLOCKS,
-            "joint": trainings.JOINT,
-            "masked canvas": trainings.BIDIRECTIONAL,
-            "random canvas": trainings.RANDOM_CANVAS,
+            "edits": EDITS,
+            "shifted": SUB_BLOCKS,
+            "joint": JOINT,
+            "masked canvas": BIDIRECTIONAL,
+            "random canvas": RANDOM_CANVAS,
         }
-        plain = trainings.PROMPT_IN_FULL if self.grid == "prompt" else trainings.BLOCK_CAUSAL
+        plain = PROMPT_IN_FULL if self.grid == "prompt" else BLOCK_CAUSAL
         return of_lesson.get(self.lesson, plain)
 
     @property

@@ -11,7 +11,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from dlstep import rules, strategies
-from dlstep.core.plugins import PluginGroup
+from dlstep.core.options import PluginGroup
 
 
 def classes_text(plugins: PluginGroup) -> str:

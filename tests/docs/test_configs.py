@@ -11,7 +11,7 @@ from dlstep.cli.eval import EvalCommand, split
 from dlstep.cli.main import parsed
 from dlstep.cli.parser import load, options_in
 from dlstep.core import Spec
-from dlstep.core.trainings import PROMPT_IN_FULL
+from dlstep.core.spec import PROMPT_IN_FULL
 from dlstep.engine.compatibility import family_incompatibility
 from dlstep.engine.config import ENGINE_FIELDS, build, embedded_facts, embedded_models_for, engine_config, resolve
 from dlstep.evaluate.options import EvalOptions

@@ -1,4 +1,4 @@
-"""The tests mirror the sources: `src/dlstep/core/finish.py`, `tests/unit/core/test_finish.py`."""
+"""The tests mirror the sources: `src/dlstep/core/commit.py`, `tests/unit/core/test_commit.py`."""
 
 import ast
 import tomllib

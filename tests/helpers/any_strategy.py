@@ -7,7 +7,7 @@ from shutil import rmtree
 from tempfile import mkdtemp
 
 from dlstep import EngineConfig
-from dlstep.core.trainings import TRAININGS
+from dlstep.core.spec import TRAININGS
 from dlstep.engine.config import embedded_models_for
 
 from .tiny_configs import FACTS

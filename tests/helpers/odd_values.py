@@ -17,7 +17,7 @@ import torch
 from hypothesis import strategies as st
 
 from dlstep import SamplingParams
-from dlstep.core.trace_file import from_json, to_json
+from dlstep.core.trace import from_json, to_json
 
 
 @dataclasses.dataclass(frozen=True)

@@ -45,7 +45,7 @@ MUTANTS = (
         ("_whole", "accept a bool where an int is required", "type(given) is not int", "not isinstance(given, int)"),
     ),
     *in_file(
-        "core/trace_file.py",
+        "core/trace.py",
         ("_class", "create values of any class from a trace", " and issubclass(cls, Options | Extra)", ""),
         (
             "_class",
@@ -179,7 +179,7 @@ MUTANTS = (
         noticed_by=("property/test_rules.py",),
     ),
     *in_file(
-        "core/finish.py",
+        "core/commit.py",
         ("_advanced_state", "forget settled tokens", "state=constraint.run(stop_state.state, new)", "state=stop_state.state"),
         ("_count_run", "start a run of equal tokens again in each step", "sequence.accounting.stop_state.run", "0"),
         ("_match_stops", "miss a stop string that spans two steps", "text[max(0, len(text) - keep):]", "b''"),
@@ -206,7 +206,7 @@ MUTANTS = (
         ("judge", "let a stop id win over repetition before it", "stopped and repeated is None", "stopped"),
     ),
     *in_file(
-        "core/refusals.py",
+        "core/lifecycle.py",
         ("request_strategy", "ignore the options of a request", "strategy = with_options", "with_options"),
         ("incompatibility", "accept a request that can never run", "> config.max_num_batched_tokens", "< 0"),
         ("incompatibility", "accept pinned tokens for a strategy that cannot hold them", "strategy.holds_pins", "params"),
@@ -240,7 +240,7 @@ MUTANTS = (
         noticed_by=("unit/core/test_trace.py",),
     ),
     *in_file(
-        "core/faults.py",
+        "core/errors.py",
         ("run_user_code", "let SystemExit of a rule end the process", "except BaseException", "except Exception"),
         noticed_by=("property/test_blame.py",),
     ),
@@ -344,7 +344,7 @@ MUTANTS = (
         ("Trace.replay", "replay plans that belong to an earlier state", "since = []", "pass"),
     ),
     *in_file(
-        "core/trace_file.py",
+        "core/trace.py",
         ("read", "read a truncated trace", "!= expected", "> expected"),
         (
             "write",

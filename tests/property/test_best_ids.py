@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from dlstep import strategies
 from dlstep.core.sequence import Best
-from dlstep.core.trace_file import from_json, to_json
+from dlstep.core.trace import from_json, to_json
 from dlstep.rules.credit import Credit
 from dlstep.testing.generators import cases
 from dlstep.testing.harness import answered_alone, disturbed, run_case

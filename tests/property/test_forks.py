@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from dlstep import rules
 from dlstep.core import Config, Request, Rule, SamplingParams, Spec, Strategy, updates
-from dlstep.core.finish import judge
+from dlstep.core.commit import judge
 from dlstep.core.sequence import StopState
 from dlstep.strategies.causal_blocks import CausalBlocks
 from dlstep.strategies.d2f import D2F

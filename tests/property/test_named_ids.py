@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.core import Request, SampleSpec, Span, SpanSamples, Strategy, Trace, add, commit, init, schedule
-from dlstep.core.trace_file import from_json, to_json
+from dlstep.core.trace import from_json, to_json
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing import ScriptedDriver, ShadowDriver

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from dlstep.core.trainings import TRAININGS
+from dlstep.core.spec import TRAININGS
 from dlstep.models import load_checkpoint
 from dlstep.models.families import FAMILIES
 

@@ -44,7 +44,7 @@ def test_public_names_are_found_and_others_are_not() -> None:
 
 
 def test_values_are_written_where_only_the_core_is_imported() -> None:
-    code = "from dlstep.core import Request, trace_file; print(trace_file.to_json(Request(0, (1,)))['class'])"
+    code = "from dlstep.core import Request, trace; print(trace.to_json(Request(0, (1,)))['class'])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == (
         "dlstep.core:Request\n"
     )

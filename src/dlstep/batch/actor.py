@@ -16,7 +16,7 @@ from traceback import print_exc
 from typing import Any
 
 from ..core import DlstepError
-from ..core.plugins import searched
+from ..core.options import searched
 from ..engine.config import EngineConfig
 from ..engine.loader import load_engine
 from ..serve.messages import EngineFailed

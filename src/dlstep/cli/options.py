@@ -12,7 +12,7 @@ from typing import Any
 from .. import rules, strategies, tiny
 from ..core import Options, Rule, SamplingParams
 from ..core.checks import short
-from ..core.plugins import searched
+from ..core.options import searched
 from ..engine.config import EngineConfig, base_of, chosen, embedded_facts, engine_config
 from ..engine.option_help import option_rows, parts_of
 from .parser import ArgumentParser, Namespace

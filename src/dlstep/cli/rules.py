@@ -9,8 +9,7 @@ from rich.text import Text
 
 from .. import rules, strategies
 from ..core import Rule
-from ..core.options import options_of
-from ..core.plugins import searched
+from ..core.options import options_of, searched
 from ..engine.option_help import paragraphs
 from ..strategies._canvas import Canvas
 from .options import command_parser, json_text

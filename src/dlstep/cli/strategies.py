@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import rules, strategies
-from ..core.options import Options, with_options
-from ..core.plugins import searched
+from ..core.options import Options, searched, with_options
 from ..engine.compatibility import Features, MatrixRow, matrix
 from ..engine.config import EngineConfig, embedded_models_for
 from ..engine.option_help import option_rows, paragraphs, parts_of

@@ -1,7 +1,7 @@
 """The pure core: immutable values and functions, without tensors, clocks or random state.
 
 Reading order: request, spec, grid, block, samples, plan, sequence, rule, cache, state, then lifecycle,
-schedule, finish, commit.
+schedule, commit.
 """
 
 from .block import (
@@ -19,9 +19,9 @@ from .errors import (
     CacheMismatch as CacheMismatch,
     DlstepError as DlstepError,
     ReplayDiverged as ReplayDiverged,
+    RequestFault as RequestFault,
     SamplesMismatch as SamplesMismatch,
 )
-from .faults import RequestFault as RequestFault
 from .lifecycle import (
     abort as abort,
     add as add,
@@ -32,6 +32,7 @@ from .lifecycle import (
     probe as probe,
     prune as prune,
     rebuild as rebuild,
+    refusal as refusal,
 )
 from .options import Options as Options, options_of as options_of, with_options as with_options
 from .plan import (
@@ -57,7 +58,6 @@ from .plan import (
     overlapping as overlapping,
     span_of as span_of,
 )
-from .refusals import refusal as refusal
 from .request import (
     Probability as Probability,
     Request as Request,

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from .block import Block, Grid
 from .checks import short, wrong_field
-from .faults import WrongAnswer
+from .errors import WrongAnswer
 from .plan import MOST, SampleSpec, Span
 from .request import Request
 from .sequence import SequenceState, Strategy

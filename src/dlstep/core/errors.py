@@ -1,4 +1,23 @@
-"""Errors between the core and its callers. Invalid arguments raise ValueError instead."""
+"""Errors between the core and its callers. Invalid arguments raise ValueError instead.
+
+Faults of user code: a strategy or a rule that fails ends only the request that uses it.
+
+Strategies and rules are user code. The core calls them through `run_user_code`, which turns any exception
+into a RequestFault that names the request. A function that raises a RequestFault leaves the state
+unchanged: end the request with `fail(state, fault.request_id, str(fault))`, then call the function
+again for the other requests. `Decode` does both.
+
+The core checks what strategies and rules return (`contract.py`, `rule.py`): a wrong value raises
+WrongAnswer, which becomes a RequestFault in the same way.
+"""
+
+import dataclasses
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from traceback import format_exception_only
+from types import CodeType, FunctionType, TracebackType
+from typing import TYPE_CHECKING, TypeVar
 
 
 class DlstepError(Exception):
@@ -15,3 +34,112 @@ class CacheMismatch(DlstepError):
 
 class ReplayDiverged(DlstepError):
     """A replayed trace whose plan differs from the recorded one."""
+
+
+if TYPE_CHECKING:
+    from .sequence import SequenceState
+
+PACKAGE = f"{Path(__file__).parents[1]}"
+NOT_USER_CODE = (PACKAGE, dataclasses.__file__, "<string>")  # dataclasses compile methods from strings
+LIBRARIES = ("<frozen", *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
+LONGEST = 300  # characters of an exception's message that a reason quotes
+Result = TypeVar("Result")
+
+
+class RequestFault(DlstepError):
+    """A failure of the strategy or rule of one request; users see its message.
+
+    Args:
+        request_id: The caller's id of the request.
+        reason: What happened, with the step, the position and the place in the user's code.
+    """
+
+    def __init__(self, request_id: int, reason: str) -> None:
+        super().__init__(reason)
+        self.request_id = request_id
+
+
+class WrongAnswer(Exception):
+    """A return value of a strategy or a rule that the core cannot use.
+
+    Args:
+        owner: The strategy or the rule.
+        hook: The name of the method.
+        what: The returned value and the allowed ones.
+    """
+
+    def __init__(self, owner: object, hook: str, what: str) -> None:
+        super().__init__(f"{type(owner).__qualname__}.{hook}{defined(type(owner), hook)} returned {what}")
+
+
+def run_user_code(sequence: "SequenceState | None", step: int, function: Callable[..., Result], *arguments: object) -> Result:
+    """Return the result of a function that calls the strategy or rule of a request in `step`.
+
+    Raises RequestFault for every exception, including SystemExit, which would otherwise end a server. Only
+    KeyboardInterrupt, which comes from the keyboard, passes unchanged. `sequence` is None for a request that is still
+    being checked; the fault then has no id and no position.
+    """
+    try:
+        return function(*arguments)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise fault_of(sequence, step, error) from error
+
+
+def fault_of(sequence: "SequenceState | None", step: int, error: BaseException) -> RequestFault:
+    """Return the fault of the request whose strategy or rule raised `error` in `step`."""
+    if sequence is None:
+        return RequestFault(-1, described(error))
+    position = sequence.window[0].start if sequence.window else sequence.final
+    return RequestFault(sequence.request_spec.request.id, f"step {step}, from position {position} on: {described(error)}")
+
+
+def described(error: BaseException) -> str:
+    """Return a line with the exception, the hook that was called and the innermost frame of user code."""
+    if isinstance(error, WrongAnswer):
+        return str(error)
+    raised = _one_line(error)
+    frames = list(_user_frames(error.__traceback__))
+    if not frames:
+        return raised
+    return f"{frames[0][0].co_qualname} raised {raised}{_innermost(frames)}"
+
+
+def of_import(error: BaseException) -> str:
+    """Return a line with the exception that a user's module raised, and the innermost frame of user code."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return f"{type(error).__name__}: {error.msg} ({_place(error.filename, error.lineno)}: {(error.text or '').strip()})"
+    return _one_line(error) + _innermost(list(_user_frames(error.__traceback__)))
+
+
+def _innermost(frames: list[tuple[CodeType, int]]) -> str:
+    """Return file and line of the innermost frame of user code. Frames of libraries count only if there is no other."""
+    files = [(code.co_filename, line) for code, line in frames]
+    own = [place for place in files if not place[0].startswith(LIBRARIES)]
+    return f" ({_place(*(own or files)[-1])})" if files else ""
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join("".join(format_exception_only(error)).split())[:LONGEST]
+
+
+def _user_frames(traceback: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
+    """Yield the code and the line of each frame of user code, outermost first."""
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not code.co_filename.startswith(NOT_USER_CODE):
+            yield code, traceback.tb_lineno
+        traceback = traceback.tb_next
+
+
+def defined(owner: type, hook: str) -> str:
+    """Return file and line of a method or property for a message; empty if `hook` is neither."""
+    method = next((vars(cls)[hook] for cls in owner.__mro__ if hook in vars(cls)), None)
+    method = method.fget if isinstance(method, property) else method
+    code = method.__code__ if isinstance(method, FunctionType) else None
+    return f" ({_place(code.co_filename, code.co_firstlineno)})" if code is not None else ""
+
+
+def _place(filename: str, line: int) -> str:
+    return f"{Path(filename).name}:{line}"

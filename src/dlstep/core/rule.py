@@ -9,7 +9,7 @@ from typing import Any
 from .block import Block
 from .checks import short
 from .contract import ascending, before_forward, falls, is_block, whole
-from .faults import WrongAnswer
+from .errors import WrongAnswer
 from .filtering import passes_left
 from .options import Options
 from .plan import PLAIN, SampleSpec, SpanSamples

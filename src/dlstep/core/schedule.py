@@ -9,7 +9,7 @@ from itertools import islice
 
 from .cache import Cache, prefix_keys
 from .contract import check_span
-from .faults import RequestFault, WrongAnswer, fault_of, run_user_code
+from .errors import RequestFault, WrongAnswer, fault_of, run_user_code
 from .plan import FEW_BEST, Admission, Grant, Plan, Span, storing_span
 from .sequence import SequenceState, Storage
 from .spec import Spec

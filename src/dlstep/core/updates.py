@@ -1,9 +1,14 @@
-"""Updates: the difference between two states by request, for streams and servers."""
+"""Updates: the difference between two states by request, for streams and servers.
+
+The work of forward passes and the share of each request, folded from the plans of a decode.
+"""
 
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
-from .sequence import FinishInfo, SequenceState
+from .plan import Plan, Span
+from .sequence import FinishInfo, FinishReason, SequenceState
 from .state import State
 
 
@@ -111,3 +116,117 @@ def updates(before: State, after: State) -> tuple[Update, ...]:
     ended = [after.finished[request_id] for request_id in islice(after.ended, len(after.ended) - len(before.ended))]
     moved = [sequence for sequence in after.running if known.get(sequence.request_spec.request.seq_id) is not sequence]
     return tuple([update(sequence) for sequence in (*reversed(ended), *moved)])
+
+
+BROKEN_OFF: tuple[FinishReason, ...] = ("abort", "error")
+
+
+class Work(NamedTuple):
+    """Sums over forward passes, each with one span per request in the batch.
+
+    `wasted` rows did not contribute to an answer: rows of positions whose stored KV entries were
+    lost, and all rows of requests that were aborted or failed.
+    """
+
+    sampling_forwards: int = 0
+    storing_forwards: int = 0
+    spans: int = 0
+    rows: int = 0
+    wasted: int = 0
+    preemptions: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+
+
+@dataclass(slots=True)
+class RequestUsage:
+    """The usage of one request so far.
+
+    Attributes:
+        prompt: Length of its prompt.
+        cached: Tokens of the prompt found in pages at its first admission; None before that.
+        rows: Rows computed for it.
+        again: Those of its rows that had been stored before.
+        pages: Pages that it holds.
+        lost: Whether it lost pages since the caller last reset this flag.
+    """
+
+    prompt: int
+    cached: int | None = None
+    rows: int = 0
+    again: int = 0
+    pages: int = 0
+    lost: bool = False
+    reached: int = 0  # the end of the positions that were ever stored
+
+    def wasted(self, reason: FinishReason) -> int:
+        """Return the wasted rows of the request, which ended for this reason."""
+        return self.rows if reason in BROKEN_OFF else self.again
+
+    def lose(self) -> None:
+        """Note that the device has lost the pages."""
+        self.lost, self.pages = self.lost or self.pages > 0, 0
+
+    def feed(self, span: Span) -> int:
+        """Count the rows of a span. Return how many of them had been stored before."""
+        start = span.start + span.query_only
+        final, reached = start + span.final_rows, self.reached
+        again = max(0, min(reached, final) - start)
+        self.rows += len(span.tokens)
+        self.again += again
+        self.reached = max(reached, final)
+        return again
+
+
+class Usage:
+    """The usage of the open requests, by sequence number."""
+
+    def __init__(self) -> None:
+        self._requests: dict[int, RequestUsage] = {}
+
+    def open(self, seq_id: int, prompt: int) -> RequestUsage:
+        """Count a request with a prompt of this length from now on."""
+        usage = self._requests[seq_id] = RequestUsage(prompt)
+        return usage
+
+    def of(self, seq_id: int) -> RequestUsage:
+        """Return the usage of a request; that of a new one if it is not open."""
+        return self._requests.get(seq_id) or RequestUsage(0)
+
+    def close(self, seq_id: int) -> None:
+        """Stop counting a request; nothing happens if it is not open."""
+        self._requests.pop(seq_id, None)
+
+    def rebuild(self) -> None:
+        """Note that the device has lost all its contents."""
+        for usage in self._requests.values():
+            usage.lose()
+
+    def take(self, plan: Plan, page_size: int) -> Work:
+        """Count a forward pass and return its work.
+
+        Its prompt tokens, cached tokens and wasted rows are those of open requests.
+        """
+        known, prompts, cached, again = self._requests, 0, 0, 0
+        for seq_id in plan.preemptions:
+            if (usage := known.get(seq_id)) is not None:
+                usage.lose()
+        for admission in plan.admissions:
+            if (usage := known.get(admission.seq_id)) is not None:
+                usage.pages = len(admission.shared)
+                if usage.cached is None:  # the first admission, not one after a preemption
+                    # A fork also finds pages with tokens of its answer.
+                    usage.cached = min(usage.pages * page_size, usage.prompt)
+                    cached += usage.cached
+        for grant in plan.grants:
+            if (usage := known.get(grant.seq_id)) is not None:
+                usage.pages += len(grant.pages)
+        samples, rows = False, 0
+        for span in plan.spans:
+            samples = samples or bool(span.sampled)
+            rows += len(span.tokens)
+            if (usage := known.get(span.seq_id)) is not None:
+                if not usage.rows:
+                    prompts += usage.prompt
+                again += usage.feed(span)
+        return Work(int(samples), int(not samples), len(plan.spans), rows, again, len(plan.preemptions), prompts, cached)

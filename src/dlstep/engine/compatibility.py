@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .. import strategies
 from ..core import Request, SamplingParams, Spec, Strategy
 from ..core.lifecycle import open_sequence
-from ..core.trainings import TRAININGS, training_mismatch
+from ..core.spec import TRAININGS, training_mismatch
 from .config import EngineConfig, incompatibility, mode_of, resolve
 
 if TYPE_CHECKING:

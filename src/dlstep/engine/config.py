@@ -17,13 +17,10 @@ from annotated_types import Ge, Gt, Interval
 from .. import rules, strategies, tiny
 from ..core import Config, SamplingParams, Spec, Strategy, options_of, probe, with_options
 from ..core.checks import check_ranges, did_you_mean, listed, pairs_of, plain, short
-from ..core.lifecycle import least_pages
-from ..core.options import StrategyOptions, sorted_options, unknown_option
-from ..core.plugins import PluginGroup
-from ..core.refusals import request_strategy
+from ..core.lifecycle import least_pages, request_strategy
+from ..core.options import PluginGroup, StrategyOptions, sorted_options, unknown_option
 from ..core.request import Seed
-from ..core.spec import Count, Length, Seats
-from ..core.trainings import BIDIRECTIONAL, PROMPT_IN_FULL, TRAININGS, training_mismatch
+from ..core.spec import BIDIRECTIONAL, PROMPT_IN_FULL, TRAININGS, Count, Length, Seats, training_mismatch
 from .option_help import ELSEWHERE, foreign
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from ..core import (
     updates,
 )
 from ..core.checks import short
-from ..core.faults import run_user_code
+from ..core.errors import run_user_code
 from ..core.trace import apply
 from ..text.constraints import constrained
 

@@ -18,7 +18,7 @@ from .. import tiny
 from ..core import Config, Driver, Event, SamplingParams, Spec, State, Strategy, init
 from ..core.checks import did_you_mean
 from ..core.lifecycle import least_pages
-from ..core.trainings import TRAININGS
+from ..core.spec import TRAININGS
 from ..text.detokenize import Tokenizer
 from ..text.prompts import params_of
 from .config import BufferPolicy, EngineConfig, build, chosen, embedded_models_for, name_of, resolve, trained_further

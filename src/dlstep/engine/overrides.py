@@ -19,7 +19,7 @@ from ..core import (
     with_options,
 )
 from ..core.checks import short
-from ..core.refusals import incompatibility, sized
+from ..core.lifecycle import incompatibility, sized
 
 
 def with_changes(

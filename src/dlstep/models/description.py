@@ -10,7 +10,7 @@ from typing import Any
 from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..core import Spec
-from ..core.trainings import BIDIRECTIONAL, RANDOM_CANVAS, TRAININGS
+from ..core.spec import BIDIRECTIONAL, RANDOM_CANVAS, TRAININGS
 from ..text.detokenize import load_tokenizer
 from .configs import Stated, unknown_fields
 from .families import Family, Token, name_of, read_facts, recognise

@@ -20,9 +20,8 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from ..core import trainings
 from ..core.checks import did_you_mean
-from ..core.spec import AcceptRule
+from ..core.spec import BIDIRECTIONAL, BLOCK_CAUSAL, CAUSAL, EDITS, JOINT, RANDOM_CANVAS, SUB_BLOCKS, AcceptRule
 from . import configs
 from .configs import Arguments, Facts
 from .reading import INDEX, SINGLE, read_contents, read_object
@@ -173,12 +172,12 @@ def _dream(name: str, signs: Signs) -> Family:
         ends=(END_OF_TEXT, END_OF_TURN),
         head_shift=1,
         decoding_strategy="dual_cache",
-        training=trainings.BIDIRECTIONAL,
+        training=BIDIRECTIONAL,
         chat_template=CHATML_TEMPLATE,
     )
 
 
-def _llada2(name: str, signs: Signs, decoding_strategy: str = "multi_bd", training: str = trainings.BLOCK_CAUSAL) -> Family:
+def _llada2(name: str, signs: Signs, decoding_strategy: str = "multi_bd", training: str = BLOCK_CAUSAL) -> Family:
     """Return a mixture-of-experts family with blocks of 32."""
     return Family(
         name,
@@ -206,7 +205,7 @@ def _sdar(name: str, network: type[PreTrainedModel], signs: Signs, config: Calla
         mask=Token(("<|MASK|>", "<|mask|>"), 151669),
         ends=(END_OF_TEXT, END_OF_TURN),
         decoding_strategy="multi_bd",
-        training=trainings.BLOCK_CAUSAL,
+        training=BLOCK_CAUSAL,
         options={"block_size": 4, "accept_threshold": 0.95},
         chat_template=CHATML_TEMPLATE,
     )
@@ -229,7 +228,7 @@ _ENTRIES = (
         mask=Token(("<|mask|>", "<|MASK|>"), 151669),
         ends=(END_OF_TEXT, END_OF_TURN),
         decoding_strategy="multi_bd",
-        training=trainings.BLOCK_CAUSAL,
+        training=BLOCK_CAUSAL,
         options={"block_size": 32},
         chat_template=CHATML_TEMPLATE,
     ),
@@ -242,7 +241,7 @@ _ENTRIES = (
         ends=(Token(("<[end▁of▁sentence]>",), 2),),
         accept_rule="B",
         decoding_strategy="multi_bd",
-        training=trainings.BLOCK_CAUSAL,
+        training=BLOCK_CAUSAL,
         options={"block_size": 4, "accept_threshold": 0.95},
     ),
     Family(
@@ -254,7 +253,7 @@ _ENTRIES = (
         mask=Token(("<|mdm_mask|>",), 126336),
         ends=(Token(("<|endoftext|>",), 126081), Token(("<|eot_id|>",), 126348)),
         decoding_strategy="dual_cache",
-        training=trainings.BIDIRECTIONAL,
+        training=BIDIRECTIONAL,
         chat_template=LLADA_TEMPLATE,
         qkv_biased=Qwen2ForCausalLM,
     ),
@@ -268,7 +267,7 @@ _ENTRIES = (
         head_shift=1,
         block_option="bd_size",
         decoding_strategy="fast_dllm_v2",
-        training=trainings.SUB_BLOCKS,
+        training=SUB_BLOCKS,
         options={"bd_size": 32},
         chat_template=CHATML_TEMPLATE,
     ),
@@ -282,7 +281,7 @@ _ENTRIES = (
         ends=(END_OF_TEXT, END_OF_TURN),
         head_shift=1,
         decoding_strategy="strided",
-        training=trainings.CAUSAL,
+        training=CAUSAL,
         options={"block_size": 3},
         chat_template=CHATML_TEMPLATE,
     ),
@@ -294,13 +293,13 @@ _ENTRIES = (
         "llada2dot1_mini",
         Signs(("LLaDA2MoeModelLM",), ("llada2_moe",), published=r"llada2\.1"),
         "multi_bd_edit",
-        trainings.EDITS,
+        EDITS,
     ),
     _llada2(
         "llada2_mini_dmax",
         Signs(("LLaDA2MoeModelLM",), ("llada2_moe",), published="dmax"),
         "dmax",
-        trainings.EDITS,
+        EDITS,
     ),
     Family(
         "nemotron_labs_diffusion",
@@ -311,7 +310,7 @@ _ENTRIES = (
         mask=Token(("<SPECIAL_100>",), 100),
         ends=(Token(("<|im_end|>",), 11), Token(("</s>",), 2)),
         decoding_strategy="causal_blocks",
-        training=trainings.JOINT,
+        training=JOINT,
         options={"block_size": 32, "accept_threshold": 0.9},
     ),
     Family(
@@ -323,7 +322,7 @@ _ENTRIES = (
         masked=False,
         block_option="canvas_length",
         decoding_strategy="diffusion_gemma",
-        training=trainings.RANDOM_CANVAS,
+        training=RANDOM_CANVAS,
     ),
     _native("qwen2", Qwen2ForCausalLM),
     _native("llama", LlamaForCausalLM),

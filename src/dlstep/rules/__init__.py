@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core import Rule
-from ..core.plugins import PluginGroup
+from ..core.options import PluginGroup
 
 PLUGINS = PluginGroup("rule", "RULE", Rule, __name__, ("decoding_strategy", "dlstep.strategies"))
 own, available, is_known, load, name_of = PLUGINS.own, PLUGINS.available, PLUGINS.is_known, PLUGINS.load, PLUGINS.name_of

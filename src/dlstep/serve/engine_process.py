@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ..core import DlstepError
-from ..core.plugins import searched
+from ..core.options import searched
 from ..distributed import RankLost
 from ..engine.config import EngineConfig
 from ..engine.decode import RanksDriver

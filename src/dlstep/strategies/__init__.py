@@ -3,7 +3,7 @@
 from typing import Any
 
 from ..core import Strategy, with_options
-from ..core.plugins import PluginGroup
+from ..core.options import PluginGroup
 from ._blocks import Blocks as Blocks, Blockwise as Blockwise
 
 ALIASES = {"multi_block_diffusion": "multi_bd", "block_diffusion": "multi_bd", "fast_dllm": "multi_bd"}

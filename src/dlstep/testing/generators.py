@@ -18,8 +18,7 @@ from .. import rules
 from ..core import Config, Options, Request, SamplingParams, Spec, Strategy, Thresholds, options_of
 from ..core.automaton import Automaton, token_automaton
 from ..core.checks import limits_of
-from ..core.lifecycle import least_pages, probe
-from ..core.refusals import sized
+from ..core.lifecycle import least_pages, probe, sized
 from ..core.spec import AcceptRule
 
 VOCABULARY = 50

@@ -31,8 +31,8 @@ from hypothesis.strategies import DataObject, SearchStrategy, data as any_data
 
 from .. import rules, strategies
 from ..core import DlstepError, Options, RequestFault, Rule, SampleSpec, Spec, Strategy, options_of
-from ..core.faults import PACKAGE, described
-from ..core.plugins import ImportFailed
+from ..core.errors import PACKAGE, described
+from ..core.options import ImportFailed
 from ..processes import Worker, WorkerDied
 from .generators import PIECES, Case, open_fields
 from .laws import LAWS, Law, progress

@@ -15,7 +15,7 @@ from ..core.filtering import masks_of
 from ..core.options import Options, options_of
 from ..core.sequence import Best, FinishInfo
 from ..core.trace import applied
-from ..core.usage import RequestUsage, Usage
+from ..core.updates import RequestUsage, Usage
 from ..text.detokenize import cut
 from ..text.words import Pieces
 

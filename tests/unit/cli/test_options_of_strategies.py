@@ -15,7 +15,7 @@ from dlstep import LLM, rules, strategies
 from dlstep.cli import main
 from dlstep.engine.option_help import field_help
 
-from ..core.test_plugins import RULE, STRATEGY
+from ..core.test_options_plugins import RULE, STRATEGY
 
 NEEDS_QUOTA = (
     "steps_per_block is an option of the rules quota, remdm and running_confidence: give one of them as well, as --rule quota"

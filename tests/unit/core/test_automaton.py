@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from dlstep.core import DlstepError, Request, SamplingParams
 from dlstep.core.automaton import DEAD, MOST_STATES, Automaton, TooLarge, bitmap_of, digits, members, token_automaton
-from dlstep.core.trace_file import from_json, to_json
+from dlstep.core.trace import from_json, to_json
 
 LETTERS = b"ab"
 PIECES = (b"a", b"b", b"ab", b"ba", b"", b"aab", b"c")

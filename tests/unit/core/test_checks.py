@@ -10,7 +10,7 @@ from hypothesis import example, given, strategies as st
 
 from dlstep import LLM, EngineConfig, Output, SamplingParams, Spec, Thresholds, strategies
 from dlstep.core import Config, Request, Span, SpanSamples, State, Strategy, add, commit, init, schedule
-from dlstep.core.trace_file import from_json, to_json
+from dlstep.core.trace import from_json, to_json
 from dlstep.engine.config import build, resolve
 from dlstep.testing.harness import shadow
 from dlstep.testing.scripted import ScriptedDriver

@@ -7,7 +7,7 @@ import pytest
 
 from dlstep.core import Config, Grid, Request, SamplingParams, Spec, add, init
 from dlstep.core.contract import check_span
-from dlstep.core.faults import WrongAnswer
+from dlstep.core.errors import WrongAnswer
 from dlstep.strategies.multi_bd import MultiBD
 
 MASK = 49

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dlstep.core import NO_SAMPLES, Block, Choice, Config, Request, SequenceState, SpanSamples, Spec, add, chosen_by, init
-from dlstep.core.faults import WrongAnswer
+from dlstep.core.errors import WrongAnswer
 from dlstep.strategies.multi_bd import MultiBD
 
 MASKED = (20, 21, 23)

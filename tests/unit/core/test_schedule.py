@@ -73,7 +73,7 @@ SCRIPT = """
 import sys
 sys.path.insert(0, {folder!r})
 from tests.unit.core.test_schedule import random_run
-from dlstep.core.trace_file import to_json
+from dlstep.core.trace import to_json
 import json
 for name in {names!r}:
     states = [random_run(seed, name)[0] for seed in range(6)]

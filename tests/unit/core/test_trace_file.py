@@ -16,7 +16,7 @@ from hypothesis import settings
 from dlstep import ReplayDiverged, Trace, strategies
 from dlstep.cli import main
 from dlstep.core import Samples
-from dlstep.core.trace_file import EVENT_DEPTH, FORMAT, STATE_DEPTH, checks
+from dlstep.core.trace import EVENT_DEPTH, FORMAT, STATE_DEPTH, checks
 from dlstep.strategies import Blockwise
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.views import diff
@@ -410,7 +410,7 @@ class OwnStrategy(Blockwise):
     [
         "planted_module:Evil", "planted_module:STRATEGY", "dlstep.models.shapes:KVShape", "dlstep.strategies.planted:STRATEGY",
         "dlstep.strategies..models.shapes:x", "dlstep.text.output:Output", "dlstep.engine.config:EngineConfig",
-        f"{__name__}:Harmless", f"{__name__}:json", "dlstep.core.trace_file:from_json", "dlstep.core:Driver", "os:PathLike",
+        f"{__name__}:Harmless", f"{__name__}:json", "dlstep.core.trace:from_json", "dlstep.core:Driver", "os:PathLike",
         "antigravity:x", "json.tool:x", "dlstep.strategies._blocks:Blockwise", "dlstep.strategies.d2f:Strategy",
     ],
 )  # fmt: skip

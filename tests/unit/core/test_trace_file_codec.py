@@ -1,6 +1,6 @@
 """Values of the core as JSON."""
 
-from dlstep.core.trace_file import from_json, to_json
+from dlstep.core.trace import from_json, to_json
 
 from ...helpers.naming import Said
 

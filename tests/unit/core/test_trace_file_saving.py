@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dlstep import Trace
-from dlstep.core import trace_file
+from dlstep.core import trace
 
 from ...helpers.recorded import recorded
 
@@ -21,7 +21,7 @@ def test_a_save_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyte
     path, link = tmp_path / "decode.jsonl", tmp_path / "link.jsonl"
     old.save(path)
     link.symlink_to(path)
-    left, text = [len(new.events) // 2], trace_file._text
+    left, text = [len(new.events) // 2], trace._text
 
     def failing(data: Any) -> str:
         if isinstance(data, dict) and "event" in data:
@@ -30,7 +30,7 @@ def test_a_save_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyte
                 raise OSError("no space left")
         return text(data)
 
-    monkeypatch.setattr(trace_file, "_text", failing)
+    monkeypatch.setattr(trace, "_text", failing)
     with pytest.raises(OSError, match="no space left"):
         new.save(path)
     assert Trace.load(path) == old and sorted(tmp_path.iterdir()) == [path, link]
@@ -44,13 +44,13 @@ KILLED = f"""
 import os, signal, sys
 sys.path.insert(0, {ROOT!r})
 from tests.helpers.recorded import recorded
-from dlstep.core import trace_file
-text = trace_file._text
+from dlstep.core import trace
+text = trace._text
 def dying(data):
     if isinstance(data, dict) and "event" in data and data["number"] == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return text(data)
-trace_file._text = dying
+trace._text = dying
 recorded("multi_bd", 2)[0].save(sys.argv[1])
 """
 PRINTED = f"""

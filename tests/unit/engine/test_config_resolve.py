@@ -8,7 +8,7 @@ from annotated_types import Gt
 
 from dlstep import EngineConfig, Request, Spec, strategies
 from dlstep.core import Config, Grid, Strategy, init
-from dlstep.core.trainings import BIDIRECTIONAL, BLOCK_CAUSAL, PROMPT_IN_FULL, TRAININGS
+from dlstep.core.spec import BIDIRECTIONAL, BLOCK_CAUSAL, PROMPT_IN_FULL, TRAININGS
 from dlstep.engine.config import build, embedded_models_for, engine_config, resolve, trained_further
 from dlstep.rules.early_commit import EarlyCommit
 from dlstep.rules.quota import Quota

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dlstep import LLM, SamplingParams
-from dlstep.core.trainings import TRAININGS
+from dlstep.core.spec import TRAININGS
 from dlstep.models import FAMILIES, read_description
 from dlstep.models.shapes import kv_shapes
 from dlstep.rules.quota import Quota

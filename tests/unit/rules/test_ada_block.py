@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.core import Config, Request, SamplingParams, Span, SpanSamples, Spec, add, commit, init, schedule
-from dlstep.core.trace_file import from_json, to_json
+from dlstep.core.trace import from_json, to_json
 from dlstep.rules.ada_block import AdaBlock
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold

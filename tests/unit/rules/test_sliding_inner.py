@@ -24,7 +24,7 @@ from dlstep.core import (
     with_options,
 )
 from dlstep.core.commit import commit
-from dlstep.core.faults import RequestFault
+from dlstep.core.errors import RequestFault
 from dlstep.rules.ada_block import AdaBlock
 from dlstep.rules.dilated import Dilated
 from dlstep.rules.hierarchy import Hierarchy

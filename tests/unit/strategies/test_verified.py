@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from dlstep.core import Config, Request, SamplingParams, Span, SpanSamples, Spec, Strategy, add, commit, init, refusal, schedule
 from dlstep.core.contract import check_span
-from dlstep.core.faults import WrongAnswer
+from dlstep.core.errors import WrongAnswer
 from dlstep.strategies.autoregressive import Autoregressive
 from dlstep.strategies.self_speculation import SelfSpeculation
 from dlstep.strategies.strided import Strided

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from ... import rules, tiny
 from ...core import Options, Request, SamplingParams, State, Strategy, options_of, with_options
-from ...core.refusals import incompatibility
+from ...core.lifecycle import incompatibility
 from ...engine.option_help import OptionRow, option_rows, paragraphs, parts_of
 from ...rules import HOLDERS
 from ...views.frames import name_of

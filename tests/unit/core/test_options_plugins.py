@@ -9,7 +9,7 @@ import pytest
 
 from dlstep import rules, strategies
 from dlstep.core import Rule
-from dlstep.core.plugins import ImportFailed, PluginGroup, searched
+from dlstep.core.options import ImportFailed, PluginGroup, searched
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.multi_bd import MultiBD
