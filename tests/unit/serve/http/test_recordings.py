@@ -16,8 +16,7 @@ from dlstep import SamplingParams, Trace
 from dlstep.serve.http import recordings
 from dlstep.views.frames import recording
 
-from ....helpers.serving import Paced, Served, questions, served, shadow_engine, tiny_llm
-from ..router.test_replica import Mortal
+from ....helpers.serving import DeafHost, Paced, Served, questions, served, shadow_engine, tiny_llm
 from .test_answers import events, whole
 
 TOKENS = 48
@@ -267,7 +266,7 @@ def test_requests_under_way_are_listed_shown_and_forked() -> None:
 
 def test_what_the_engine_kept_dies_with_it() -> None:
     engine = shadow_engine(max_num_reqs=1)
-    host = Mortal(engine, lives=1)
+    host = DeafHost(engine)
     with served(engine, host=host) as server, server.http() as http, ThreadPoolExecutor(20) as threads:
         begun = [threads.submit(http.post, "/v1/completions", json={"prompt": "a", "dlstep": STEPS}) for _ in range(9)]
         server.until(lambda: len(http.get("/v1/requests").json()["data"]) == 9)
