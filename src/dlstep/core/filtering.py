@@ -186,9 +186,19 @@ class FilteredBlock(Block):
 def filtered(block: Block, constraint: Constraint, since: int, until: int, before: StateSet, after: StateSet) -> FilteredBlock:
     """Return `block` with bounds; `FilteredBlock` describes them."""
     return FilteredBlock(
-        block.start, block.tokens, block.masked, block.probabilities, block.given, block.opened, block.extra,
-        constraint, since, until, before, after,
-    )  # fmt: skip
+        block.start,
+        block.tokens,
+        block.masked,
+        block.probabilities,
+        block.given,
+        block.opened,
+        block.extra,
+        constraint,
+        since,
+        until,
+        before,
+        after,
+    )
 
 
 def _narrow(letters: Sequence[int], place: int, left: list[StateSet], right: list[StateSet]) -> None:

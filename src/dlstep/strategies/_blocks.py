@@ -31,7 +31,7 @@ from ..core import (
     committed_by,
     open_block,
     sampled_by,
-)  # fmt: skip
+)
 from ..core.filtering import WindowFilter, masks_of, passes_left, passes_to_come, window_filter_of
 from ..core.rule import check_falls
 from ..rules.threshold import Threshold
@@ -164,9 +164,7 @@ class Blocks(Strategy):
         request = sequence.request_spec.request
         length = len(request.prompt)
         first = sequence.request_spec.grid.start(length)
-        block = open_block(
-            first, self.block_size, sequence.limit, request.prompt, mask_of(spec), pinned=request.params.pinned
-        )  # fmt: skip
+        block = open_block(first, self.block_size, sequence.limit, request.prompt, mask_of(spec), pinned=request.params.pinned)
         return self._advanced(sequence.with_window(sequence.past, (), first, length), (block,), spec)
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:

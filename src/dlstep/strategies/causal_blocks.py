@@ -28,7 +28,7 @@ from ..core import (
     open_block,
     sampled_by,
     span_of,
-)  # fmt: skip
+)
 from ..core.filtering import masks_of, passes_left, passes_to_come
 from ..rules.threshold import Threshold
 from ._blocks import decided, mask_of, masked_only, needs_grid, still_open
