@@ -149,7 +149,8 @@ def _accept(listener: socket.socket, seconds: float) -> tuple[int, Connection]:
     """Accept a connection with timeouts of `seconds`; return the rank and the connection."""
     accepted, _ = listener.accept()
     connection = Connection(accepted.detach())
-    limit_waits(connection, seconds)
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        limit_waits(connection, option, seconds)
     try:
         return connection.recv(), connection
     except (EOFError, OSError) as error:

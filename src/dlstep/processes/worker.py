@@ -81,7 +81,7 @@ if hasattr(os, "register_at_fork"):  # a forked process has no copy of the threa
 
 
 PATIENCE = 5.0  # seconds for a worker to exit by itself, and for the kernel to end a killed one
-IMPORT_SECONDS = 60.0  # minimum time allowed for the imports before the first heartbeat
+IMPORT_SECONDS = 60.0  # minimum time allowed for the imports before the first heartbeat, and within a message
 
 
 class WorkerDied(Exception):
@@ -121,7 +121,8 @@ class Worker:
         packed = pickle.dumps((target, arguments))
         context = get_context("spawn")
         self.connection, connection = context.Pipe()
-        limit_waits(self.connection, PATIENCE)
+        # Only for receiving: a full pipe may block a sender for as long as the process computes.
+        limit_waits(self.connection, socket.SO_RCVTIMEO, IMPORT_SECONDS)
         self._last_words, words = context.Pipe(duplex=False)
         # Not daemonic: daemonic processes may not have children, and multiprocessing sends them SIGTERM at exit.
         self._process: BaseProcess = context.Process(target=run, args=(connection, words, packed), name=name)
@@ -254,12 +255,10 @@ def watch(workers: Sequence[Worker], seconds: float) -> Iterator[float]:
         yield passed
 
 
-def limit_waits(connection: Connection, seconds: float) -> None:
-    """Let the connection raise OSError when the rest of a message neither comes nor goes for `seconds`."""
+def limit_waits(connection: Connection, option: int, seconds: float) -> None:
+    """Let the connection raise OSError when it waits for `seconds`: `SO_RCVTIMEO` to receive, `SO_SNDTIMEO` to send."""
     with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:  # a pipe on Windows
-        timeout = pack("ll", int(seconds), int(seconds % 1 * 1e6))
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
+        end.setsockopt(socket.SOL_SOCKET, option, pack("ll", int(seconds), int(seconds % 1 * 1e6)))
 
 
 def disconnect(connection: Connection) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -170,13 +171,28 @@ def test_worker_that_is_stopped_at_its_start_is_dead_after_the_deadline(number: 
 def test_worker_that_is_stopped_within_a_message_is_dead_after_the_deadline(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(worker_module, "PATIENCE", SHORT)
     worker = Worker(send_much, name="worker")
-    limit_waits(worker.connection, SHORT)
+    limit_waits(worker.connection, socket.SO_RCVTIMEO, SHORT)
     assert worker.receive(SOON) == "started"
     time.sleep(SHORT)  # it fills its pipe
     os.kill(worker.pid, signal.SIGSTOP)
     with pytest.raises(WorkerDied, match="closed its connection but did not end"):
         worker.receive(SOON)
     worker.end(0)
+
+
+def read_late(connection: Connection) -> None:
+    """Read nothing for a while, as in a long forward pass."""
+    time.sleep(4 * SHORT)
+    connection.send(len(connection.recv()))
+
+
+def test_sender_waits_for_a_worker_that_reads_late(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(worker_module, "IMPORT_SECONDS", SHORT)
+    monkeypatch.setattr(worker_module, "PATIENCE", SHORT)
+    worker = Worker(read_late, name="worker")
+    worker.connection.send(bytes(1 << 24))
+    assert worker.receive(SOON) == 1 << 24
+    worker.end(SOON)
 
 
 def test_kill_unblocks_a_thread_that_receives():
