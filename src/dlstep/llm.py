@@ -12,8 +12,8 @@ from .core.checks import listed as items_of, plain, short
 from .core.options import StrategyOptions, explains
 from .core.request import place_of
 from .engine.config import ENGINE_FIELDS, BufferPolicy, EngineConfig, engine_config
+from .engine.decode import SharedDecode, Subscription
 from .engine.loader import LoadedEngine, load_engine
-from .engine.shared_decode import SharedDecode, Subscription
 from .session import Session, resumed
 from .stream import Draft, Drafts, Stream
 from .text.chat import Conversation, as_conversations, chat_prompt
@@ -136,7 +136,7 @@ class LLM:
 
     def _start(self, engine: LoadedEngine) -> None:
         self._engine = engine
-        self._shared = SharedDecode(engine.decode(), engine.buffer_policy)
+        self._shared = SharedDecode(engine.decode(), engine.turn, engine.buffer_policy)
         self._reads: Reads | None = None
         self._reads_turn = Lock()
 
@@ -183,8 +183,8 @@ class LLM:
     ) -> list[Output]:
         """Return the outputs of `prompts`, in order, decoded together.
 
-        Ctrl-C aborts the requests; the LLM stays usable. A request that could never run gets finish
-        reason `rejected`.
+        Ctrl-C ends all requests of this LLM, also those of other threads and of open streams; the
+        LLM stays usable. A request that could never run gets finish reason `rejected`.
 
         Args:
             prompts: One prompt or several; each is text or token ids.
@@ -210,13 +210,11 @@ class LLM:
                 subscriptions.append(self._shared.submit(request.prompt, request.params, index=request.index))
             with progress_bar(len(subscriptions), enabled=progress) as show:
                 for subscription in subscriptions:
-                    while not subscription.ended:
-                        self._shared.advance(subscription, lambda subscription=subscription: subscription.ended)
-                        show(self._shared.state)
+                    while self._shared.next_update(subscription) is not None:
+                        show(self._shared.decode.state)
         finally:
             for subscription in subscriptions:
-                if not subscription.ended:
-                    self._shared.abandon(subscription)
+                subscription.closed = True
         return [
             output_of(subscription.sequence, prompt, tokenizer)
             for subscription, prompt in zip(subscriptions, listed, strict=True)

@@ -1,8 +1,9 @@
 """`Session`: a decode to step through by hand, rewind, fork, save and resume."""
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import finalize
 
 from . import rules
@@ -25,12 +26,21 @@ from .core.checks import plain, short
 from .core.options import explains, options_of, sorted_options
 from .core.request import place_of
 from .engine.config import unknown
+from .engine.decode import Decode
 from .engine.loader import LoadedEngine
 from .engine.overrides import forked
 from .text.constraints import recompiled
 from .text.output import Output, Prompt, output_of
 from .text.prompts import encode
 from .views import steps_html
+
+
+class _Point(NamedTuple):
+    """What a session shows: its state, the number of its events so far, and the samples of the last forward pass."""
+
+    state: State
+    events: int
+    samples: Samples | None
 
 
 class Session:
@@ -55,40 +65,40 @@ class Session:
         self._events: list[Event] = [] if trace is None else list(trace.events)
         state = self._first if trace is None else recompiled(trace).replay()
         self._decode = engine.decode(state, record=self._events.append, prunes=False)
-        self._samples = next((event for event in reversed(self._events) if isinstance(event, Samples)), None)
         self._prompts: dict[int, str] = {}
-        # Before each step of this session: state, number of events, samples.
-        self._points: list[tuple[State, int, Samples | None]] = []
+        # One before each step of this session, and the current one. A change counts once its point is here, so an
+        # interrupted change needs no cleaning up: the next one begins at the last point.
+        self._points = [_Point(state, len(self._events), _last_samples(self._events, None))]
         self._close = finalize(self, self._decode.close)
         self._close.atexit = False
 
     @property
     def state(self) -> State:
         """The current state."""
-        return self._decode.state
+        return self._points[-1].state
 
     @property
     def plan(self) -> Plan:
         """The plan of the next step."""
-        return schedule(self._decode.state)
+        return schedule(self.state)
 
     @property
     def samples(self) -> Samples | None:
         """The samples of the last forward pass; None before the first."""
-        return self._samples
+        return self._points[-1].samples
 
     @property
     def trace(self) -> Trace:
         """The first state and all events so far."""
-        return Trace(self._first, tuple(self._events))
+        return Trace(self._first, tuple(self._events[: self._points[-1].events]))
 
     def __repr__(self) -> str:
-        state = self._decode.state
+        state = self.state
         counts = f"{len(state.running)} running, {len(state.waiting)} waiting, {len(state.finished)} finished"
         return f"Session(step {state.step}, {counts}, {state.strategy!r})"
 
     def __str__(self) -> str:
-        return str(self._decode.state)
+        return str(self.state)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the current state in a text console of IPython."""
@@ -108,7 +118,8 @@ class Session:
             sampling_params: How to sample the answer, and where it ends; None: the model's defaults.
         """
         params, request_id = self._engine.params(sampling_params), self.state.next_seq_id
-        self._decode.add(Request(request_id, encode(self._engine, prompt), params))
+        request = Request(request_id, encode(self._engine, prompt), params)
+        self._points[-1] = self._changed(lambda decode: decode.add(request))
         self._prompts.pop(request_id, None)
         if isinstance(prompt, str):
             self._prompts[request_id] = prompt
@@ -121,7 +132,7 @@ class Session:
             request_id: The id that `submit` returned.
             reason: Message that becomes the request's `error`.
         """
-        self._decode.abort(request_id, reason)
+        self._points[-1] = self._changed(lambda decode: decode.abort(request_id, reason))
 
     def output(self, request_id: int) -> Output:
         """Return the final part of the answer.
@@ -149,18 +160,21 @@ class Session:
         """
         if self.state.done:
             raise ValueError("no request waits or runs: submit a prompt first")
-        before = (self.state, len(self._events), self._samples)
-        done = False
-        try:
-            self._decode.step()
-            done = True
-        finally:
-            if not done:  # some forward passes of the step may have run
-                del self._events[before[1] :]
-                self._decode.rewind(before[0])
-        self._samples = next(event for event in reversed(self._events) if isinstance(event, Samples))
-        self._points.append(before)
+        self._points.append(self._changed(lambda decode: self._engine.turn.run(decode.step)))
         return self.state
+
+    def _changed(self, change: Callable[[Decode], object]) -> _Point:
+        """Return the point after a change of the current one."""
+        now, decode = self._points[-1], self._rewound()
+        change(decode)
+        return _Point(decode.state, len(self._events), _last_samples(self._events[now.events :], now.samples))
+
+    def _rewound(self) -> Decode:
+        """Return the decode at the current point."""
+        now = self._points[-1]
+        del self._events[now.events :]
+        self._decode.rewind(now.state)
+        return self._decode
 
     def run(self) -> State:
         """Step until every request has ended; return the state. Ctrl-C undoes the current step."""
@@ -178,12 +192,10 @@ class Session:
             ValueError: For more steps than this session has taken.
         """
         steps = plain(steps)
-        if type(steps) is not int or not 1 <= steps <= len(self._points):
-            raise ValueError(f"this session can go back 1 to {len(self._points)} steps, got {short(steps)}")
-        state, events, self._samples = self._points[-steps]
-        del self._points[-steps:], self._events[events:]
-        self._decode.rewind(state)
-        return state
+        if type(steps) is not int or not 1 <= steps < len(self._points):
+            raise ValueError(f"this session can go back 1 to {len(self._points) - 1} steps, got {short(steps)}")
+        del self._points[-steps:]
+        return self.state
 
     def close(self) -> None:
         """Free the session's pages. It can still be inspected; its next step allocates new ones."""
@@ -206,11 +218,15 @@ class Session:
         """
         changes = rules.with_values(dict(sorted_options("fork", changes)))
         state = forked(self.state, changed_strategy(self.state.strategy, changes), changes, seed)
-        if state.cache_digest != EMPTY_CACHE and not self._decode.fork():
+        if state.cache_digest != EMPTY_CACHE and not self._rewound().fork():
             state = rebuild(state)
         branch = Session(self._engine, Trace(state))
         branch._prompts = dict(self._prompts)
         return branch
+
+
+def _last_samples(events: list[Event], default: Samples | None) -> Samples | None:
+    return next((event for event in reversed(events) if isinstance(event, Samples)), default)
 
 
 def resumed(engine: LoadedEngine, source: Trace | State) -> Session:

@@ -1,12 +1,11 @@
 """Streams of answers: final pieces of text, and drafts of text that may still change."""
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from .core import DlstepError, Spec, Update
-from .engine.shared_decode import SharedDecode, Subscription
+from .engine.decode import SharedDecode, Subscription
 from .text.detokenize import TextStream, Tokenizer
 from .text.output import Output, Prompt, output_of
 from .text.words import Pieces
@@ -77,12 +76,12 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
     """An unfinished answer. Iteration yields items; `yield from` and `output` give the output.
 
     `LLM.stream` and `LLM.stream_drafts` create streams. Closing or collecting a stream aborts an
-    unfinished request. An interrupt while the stream waits leaves it usable, but an item may be
-    lost; an interrupt while it converts an update closes it, as an exception closes a generator.
+    unfinished request. As for every generator, an exception during an iteration, such as
+    KeyboardInterrupt, closes the stream.
 
     Args:
         shared: The decode that runs the request.
-        subscription: The request's place in it.
+        subscription: The updates of the request.
         take: Conversion of an update to items.
         prompt: The prompt, for the output.
         tokenizer: Tokenizer of the model.
@@ -96,11 +95,8 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
         prompt: Prompt,
         tokenizer: Tokenizer | None,
     ) -> None:
-        self._shared, self._subscription, self._take = shared, subscription, take
-        self._prompt, self._tokenizer = prompt, tokenizer
-        self._items: deque[Item] = deque()
-        self._converted: Update | None = None  # the last update whose items went to `_items`
-        self._converting = self._closed = False
+        self._subscription, self._prompt, self._tokenizer = subscription, prompt, tokenizer
+        self._items = _items(shared, subscription, take)
 
     @property
     def output(self) -> Output:
@@ -117,32 +113,13 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
 
         Raises:
             ValueError: For a request that could never run.
-            DlstepError: If the model fails on the request.
+            DlstepError: If the model fails on the request, or in a forward pass of another call.
         """
         del value
-        while not self._items:
-            if self._converting:  # an interrupted call converted only part of an update
-                self.close()
-            if self._closed or (self._converted is not None and self._converted.finish_info is not None):
-                raise StopIteration(self.output if self._subscription.ended else None)
-            update = self._unconverted()
-            if update is None:
-                self._shared.advance(self._subscription, lambda: self._closed or self._unconverted() is not None)
-                continue
-            if update.sequence.finish in ("rejected", "error"):
-                self._closed = True
-                raise (ValueError if update.sequence.finish == "rejected" else DlstepError)(update.sequence.error)
-            self._converting = True
-            self._items.extend(self._take(update))
-            self._converted, self._converting = update, False
-        return self._items.popleft()
-
-    def _unconverted(self) -> Update | None:
-        """Return the oldest update that is not converted yet, if there is one."""
-        updates = self._subscription.updates
-        if len(updates) > 1 and updates[0] is self._converted:  # the last one stays: `Feed.latest`
-            updates.popleft()
-        return updates[0] if updates and updates[0] is not self._converted else None
+        if not self._subscription.closed:
+            for item in self._items:
+                return item
+        raise StopIteration(self.output if self._subscription.ended else None)
 
     def throw(self, typ: Any, val: Any = None, tb: Any = None) -> Item:
         """Abort the request and raise the exception, like a generator that does not catch it.
@@ -158,6 +135,15 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
 
     def close(self) -> None:
         """Abort the request if it is unfinished, and end the stream."""
-        self._closed = True
-        self._items.clear()
-        self._shared.abandon(self._subscription)
+        self._subscription.closed = True
+
+
+def _items(shared: SharedDecode, subscription: Subscription, take: Callable[[Update], Iterable[Item]]) -> Generator[Item]:
+    """Yield the items of each update of a request. Not a method: a stream that refers to itself is not freed at once."""
+    try:
+        while (update := shared.next_update(subscription)) is not None:
+            if update.sequence.finish in ("rejected", "error"):
+                raise (ValueError if update.sequence.finish == "rejected" else DlstepError)(update.sequence.error)
+            yield from take(update)
+    finally:
+        subscription.closed = True

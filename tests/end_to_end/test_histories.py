@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from dlstep import LLM, Plan, Samples, SamplingParams, Session, strategies, tiny
+from dlstep import LLM, DlstepError, Plan, Samples, SamplingParams, Session, strategies, tiny
 from dlstep.core import CachingDriver
 from dlstep.engine.loader import LoadedEngine
 
@@ -142,15 +142,15 @@ class Moody:
     """A driver of a network that raises in some forward passes, before or after the network ran."""
 
     def __init__(self, driver: CachingDriver) -> None:
-        self.driver, self.random, self.raised = driver, Random(0), 0
+        self.driver, self.random, self.raised, self.share = driver, Random(0), 0, 0.1
         self.fork, self.release = driver.fork, driver.release
 
     def run(self, plan: Plan) -> Samples:
         mood = self.random.random()
-        if mood < 0.1:
+        if mood < self.share:
             self.complain()
         samples = self.driver.run(plan)
-        if mood > 0.9:
+        if mood > 1 - self.share:
             self.complain()
         return samples
 
@@ -168,25 +168,22 @@ def test_forwards_that_raise_change_no_answer(strategy: str) -> None:
     sessions = [llm.session() for _ in questions[:3]]
     for session, question in zip(sessions, questions, strict=False):
         session.submit(*question)
-    streams = [llm.stream(*question) for question in questions[3:]]
-    texts = ["" for _ in streams]
-    todo = [*range(len(questions))]
-    while todo:
-        for number in tuple(todo):
-            before = sessions[number].state if number < 3 else None
+    while not all(session.state.done for session in sessions):
+        for session in sessions:
+            before = session.state
             try:
-                if number < 3:
-                    sessions[number].step()
-                    over = sessions[number].state.done
-                else:
-                    piece = next(streams[number - 3], "")
-                    texts[number - 3] += piece
-                    over = not piece
+                before.done or session.step()
             except (RuntimeError, MemoryError, KeyboardInterrupt):
-                assert before is None or sessions[number].state is before
-                continue
-            if over:
-                todo.remove(number)
+                assert session.state is before
+    driver.share, texts = 0.01, list[str]()
+    while not texts:  # an error ends all streams
+        streams = [llm.stream(*question) for question in questions[3:]]
+        try:
+            firsts = [next(stream, "") for stream in streams]
+            texts = [first + "".join(stream) for first, stream in zip(firsts, streams, strict=True)]
+        except (RuntimeError, MemoryError, KeyboardInterrupt):
+            with pytest.raises((DlstepError, StopIteration)):
+                next(streams[0])
     got = [session.output(0).token_ids for session in sessions] + [stream.output.token_ids for stream in streams]
     assert got == [expected(strategy, question) for question in questions]
     assert texts == [stream.output.text for stream in streams]

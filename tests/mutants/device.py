@@ -318,34 +318,22 @@ MUTANTS = (
         ("RunLock.check", "write to a folder that was replaced", "if not same", "if False"),
     ),
     *in_file(
-        "engine/shared_decode.py",
-        (
-            "Subscription.push",
-            "deliver an update twice",
-            "self.latest is None or self.latest.sequence is not update.sequence",
-            "update",
-        ),
-        ("SharedDecode._deliver", "deliver one request's update to all", "push(update)", "push(self._decode.updates()[0])"),
-        (
-            "SharedDecode._enter",
-            "add a request again after an interrupt",
-            "self._decode.state.find(request.id) is not None",
-            "not request",
-        ),
-        (
-            "SharedDecode._settle",
-            "drop a request from the queue before it is added",
-            "(self._entering[0], live)\n        self._entering.popleft()",
-            "(self._entering.popleft(), live)",
-        ),
+        "engine/decode.py",
+        ("SharedDecode._restart", "keep the state of a pass that failed", "self.decode.rewind(self._first)", "pass"),
         (
             "SharedDecode._settle",
             "leave queued requests out of the load",
-            "(self._decode.state.live) + len(self._entering)",
-            "(self._decode.state.live)",
+            "(self.decode.state.live) + len(self._entering)",
+            "(self.decode.state.live)",
         ),
-        ("SharedDecode.submit", "decode streams that no caller holds", "subscription, self._leaving.append", "subscription"),
-        noticed_by=("unit/engine/test_call_lock.py", "unit/engine/test_config_buffer_policy.py"),
+        ("SharedDecode._settle", "decode streams that no caller holds", "subscription is None or", ""),
+        (
+            "Turn.run",
+            "let a thread run pass after pass while others wait",
+            "with earlier, self._running:",
+            "with self._running:",
+        ),
+        noticed_by=("unit/engine/test_decode.py", "unit/engine/test_config_buffer_policy.py", "unit/test_llm_faults.py"),
     ),
     *in_file(
         "models/quantization.py",
@@ -404,10 +392,5 @@ MUTANTS = (
             "try:\n        target, arguments = pickle.loads(packed)",
             "target, arguments = pickle.loads(packed)\n    try:",
         ),
-    ),
-    *in_file(
-        "stream.py",
-        ("Stream.send", "continue a stream with half converted text", "self._converting:", "not self._shared:"),
-        noticed_by=("unit/engine/test_call_lock.py",),
     ),
 )

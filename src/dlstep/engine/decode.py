@@ -1,8 +1,13 @@
-"""`Decode`: the loop that runs a model for calls, streams, sessions, benchmarks and servers."""
+"""The loop that runs a model: `Decode`, and `SharedDecode` for the calls, streams and threads of an `LLM`."""
 
+from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from threading import Lock, get_ident
 from typing import Protocol, TypeVar, runtime_checkable
+from weakref import ref
 
 from ..core import (
     EMPTY_CACHE,
@@ -11,6 +16,7 @@ from ..core import (
     Adopt,
     CacheMismatch,
     CachingDriver,
+    DlstepError,
     Driver,
     Event,
     Fail,
@@ -21,6 +27,7 @@ from ..core import (
     RequestFault,
     Samples,
     SamplesMismatch,
+    SamplingParams,
     SequenceState,
     State,
     Update,
@@ -31,12 +38,12 @@ from ..core import (
     updates,
 )
 from ..core.checks import short
-from ..core.errors import run_user_code
+from ..core.errors import described, run_user_code
 from ..core.trace import apply
 from ..text.constraints import constrained
+from .config import BufferPolicy
 
 Result = TypeVar("Result")
-NO_LOCK = nullcontext()
 
 
 class Leader(CachingDriver, Protocol):
@@ -69,8 +76,7 @@ class Decode:
 
     Every change of the state is an event of the core, passed to `record`; applying the events in
     order to the first state yields `state`. Unless `prunes` is False, ended requests are forgotten
-    once a step has reported them. A forward pass holds `turn`, which decodes on the same driver may
-    share. Not thread-safe.
+    once a step has reported them. Not thread-safe.
     """
 
     def __init__(
@@ -80,12 +86,11 @@ class Decode:
         *,
         record: Callable[[Event], None] = lambda event: None,
         prunes: bool = True,
-        turn: AbstractContextManager[object] = NO_LOCK,
     ) -> None:
         self._state = self._reported = state
         self._leader = driver.lead(state) if isinstance(driver, RanksDriver) else None
         self._leader_state = state  # differs from `_state` after a rewind or a lost event
-        self._driver, self._record, self._prunes, self._turn = self._leader or driver, record, prunes, turn
+        self._driver, self._record, self._prunes = self._leader or driver, record, prunes
         self._overlapping = overlapping(self._driver)
         self._forward_failed = False
         self._held_digest = state.cache_digest  # of the device's cache after this decode's last run
@@ -116,14 +121,7 @@ class Decode:
         self._apply(Fail(request_id, error))
 
     def step(self) -> tuple[Update, ...]:
-        """Run one forward pass. Return the updates since the last step, ended requests first."""
-        self.forward()
-        changed = self.updates()
-        self.acknowledge()
-        return changed
-
-    def forward(self) -> None:
-        """Run one forward pass, or none if no request is live.
+        """Run one forward pass, or none if no request is live. Return the updates since the last step.
 
         If the device no longer holds this state's cache, run as many forward passes as it takes to
         rebuild the cache and advance further than before. If the driver raises, the state stays as
@@ -131,18 +129,18 @@ class Decode:
         request whose strategy or rule fails ends with that error; the others continue.
         """
         if not self._state.done:
-            with self._turn:
-                self._advance()
+            self._advance()
+        return self.updates()
 
     def updates(self) -> tuple[Update, ...]:
-        """Return each request's change since the last `acknowledge`, ended requests first."""
-        return updates(self._reported, self._state)
-
-    def acknowledge(self) -> None:
-        """Mark all updates as delivered, and forget requests that have ended."""
+        """Return each request's change since the last call, ended requests first, and forget requests that have ended."""
+        if self._state is self._reported:
+            return ()
+        changed = updates(self._reported, self._state)
         if self._prunes and self._state.ended:
             self._apply(Prune())
         self._reported = self._state
+        return changed
 
     def rewind(self, state: State) -> None:
         """Continue from `state`, an earlier or a modified one. No event is recorded."""
@@ -231,3 +229,158 @@ class Decode:
         live = [sequence for seq_id in seq_ids if (sequence := self._state.sequence(seq_id)) is not None]
         measures = [(sequence, sequence.request_spec.strategy.measure) for sequence in live]
         return sum(run_user_code(sequence, self._state.step, measure, sequence) for sequence, measure in measures)
+
+
+class Turn:
+    """The right to run a forward pass on a driver. Threads get it in the order in which they ask for it.
+
+    A bare lock would not be fair: the thread that has just released it would nearly always get it
+    again. Therefore each call holds a lock that the next call waits for. All locks are held by `with`
+    statements, between whose bytecodes CPython runs no signal handler, so no interrupt can leave one locked.
+    """
+
+    def __init__(self) -> None:
+        self._running, self._latest, self._thread = Lock(), Lock(), 0
+
+    @property
+    def taken(self) -> bool:
+        """Return whether a forward pass is running."""
+        return self._running.locked()
+
+    def run(self, call: Callable[[], Result]) -> Result:
+        """Return the result of `call` once all earlier calls have ended. Raises RuntimeError within a forward pass."""
+        if self.taken and self._thread == get_ident():
+            raise RuntimeError("a forward pass of the same LLM is running in this thread: use another LLM in it")
+        mine = Lock()
+        with mine:
+            earlier, self._latest = self._latest, mine
+            # If `earlier` was interrupted while it waited, a call before it may still be running.
+            with earlier, self._running:
+                try:
+                    self._thread = get_ident()
+                    return call()
+                finally:
+                    self._thread = 0
+
+
+class Subscription:
+    """The updates of one request. The request is aborted once this is `closed` or garbage-collected.
+
+    Args:
+        request_id: The id of the request.
+        keeps: Whether `updates` keeps all unread updates, or only the last one.
+    """
+
+    def __init__(self, request_id: int, *, keeps: bool) -> None:
+        self.id, self.closed = request_id, False
+        self.error = ""  # what ended all requests of the LLM
+        self.updates: deque[Update] = deque(maxlen=None if keeps else 1)
+        self.latest: Update | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Return whether an update has reported the end of the answer."""
+        return self.latest is not None and self.latest.finish_info is not None
+
+    @property
+    def sequence(self) -> SequenceState:
+        """Return the sequence of the last update."""
+        assert self.latest is not None, "an ended request has an update"
+        return self.latest.sequence
+
+    def push(self, update: Update) -> None:
+        """Append an update."""
+        self.latest = update
+        self.updates.append(update)
+
+
+class SharedDecode:
+    """A `Decode` for all calls, streams and threads of an `LLM`.
+
+    A thread that waits for an update runs the next forward pass itself, for the requests of all.
+    Whatever is raised in a pass, such as KeyboardInterrupt or an error of the device, ends all these
+    requests, and the next call begins with an empty state. Nothing has to be cleaned up at the
+    moment of the interrupt. A `policy` sets options of requests that have none.
+    """
+
+    def __init__(self, decode: Decode, turn: Turn, policy: BufferPolicy | None = None) -> None:
+        self.decode, self._turn, self._policy = decode, turn, policy
+        self._first, self._ids = decode.state, count()
+        self._entering: deque[tuple[Request, ref[Subscription]]] = deque()
+        # Only a thread that has the turn uses what follows.
+        self._callers: dict[int, ref[Subscription]] = {}  # by request
+        self._failure = ""  # of the pass that is running, or that did not end as it should
+
+    @property
+    def state(self) -> State:
+        """Return the state after the last forward pass and, unless one is running, all requests added or aborted since."""
+        if not self._turn.taken:
+            self._turn.run(partial(self._advance, None))
+        return self.decode.state
+
+    def submit(self, prompt: tuple[int, ...], params: SamplingParams, *, index: int = 0, keeps: bool = False) -> Subscription:
+        """Queue a request for the next forward pass. Raises ValueError for an empty prompt or an invalid constraint."""
+        subscription = Subscription(next(self._ids), keeps=keeps)
+        request = constrained(Request(subscription.id, prompt, params, index=index), self._first.config.spec)
+        self._entering.append((request, ref(subscription)))
+        return subscription
+
+    def next_update(self, subscription: Subscription) -> Update | None:
+        """Return the next unread update, after as many forward passes as it takes; None after the last one.
+
+        Raises DlstepError if a forward pass of another call failed and ended the request.
+        """
+        while not subscription.updates:
+            if subscription.closed or subscription.ended:
+                return None
+            if subscription.error:
+                raise DlstepError(subscription.error)
+            self._turn.run(partial(self._advance, subscription))
+        return subscription.updates.popleft()
+
+    def _advance(self, subscription: Subscription | None) -> None:
+        """Run a forward pass, unless the caller no longer waits: an earlier pass brought an update, or it was for None."""
+        if self._failure:
+            self._restart()
+        self._failure = "KeyboardInterrupt"  # if not even the handler below is reached
+        try:
+            self._settle()
+            if subscription is not None and not (subscription.updates or subscription.closed or subscription.error):
+                self._deliver(self.decode.step())
+        except BaseException as error:
+            self._failure = described(error)
+            raise
+        self._failure = ""
+
+    def _restart(self) -> None:
+        """Begin with an empty state, after telling each caller."""
+        for caller in self._callers.values():
+            if (subscription := caller()) is not None:
+                subscription.error = f"a forward pass failed and ended all requests of this LLM ({self._failure}): try again"
+        self._callers.clear()
+        self.decode.rewind(self._first)
+
+    def _settle(self) -> None:
+        """Add the new requests, and abort those whose caller has left."""
+        live = len(self.decode.state.live) + len(self._entering)
+        while self._entering:
+            request, caller = self._entering[0]
+            self._callers[request.id] = caller  # before it leaves the queue, so that `_restart` finds it
+            self._entering.popleft()
+            if self._policy is not None:
+                request = replace(request, params=self._policy.applied(request.params, live))
+            self.decode.add(request)
+        for request_id, caller in list(self._callers.items()):
+            subscription = caller()
+            if subscription is None or subscription.closed or subscription.error:
+                self.decode.abort(request_id)
+                del self._callers[request_id]
+        self._deliver(self.decode.updates())
+
+    def _deliver(self, changed: tuple[Update, ...]) -> None:
+        for update in changed:
+            subscription = self._callers[update.id]() if update.id in self._callers else None
+            if subscription is not None:
+                subscription.push(update)
+            if update.finish_info is not None:
+                self._callers.pop(update.id, None)

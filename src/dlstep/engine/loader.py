@@ -4,12 +4,11 @@
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from threading import Lock
 from traceback import clear_frames
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ from ..core.spec import TRAININGS
 from ..text.detokenize import Tokenizer
 from ..text.prompts import params_of
 from .config import BufferPolicy, EngineConfig, build, chosen, embedded_models_for, name_of, resolve, trained_further
-from .decode import Decode
+from .decode import Decode, Turn
 from .devices import check_room, device_of_rank, find_device, first_device, set_threads
 from .hub import folder_of
 
@@ -44,7 +43,7 @@ class LoadedEngine:
 
     `session_pages`: KV cache pages of a session; 0: enough for one longest request. `prompt_end`
     is appended to text prompts that do not end with it. `chat_template` renders conversations if
-    the tokenizer has no template. `turn` is held during each step of an `LLM` or a session, so no
+    the tokenizer has no template. Each step of an `LLM` or a session has the `turn`, so no
     other thread can take their pages in the middle of a step. `folder` is the checkpoint's, or None
     for an engine built by hand. `ranks` share the network. Sessions ignore `buffer_policy`.
     `max_tokens` is the maximum length of answers in calls without sampling parameters.
@@ -61,7 +60,7 @@ class LoadedEngine:
     buffer_policy: BufferPolicy | None = None
     ranks: "Ranks | None" = None
     max_tokens: int = SamplingParams().max_tokens
-    turn: AbstractContextManager[object] = field(default_factory=Lock, repr=False, compare=False)
+    turn: Turn = field(default_factory=Turn, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         config = self.first.config
@@ -85,9 +84,8 @@ class LoadedEngine:
         record: Callable[[Event], None] = lambda event: None,
         prunes: bool = True,
     ) -> Decode:
-        """Return a `Decode` of `state` (default: the first) that shares this engine's `turn`."""
-        first = self.first if state is None else state
-        return Decode(first, self.driver, record=record, prunes=prunes, turn=self.turn)
+        """Return a `Decode` of `state` (default: the first). Threads run its steps in the `turn`."""
+        return Decode(self.first if state is None else state, self.driver, record=record, prunes=prunes)
 
 
 def load_engine(config: EngineConfig) -> LoadedEngine:

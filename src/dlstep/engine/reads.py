@@ -135,7 +135,7 @@ class Reads:
         self.first = init(replace(engine.first.config, num_pages=engine.session_pages), strategy)
         self._samples: dict[int, tuple[Span, SpanSamples]] = {}
         self._cached: dict[int, int] = {}
-        self._decode = engine.decode(self.first, record=self._record)
+        self._turn, self._decode = engine.turn, engine.decode(self.first, record=self._record)
 
     @property
     def live(self) -> bool:
@@ -162,7 +162,7 @@ class Reads:
     def step(self) -> dict[int, ReadResult]:
         """Run one forward pass. Return the reads that have ended, by id."""
         results: dict[int, ReadResult] = {}
-        for update in self._decode.step():
+        for update in self._turn.run(self._decode.step):
             if update.finish_info is None:
                 continue
             cached, found = self._cached.pop(update.id, 0), self._samples.pop(update.id, None)
