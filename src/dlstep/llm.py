@@ -135,8 +135,8 @@ class LLM:
         self._start(load_engine(engine_config(engine | options)))
 
     def _start(self, engine: LoadedEngine) -> None:
-        self._engine = engine
-        self._shared = SharedDecode(engine.decode(), engine.turn, engine.buffer_policy)
+        self._engine, policy = engine, engine.buffer_policy
+        self._shared = SharedDecode(engine.decode(), engine.turn, policy and policy.applied)
         self._reads: Reads | None = None
         self._reads_turn = Lock()
 

@@ -41,9 +41,9 @@ from ..core.checks import short
 from ..core.errors import described, run_user_code
 from ..core.trace import apply
 from ..text.constraints import constrained
-from .config import BufferPolicy
 
 Result = TypeVar("Result")
+Policy = Callable[[SamplingParams, int], SamplingParams]
 
 
 class Leader(CachingDriver, Protocol):
@@ -300,10 +300,10 @@ class SharedDecode:
     A thread that waits for an update runs the next forward pass itself, for the requests of all.
     Whatever is raised in a pass, such as KeyboardInterrupt or an error of the device, ends all these
     requests, and the next call begins with an empty state. Nothing has to be cleaned up at the
-    moment of the interrupt. A `policy` sets options of requests that have none.
+    moment of the interrupt. A `policy` returns the parameters of a request for a number of live requests.
     """
 
-    def __init__(self, decode: Decode, turn: Turn, policy: BufferPolicy | None = None) -> None:
+    def __init__(self, decode: Decode, turn: Turn, policy: Policy | None = None) -> None:
         self.decode, self._turn, self._policy = decode, turn, policy
         self._first, self._ids = decode.state, count()
         self._entering: deque[tuple[Request, ref[Subscription]]] = deque()
@@ -368,7 +368,7 @@ class SharedDecode:
             self._callers[request.id] = caller  # before it leaves the queue, so that `_restart` finds it
             self._entering.popleft()
             if self._policy is not None:
-                request = replace(request, params=self._policy.applied(request.params, live))
+                request = replace(request, params=self._policy(request.params, live))
             self.decode.add(request)
         for request_id, caller in list(self._callers.items()):
             subscription = caller()
