@@ -13,7 +13,7 @@ import re
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from io import StringIO
 from multiprocessing.connection import Connection
@@ -113,7 +113,8 @@ class Trials:
             self.opened()
         assert self._worker is not None, "it was just started"
         try:
-            self._worker.send((subject, law))
+            with suppress(OSError):  # a process that has ended: `receive` says how
+                self._worker.connection.send((subject, law))
             return self._worker.receive(self._limits.law_timeout + self._limits.case_timeout + SILENT_SECONDS)
         except WorkerDied as died:
             self._end()
