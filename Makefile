@@ -15,7 +15,7 @@ define WHEEL_RUNS
 .venv-wheel/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall dist/*.whl
 cd .venv-wheel && env -u PYTHONPATH bin/python -c 'import dlstep; assert "wheel" in dlstep.__file__, dlstep.__file__'
 cd .venv-wheel && env -u PYTHONPATH bin/dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?' --progress false
-cd .venv-wheel && env -u PYTHONPATH bin/python -c 'from dlstep.views.page import page_around; page_around()'
+cd .venv-wheel && env -u PYTHONPATH bin/python -c 'from dlstep.views.page import page_of; page_of({})'
 endef
 
 .PHONY: demo test lint pytest night stress clients wheel wheel-alone oldest newest release-check mutants mutate table pictures moving-picture comparisons page-pictures docs docs-serve site-pictures notebooks kernels-aot recorded terminal-pictures clean
