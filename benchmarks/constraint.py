@@ -59,9 +59,9 @@ def under_masks(automaton: Automaton, plain: RowsOf) -> RowsOf:
 
     def rows(random: Random, span: Span) -> SpanSamples:
         samples = plain(random, span)
-        if not span.masks:
+        if not span.wanted.masks:
             return samples
-        fed = zip(fed_tokens(span), span.masks, strict=True)
+        fed = zip(fed_tokens(span), span.wanted.masks, strict=True)
         return replace(samples, tokens=tuple([token_of(random, mask) if token == MASK else token for token, mask in fed]))
 
     return rows

@@ -99,7 +99,10 @@ class Pace:
         """Return `plan` with random ids instead of masks, which would all be routed to the same experts."""
         if mask_id is None:
             return plan
-        spans = [replace(span, tokens=tuple(map(self._other, span.tokens, repeat(mask_id)))) for span in plan.spans]
+        spans: list[Span] = []
+        for span in plan.spans:
+            tokens = tuple(map(self._other, span.rows.tokens, repeat(mask_id)))
+            spans.append(replace(span, rows=replace(span.rows, tokens=tokens)))
         return replace(plan, spans=tuple(spans))
 
     def _other(self, token: int, mask_id: int) -> int:
@@ -107,13 +110,15 @@ class Pace:
 
     def samples(self, plan: Plan) -> Samples:
         """Return the scripted samples for `plan`."""
-        return Samples(plan, tuple([self._rows(span) if span.sampled else NO_SAMPLES for span in plan.spans]), checked=True)
+        return Samples(
+            plan, tuple([self._rows(span) if span.wanted.sampled else NO_SAMPLES for span in plan.spans]), checked=True
+        )
 
     def _rows(self, span: Span) -> SpanSamples:
-        count = len(span.sampled)
-        saved = self._saved.get(span.id, 0.0) + self._pace
+        count = len(span.wanted.sampled)
+        saved = self._saved.get(span.who.id, 0.0) + self._pace
         sure = min(count, max(1, int(saved)))
-        self._saved[span.id] = saved - sure
+        self._saved[span.who.id] = saved - sure
         probabilities = [UNSURE] * count
         probabilities[0] = SURE
         for place in self._random.sample(range(1, count), sure - 1):
@@ -331,7 +336,7 @@ def _measured(decode: DecodeRow, network: Network, load: DecodeLoad, ceilings: C
         "batch": load.batch,
         "context": load.context,
         "buffer_size": load.buffer_size,
-        "rows": sum(len(span.tokens) for plan, _, _ in done for span in plan.spans) / count,
+        "rows": sum(len(span.rows.tokens) for plan, _, _ in done for span in plan.spans) / count,
         "step_us": step_us,
         "roofline_us": roofline_us,
         "ratio": step_us / roofline_us,

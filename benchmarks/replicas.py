@@ -121,10 +121,10 @@ class SamplesScript:
     def rows(self, span: core.Span) -> core.SpanSamples:
         """Return the samples of a span of the request."""
         self._forwards += 1
-        if not span.sampled:
+        if not span.wanted.sampled:
             return core.NO_SAMPLES
-        count = len(span.sampled)
-        words = bisect_left(span.sampled, self._end)
+        count = len(span.wanted.sampled)
+        words = bisect_left(span.wanted.sampled, self._end)
         useful = min(count, words + 1)
         self._widest = max(self._widest, count)
         sure = self._sure(useful)
@@ -180,8 +180,10 @@ class Replica:
         self.inbox.clear()
         plan = core.schedule(self.state)
         if plan.spans:
-            self.samples = core.Samples(plan, tuple([self.scripts[span.id].rows(span) for span in plan.spans]), checked=True)
-        numbers = {span.seq_id: span.id for span in plan.spans}
+            self.samples = core.Samples(
+                plan, tuple([self.scripts[span.who.id].rows(span) for span in plan.spans]), checked=True
+            )
+        numbers = {span.who.seq_id: span.who.id for span in plan.spans}
         for number in numbers.values():
             self.began.setdefault(number, now)
         for admission in plan.admissions:
@@ -246,7 +248,7 @@ class Simulation:
         plan = replica.plan(now)
         if not plan.spans:
             return
-        rows = sum(len(span.tokens) for span in plan.spans)
+        rows = sum(len(span.rows.tokens) for span in plan.spans)
         seconds = self._forward + self._row * rows
         self.forwards, self.rows = self.forwards + 1, self.rows + rows
         replica.busy += seconds

@@ -88,13 +88,13 @@ def touched(network: Network, rows: int) -> float:
 
 def need_of(network: Network, plan: Plan) -> Need:
     """Return bytes and operations of the forward passes of `plan`; spans of one mode share a pass."""
-    modes = {span.mode for span in plan.spans}
-    return sum((_forward(network, [span for span in plan.spans if span.mode == mode]) for mode in modes), start=Need())
+    modes = {span.rows.mode for span in plan.spans}
+    return sum((_forward(network, [span for span in plan.spans if span.rows.mode == mode]) for mode in modes), start=Need())
 
 
 def _forward(network: Network, spans: list[Span]) -> Need:
-    rows = sum(len(span.tokens) for span in spans)
-    sampled = sum(len(span.sampled) for span in spans)
+    rows = sum(len(span.rows.tokens) for span in spans)
+    sampled = sum(len(span.wanted.sampled) for span in spans)
     moved = network.dense_bytes + network.experts * network.expert_itemsize * touched(network, rows)
     share = network.chosen / network.expert_count if network.expert_count else 0.0
     pace = 0.5 if network.expert_itemsize == FP8.itemsize else 1.0
@@ -112,10 +112,10 @@ def _attention(network: Network, spans: Iterable[Span]) -> Need:
     spans = list(spans)
     for layer in network.layers:
         for span in spans:
-            first = span.grid.start(span.start)
-            seen = span.end if layer.window is None else span.end - max(0, first - layer.window + 1)
+            first = span.rows.grid.start(span.rows.start)
+            seen = span.rows.end if layer.window is None else span.rows.end - max(0, first - layer.window + 1)
             moved += 2.0 * seen * layer.kv_heads * layer.head_dim * network.itemsize
-            flops += 4.0 * len(span.tokens) * seen * layer.kv_heads * layer.group * layer.head_dim
+            flops += 4.0 * len(span.rows.tokens) * seen * layer.kv_heads * layer.group * layer.head_dim
     return Need(moved, flops)
 
 

@@ -58,7 +58,7 @@ def _with_statistics(sample_spec: SampleSpec, plain: RowsOf, random: Random, spa
     if best:
         tokens = tuple([
             (position * 31 + (random.random() < 0.25)) % EOS if token == MASK else token
-            for position, token in zip(span.sampled, fed_tokens(span), strict=True)
+            for position, token in zip(span.wanted.sampled, fed_tokens(span), strict=True)
         ])  # fmt: skip
         ids = tuple([(top ^ rank) % EOS for top in tokens for rank in range(best)])
         most = tuple([chance if not rank else (1.0 - chance) * 0.5**rank for chance in chances for rank in range(best)])

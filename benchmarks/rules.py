@@ -64,7 +64,7 @@ def rates(state: State, script: StrategyScript) -> tuple[float, float]:
     before = sum(map(unmasked, state.running))
     for _ in range(STEPS):
         plan = schedule(state)
-        sampled += sum(len(span.sampled) for span in plan.spans)
+        sampled += sum(len(span.wanted.sampled) for span in plan.spans)
         state = commit(state, driver.run(plan))
     return round(sampled / STEPS / batch, 1), round((sum(map(unmasked, state.running)) - before) / STEPS / batch, 1)
 

@@ -38,7 +38,9 @@ class StrategyScript:
 
 def fed_tokens(span: Span) -> list[int]:
     """Return the token that is fed at each sampled position; the mask for positions after the span."""
-    return [span.tokens[position - span.start] if position < span.stop else MASK for position in span.sampled]
+    return [
+        span.rows.tokens[position - span.rows.start] if position < span.rows.stop else MASK for position in span.wanted.sampled
+    ]
 
 
 def _drawn(random: Random, fed: list[int]) -> tuple[int, ...]:
@@ -63,8 +65,8 @@ def two_tokens(random: Random, span: Span) -> SpanSamples:
     masked = [index for index, token in enumerate(fed) if token == MASK]
     probabilities = [0.5 if token == MASK else 0.95 for token in fed]
     if masked:
-        first_block_end = (span.sampled[masked[0]] // BLOCK + 1) * BLOCK
-        first = sum(span.sampled[index] < first_block_end for index in masked)
+        first_block_end = (span.wanted.sampled[masked[0]] // BLOCK + 1) * BLOCK
+        first = sum(span.wanted.sampled[index] < first_block_end for index in masked)
         probabilities[masked[random.randrange(first)]] = 0.95
         probabilities[masked[random.randrange(len(masked))]] = 0.95
     return SpanSamples(_drawn(random, fed), tuple(probabilities))
@@ -81,7 +83,7 @@ def one_a_block(random: Random, span: Span) -> SpanSamples:
     fed = fed_tokens(span)
     probabilities = [0.5 if token == MASK else 0.85 for token in fed]
     of_block: dict[int, list[int]] = {}
-    for index, (position, token) in enumerate(zip(span.sampled, fed, strict=True)):
+    for index, (position, token) in enumerate(zip(span.wanted.sampled, fed, strict=True)):
         if token == MASK:
             of_block.setdefault(position // BLOCK, []).append(index)
     for masked in of_block.values():
@@ -91,8 +93,8 @@ def one_a_block(random: Random, span: Span) -> SpanSamples:
 
 def sure_canvas(random: Random, span: Span) -> SpanSamples:
     """Return a canvas with constant, certain predictions, which ends as early as possible."""
-    count = len(span.sampled)
-    best = tuple([position % EOS for position in span.sampled])
+    count = len(span.wanted.sampled)
+    best = tuple([position % EOS for position in span.wanted.sampled])
     sure = (1.0,) * count
     noise = tuple([_token(random) for _ in best])
     return SpanSamples(best, sure, (0.0,) * count, (), best, sure, noise)
@@ -100,7 +102,7 @@ def sure_canvas(random: Random, span: Span) -> SpanSamples:
 
 def restless_canvas(random: Random, span: Span) -> SpanSamples:
     """Return a canvas with partly certain predictions that keep changing."""
-    count = len(span.sampled)
+    count = len(span.wanted.sampled)
     tokens, best, noise = (tuple([_token(random) for _ in range(count)]) for _ in range(3))
     entropies = tuple([random.random() ** 4 for _ in range(count)])
     return SpanSamples(tokens, (0.5,) * count, entropies, (), best, (0.5,) * count, noise)

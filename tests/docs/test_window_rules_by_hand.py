@@ -34,7 +34,7 @@ def after(
     state = add(state, Request(0, (1,), SamplingParams(max_tokens=len(tokens), ignore_eos=True)))
     plan = schedule(state)
     (span,) = plan.spans
-    rows = [position - 1 for position in span.sampled]
+    rows = [position - 1 for position in span.wanted.sampled]
     best = rule.sample_spec.best
     pairs = [pair for row in rows for pair in ((tokens[row], chances[row]), (97, seconds[row] if seconds else 0.0))[:best]]
     driver = ScriptedDriver(

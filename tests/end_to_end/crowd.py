@@ -43,7 +43,7 @@ def prompts(strategy: str) -> tuple[tuple[int, ...], ...]:
 def fed_rows(session: Session, since: int = 0) -> int:
     """Rows that the forward passes of a session fed, from event number `since` on."""
     plans = [event.plan for event in session.trace.events[since:] if isinstance(event, Samples)]
-    return sum(len(span.tokens) for plan in plans for span in plan.spans)
+    return sum(len(span.rows.tokens) for plan in plans for span in plan.spans)
 
 
 def rebuilt(session: Session) -> bool:

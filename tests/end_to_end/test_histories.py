@@ -117,7 +117,7 @@ def test_a_fork_computes_no_prefix_anew(strategy: str) -> None:
 def stored_rows(session: Session, below: int) -> int:
     """Rows of final tokens that the forward passes of a session stored for positions before `below`."""
     plans = [event.plan for event in session.trace.events if isinstance(event, Samples)]
-    stored = [(span.start + span.query_only, span.final_rows) for plan in plans for span in plan.spans]
+    stored = [(span.rows.start + span.rows.query_only, span.rows.final_rows) for plan in plans for span in plan.spans]
     return sum(max(0, min(start + rows, below) - start) for start, rows in stored)
 
 

@@ -6,7 +6,7 @@ Answers may differ only where the logits of the two best ids, with their noise, 
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import pytest
@@ -19,6 +19,8 @@ from dlstep.core.draws import key, token_uniform
 from dlstep.engine.config import embedded_facts
 from dlstep.strategies._verified import Verified
 from dlstep.strategies.self_speculation import SelfSpeculation
+
+from ..helpers.spans import changed
 
 MODEL = "tiny-joint"
 CLOSE = 1e-4
@@ -109,7 +111,7 @@ class IndependentNoise(Verified):
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return the span, with a different draw number if it is a draft."""
         span = Verified.schedule(self, sequence, spec)
-        return replace(span, draws=(1,) * len(span.draws)) if span.draft else span
+        return changed(span, draws=(1,) * len(span.wanted.draws)) if span.rows.draft else span
 
 
 @pytest.mark.parametrize("count", COUNTS)

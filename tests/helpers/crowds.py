@@ -65,7 +65,7 @@ def crowd(engine: LoadedEngine, count: int) -> Answers:
     def keep(event: Event) -> None:
         if isinstance(event, Samples):
             for span, rows in zip(event.plan.spans, event.rows, strict=True):
-                asked[span.seq_id].append((span, rows))
+                asked[span.who.seq_id].append((span, rows))
 
     decode = Decode(engine.first, engine.driver, record=keep)
     masked = decode.state.config.spec.mask_id is not None
@@ -153,11 +153,15 @@ def parted(one: list[Asked], other: list[Asked]) -> float | None:
     """
     most = 0.0
     for (span, rows), (its_span, its_rows) in zip(one, other, strict=False):
-        if (span.start, span.tokens, span.sampled) != (its_span.start, its_span.tokens, its_span.sampled):
+        if (span.rows.start, span.rows.tokens, span.wanted.sampled) != (
+            its_span.rows.start,
+            its_span.rows.tokens,
+            its_span.wanted.sampled,
+        ):
             return most
         fed = 0.0
-        if span.soft is not None and its_span.soft is not None:
-            fed = _apart(span.soft.probabilities, its_span.soft.probabilities)
+        if span.rows.soft is not None and its_span.rows.soft is not None:
+            fed = _apart(span.rows.soft.probabilities, its_span.rows.soft.probabilities)
         most = max(most, _apart(rows.probabilities, its_rows.probabilities) - GROWTH * fed)
         if rows.tokens != its_rows.tokens:
             return most

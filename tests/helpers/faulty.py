@@ -8,6 +8,8 @@ from dlstep.core import Block, Choice, Grid, Request, Rule, SampleSpec, Sequence
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies import Blockwise
 
+from .spans import changed
+
 THRESHOLD = Threshold()
 
 
@@ -105,10 +107,9 @@ class OtherBlock(Block):
 class OtherSpan(Span):
     """A span that says something else than its fields."""
 
-    @property
-    def stop(self) -> int:
-        """Another end than that of the rows."""
-        return self.start
+    def mark(self) -> int:
+        """Another hash than that of the rows."""
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,23 +310,23 @@ class FaultyStrategy(Blockwise):
             return raised(self.kind)
         made: Any = {
             "none": None,
-            "another request": replace(right, seq_id=right.seq_id + 1),
-            "another seed": replace(right, seed=right.seed + 1),
-            "no tokens": replace(right, tokens=(), sampled=(), draws=()),
-            "list of tokens": replace(right, tokens=list(right.tokens)),
-            "nothing sampled": replace(right, sampled=(), draws=()),
-            "sampled outside": replace(right, sampled=(right.stop,), draws=(0,)),
-            "sampled twice": replace(right, sampled=right.sampled[:1] * 2, draws=(0, 0)),
-            "fewer draws": replace(right, draws=right.draws[1:]),
-            "end too far": replace(right, end=10**6),
-            "before its rows": replace(right, end=right.start),
-            "scored without a specification": replace(right, scored_ids=(1,) * len(right.sampled)),
-            "core's rows": replace(right, final_rows=1),
-            "another grid": replace(right, grid=Grid(1, 1)),
-            "too many rows": replace(right, tokens=(1,) * (reach - right.start), end=reach),
-            "before final": replace(right, start=right.start - 1),
+            "another request": changed(right, seq_id=right.who.seq_id + 1),
+            "another seed": changed(right, seed=right.who.seed + 1),
+            "no tokens": changed(right, tokens=(), sampled=(), draws=()),
+            "list of tokens": changed(right, tokens=list(right.rows.tokens)),
+            "nothing sampled": changed(right, sampled=(), draws=()),
+            "sampled outside": changed(right, sampled=(right.rows.stop,), draws=(0,)),
+            "sampled twice": changed(right, sampled=right.wanted.sampled[:1] * 2, draws=(0, 0)),
+            "fewer draws": changed(right, draws=right.wanted.draws[1:]),
+            "end too far": changed(right, end=10**6),
+            "before its rows": changed(right, end=right.rows.start),
+            "scored without a specification": changed(right, scored_ids=(1,) * len(right.wanted.sampled)),
+            "core's rows": changed(right, final_rows=1),
+            "another grid": changed(right, grid=Grid(1, 1)),
+            "too many rows": changed(right, tokens=(1,) * (reach - right.rows.start), end=reach),
+            "before final": changed(right, start=right.rows.start - 1),
             "subclass": of_class(OtherSpan, right),
-            "growing grid": replace(right, grid=Growing(0, self.block_size), joins=False),
+            "growing grid": changed(right, grid=Growing(0, self.block_size), joins=False),
         }
         return made[self.kind]
 

@@ -6,6 +6,8 @@ from dlstep.core import Config, Plan, Request, Samples, SampleSpec, SamplingPara
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import EOS, MASK, VOCABULARY
 
+from .spans import changed
+
 SPEC = Spec(MASK, (EOS,), VOCABULARY)
 CONFIG = Config(SPEC, page_size=4, num_pages=64, max_model_len=64, max_num_batched_tokens=256, max_num_reqs=8)
 PARAMS = SamplingParams(max_tokens=12, ignore_eos=True)
@@ -15,8 +17,8 @@ def plan_of(scored_ids: tuple[int, ...], spec: SampleSpec) -> Plan:
     state = add(init(CONFIG, MultiBD(4, 1)), Request(0, (1, 2, 3, 4), PARAMS))
     plan = schedule(state)
     (span,) = plan.spans
-    assert len(span.sampled) == 4
-    return replace(plan, spans=(replace(span, scored_ids=scored_ids),), sample_spec=spec)
+    assert len(span.wanted.sampled) == 4
+    return replace(plan, spans=(changed(span, scored_ids=scored_ids),), sample_spec=spec)
 
 
 def answered(plan: Plan, *scored_ids: float) -> Samples:

@@ -71,14 +71,14 @@ MUTANTS = (
         (
             "_prepared",
             "forget how far a storing forward pass stored",
-            "sequence.final if span.sampled else span.stop",
+            "sequence.final if span.wanted.sampled else span.rows.stop",
             "sequence.final",
         ),
         (
             "_prepared",
             "count rows of the open window as stored for good",
-            "sequence.final if span.sampled else span.stop",
-            "span.stop",
+            "sequence.final if span.wanted.sampled else span.rows.stop",
+            "span.rows.stop",
         ),
         ("_check_ids", "take the mask id for a token", " and (token != spec.mask_id)", ""),
         ("advanced", "give rows of samples to the wrong requests", "rows[index]", "rows[-1 - index]"),
@@ -280,7 +280,7 @@ MUTANTS = (
     ),
     *in_file(
         "core/schedule.py",
-        ("fit", "ignore a span's own shift", "window.row_shift(shift)", "shift"),
+        ("fit", "ignore a span's own shift", "window.wanted.row_shift(shift)", "shift"),
         ("_Draft.grant", "grant one page twice in a plan", "self.cache = self.cache.take(pages)", "pass"),
         (
             "_admit_waiting",
@@ -325,8 +325,8 @@ MUTANTS = (
         (
             "fit",
             "sample a shifted head's first position from stores",
-            "window.row_shift(shift) and start and window.sampled and (window.sampled[0] == start)",
-            "not start and window.sampled",
+            "window.wanted.row_shift(shift) and start and window.wanted.sampled and (window.wanted.sampled[0] == start)",
+            "not start and window.wanted.sampled",
         ),
         ("fit", "feed one row more than the budget for a shifted head", "< budget else", "<= budget else"),
         ("schedule", "admit a request while another one is preempted", "waiting and (not draft.preemptions)", "waiting"),
@@ -572,7 +572,7 @@ MUTANTS = (
     *in_file(
         "core/commit.py",
         ("_kept", "keep rows of wrong drafts", "if fed != token:", "if False:"),
-        ("_kept", "keep a part of a group", "span.grid.start(end)", "end"),
+        ("_kept", "keep a part of a group", "span.rows.grid.start(end)", "end"),
         noticed_by=("unit/strategies/test_verified.py",),
     ),
     *in_file(

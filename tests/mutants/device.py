@@ -187,8 +187,8 @@ MUTANTS = (
     ),
     *in_file(
         "driver/lowering.py",
-        ("gather", "ignore a span's own shift", "span.row_shift(target.head_shift)", "target.head_shift"),
-        ("_predecessors", "apply a penalty across groups", "!= span.grid.start(position) else", "else"),
+        ("gather", "ignore a span's own shift", "span.wanted.row_shift(target.head_shift)", "target.head_shift"),
+        ("_predecessors", "apply a penalty across groups", "!= span.rows.grid.start(position) else", "else"),
         (
             "_settings",
             "ignore a setting that not all requests of a batch have",

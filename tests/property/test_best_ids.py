@@ -29,10 +29,10 @@ def test_best_ids_come_from_the_pass_that_set_the_token(name: str, data: st.Data
     for step in run.steps:
         for span, rows in zip(step.plan.spans, step.samples.rows, strict=True):
             width = step.plan.sample_spec.best
-            for row, position in enumerate(span.sampled):
+            for row, position in enumerate(span.wanted.sampled):
                 own = slice(row * width, row * width + MOST)
                 pairs = zip(rows.best_ids[own], rows.best_probabilities[own], strict=True)
-                reported.setdefault((span.id, position), []).append(tuple(pair for pair in pairs if pair[1]))
+                reported.setdefault((span.who.id, position), []).append(tuple(pair for pair in pairs if pair[1]))
     spared = set[int]() if case.strategy.exact else disturbed(run)
     for request in asking:
         sequence = run.state.finished[request.id]

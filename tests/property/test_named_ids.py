@@ -42,9 +42,9 @@ def test_law(law: Law, value: Strategy, data: st.DataObject) -> None:
 
 def rows_of(span: Span) -> SpanSamples:
     """Row of position p: token p, of probability 0.5; what is named has a probability of its position and place."""
-    width = len(span.scored_ids) // len(span.sampled)
-    ids = [(position + place / 10) / 100 for position in span.sampled for place in range(width)]
-    return SpanSamples(span.sampled, (0.5,) * len(span.sampled), scored_probabilities=tuple(ids))
+    width = len(span.wanted.scored_ids) // len(span.wanted.sampled)
+    ids = [(position + place / 10) / 100 for position in span.wanted.sampled for place in range(width)]
+    return SpanSamples(span.wanted.sampled, (0.5,) * len(span.wanted.sampled), scored_probabilities=tuple(ids))
 
 
 def spans_of(strategy: Strategy, driver: ScriptedDriver, count: int) -> list[Span]:
@@ -61,33 +61,33 @@ def spans_of(strategy: Strategy, driver: ScriptedDriver, count: int) -> list[Spa
 def test_ids_are_scored_for_each_sampled_position_in_order(carrier: Strategy) -> None:
     """The ids that a pass samples, which stay the same, are all scored in the next pass."""
     strategy = replace(carrier, rule=Loyal(1.0))
-    first, second, third, *_ = (span for span in spans_of(strategy, ScriptedDriver(rows_of), 4) if span.sampled)
-    assert first.scored_ids == (-1, -1) * len(first.sampled)
-    known = [position for position in second.sampled if position in first.sampled]
-    assert second.scored_ids[: 2 * len(known)] == tuple(each for position in known for each in (position, position + 1))
-    assert second.scored_ids[2 * len(known) :] == (-1, -1) * (len(second.sampled) - len(known))
-    assert len(third.scored_ids) == 2 * len(third.sampled)
+    first, second, third, *_ = (span for span in spans_of(strategy, ScriptedDriver(rows_of), 4) if span.wanted.sampled)
+    assert first.wanted.scored_ids == (-1, -1) * len(first.wanted.sampled)
+    known = [position for position in second.wanted.sampled if position in first.wanted.sampled]
+    assert second.wanted.scored_ids[: 2 * len(known)] == tuple(each for position in known for each in (position, position + 1))
+    assert second.wanted.scored_ids[2 * len(known) :] == (-1, -1) * (len(second.wanted.sampled) - len(known))
+    assert len(third.wanted.scored_ids) == 2 * len(third.wanted.sampled)
 
 
 def test_a_rule_reads_the_probabilities_of_its_own_rows() -> None:
     """Two blocks are open; scored ids are probable from position 8 on, where the second one begins."""
 
     def rows(span: Span) -> SpanSamples:
-        ids = tuple(0.9 * (position >= 8 and place == 0) for position in span.sampled for place in range(2))
-        return SpanSamples(span.sampled, (0.5,) * len(span.sampled), scored_probabilities=ids)
+        ids = tuple(0.9 * (position >= 8 and place == 0) for position in span.wanted.sampled for place in range(2))
+        return SpanSamples(span.wanted.sampled, (0.5,) * len(span.wanted.sampled), scored_probabilities=ids)
 
     spans = spans_of(MultiBD(4, 2, rule=Loyal(0.5)), ScriptedDriver(rows), 4)
-    both = next(index for index, span in enumerate(spans) if 8 in span.sampled)
-    assert {8, 9, 10, 11} <= set(spans[both + 1].sampled)
-    assert not {8, 9, 10, 11} & set(spans[both + 2].sampled)
-    assert set(spans[both + 2].sampled) & {4, 5, 6, 7}
+    both = next(index for index, span in enumerate(spans) if 8 in span.wanted.sampled)
+    assert {8, 9, 10, 11} <= set(spans[both + 1].wanted.sampled)
+    assert not {8, 9, 10, 11} & set(spans[both + 2].wanted.sampled)
+    assert set(spans[both + 2].wanted.sampled) & {4, 5, 6, 7}
 
 
 def test_a_rule_that_scores_no_ids_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Loyal, "scored_ids", lambda *_: pytest.fail("`scored_ids` was called"))
     for carrier in (MultiBD(4, 2), DualCache(4)):
         spans = spans_of(replace(carrier, rule=Loyal(names=False)), ScriptedDriver(rows_of), 5)
-        assert all(span.scored_ids == () for span in spans)
+        assert all(span.wanted.scored_ids == () for span in spans)
 
 
 def test_a_request_may_score_fewer_ids_than_others_but_not_more() -> None:
@@ -97,7 +97,9 @@ def test_a_request_may_score_fewer_ids_than_others_but_not_more() -> None:
     device = ShadowDriver(4, 64, SPEC)
     while not state.done:
         plan = schedule(state)
-        assert all(len(span.scored_ids) == (2 * len(span.sampled) if span.id == 0 else 0) for span in plan.spans)
+        assert all(
+            len(span.wanted.scored_ids) == (2 * len(span.wanted.sampled) if span.who.id == 0 else 0) for span in plan.spans
+        )
         state = commit(state, device.run(plan))
     assert {sequence.finish for sequence in state.finished.values()} == {"length"}
     more = replace(own, strategy_options={"names": True})
@@ -108,7 +110,7 @@ def test_a_request_may_score_fewer_ids_than_others_but_not_more() -> None:
 def test_scored_ids_stay_with_final_rows_and_in_files(tmp_path: Path) -> None:
     plan = plan_of((1, 2) * 4, SampleSpec(scored=2))
     (span,) = plan.spans
-    assert span.with_prefix(0, (1, 2)).scored_ids == span.scored_ids
+    assert span.with_prefix(0, (1, 2)).wanted.scored_ids == span.wanted.scored_ids
     samples = answered(plan, *(0.25,) * 8)
     assert from_json(to_json(samples)) == samples
     state = first = add(init(CONFIG, MultiBD(4, 2, rule=Loyal())), Request(0, (1, 2, 3), PARAMS))

@@ -72,7 +72,7 @@ class Keeping(Blockwise):
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         span = Blockwise.schedule(self, sequence, spec)
-        return replace(span, keeps_window=span.joins)
+        return replace(span, storing=replace(span.storing, keeps_window=span.storing.joins))
 
 
 @pytest.mark.parametrize("law", [written_before_read, transparency], ids=lambda law: law.__name__)

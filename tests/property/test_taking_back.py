@@ -147,7 +147,9 @@ def opened(value: Strategy, forwards: int) -> list[int]:
     counts: list[int] = []
     for _ in range(forwards):
         plan = schedule(state)
-        rows = tuple(SpanSamples(tuple([7] * len(span.sampled)), (0.5,) * len(span.sampled)) for span in plan.spans)
+        rows = tuple(
+            SpanSamples(tuple([7] * len(span.wanted.sampled)), (0.5,) * len(span.wanted.sampled)) for span in plan.spans
+        )
         state = commit(state, Samples(plan, rows))
         counts.append(len(state.running[0].window) if state.running else 0)
     return counts
@@ -171,7 +173,8 @@ def test_each_block_of_a_canvas_takes_all_its_forwards(size: int) -> None:
     while not state.done:
         plan = schedule(state)
         state = commit(
-            state, Samples(plan, tuple(SpanSamples((7,) * len(s.sampled), (0.5,) * len(s.sampled)) for s in plan.spans))
+            state,
+            Samples(plan, tuple(SpanSamples((7,) * len(s.wanted.sampled), (0.5,) * len(s.wanted.sampled)) for s in plan.spans)),
         )
     assert state.finished[0].steps == 3 * -(-8 // size)
 
@@ -185,7 +188,7 @@ def test_an_end_of_sequence_that_is_remasked_holds_nothing_up() -> None:
         if state.done:
             break
         plan = schedule(state)
-        rows = tuple(SpanSamples((token,) * len(span.sampled), (0.5,) * len(span.sampled)) for span in plan.spans)
+        rows = tuple(SpanSamples((token,) * len(span.wanted.sampled), (0.5,) * len(span.wanted.sampled)) for span in plan.spans)
         state = commit(state, Samples(plan, rows))
         sequence = state.find(0)
         assert sequence is not None

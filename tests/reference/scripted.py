@@ -91,21 +91,21 @@ class Device:
         """The samples of the next plan."""
         plan = schedule(state)
         best = plan.sample_spec.best
-        return Samples(plan, tuple(self.rows(state, span, best) if span.sampled else NO_SAMPLES for span in plan.spans))
+        return Samples(plan, tuple(self.rows(state, span, best) if span.wanted.sampled else NO_SAMPLES for span in plan.spans))
 
     def rows(self, state: State, span: Span, best: int) -> SpanSamples:
         """The network's answer for the sampled positions of a span."""
-        sequence = state.find(span.id)
+        sequence = state.find(span.who.id)
         assert sequence is not None
-        text = sequence.tokens(0, span.start) + span.tokens
-        logits = self.network.predict(text, span.grid.group, self.inputs(span, text))
-        for position in span.sampled:
-            if span.grid.group(position - 1) == span.grid.group(position):
-                logits[position, text[position - 1]] -= span.penalty
-        proposals = [self.network.propose(logits[position]) for position in span.sampled]
+        text = sequence.tokens(0, span.rows.start) + span.rows.tokens
+        logits = self.network.predict(text, span.rows.grid.group, self.inputs(span, text))
+        for position in span.wanted.sampled:
+            if span.rows.grid.group(position - 1) == span.rows.grid.group(position):
+                logits[position, text[position - 1]] -= span.wanted.penalty
+        proposals = [self.network.propose(logits[position]) for position in span.wanted.sampled]
         ids: list[int] = []
         probabilities: list[float] = []
-        for position in span.sampled:
+        for position in span.wanted.sampled:
             chances = self.network.chances(logits[position])
             ids += (order := sorted(range(WORDS), key=lambda token: (-chances[token], token))[:best])
             probabilities += [chances[token] for token in order]
@@ -119,9 +119,9 @@ class Device:
     def inputs(self, span: Span, text: Sequence[int]) -> Tensor:
         """The tokens that the positions are fed as."""
         inputs = self.network.table[torch.tensor(list(text))]
-        if span.soft is None:
+        if span.rows.soft is None:
             return inputs
-        soft, merge = span.soft, span.soft.merge
+        soft, merge = span.rows.soft, span.rows.soft.merge
         rules = Rules(
             1,
             token_merge_mode=merge.mode,
@@ -130,7 +130,7 @@ class Device:
         )
         count = len(soft.ids) // len(soft.positions)
         for number, position in enumerate(soft.positions):
-            assert position >= span.start + span.query_only + span.final_rows, "final tokens are fed as they are"
+            assert position >= span.rows.start + span.rows.query_only + span.rows.final_rows, "final tokens are fed as they are"
             part = slice(number * count, number * count + count)
             likely = Soft(list(soft.ids[part]), list(soft.probabilities[part]))
             assert soft.residuals[number] == max(0.0, 1.0 - sum(likely.probabilities))
@@ -148,9 +148,9 @@ class PiecewiseDevice(Device):
     def rows(self, state: State, span: Span, best: int) -> SpanSamples:
         """The network's answer for the sampled positions of a span."""
         del state, best
-        fed = dict(enumerate(span.tokens, span.start))
-        assert all(position - self.pieces.shift in fed for position in span.sampled)
-        rows = torch.tensor([self.pieces.piece(position, fed) for position in span.sampled])
+        fed = dict(enumerate(span.rows.tokens, span.rows.start))
+        assert all(position - self.pieces.shift in fed for position in span.wanted.sampled)
+        rows = torch.tensor([self.pieces.piece(position, fed) for position in span.wanted.sampled])
         proposals = [self.pieces.propose(row) for row in rows]
         return SpanSamples(
             tuple(proposal.token for proposal in proposals), tuple(proposal.probability for proposal in proposals)

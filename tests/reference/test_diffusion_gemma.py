@@ -87,24 +87,24 @@ class Device:
     def run(self, state: State) -> Samples:
         """The samples of the next plan."""
         plan = schedule(state)
-        return Samples(plan, tuple(self.rows(state, span) if span.sampled else NO_SAMPLES for span in plan.spans))
+        return Samples(plan, tuple(self.rows(state, span) if span.wanted.sampled else NO_SAMPLES for span in plan.spans))
 
     def rows(self, state: State, span: Span) -> SpanSamples:
         """The network's answer for a canvas."""
-        assert span.mode == "denoise" and span.sampled == tuple(range(span.start, span.end))
-        sequence = state.find(span.id)
+        assert span.rows.mode == "denoise" and span.wanted.sampled == tuple(range(span.rows.start, span.rows.end))
+        sequence = state.find(span.who.id)
         assert sequence is not None
-        final = sequence.tokens(0, span.start)
-        canvas, before = torch.tensor(span.tokens), self.held
-        if span.carry == "fresh":
-            canvas, before = self.draws.opening(span.start, len(canvas)), None
+        final = sequence.tokens(0, span.rows.start)
+        canvas, before = torch.tensor(span.rows.tokens), self.held
+        if span.rows.carry == "fresh":
+            canvas, before = self.draws.opening(span.rows.start, len(canvas)), None
             # The core opens canvases by counting; a generator's are put in their place, before anything has seen them.
             brings = sequence.request.params.pinned or sequence.request.params.canvas
-            assert isinstance(self.draws, GeneratorDraws) or brings or canvas.tolist() == list(span.tokens)
-            canvas = torch.tensor(span.tokens) if brings else canvas
-        scores = self.network.logits(final, canvas, before) / torch.tensor(span.params.temperature)
+            assert isinstance(self.draws, GeneratorDraws) or brings or canvas.tolist() == list(span.rows.tokens)
+            canvas = torch.tensor(span.rows.tokens) if brings else canvas
+        scores = self.network.logits(final, canvas, before) / torch.tensor(span.who.params.temperature)
         self.held = scores
-        tokens = self.draws.sample(scores, span.start, span.draws[0])
+        tokens = self.draws.sample(scores, span.rows.start, span.wanted.draws[0])
         chances = scores.softmax(-1)
         return SpanSamples(
             tuple(tokens.tolist()),
@@ -112,7 +112,7 @@ class Device:
             entropies=tuple(torch.distributions.Categorical(logits=scores).entropy().tolist()),
             best_ids=tuple(scores.argmax(-1).tolist()),
             best_probabilities=tuple(chances.amax(-1).tolist()),
-            noise=tuple(self.draws.noise(span.start, len(tokens), span.draws[0]).tolist()),
+            noise=tuple(self.draws.noise(span.rows.start, len(tokens), span.wanted.draws[0]).tolist()),
         )
 
 

@@ -17,7 +17,7 @@ STATES = 2000
 
 def random_rows(random: Random, span: Span, sure: float) -> SpanSamples:
     """Tokens that mostly stay, and probabilities of all sizes."""
-    fed = [span.tokens[position - span.start] for position in span.sampled]
+    fed = [span.rows.tokens[position - span.rows.start] for position in span.wanted.sampled]
     others = [token for token in range(WORDS) if token not in (MASK, EOS)]
     tokens = tuple(token if token != MASK and random.random() < 0.7 else random.choice(others) for token in fed)
     probabilities = tuple(random.random() ** sure for _ in fed)
@@ -26,12 +26,12 @@ def random_rows(random: Random, span: Span, sure: float) -> SpanSamples:
 
 def fed_as(table: torch.Tensor, soft: SoftTokens | None, span: Span) -> torch.Tensor:
     """The embeddings that the device makes of a span."""
-    embedded = table[torch.tensor(span.tokens)]
+    embedded = table[torch.tensor(span.rows.tokens)]
     if soft is None:
         return embedded
     count = len(soft.positions)
     rows = SoftRows(
-        torch.tensor(soft.positions) - span.start,
+        torch.tensor(soft.positions) - span.rows.start,
         torch.tensor(soft.ids).view(count, -1),
         torch.tensor(soft.probabilities).view(count, -1),
         torch.tensor(soft.residuals),
@@ -59,22 +59,24 @@ def test_every_step_writes_commits_and_feeds_what_the_rule_says() -> None:
         while not state.done:
             plan = schedule(state)
             (span,), (block,) = plan.spans, next(iter((*state.running, *state.waiting))).window
-            fed = fed_as(table, span.soft, span)
-            for position, row in zip(range(span.start, span.stop), fed, strict=True):
-                token = span.tokens[position - span.start]
+            fed = fed_as(table, span.rows.soft, span)
+            for position, row in zip(range(span.rows.start, span.rows.stop), fed, strict=True):
+                token = span.rows.tokens[position - span.rows.start]
                 expected = merged_embedding(table, known[position], rules, token) if position in known else table[token]
                 torch.testing.assert_close(row, expected, atol=1e-5, rtol=1e-5)
             softened += len(known)
             rows = random_rows(random, span, sure)
-            proposals = {p: Proposal(*row) for p, *row in zip(span.sampled, rows.tokens, rows.probabilities, strict=True)}
-            editable = [position - block.start for position in span.sampled]
+            proposals = {
+                p: Proposal(*row) for p, *row in zip(span.wanted.sampled, rows.tokens, rows.probabilities, strict=True)
+            }
+            editable = [position - block.start for position in span.wanted.sampled]
             offered = [proposals.get(position, Proposal(MASK, 0.0)) for position in range(block.start, block.end)]
             state = commit(state, Samples(plan, (rows,)))
             sequence = state.find(0)
             verdict = uniform(block.tokens, editable, offered, sequence.steps - block.opened, threshold)
             assert sequence.tokens(block.start, block.end) == tuple(verdict.tokens)
             assert (sequence.settled >= min(block.end, sequence.limit)) == verdict.ready
-            unmasked = [p for p in span.sampled if verdict.tokens[p - block.start] != MASK and not verdict.ready]
+            unmasked = [p for p in span.wanted.sampled if verdict.tokens[p - block.start] != MASK and not verdict.ready]
             known = {p: Soft([proposals[p].token], [proposals[p].probability]) for p in unmasked}
             seen, sealed = seen + 1, sealed + verdict.ready
     assert sealed > 200 and softened > 2000

@@ -91,11 +91,14 @@ def decoded(network: Network, prompt: list[int], length: int, strategy: Strategy
 
 def answer_to(network: Network, state: State, span: Span) -> SpanSamples:
     """The network's rows, with the probabilities of the ids that the span names."""
-    sequence = state.find(span.id)
+    sequence = state.find(span.who.id)
     assert sequence is not None
-    text, width = sequence.tokens(0, span.start) + span.tokens, len(span.scored_ids) // len(span.sampled)
-    lines = [network.chances(position, text[: span.grid.cover(position + 1)]) for position in span.sampled]
-    found = tuple([lines[place // width][token] for place, token in enumerate(span.scored_ids)]) if width else ()
+    text, width = (
+        sequence.tokens(0, span.rows.start) + span.rows.tokens,
+        len(span.wanted.scored_ids) // len(span.wanted.sampled),
+    )
+    lines = [network.chances(position, text[: span.rows.grid.cover(position + 1)]) for position in span.wanted.sampled]
+    found = tuple([lines[place // width][token] for place, token in enumerate(span.wanted.scored_ids)]) if width else ()
     return replace(rows_of(network, state, span, 0), scored_probabilities=found)
 
 

@@ -250,10 +250,10 @@ def decode_canvas(
 
 def rows_of(network: Network, state: State, span: Span, best: int) -> SpanSamples:
     """The answer of the network to a span of the engine."""
-    sequence = state.find(span.id)
-    assert sequence is not None and (span.start == 0 or span.start <= sequence.stored or span.final_rows)
-    text = sequence.tokens(0, span.start) + span.tokens
-    chances = [network.chances(position, text[: span.grid.cover(position + 1)]) for position in span.sampled]
+    sequence = state.find(span.who.id)
+    assert sequence is not None and (span.rows.start == 0 or span.rows.start <= sequence.stored or span.rows.final_rows)
+    text = sequence.tokens(0, span.rows.start) + span.rows.tokens
+    chances = [network.chances(position, text[: span.rows.grid.cover(position + 1)]) for position in span.wanted.sampled]
     orders = [ranked(row) for row in chances]
     firsts = [(row[order[0]], row[order[1]]) for row, order in zip(chances, orders, strict=True)]
     return SpanSamples(
@@ -281,7 +281,7 @@ def engine_answer(
     state = add(init(config, strategy), Request(0, tuple(prompt), params))
     while not state.done:
         plan, spec = schedule(state), strategy.sample_spec
-        rows = [rows_of(network, state, span, spec.best) if span.sampled else NO_SAMPLES for span in plan.spans]
+        rows = [rows_of(network, state, span, spec.best) if span.wanted.sampled else NO_SAMPLES for span in plan.spans]
         state = commit(state, Samples(plan, tuple(row.trimmed(SampleSpec(ALL, best=spec.best), spec) for row in rows)))
     (sequence,) = state.finished.values()
     assert sequence.finish in ("stop", "length"), sequence.error

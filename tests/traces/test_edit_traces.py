@@ -74,11 +74,11 @@ class RankedDriver:
         return Samples(plan, tuple(self._rows(span, plan.sample_spec.best) for span in plan.spans))
 
     def _rows(self, span: Span, best: int) -> SpanSamples:
-        forward = self.forwards[span.id]
-        self.forwards[span.id] += 1
-        if not span.sampled:
+        forward = self.forwards[span.who.id]
+        self.forwards[span.who.id] += 1
+        if not span.wanted.sampled:
             return NO_SAMPLES
-        ranked = [self._ranked(span.id, position, forward)[: max(1, best)] for position in span.sampled]
+        ranked = [self._ranked(span.who.id, position, forward)[: max(1, best)] for position in span.wanted.sampled]
         ids = tuple(token for row in ranked for token, _ in row[:best])
         chances = tuple(chance for row in ranked for _, chance in row[:best])
         return SpanSamples(
@@ -107,11 +107,11 @@ def strategy_of(trace: dict) -> Strategy:
 def soft_of(state: State, request_id: int) -> tuple[int, Soft]:
     """Where the open blocks of a request begin, and what the next forward is fed softly of them."""
     sequence = state.find(request_id)
-    span = next((span for span in schedule(state).spans if span.id == request_id), None)
+    span = next((span for span in schedule(state).spans if span.who.id == request_id), None)
     assert sequence is not None
-    if span is None or span.soft is None:
+    if span is None or span.rows.soft is None:
         return sequence.final, {}
-    soft, width = span.soft, span.soft.width
+    soft, width = span.rows.soft, span.rows.soft.width
     parts = [slice(index * width, (index + 1) * width) for index in range(len(soft.positions))]
     found = zip(soft.positions, parts, strict=True)
     return sequence.final, {position: (soft.ids[part], soft.probabilities[part]) for position, part in found}
@@ -137,12 +137,12 @@ def decode(name: str) -> tuple[dict, dict[int, list[list[tuple[int, int]]]], dic
         plan = schedule(state)
         after = commit(state, driver.run(plan))
         for span in plan.spans:
-            new, old = after.find(span.id), state.find(span.id)
+            new, old = after.find(span.who.id), state.find(span.who.id)
             assert new is not None and old is not None
-            start, end = (span.sampled[0], span.sampled[-1] + 1) if span.sampled else (0, 0)
+            start, end = (span.wanted.sampled[0], span.wanted.sampled[-1] + 1) if span.wanted.sampled else (0, 0)
             pairs = zip(range(start, end), old.tokens(start, end), new.tokens(start, end), strict=True)
-            writes[span.id].append([(position, token) for position, before, token in pairs if token != before])
-            softs[span.id].append(soft_of(after, span.id))
+            writes[span.who.id].append([(position, token) for position, before, token in pairs if token != before])
+            softs[span.who.id].append(soft_of(after, span.who.id))
         state = after
     return trace, writes, softs
 

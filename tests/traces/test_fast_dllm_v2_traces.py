@@ -56,12 +56,12 @@ def decode(name: str) -> tuple[dict, dict[int, Decisions], dict[int, tuple[tuple
         numbers = dict(driver.forwards)
         after = commit(state, driver.run(plan))
         for span in plan.spans:
-            new, old = after.find(span.id), state.find(span.id)
+            new, old = after.find(span.who.id), state.find(span.who.id)
             assert new is not None and old is not None
             unmasked = {position for block in old.window for position in block.masked}
             unmasked -= {position for block in new.window for position in block.masked}
-            chosen = [position for position in span.sampled if position in unmasked]
-            decisions[span.id][numbers[span.id]] = {p: new.tokens(p, p + 1)[0] for p in chosen}
+            chosen = [position for position in span.wanted.sampled if position in unmasked]
+            decisions[span.who.id][numbers[span.who.id]] = {p: new.tokens(p, p + 1)[0] for p in chosen}
         state = after
     answers = {key: (state.finished[key].answer, str(state.finished[key].finish)) for key in recorded}
     return trace, decisions, answers

@@ -68,19 +68,19 @@ class FakeDriver:
         return Samples(plan, tuple(self._rows(span) for span in plan.spans))
 
     def _rows(self, span: Span) -> SpanSamples:
-        forward = self.forwards[span.id]
-        self.forwards[span.id] += 1
-        first = span.start + span.query_only
-        for position in range(first, first + span.final_rows):
-            self.fed_final[span.id, position] = forward
-        if not span.sampled:
+        forward = self.forwards[span.who.id]
+        self.forwards[span.who.id] += 1
+        first = span.rows.start + span.rows.query_only
+        for position in range(first, first + span.rows.final_rows):
+            self.fed_final[span.who.id, position] = forward
+        if not span.wanted.sampled:
             return NO_SAMPLES
         sampled: list[tuple[int, float]] = []
-        for position in span.sampled:
+        for position in span.wanted.sampled:
             row, number = position - self.spec.head_shift, forward
             if row < first:  # the reference keeps this row from the forward that stored it
-                number = self.fed_final[span.id, row]
-            logits = self.profiles[span.id].logits(row, number)
+                number = self.fed_final[span.who.id, row]
+            logits = self.profiles[span.who.id].logits(row, number)
             sampled.append(greedy(logits, self.spec))
         return SpanSamples(tuple(token for token, _ in sampled), tuple(probability for _, probability in sampled))
 
@@ -128,12 +128,12 @@ def decode(name: str) -> tuple[dict, dict[int, list[list[tuple[int, int]]]], dic
         plan = schedule(state)
         after = commit(state, driver.run(plan))
         for span in plan.spans:
-            new, old = after.find(span.id), state.find(span.id)
+            new, old = after.find(span.who.id), state.find(span.who.id)
             assert new is not None and old is not None
             unmasked = {position for block in old.window for position in block.masked}
             left = {position for block in new.window for position in block.masked}
-            positions = [position for position in span.sampled if position in unmasked - left]
-            decisions[span.id].append([(position, *new.tokens(position, position + 1)) for position in positions])
+            positions = [position for position in span.wanted.sampled if position in unmasked - left]
+            decisions[span.who.id].append([(position, *new.tokens(position, position + 1)) for position in positions])
         state = after
     answers = {key: (state.finished[key].answer, str(state.finished[key].finish)) for key in recorded}
     return trace, decisions, answers

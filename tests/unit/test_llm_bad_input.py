@@ -93,7 +93,7 @@ class Broken:
     def run(self, plan: Plan) -> Samples:
         samples = self.driver.run(plan)
         rows = (
-            SpanSamples((-1,) * len(rows.tokens), (0.0,) * len(rows.tokens)) if span.id == self.request_id else rows
+            SpanSamples((-1,) * len(rows.tokens), (0.0,) * len(rows.tokens)) if span.who.id == self.request_id else rows
             for span, rows in zip(plan.spans, samples.rows, strict=True)
         )
         return Samples(plan, tuple(rows))

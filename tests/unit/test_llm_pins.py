@@ -155,9 +155,9 @@ def test_a_canvas_is_where_denoising_starts() -> None:
     session = own.session()
     canvas = tuple(plain.token_ids) + (5,) * (16 - len(plain.token_ids))
     session.submit(STORY, SamplingParams(max_tokens=16, seed=1, canvas=canvas))
-    while not (span := next(span for span in session.plan.spans)).sampled:
+    while not (span := next(span for span in session.plan.spans)).wanted.sampled:
         session.step()
-    assert span.tokens[:16] == canvas
+    assert span.rows.tokens[:16] == canvas
     with pytest.raises(ValueError, match="canvas has 3 ids: give canvas_length="):
         list(own.stream(STORY, SamplingParams(max_tokens=16, canvas=(5, 6, 7))))
 

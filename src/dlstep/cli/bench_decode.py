@@ -95,11 +95,11 @@ def _measured(engine: "LoadedEngine", clocked: _ClockedForward, batch_size: int,
     state, full, measured = _first_state(engine, batch_size), 0, list[tuple[float, ...]]()
     while not state.done:
         plan = schedule(state)
-        if len(plan.spans) == batch_size and all(span.sampled for span in plan.spans):
+        if len(plan.spans) == batch_size and all(span.wanted.sampled for span in plan.spans):
             full += 1
             if full % EVERY == 1:
                 times = [_times(engine, clocked, state) for _ in range(repetitions)]
-                measured.append((*map(min, zip(*times, strict=True)), sum(len(span.tokens) for span in plan.spans)))
+                measured.append((*map(min, zip(*times, strict=True)), sum(len(span.rows.tokens) for span in plan.spans)))
         state = commit(state, engine.driver.run(plan))
     step, forward, outside, rows = map(fmean, zip(*measured, strict=True))
     row = {"batch": batch_size, "rows": rows, "step_us": 1e6 * step, "forward_us": 1e6 * forward}

@@ -116,13 +116,13 @@ def _kept(cache: Cache, before: SequenceState, after: SequenceState, span: Span,
     A row counts if all rows up to the end of its group, which are those that it attended to, fed the
     tokens that are final now.
     """
-    end, first = before.final, before.final - span.start
-    tokens = after.tokens(end, min(after.final, span.stop))
-    for fed, token in zip(span.tokens[first:], tokens, strict=False):
+    end, first = before.final, before.final - span.rows.start
+    tokens = after.tokens(end, min(after.final, span.rows.stop))
+    for fed, token in zip(span.rows.tokens[first:], tokens, strict=False):
         if fed != token:
             break
         end += 1
-    stored = span.grid.start(end)
+    stored = span.rows.grid.start(end)
     if stored <= after.accounting.storage.stored:
         return cache, after
     cache, held = _stored(cache, after, stored, config)
@@ -137,7 +137,7 @@ def _check_ids(samples: Samples, spec: Spec) -> None:
             known = type(token) is int and 0 <= token < spec.vocab_size and token != spec.mask_id
             if not known and not (token == -1 and samples.any_zero):
                 raise SamplesMismatch(
-                    f"step {samples.plan.step}, request {span.id}: id {short(token)} came back: it must be in "
+                    f"step {samples.plan.step}, request {span.who.id}: id {short(token)} came back: it must be in "
                     f"[0, {spec.vocab_size}) and not the mask id {spec.mask_id}"
                 )
 
@@ -146,7 +146,7 @@ def advanced(state: State, sequence: SequenceState, samples: Samples, index: int
     """Return `sequence` after its sampling span, `samples.plan.spans[index]`."""
     spec, given, span, rows = state.config.spec, samples.plan.sample_spec, samples.plan.spans[index], samples.rows[index]
     if samples.any_zero and -1 in rows.tokens:
-        position = span.sampled[rows.tokens.index(-1)]
+        position = span.wanted.sampled[rows.tokens.index(-1)]
         end = max(sequence.settled, len(sequence.request_spec.request.prompt))
         return ended(sequence, "error", end, f"the logits of position {position} were not finite in step {state.step}")
     strategy = sequence.request_spec.strategy
@@ -154,7 +154,7 @@ def advanced(state: State, sequence: SequenceState, samples: Samples, index: int
     if strategy is not state.strategy or given.best >= FEW_BEST:
         needed = rows.trimmed(given, strategy.sample_spec)
     after = run_user_code(sequence, state.step, _commit_rows, sequence, span, needed, spec)
-    if span.params.top_logprobs:
+    if span.who.params.top_logprobs:
         after = _with_best(sequence, after, span, rows, given.best)
     return judge(after, sequence.settled, spec)
 
@@ -168,13 +168,13 @@ def _commit_rows(sequence: SequenceState, span: Span, rows: SpanSamples, spec: S
 
 def _with_best(before: SequenceState, after: SequenceState, span: Span, rows: SpanSamples, width: int) -> SequenceState:
     """Return `after` with the most probable ids (`width` per row) of the positions whose token this pass set."""
-    start, end, best = span.sampled[0], span.sampled[-1] + 1, after.accounting.best
+    start, end, best = span.wanted.sampled[0], span.wanted.sampled[-1] + 1, after.accounting.best
     old, new = before.cells(start, end), after.cells(start, end)
     pairs = list(zip(rows.best_ids, rows.best_probabilities, strict=True))
-    for row, position in enumerate(span.sampled):
+    for row, position in enumerate(span.wanted.sampled):
         cell = slice(position - start, position - start + 1)  # may be empty: a strategy drops wrong drafts
         if old[cell] != new[cell]:
-            own = pairs[row * width : row * width + span.params.top_logprobs]
+            own = pairs[row * width : row * width + span.who.params.top_logprobs]
             best = best.insert(position, tuple([pair for pair in own if pair[1]]))  # probability 0: forbidden
     return after.with_accounting(replace(after.accounting, best=best))
 
@@ -217,18 +217,18 @@ def _prepared(state: State, plan: Plan) -> Prepared:
             f"{state.step} with cache digest {state.cache_digest}: commit the samples of the plan that schedule(state) returns"
         )
     cache, sequences, waiting = _transfer(state, plan)
-    indices = {span.seq_id: index for index, span in enumerate(plan.spans)}
+    indices = {span.who.seq_id: index for index, span in enumerate(plan.spans)}
     running: list[tuple[SequenceState, int]] = []
     for sequence in sequences:
         index = indices.get(sequence.request_spec.request.seq_id, -1)
         if index >= 0:
             span = plan.spans[index]
             # A span that samples also stores all final rows: `fit` put them before the window.
-            stored = sequence.final if span.sampled else span.stop
+            stored = sequence.final if span.wanted.sampled else span.rows.stop
             held = sequence.accounting.storage
             if stored != held.stored:
                 cache, held = _stored(cache, sequence, stored, state.config)
-            sequence = sequence.after_forward(held, 1 if span.sampled else 0)
+            sequence = sequence.after_forward(held, 1 if span.wanted.sampled else 0)
         running.append((sequence, index))
     return Prepared(state, plan, cache, waiting, running)
 
@@ -256,9 +256,9 @@ def commit(state: State, samples: Samples, prepared: Prepared | None = None) -> 
     done: list[SequenceState] = []
     for sequence, index in prepared.running:
         after = sequence
-        if index >= 0 and (span := plan.spans[index]).sampled:
+        if index >= 0 and (span := plan.spans[index]).wanted.sampled:
             after = advanced(state, sequence, samples, index)
-            if span.keeps_window and after.accounting.finish_info is None:
+            if span.storing.keeps_window and after.accounting.finish_info is None:
                 cache, after = _kept(cache, sequence, after, span, state.config)
         if after.accounting.finish_info is None:
             still.append(after)

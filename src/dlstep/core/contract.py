@@ -12,7 +12,7 @@ from typing import Any, cast
 from .block import Block, Grid
 from .checks import short, wrong_field
 from .errors import WrongAnswer
-from .plan import MOST, SampleSpec, Span
+from .plan import MOST, Rows, SampleSpec, Span, Storing, Wanted, Who
 from .request import Request
 from .sequence import SequenceState, Strategy
 from .spec import Spec
@@ -72,31 +72,35 @@ def check_span(strategy: Strategy, sequence: SequenceState, span: Any, spec: Spe
 
 def _flaw_of(span: Span, strategy: Strategy, sequence: SequenceState, spec: Spec) -> str | None:
     """Return what is wrong with a span; None if nothing is."""
-    request_spec, sampled, start = sequence.request_spec, span.sampled, span.start
-    request, shift = request_spec.request, spec.head_shift if span.shift is None else span.shift
-    if (span.id, span.seq_id, span.seed) != (request.id, request.seq_id, request.seed):
+    request_spec, who, rows, wanted, storing = sequence.request_spec, span.who, span.rows, span.wanted, span.storing
+    for part, kind in ((who, Who), (rows, Rows), (wanted, Wanted), (storing, Storing)):
+        if type(part) is not kind:
+            return f"{short(part)}: it must be of the class {kind.__name__}, not of a subclass"
+    request, sampled, start = request_spec.request, wanted.sampled, rows.start
+    if (who.id, who.seq_id, who.seed) != (request.id, request.seq_id, request.seed):
         return "a span of another request: its id, seq_id and seed must be those of sequence.request"
-    if type(span.tokens) is not tuple or type(sampled) is not tuple or type(span.grid) is not Grid:
-        return wrong_field(span)
-    if span.joins and span.grid != request_spec.grid:
-        return f"grid={short(span.grid)}: a span with joins=True needs {request_spec.grid!r}, the grid of the request"
-    if span.query_only or span.final_rows:
-        return f"query_only={short(span.query_only)} and final_rows={short(span.final_rows)}: only the core may set them"
-    if span.keeps_window and (span.draft or not span.joins or span.mode != "encode" or span.soft is not None):
+    if type(rows.tokens) is not tuple or type(sampled) is not tuple or type(rows.grid) is not Grid:
+        return wrong_field(rows) or wrong_field(wanted)
+    if storing.joins and rows.grid != request_spec.grid:
+        return f"grid={short(rows.grid)}: a span with joins=True needs {request_spec.grid!r}, the grid of the request"
+    if rows.query_only or rows.final_rows:
+        return f"query_only={short(rows.query_only)} and final_rows={short(rows.final_rows)}: only the core may set them"
+    if storing.keeps_window and (rows.draft or not storing.joins or rows.mode != "encode" or rows.soft is not None):
         needs = "joins=True, draft=False, mode='encode' and no soft tokens"
         return f"keeps_window=True for rows that are not stored like final ones: it needs {needs}"
-    if start < sequence.final or not (span.tokens or shift):  # with a shift, the row before can predict the first position
-        return f"a span of {len(span.tokens)} tokens from {short(start)}: it must feed one or more from {sequence.final} on"
-    stop = start + len(span.tokens)
-    if span.end < stop or (span.end > request_spec.limit and span.end > strategy.reach(request)):
+    shift, stop = wanted.row_shift(spec.head_shift), rows.stop
+    if start < sequence.final or not (rows.tokens or shift):  # with a shift, the row before can predict the first position
+        return f"a span of {len(rows.tokens)} tokens from {short(start)}: it must feed one or more from {sequence.final} on"
+    if rows.end < stop or (rows.end > request_spec.limit and rows.end > strategy.reach(request)):
         reach = strategy.reach(request)
-        return f"end={short(span.end)}: it must lie between its last row's end {stop} and reach(request)={reach}"
+        return f"end={short(rows.end)}: it must lie between its last row's end {stop} and reach(request)={reach}"
     if not sampled or sampled[0] < start or sampled[-1] >= stop + shift or sampled[-1] - sampled[0] < len(sampled) - 1:
         return f"sampled={short(sampled)}: positions must ascend within [{start}, {stop + shift}), at least one"
-    if len(span.draws) != len(sampled):
-        return f"draws={short(span.draws)}: it must hold {len(sampled)} numbers, one for each sampled position"
-    if span.scored_ids and len(span.scored_ids) not in range(0, strategy.sample_spec.scored * len(sampled) + 1, len(sampled)):
-        return f"{len(span.scored_ids)} scored ids: equally many for each position, at most {strategy.sample_spec.scored}"
+    if len(wanted.draws) != len(sampled):
+        return f"draws={short(wanted.draws)}: it must hold {len(sampled)} numbers, one for each sampled position"
+    scored = len(wanted.scored_ids)
+    if scored and scored not in range(0, strategy.sample_spec.scored * len(sampled) + 1, len(sampled)):
+        return f"{scored} scored ids: equally many for each position, at most {strategy.sample_spec.scored}"
     return None
 
 

@@ -5,7 +5,7 @@ positions whose input is a blend of embeddings, which the driver computes.
 """
 
 from collections.abc import Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from math import inf
 from sys import float_info
 from typing import Annotated, Literal, Protocol, runtime_checkable
@@ -134,7 +134,7 @@ class SpanSamples:
     noise: tuple[int, ...] = ()
     """One uniform random id per entry; empty unless requested."""
     scored_probabilities: tuple[float, ...] = ()
-    """Probabilities of `Span.scored_ids`, under the distribution that `SampleSpec` selects. They are 0.0
+    """Probabilities of `Wanted.scored_ids`, under the distribution that `SampleSpec` selects. They are 0.0
     for the id -1; with `tempered`, for ids that a filter removed; and without `all_ids`, for the mask id
     and ids beyond the vocabulary."""
 
@@ -196,18 +196,28 @@ _CARRIES: dict[Carry, int] = {"none": 0, "fresh": 1, "held": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """Consecutive positions of one request to feed in one forward pass.
-
-    The rows are `[start, start + len(tokens))`: first `query_only` rows, then `final_rows` rows,
-    then the window. Queries see positions below `end` under `grid`. A strategy plans only the
-    window.
-    """
+class Who:
+    """The request of a span."""
 
     id: int
     """The caller's id of the request, which a later request may reuse."""
     seq_id: int
     """Sequence number of the request, which is never used again."""
+    params: SamplingParams
+    """Sampling parameters of the request."""
+    seed: int
+    """Seed of the request."""
+
+
+def who_of(request: Request) -> Who:
+    """Return the request's part of a span."""
+    return Who(request.id, request.seq_id, request.params, request.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows `[start, start + len(tokens))`: `query_only` rows, then `final_rows` rows, then the window."""
+
     start: int
     """Position of the first row."""
     tokens: tuple[int, ...]
@@ -216,36 +226,16 @@ class Span:
     """Queries see positions below this. Those after the last row hold what an earlier pass of the window stored."""
     grid: Grid
     """Groups that decide which positions a query sees."""
-    sampled: tuple[int, ...]
-    """Positions (not rows) to sample, ascending."""
-    draws: tuple[int, ...]
-    """Draw number of each sampled position."""
-    params: SamplingParams
-    """Sampling parameters of the request."""
-    seed: int
-    """Seed of the request."""
     query_only: int = 0
     """Number of first rows that read their keys and values from the pages and store nothing."""
     final_rows: int = 0
     """Number of rows of final tokens after the `query_only` rows."""
-    joins: bool = True
-    """Whether the core may put unstored final rows before the window."""
-    soft: SoftTokens | None = None
-    """Blended inputs of window rows; None if there are none."""
     mode: Mode = "encode"
     """For networks that encode final tokens and denoise the window differently."""
     carry: Carry = "none"
     """Whether a pass starts (`fresh`) or continues (`held`) state carried between passes."""
-    penalty: float = 0.0
-    """Subtracted at each sampled position from the logit of the previous token in its group."""
-    scored_ids: tuple[int, ...] = ()
-    """Ids to report probabilities of, equally many per sampled position in turn; -1 is none."""
-    masks: tuple[TokenMask, ...] = ()
-    """Ids that each sampled position may hold; empty without a constraint."""
-    shift: int | None = None
-    """1 if row p-1 predicts position p in this span, 0 if row p does; None for the model's `Spec.head_shift`."""
-    keeps_window: bool = False
-    """Whether the keys and values of window rows count as stored once the tokens of the rows are final."""
+    soft: SoftTokens | None = None
+    """Blended inputs of window rows; None if there are none."""
     draft: bool = False
     """Whether the rows draft tokens for a later pass to verify. An adapter for drafts applies only to such rows."""
 
@@ -254,6 +244,24 @@ class Span:
         """First position after the fed ones."""
         return self.start + len(self.tokens)
 
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The samples that a span wants of its rows."""
+
+    sampled: tuple[int, ...] = ()
+    """Positions (not rows) to sample, ascending."""
+    draws: tuple[int, ...] = ()
+    """Draw number of each sampled position."""
+    scored_ids: tuple[int, ...] = ()
+    """Ids to report probabilities of, equally many per sampled position in turn; -1 is none."""
+    masks: tuple[TokenMask, ...] = ()
+    """Ids that each sampled position may hold; empty without a constraint."""
+    penalty: float = 0.0
+    """Subtracted at each sampled position from the logit of the previous token in its group."""
+    shift: int | None = None
+    """1 if row p-1 predicts position p in this span, 0 if row p does; None for the model's `Spec.head_shift`."""
+
     def row_shift(self, head_shift: int) -> int:
         """Return the distance from a sampled position back to the row that predicts it.
 
@@ -261,6 +269,33 @@ class Span:
             head_shift: The model's `Spec.head_shift`, which applies unless the span has a shift.
         """
         return head_shift if self.shift is None else self.shift
+
+
+@dataclass(frozen=True, slots=True)
+class Storing:
+    """How the core stores rows of a span."""
+
+    joins: bool = True
+    """Whether the core may put unstored final rows before the window."""
+    keeps_window: bool = False
+    """Whether the keys and values of window rows count as stored once the tokens of the rows are final."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Consecutive positions of one request to feed in one forward pass.
+
+    Queries see positions below `rows.end` under `rows.grid`. A strategy plans only the window.
+    """
+
+    who: Who
+    """The request."""
+    rows: Rows
+    """What to feed."""
+    wanted: Wanted = Wanted()
+    """What to sample."""
+    storing: Storing = Storing()
+    """What the core may store with it."""
 
     def scored_width(self, most: int) -> int:
         """Return how many ids are scored for each sampled position.
@@ -271,11 +306,11 @@ class Span:
         Raises:
             DlstepError: If there are more, or not equally many for each position.
         """
-        sampled, scored = len(self.sampled), len(self.scored_ids)
+        sampled, scored = len(self.wanted.sampled), len(self.wanted.scored_ids)
         if scored > sampled * most or (scored and scored % sampled):
             raise DlstepError(
-                f"request {self.id}: {scored} scored ids for {sampled} sampled positions; give equally many for each, at most "
-                f"SampleSpec.scored={most}"
+                f"request {self.who.id}: {scored} scored ids for {sampled} sampled positions; give equally many for each, "
+                f"at most SampleSpec.scored={most}"
             )
         return scored // sampled if scored else 0
 
@@ -288,35 +323,30 @@ class Span:
             query_only: Number of new rows that store nothing.
             final_rows: Number of new rows of final tokens.
         """
-        return Span(
-            self.id, self.seq_id, start, tokens + self.tokens, self.end, self.grid, self.sampled, self.draws, self.params,
-            self.seed, query_only, final_rows, self.joins, self.soft, self.mode, self.carry, self.penalty, self.scored_ids,
-            self.masks, self.shift, self.keeps_window, self.draft,
-        )  # fmt: skip
+        tokens += self.rows.tokens
+        rows = replace(self.rows, start=start, tokens=tokens, query_only=query_only, final_rows=final_rows)
+        return replace(self, rows=rows)
 
     def mark(self) -> int:
         """Return a hash of everything that the span writes to the device, equal in every process.
 
-        `sampled`, `shift`, `scored_ids`, `penalty` and `masks` are left out, because they affect only the
-        samples, and so is `keeps_window`, which affects only the core.
+        `wanted` is left out, because it affects only the samples, and so is `storing`, which affects only the core.
         """
-        grid, extra = self.grid, 0
-        if self.soft is not None or self.carry != "none" or self.mode != "encode":
-            blend = 0 if self.soft is None else self.soft.mark()
-            extra = hash((_MODES[self.mode], _CARRIES[self.carry], self.params.temperature, blend))
-        if self.draft:
+        rows, extra = self.rows, 0
+        grid, seq_id = rows.grid, self.who.seq_id
+        if rows.soft is not None or rows.carry != "none" or rows.mode != "encode":
+            blend = 0 if rows.soft is None else rows.soft.mark()
+            extra = hash((_MODES[rows.mode], _CARRIES[rows.carry], self.who.params.temperature, blend))
+        if rows.draft:
             extra = hash((extra, 1))
         return hash(
-            (self.seq_id, self.start, self.tokens, self.end, grid.origin, grid.size, self.query_only, self.final_rows, extra)
+            (seq_id, rows.start, rows.tokens, rows.end, grid.origin, grid.size, rows.query_only, rows.final_rows, extra)
         )
 
 
 def storing_span(request: Request, start: int, tokens: tuple[int, ...], grid: Grid) -> Span:
     """Return a span that stores final `tokens` of `request` from `start` on and samples nothing."""
-    stop = start + len(tokens)
-    return Span(
-        request.id, request.seq_id, start, tokens, stop, grid, (), (), request.params, request.seed, final_rows=len(tokens)
-    )
+    return Span(who_of(request), Rows(start, tokens, start + len(tokens), grid, final_rows=len(tokens)))
 
 
 def span_of(
@@ -328,12 +358,16 @@ def span_of(
     draws: tuple[int, ...],
     *,
     end: int | None = None,
-    joins: bool = True,
+    mode: Mode = "encode",
+    carry: Carry = "none",
+    soft: SoftTokens | None = None,
+    draft: bool = False,
     scored_ids: tuple[int, ...] = (),
     masks: tuple[TokenMask, ...] = (),
+    penalty: float = 0.0,
     shift: int | None = None,
+    joins: bool = True,
     keeps_window: bool = False,
-    draft: bool = False,
 ) -> Span:
     """Return a span of the window of `request`.
 
@@ -345,18 +379,24 @@ def span_of(
         sampled: Positions to sample, ascending.
         draws: Draw number of each sampled position.
         end: Queries see positions below this; None: below the last row's end.
-        joins: Whether the core may put unstored final rows before the window.
+        mode: How a network of two modes computes the rows.
+        carry: Whether the pass starts or continues state carried between passes.
+        soft: Blended inputs of rows.
+        draft: Whether the rows draft tokens, so that an adapter for drafts applies to them.
         scored_ids: Ids to report probabilities of, equally many per sampled position.
         masks: Ids that each sampled position may hold; empty without a constraint.
+        penalty: Subtracted from the logit of the previous token in the group of a sampled position.
         shift: Distance from a sampled position back to the row that predicts it; None for `Spec.head_shift`.
+        joins: Whether the core may put unstored final rows before the window.
         keeps_window: Whether window rows count as stored once their tokens are final.
-        draft: Whether the rows draft tokens, so that an adapter for drafts applies to them.
     """
     end = start + len(tokens) if end is None else end
     return Span(
-        request.id, request.seq_id, start, tokens, end, grid, sampled, draws, request.params, request.seed, 0, 0, joins, None,
-        "encode", "none", 0.0, scored_ids, masks, shift, keeps_window, draft,
-    )  # fmt: skip
+        who=who_of(request),
+        rows=Rows(start, tokens, end, grid, mode=mode, carry=carry, soft=soft, draft=draft),
+        wanted=Wanted(sampled, draws, scored_ids, masks, penalty, shift),
+        storing=Storing(joins, keeps_window),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,9 +481,9 @@ class Samples:
                 f"step {self.plan.step}: {len(self.plan.spans)} spans were planned, {len(self.rows)} results came back"
             )
         for span, rows in zip(self.plan.spans, self.rows, strict=True):
-            if not len(span.sampled) == len(rows.tokens) == len(rows.probabilities):
+            if not len(span.wanted.sampled) == len(rows.tokens) == len(rows.probabilities):
                 raise SamplesMismatch(
-                    f"step {self.plan.step}, request {span.id}: {len(span.sampled)} sampled positions, "
+                    f"step {self.plan.step}, request {span.who.id}: {len(span.wanted.sampled)} sampled positions, "
                     f"{len(rows.tokens)} tokens and {len(rows.probabilities)} probabilities came back"
                 )
             any_zero = any_zero or 0.0 in rows.probabilities
@@ -455,7 +495,7 @@ class Samples:
     def _check_numbers(self) -> None:
         spec = self.plan.sample_spec
         for span, rows in zip(self.plan.spans, self.rows, strict=True):
-            sampled = len(span.sampled)
+            sampled = len(span.wanted.sampled)
             for name, numbers, due, most in (
                 ("probabilities", rows.probabilities, sampled, MOST),
                 ("entropies", rows.entropies, sampled if "entropy" in spec.statistics else 0, float_info.max),
@@ -467,15 +507,15 @@ class Samples:
             ):
                 if len(numbers) != due and spec != PLAIN:  # a plain plan needs none of them
                     raise SamplesMismatch(
-                        f"step {self.plan.step}, request {span.id}: {due} {name} were requested, {len(numbers)} came back"
+                        f"step {self.plan.step}, request {span.who.id}: {due} {name} were requested, {len(numbers)} came back"
                     )
                 if self.checked or most == inf:  # `commit` checks ids
                     continue
                 for index, number in enumerate(numbers):
                     if type(number) not in (int, float) or not 0.0 <= number <= most:
                         raise SamplesMismatch(
-                            f"step {self.plan.step}, request {span.id}: {name}[{index}]={short(number)} came back: it must be "
-                            f"a number from 0 to {most}; for non-finite logits a driver returns token -1, probability 0.0"
+                            f"step {self.plan.step}, request {span.who.id}: {name}[{index}]={short(number)} came back: it must "
+                            f"be a number from 0 to {most}; for non-finite logits a driver returns token -1, probability 0.0"
                         )
 
 

@@ -24,8 +24,8 @@ def fit(sequence: SequenceState, window: Span, shift: int, budget: int) -> Span 
     """
     if sequence.accounting.storage.stored < sequence.final:
         return _fit_unstored(sequence, window, budget)
-    rows, start = len(window.tokens), window.start
-    if window.row_shift(shift) and start and window.sampled and window.sampled[0] == start:
+    rows, start = len(window.rows.tokens), window.rows.start
+    if window.wanted.row_shift(shift) and start and window.wanted.sampled and window.wanted.sampled[0] == start:
         # Row start-1 predicts position start: feed it again although it is stored.
         return window.with_prefix(start - 1, sequence.tokens(start - 1, start), query_only=1) if rows < budget else None
     return window if rows <= budget else None
@@ -34,7 +34,7 @@ def fit(sequence: SequenceState, window: Span, shift: int, budget: int) -> Span 
 def _fit_unstored(sequence: SequenceState, window: Span, budget: int) -> Span | None:
     """Return what `fit` returns for a sequence with unstored final rows."""
     stored, final, grid = sequence.accounting.storage.stored, sequence.final, sequence.request_spec.grid
-    if window.joins and window.start == final and window.grid == grid and window.stop - stored <= budget:
+    if window.storing.joins and window.rows.start == final and window.rows.grid == grid and window.rows.stop - stored <= budget:
         # One forward pass both stores the final rows and samples the window.
         return window.with_prefix(stored, sequence.tokens(stored, final), final_rows=final - stored)
     # Store as many whole groups of final rows as fit; the window waits for a later pass.
@@ -102,7 +102,7 @@ class _Draft:
     def run(self, span: Span) -> None:
         """Add `span` to the forward pass."""
         self.spans.append(span)
-        self.budget -= len(span.tokens)
+        self.budget -= len(span.rows.tokens)
 
 
 def schedule(state: State) -> Plan:
@@ -120,7 +120,7 @@ def schedule(state: State) -> Plan:
         _admit_waiting(state, draft)
     if not draft.spans and not state.done:
         raise _stuck(state)
-    spec, asked = state.strategy.sample_spec, max([span.params.top_logprobs for span in draft.spans], default=0)
+    spec, asked = state.strategy.sample_spec, max([span.who.params.top_logprobs for span in draft.spans], default=0)
     return Plan(
         step=state.step,
         cache_digest=state.cache_digest,
@@ -149,10 +149,10 @@ def _scheduled(sequence: SequenceState, spec: Spec) -> Span:
 def _stuck(state: State) -> RequestFault:
     """Return the fault of the oldest request, whose span does not fit even on an empty device."""
     sequence = state.running[0] if state.running else next(iter(state.waiting))
-    span, config = window_of(state, sequence), state.config
+    config, rows = state.config, window_of(state, sequence).rows
     what = (
-        f"{len(span.tokens)} rows up to position {span.end}, which `atom` and `reach` did not announce: they never fit into "
-        f"max_num_batched_tokens={config.max_num_batched_tokens} and num_pages={config.num_pages} of {config.page_size}"
+        f"{len(rows.tokens)} rows up to position {rows.end}, which `atom` and `reach` did not announce: they "
+        f"never fit into max_num_batched_tokens={config.max_num_batched_tokens} and num_pages={config.num_pages} of {config.page_size}"
     )
     return fault_of(sequence, state.step, WrongAnswer(sequence.request_spec.strategy, "schedule", what))
 
@@ -169,7 +169,7 @@ def _continue_running(state: State, draft: _Draft) -> bool:
         span = fit(sequence, window, shift, draft.budget)
         if span is None:
             return False
-        missing = -(-window.end // page_size) - len(sequence.accounting.storage.table)
+        missing = -(-window.rows.end // page_size) - len(sequence.accounting.storage.table)
         if missing > 0:
             # Preempt the youngest first, but never a sequence that has a span in this plan.
             while missing > draft.cache.available and count > index + 1:
@@ -180,7 +180,7 @@ def _continue_running(state: State, draft: _Draft) -> bool:
                 return False
             draft.grant(sequence.request_spec.request.seq_id, missing)
         spans.append(span)
-        draft.budget -= len(span.tokens)
+        draft.budget -= len(span.rows.tokens)
         index += 1
     return True
 
@@ -202,7 +202,7 @@ def _admit_waiting(state: State, draft: _Draft) -> None:
         coming_key = next_key(sequence, len(shared), key, config.page_size) if config.enable_prefix_caching else None
         if coming_key in coming:
             return
-        missing = -(-window.end // config.page_size) - len(shared)
+        missing = -(-window.rows.end // config.page_size) - len(shared)
         if missing > draft.cache.available - draft.cache.unowned(shared):
             return
         opened = sequence.with_storage(Storage(len(shared) * config.page_size))

@@ -279,9 +279,11 @@ def _effect(planned: Plan, recorded: Plan) -> str | None:
             continue
         if name == "spans":
             for index, (span, other) in enumerate(zip(now, then, strict=False)):
-                for part in differing(span, other, names_of(span)):
-                    sides = _sides(attrgetter(part)(span), attrgetter(part)(other))
-                    return f"span {index} of request {span.id}: {part} {sides}"
+                for part in names_of(span):
+                    one, two = attrgetter(part)(span), attrgetter(part)(other)
+                    for field in differing(one, two, names_of(one)):
+                        sides = _sides(attrgetter(field)(one), attrgetter(field)(two))
+                        return f"span {index} of request {span.who.id}: {field} {sides}"
             return f"{len(now)} {'span' if len(now) == 1 else 'spans'} now, {len(then)} recorded"
         return f"{name} {_sides(now, then)}"
     return None
@@ -411,10 +413,10 @@ def _class(path: str) -> Any:
     return cls
 
 
-FORMAT = 3
+FORMAT = 4
 DESCRIPTORS, STANDARD = ("/dev/fd", "/proc/self/fd"), ("/dev/stdout", "/dev/stderr")
 LONGEST = 500  # characters of a message, which may quote the line
-STATE_DEPTH, EVENT_DEPTH = 2, 5  # down to the fields of a configuration, and of a span of the plan of samples
+STATE_DEPTH, EVENT_DEPTH = 2, 6  # down to the fields of a configuration, and of the rows of a span
 
 
 def _text(data: Any) -> str:
@@ -554,7 +556,7 @@ def _field_name(data: Any, path: str) -> str:
 
 def _id_of(data: Any) -> str:
     match data:
-        case {"id": int(number)}:
+        case {"id": int(number)} | {"who": {"id": int(number)}}:
             return f"request {number}, "
         case _:
             return ""

@@ -169,10 +169,10 @@ class RequestUsage:
 
     def feed(self, span: Span) -> int:
         """Count the rows of a span. Return how many of them had been stored before."""
-        start = span.start + span.query_only
-        final, reached = start + span.final_rows, self.reached
+        start = span.rows.start + span.rows.query_only
+        final, reached = start + span.rows.final_rows, self.reached
         again = max(0, min(reached, final) - start)
-        self.rows += len(span.tokens)
+        self.rows += len(span.rows.tokens)
         self.again += again
         self.reached = max(reached, final)
         return again
@@ -223,9 +223,9 @@ class Usage:
                 usage.pages += len(grant.pages)
         samples, rows = False, 0
         for span in plan.spans:
-            samples = samples or bool(span.sampled)
-            rows += len(span.tokens)
-            if (usage := known.get(span.seq_id)) is not None:
+            samples = samples or bool(span.wanted.sampled)
+            rows += len(span.rows.tokens)
+            if (usage := known.get(span.who.seq_id)) is not None:
                 if not usage.rows:
                     prompts += usage.prompt
                 again += usage.feed(span)

@@ -138,16 +138,27 @@ def gather(
     spans = plan.spans
     rows = tables.rows
     facts = np.array(
-        [(len(s.tokens), s.start, s.end, s.grid.origin, s.grid.size, s.query_only, rows[s.seq_id]) for s in spans],
+        [
+            (
+                len(s.rows.tokens),
+                s.rows.start,
+                s.rows.end,
+                s.rows.grid.origin,
+                s.rows.grid.size,
+                s.rows.query_only,
+                rows[s.who.seq_id],
+            )
+            for s in spans
+        ],
         dtype=np.int64,
     ).T
     placed = before if before is not None and np.array_equal(before.facts, facts) else placed_of(facts, tables, target)
-    tokens = joined([span.tokens for span in spans])
-    counts = np.array([len(span.sampled) for span in spans], dtype=np.int64)
-    sampled_positions = joined([span.sampled for span in spans])
+    tokens = joined([span.rows.tokens for span in spans])
+    counts = np.array([len(span.wanted.sampled) for span in spans], dtype=np.int64)
+    sampled_positions = joined([span.wanted.sampled for span in spans])
     shifts: int | np.ndarray = target.head_shift
-    if any(span.shift is not None for span in spans):
-        shifts = np.array([span.row_shift(target.head_shift) for span in spans])
+    if any(span.wanted.shift is not None for span in spans):
+        shifts = np.array([span.wanted.row_shift(target.head_shift) for span in spans])
     sampled_rows = sampled_positions - np.repeat(placed.starts + shifts, counts)
     if sampled_rows.size and int(sampled_rows.min()) < 0:
         _refuse(plan, target.head_shift)
@@ -159,15 +170,15 @@ def gather(
         "sampled_rows": sampled_rows,
     }
     if target.gated:
-        arrays["gates"] = np.repeat(np.array([span.draft for span in spans], dtype=np.int64), placed.facts[0])
+        arrays["gates"] = np.repeat(np.array([span.rows.draft for span in spans], dtype=np.int64), placed.facts[0])
     spec = plan.sample_spec
     sampler = SamplerConfig(spec.statistics, spec.ties, spec.best, spec.tempered, spec.all_ids)
     arrays |= _settings(plan, sampled_positions) | _carried(spans, slots)
-    if any(span.masks for span in spans):
+    if any(span.wanted.masks for span in spans):
         if target.masks is None:
             raise DlstepError(f"step {plan.step}: the driver has no table for the token masks of constrained requests")
         arrays["mask_rows"] = target.masks.rows_of(spans)
-    merge = next((span.soft.merge for span in spans if span.soft is not None), None)
+    merge = next((span.rows.soft.merge for span in spans if span.rows.soft is not None), None)
     return Gathered(arrays if merge is None else arrays | _soft(spans), placed, sampler, merge)
 
 
@@ -195,17 +206,22 @@ def placed_of(facts: Int64[np.ndarray, "7 s"], tables: PageTables, target: Lower
 
 def _refuse(plan: Plan, head_shift: int) -> None:
     for span in plan.spans:
-        if span.sampled and span.sampled[0] - span.row_shift(head_shift) < span.start:
+        first, start = min(span.wanted.sampled, default=None), span.rows.start
+        if first is not None and (row := first - span.wanted.row_shift(head_shift)) < start:
             raise DlstepError(
-                f"step {plan.step}, request {span.id}: position {span.sampled[0]} is sampled, but the row that predicts it, "
-                f"{span.sampled[0] - span.row_shift(head_shift)}, is not fed: the span starts at {span.start}"
+                f"step {plan.step}, request {span.who.id}: position {first} is sampled, but the row that predicts it, {row}, "
+                f"is not fed: the span starts at {start}"
             )
 
 
 def _soft(spans: tuple[Span, ...]) -> dict[str, np.ndarray]:
     """Return the soft rows of all spans, named as for `batch_of`, with equally many ids each."""
-    firsts = accumulate((len(span.tokens) for span in spans), initial=0)
-    soft_spans = [(span.soft, first - span.start) for span, first in zip(spans, firsts, strict=False) if span.soft is not None]
+    firsts = accumulate((len(span.rows.tokens) for span in spans), initial=0)
+    soft_spans = [
+        (span.rows.soft, first - span.rows.start)
+        for span, first in zip(spans, firsts, strict=False)
+        if span.rows.soft is not None
+    ]
 
     probabilities = np.array(list(chain.from_iterable(soft.probabilities for soft, _ in soft_spans)), dtype=np.float64)
     rows = [first + position for soft, first in soft_spans for position in soft.positions]
@@ -221,10 +237,11 @@ def _soft(spans: tuple[Span, ...]) -> dict[str, np.ndarray]:
 
 def _carried(spans: tuple[Span, ...], slots: Mapping[int, int]) -> dict[str, np.ndarray]:
     """Return the carry slots that each canvas reads and writes, named as for `batch_of`."""
-    if spans[0].carry == "none":
+    if spans[0].rows.carry == "none":
         return {}
     facts = np.array(
-        [(1 + 2 * slots[span.seq_id], span.draws[0] % 2, span.carry == "fresh") for span in spans], dtype=np.int64
+        [(1 + 2 * slots[span.who.seq_id], span.wanted.draws[0] % 2, span.rows.carry == "fresh") for span in spans],
+        dtype=np.int64,
     ).T
     return {"found": facts[0] + 1 - facts[1], "left": facts[0] + facts[1], "fresh": facts[2]}
 
@@ -240,9 +257,9 @@ _SETTINGS: tuple[tuple[str, float, type[np.generic], Callable[[SamplingParams], 
 
 def _settings(plan: Plan, positions: Int64[np.ndarray, " w"]) -> dict[str, np.ndarray]:
     """Return the sampling settings that any sampled row needs, named as for `Settings.of`."""
-    spans = [span for span in plan.spans if span.sampled]
-    params = [span.params for span in spans]
-    penalties = [span.penalty for span in spans]
+    spans = [span for span in plan.spans if span.wanted.sampled]
+    params = [span.who.params for span in spans]
+    penalties = [span.wanted.penalty for span in spans]
     penalised = any(penalties)
     settings = _scored_ids(plan) if plan.sample_spec.scored else {}
     for name, neutral, dtype, of in _SETTINGS:
@@ -261,14 +278,14 @@ def _settings(plan: Plan, positions: Int64[np.ndarray, " w"]) -> dict[str, np.nd
 
 def _noise(spans: list[Span], positions: Int64[np.ndarray, " w"]) -> dict[str, np.ndarray]:
     """Return the arguments of the counter-based random numbers of each sampled row."""
-    draws = joined([span.draws for span in spans])
-    seeds = _per_row(spans, [_signed(span.seed) for span in spans], np.int64)
+    draws = joined([span.wanted.draws for span in spans])
+    seeds = _per_row(spans, [_signed(span.who.seed) for span in spans], np.int64)
     return {"seeds": seeds, "sampled_positions": positions, "draws": draws}
 
 
 def _per_row(spans: list[Span], values: list[float] | list[int], dtype: type[np.generic]) -> np.ndarray:
     """Repeat the value of each span for each of its sampled positions."""
-    return np.repeat(np.array(values, dtype=dtype), [len(span.sampled) for span in spans])
+    return np.repeat(np.array(values, dtype=dtype), [len(span.wanted.sampled) for span in spans])
 
 
 def _scored_ids(plan: Plan) -> dict[str, np.ndarray]:
@@ -281,19 +298,19 @@ def _scored_ids(plan: Plan) -> dict[str, np.ndarray]:
 
 def _padded(span: Span, width: int) -> Iterable[int]:
     """Return the scored ids of a span, padded with -1 to `width` ids per row."""
-    count = len(span.sampled)
-    if len(span.scored_ids) == count * width:
-        return span.scored_ids
-    own = len(span.scored_ids) // count
+    count = len(span.wanted.sampled)
+    if len(span.wanted.scored_ids) == count * width:
+        return span.wanted.scored_ids
+    own = len(span.wanted.scored_ids) // count
     pad = (-1,) * (width - own)
-    return chain.from_iterable((*span.scored_ids[row * own : (row + 1) * own], *pad) for row in range(count))
+    return chain.from_iterable((*span.wanted.scored_ids[row * own : (row + 1) * own], *pad) for row in range(count))
 
 
 def _predecessors(span: Span) -> list[int]:
     """Return, for each sampled position, the token before it if both are in one block, else -1."""
     return [
-        span.tokens[position - 1 - span.start] if span.start < position != span.grid.start(position) else -1
-        for position in span.sampled
+        span.rows.tokens[position - 1 - span.rows.start] if span.rows.start < position != span.rows.grid.start(position) else -1
+        for position in span.wanted.sampled
     ]
 
 
@@ -308,7 +325,7 @@ def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None, marks: Sequence[in
     if packed is None:
         return Samples(plan, tuple(SpanSamples((), ()) for _ in plan.spans), marks)
     statistics, best = plan.sample_spec.statistics, plan.sample_spec.best
-    counts = [len(span.sampled) for span in plan.spans]
+    counts = [len(span.wanted.sampled) for span in plan.spans]
     none: list[tuple[()]] = [()] * len(counts)
     numbers = packed.numpy()
     lines = iter(numbers)
@@ -334,7 +351,7 @@ def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None, marks: Sequence[in
 
 def _scored_of(span: Span, scored: list[Float32[np.ndarray, " w"]], begin: int, end: int) -> tuple[float, ...]:
     """Return the probabilities of a span's scored ids, without the padding of `scored`."""
-    width = len(span.scored_ids) // (end - begin or 1)
+    width = len(span.wanted.scored_ids) // (end - begin or 1)
     return tuple(np.stack(scored[:width], axis=1)[begin:end].reshape(-1).tolist()) if width else ()
 
 

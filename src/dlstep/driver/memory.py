@@ -103,18 +103,19 @@ def _all_sampled(config: Config, strategy: Strategy) -> tuple[Plan, int]:
     roomy = replace(config, num_pages=least_pages(strategy, config.max_model_len, config.page_size))
     (sequence,) = add(init(roomy, strategy), request).waiting
     window = strategy.schedule(sequence, spec)
-    if window.mode == "encode":  # may grow to a whole block: take that size
-        start, rows = window.start, min(strategy.atom(request), config.max_model_len)
-        after = window.sampled[-1] >= window.stop  # whether it samples the position after its rows
-        sampled = tuple(range(start + window.row_shift(spec.head_shift), start + rows + after))
-        tokens = ((window.tokens or request.prompt) * rows)[:rows]
-        window = replace(window, tokens=tokens, end=start + rows, sampled=sampled, draws=(0,) * len(sampled))
-    count = max(1, min(config.max_num_reqs, config.max_num_batched_tokens // len(window.tokens)))
-    pages = -(-window.end // config.page_size)
+    if window.rows.mode == "encode":  # may grow to a whole block: take that size
+        start, rows = window.rows.start, min(strategy.atom(request), config.max_model_len)
+        after = window.wanted.sampled[-1] >= window.rows.stop  # whether it samples the position after its rows
+        sampled = tuple(range(start + window.wanted.row_shift(spec.head_shift), start + rows + after))
+        tokens = ((window.rows.tokens or request.prompt) * rows)[:rows]
+        wanted = replace(window.wanted, sampled=sampled, draws=(0,) * len(sampled))
+        window = replace(window, rows=replace(window.rows, tokens=tokens, end=start + rows), wanted=wanted)
+    count = max(1, min(config.max_num_reqs, config.max_num_batched_tokens // len(window.rows.tokens)))
+    pages = -(-window.rows.end // config.page_size)
     plan = Plan(
         step=0,
         cache_digest=EMPTY_CACHE,
-        spans=tuple(replace(window, id=number, seq_id=number) for number in range(count)),
+        spans=tuple(replace(window, who=replace(window.who, id=number, seq_id=number)) for number in range(count)),
         sample_spec=strategy.sample_spec,
         admissions=tuple(Admission(number, (), number if strategy.carries else None) for number in range(count)),
         grants=tuple(Grant(number, tuple(range(number * pages, (number + 1) * pages))) for number in range(count)),

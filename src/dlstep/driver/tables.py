@@ -109,10 +109,10 @@ class MaskTable:
 
         The rows are valid for forward passes that start before the next call.
         """
-        self._hold({mask.id: mask for span in spans for mask in span.masks})
+        self._hold({mask.id: mask for span in spans for mask in span.wanted.masks})
         row_of, rows = self._row_of, list[int]()
         for span in spans:
-            rows += [row_of[mask.id] for mask in span.masks] if span.masks else [0] * len(span.sampled)
+            rows += [row_of[mask.id] for mask in span.wanted.masks] if span.wanted.masks else [0] * len(span.wanted.sampled)
         return np.array(rows, dtype=np.int64)
 
     @torch.inference_mode()  # a tensor created in this mode can only be changed in it

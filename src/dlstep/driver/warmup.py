@@ -49,12 +49,14 @@ def warmup_plans(config: Config, strategy: Strategy, params: SamplingParams) -> 
 def drawn_samples(plan: Plan, token: int, random: Random) -> Samples:
     """Return samples that are all `token`, with random probabilities to unmask early and late."""
     return Samples(
-        plan, tuple([_rows(span, plan, token, random) if span.sampled else NO_SAMPLES for span in plan.spans]), checked=True
+        plan,
+        tuple([_rows(span, plan, token, random) if span.wanted.sampled else NO_SAMPLES for span in plan.spans]),
+        checked=True,
     )
 
 
 def _rows(span: Span, plan: Plan, token: int, random: Random) -> SpanSamples:
-    count, spec = len(span.sampled), plan.sample_spec
+    count, spec = len(span.wanted.sampled), plan.sample_spec
 
     def numbers(many: int) -> tuple[float, ...]:
         return tuple([random.random() for _ in range(many)])
@@ -81,7 +83,7 @@ def buckets_for(
         for plan in warmup_plans(config, strategy, params):
             tables.apply(plan)
             slots.apply(plan)
-            if any(span.sampled for span in plan.spans):
+            if any(span.wanted.sampled for span in plan.spans):
                 gathered = gather(network.forwards(plan)[-1], tables, target, slots.slots)
                 kind, empty = kind_of(gathered), {name: array[:0] for name, array in gathered.arrays.items()}
                 idle = replace(gathered, arrays=empty, placed=placed_of(gathered.placed.facts[:, :0], tables, target))

@@ -177,7 +177,9 @@ class Likelihoods:
         def record(event: Event) -> None:
             if isinstance(event, Samples):
                 self.steps += 1
-                found.update({span.id: rows for span, rows in zip(event.plan.spans, event.rows, strict=True) if span.sampled})
+                found.update(
+                    {span.who.id: rows for span, rows in zip(event.plan.spans, event.rows, strict=True) if span.wanted.sampled}
+                )
 
         decode = self._engine.decode(self._first, record=record)
         waiting, live = iter(enumerate(queries)), 0

@@ -177,20 +177,20 @@ class Reads:
             return
         shared = {admission.seq_id: len(admission.shared) for admission in event.plan.admissions}
         for span, rows in zip(event.plan.spans, event.rows, strict=True):
-            self._cached.setdefault(span.id, shared.get(span.seq_id, 0) * self.first.config.page_size)
-            if span.sampled:
-                self._samples[span.id] = span, rows
+            self._cached.setdefault(span.who.id, shared.get(span.who.seq_id, 0) * self.first.config.page_size)
+            if span.wanted.sampled:
+                self._samples[span.who.id] = span, rows
 
 
 def _result(span: Span, rows: SpanSamples, cached: int) -> ReadResult:
     """Return the distributions from the probabilities that the driver returned."""
     slots = list[Distribution]()
-    width = len(span.scored_ids) // len(span.sampled)
-    for begin in range(0, len(span.scored_ids), width):
-        ids, found = span.scored_ids[begin : begin + width], rows.scored_probabilities[begin : begin + width]
+    width = len(span.wanted.scored_ids) // len(span.wanted.sampled)
+    for begin in range(0, len(span.wanted.scored_ids), width):
+        ids, found = span.wanted.scored_ids[begin : begin + width], rows.scored_probabilities[begin : begin + width]
         own = [probability for token, probability in zip(ids, found, strict=True) if token >= 0]
         if not (total := sum(own)):
-            offset = span.sampled[begin // width]
+            offset = span.wanted.sampled[begin // width]
             return ReadResult((), f"every label at position {offset} has probability 0.0: give other labels", cached)
         slots.append(tuple([probability / total for probability in own]))
     return ReadResult(tuple(slots), "", cached)

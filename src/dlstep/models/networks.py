@@ -254,8 +254,8 @@ class PlainNetwork(PagedNetwork):
     def forwards(self, plan: Plan) -> tuple[Plan, ...]:
         """Return the plan itself. Raises DlstepError for spans of a canvas."""
         for span in plan.spans:
-            if span.mode == "denoise" or span.carry != "none":
-                raise DlstepError(f"step {plan.step}, request {span.id}: the network cannot denoise a canvas")
+            if span.rows.mode == "denoise" or span.rows.carry != "none":
+                raise DlstepError(f"step {plan.step}, request {span.who.id}: the network cannot denoise a canvas")
         return (plan,)
 
     def forward(self, batch: Batch, memory: Memory) -> Answer | None:
@@ -331,17 +331,22 @@ class CanvasNetwork(PagedNetwork):
         """Split the plan into its encoded spans and its denoised spans, in this order."""
         for span in plan.spans:
             self._check(plan, span)
-        modes = [tuple([span for span in plan.spans if span.mode == mode]) for mode in ("encode", "denoise")]
+        modes = [tuple([span for span in plan.spans if span.rows.mode == mode]) for mode in ("encode", "denoise")]
         return tuple([replace(plan, spans=spans) for spans in modes if spans])
 
     def _check(self, plan: Plan, span: Span) -> None:
-        if span.mode == "encode":
-            if span.sampled or span.soft is not None:
-                raise DlstepError(f"step {plan.step}, request {span.id}: an encoded span cannot have sampled or soft rows")
-        elif not len(span.tokens) == len(span.sampled) == self.canvas_length or span.carry == "none" or span.soft is not None:
+        if span.rows.mode == "encode":
+            if span.wanted.sampled or span.rows.soft is not None:
+                raise DlstepError(f"step {plan.step}, request {span.who.id}: an encoded span cannot have sampled or soft rows")
+        elif (
+            not len(span.rows.tokens) == len(span.wanted.sampled) == self.canvas_length
+            or span.rows.carry == "none"
+            or span.rows.soft is not None
+        ):
             raise DlstepError(
-                f"step {plan.step}, request {span.id}: the network denoises whole canvases of {self.canvas_length} positions, "
-                f"carrying something over; the span feeds {len(span.tokens)}, samples {len(span.sampled)}, carry={span.carry!r}"
+                f"step {plan.step}, request {span.who.id}: the network denoises whole canvases of {self.canvas_length} "
+                f"positions, carrying something over; the span feeds {len(span.rows.tokens)}, samples "
+                f"{len(span.wanted.sampled)}, carry={span.rows.carry!r}"
             )
 
     def forward(self, batch: Batch, memory: Memory) -> Float32[Tensor, "w vocab"] | None:

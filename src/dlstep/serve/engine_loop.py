@@ -164,7 +164,7 @@ class EngineLoop:
             self._reads.fail("the model failed in a forward pass that included this request")
         elif self._failures == MOST_FAILURES:
             for span in schedule(self._decode.state).spans:  # the same plan again
-                self._decode.fail(span.id, "the model failed in a forward pass that included this request")
+                self._decode.fail(span.who.id, "the model failed in a forward pass that included this request")
         self._reading = False
 
     def _load(self) -> EngineLoad:

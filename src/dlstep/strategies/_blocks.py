@@ -31,6 +31,7 @@ from ..core import (
     committed_by,
     open_block,
     sampled_by,
+    span_of,
 )
 from ..core.filtering import WindowFilter, masks_of, passes_left, passes_to_come, window_filter_of
 from ..core.rule import check_falls
@@ -299,12 +300,8 @@ class Blockwise(Blocks):
                 draws += (number,) * len(of_block)
                 if scores:
                     scored_ids += rule.scored_ids(block, limit, number)
-        grid, request = sequence.request_spec.grid, sequence.request_spec.request
-        end = final + len(tokens)
-        return Span(
-            request.id, request.seq_id, final, tokens, end, grid, sampled, draws, request.params, request.seed, 0, 0, joins,
-            scored_ids=scored_ids, masks=masks_of(sequence, sampled),
-        )  # fmt: skip
+        grid, request, masks = sequence.request_spec.grid, sequence.request_spec.request, masks_of(sequence, sampled)
+        return span_of(request, final, tokens, grid, sampled, draws, scored_ids=scored_ids, masks=masks, joins=joins)
 
     def settled_end(self, block: Block, limit: int) -> int:
         """Return the end of the tokens that cannot change; a remasking rule may change any."""

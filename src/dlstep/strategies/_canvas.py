@@ -123,7 +123,7 @@ class Canvas(Strategy):
         num_masked = len(block.masked)
         block = decided(self.rule, sequence, block, rows, spec, rest)
         if self._open(block, sequence.request_spec.limit):
-            if self.rule.windowed and self.cache != "none" and len(span.tokens) == sequence.request_spec.limit:
+            if self.rule.windowed and self.cache != "none" and len(span.rows.tokens) == sequence.request_spec.limit:
                 sequence = refreshed(sequence, num_masked)
             elif self.cache != "none":
                 sequence = warmed(sequence)

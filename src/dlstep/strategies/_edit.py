@@ -9,7 +9,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from itertools import chain
 
-from ..core import Block, Extra, SequenceState, Span, SpanSamples, Spec, positions
+from ..core import Block, Extra, SequenceState, Span, SpanSamples, Spec, positions, span_of
 from ..core.filtering import masks_of, passes_left, passes_to_come
 from ..core.plan import SoftTokens
 from ._blocks import Blocks
@@ -109,10 +109,9 @@ class Revising(Blocks):
         else:
             first, end = first_sampled(blocks), min(stop, request_spec.limit)
             sampled, draws = positions(first, end), draws[first - final : end - final]
-        return Span(
-            request.id, request.seq_id, final, tokens, stop, request_spec.grid, sampled, draws, request.params, request.seed,
-            0, 0, joins, self.soft(blocks), "encode", "none", self.penalty(), masks=masks_of(sequence, sampled),
-        )  # fmt: skip
+        masks, soft, penalty = masks_of(sequence, sampled), self.soft(blocks), self.penalty()
+        grid = request_spec.grid
+        return span_of(request, final, tokens, grid, sampled, draws, soft=soft, masks=masks, penalty=penalty, joins=joins)
 
     def measure(self, sequence: SequenceState) -> int:
         """Return an upper bound: `most_forwards` passes for each block that is not final, less those that the first one had."""

@@ -36,6 +36,7 @@ from ..core import (
     Strategy,
     check_ranges,
     positions,
+    span_of,
 )
 from ..core.draws import integers
 from ..core.filtering import FilteredBlock, WindowFilter, masks_of, passes_left, passes_to_come, window_filter_of
@@ -138,22 +139,20 @@ class DiffusionGemma(Strategy):
         number = sequence.accounting.steps - block.opened
         count = len(block.tokens)
         sampled = positions(block.start, block.end)  # positions past the answer too: a canvas is denoised whole
-        return Span(
-            id=request.id,
-            seq_id=request.seq_id,
-            start=block.start,
-            tokens=block.tokens,
-            end=block.end,
-            grid=Grid(block.start, count),
-            sampled=sampled,
-            draws=(number,) * count,
-            params=_at(self.temperature(self.max_denoising_steps - number), request.params.top_logprobs),
-            seed=request.seed,
-            joins=False,
+        span = span_of(
+            request,
+            block.start,
+            block.tokens,
+            Grid(block.start, count),
+            sampled,
+            (number,) * count,
             mode="denoise",
             carry="held" if number else "fresh",
             masks=masks_of(sequence, sampled),
+            joins=False,
         )
+        params = _at(self.temperature(self.max_denoising_steps - number), request.params.top_logprobs)
+        return replace(span, who=replace(span.who, params=params))
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Accept tokens and renoise the others; after the last pass, commit the most probable tokens."""

@@ -108,7 +108,7 @@ class FastDLLMV2(Strategy):
         if window_filter is not None:
             block = window_filter.leave(block, entered)
         if block.masked:
-            if self.fdv2_use_block_cache and span.stop > start:
+            if self.fdv2_use_block_cache and span.rows.stop > start:
                 sequence = warmed(sequence)
             return sequence.with_window(sequence.past, (block,), start, block.masked[0])
         end = block.end

@@ -45,14 +45,14 @@ class Step:
     def served(self) -> Iterator[tuple[Span, SequenceState, SequenceState]]:
         """Yield each span with its sequence before and after `commit`."""
         for span in self.plan.spans:
-            before, after = self.before.find(span.id), self.after.find(span.id)
+            before, after = self.before.find(span.who.id), self.after.find(span.who.id)
             assert before is not None and after is not None
             yield span, before, after
 
     def planned_spans(self) -> Iterator[tuple[Span, SequenceState]]:
         """Yield each span with the sequence that it was planned for."""
         for span in self.plan.spans:
-            sequence = self.planned.find(span.id)
+            sequence = self.planned.find(span.who.id)
             assert sequence is not None
             yield span, sequence
 

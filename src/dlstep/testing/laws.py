@@ -110,14 +110,14 @@ def budgets(kind: Kind, data: DataObject) -> None:
     for step in run_case(case).steps:
         assert len(step.plan.spans) <= case.config.max_num_reqs
         assert len(step.after.running) <= case.config.max_num_reqs
-        assert sum(len(span.tokens) for span in step.plan.spans) <= case.config.max_num_batched_tokens
+        assert sum(len(span.rows.tokens) for span in step.plan.spans) <= case.config.max_num_batched_tokens
         for span in step.plan.spans:
-            limit = answer_limit(requests[span.id], case.config)
+            limit = answer_limit(requests[span.who.id], case.config)
             assert limit <= case.config.max_model_len
-            reach = case.strategy.reach(sized(requests[span.id], MAX_MODEL_LEN))
-            assert span.stop <= span.end <= reach, "fed past the grid end of the answer"
-            last = reach if span.mode == "denoise" else limit  # a canvas is denoised whole
-            assert all(len(requests[span.id].prompt) <= position < last for position in span.sampled)
+            reach = case.strategy.reach(sized(requests[span.who.id], MAX_MODEL_LEN))
+            assert span.rows.stop <= span.rows.end <= reach, "fed past the grid end of the answer"
+            last = reach if span.rows.mode == "denoise" else limit  # a canvas is denoised whole
+            assert all(len(requests[span.who.id].prompt) <= position < last for position in span.wanted.sampled)
 
 
 def _is_cut(grid: Grid, position: int) -> bool:
@@ -131,38 +131,38 @@ def _check_draws(span: Span, sequence: SequenceState, drawn: Counter[tuple[int, 
     strategy gives the answers of autoregressive decoding, every draw number is 0, as it is there.
     """
     one_by_one = sequence.request_spec.strategy.autoregressive is not None
-    draws = dict(zip(span.sampled, span.draws, strict=True))
+    draws = dict(zip(span.wanted.sampled, span.wanted.draws, strict=True))
     for block in sequence.window:
-        own = {draws.pop(position) for position in span.sampled if block.start <= position < block.end}
+        own = {draws.pop(position) for position in span.wanted.sampled if block.start <= position < block.end}
         if own:
-            due = 0 if one_by_one or span.carry == "fresh" else drawn[span.id, block.start]
+            due = 0 if one_by_one or span.rows.carry == "fresh" else drawn[span.who.id, block.start]
             assert own == {due}, "a draw is repeated or skipped"
-            drawn[span.id, block.start] = due + 1
+            drawn[span.who.id, block.start] = due + 1
     assert not draws, "a sampled position is in no block of the window"
 
 
 def _check_rows(span: Span, sequence: SequenceState, exact: bool) -> None:
     """Check that rows hold the right tokens, and that spans start and end where they may."""
-    assert span.tokens == sequence.tokens(span.start, span.stop)
-    assert span.sampled or _is_cut(span.grid, span.stop), "cut inside a group"
-    if exact or not span.sampled:
-        assert span.stop == span.end, "an exact strategy sees what it does not feed"
-    assert span.query_only in (0, 1) and span.query_only + span.final_rows <= len(span.tokens)
-    in_front = span.query_only + span.final_rows
+    assert span.rows.tokens == sequence.tokens(span.rows.start, span.rows.stop)
+    assert span.wanted.sampled or _is_cut(span.rows.grid, span.rows.stop), "cut inside a group"
+    if exact or not span.wanted.sampled:
+        assert span.rows.stop == span.rows.end, "an exact strategy sees what it does not feed"
+    assert span.rows.query_only in (0, 1) and span.rows.query_only + span.rows.final_rows <= len(span.rows.tokens)
+    in_front = span.rows.query_only + span.rows.final_rows
     if exact or in_front:
-        assert span.start + in_front <= sequence.final, "rows of the window are left out, or count as final"
-    if not span.sampled:
-        assert span.final_rows == len(span.tokens), "a storing span holds rows that are not final"
+        assert span.rows.start + in_front <= sequence.final, "rows of the window are left out, or count as final"
+    if not span.wanted.sampled:
+        assert span.rows.final_rows == len(span.rows.tokens), "a storing span holds rows that are not final"
 
 
 def _check_sampled(span: Span, sequence: SequenceState, shift: int) -> None:
     """Check that sampled positions ascend and have rows, and the number of their scored ids."""
-    assert list(span.sampled) == sorted(set(span.sampled))
-    assert len(span.scored_ids) == sequence.request_spec.strategy.sample_spec.scored * len(span.sampled), (
+    assert list(span.wanted.sampled) == sorted(set(span.wanted.sampled))
+    assert len(span.wanted.scored_ids) == sequence.request_spec.strategy.sample_spec.scored * len(span.wanted.sampled), (
         "the scored ids are not those of the sampled positions"
     )
-    for position in span.sampled:
-        assert span.start <= position - shift < span.stop, "a sampled position has no row"
+    for position in span.wanted.sampled:
+        assert span.rows.start <= position - shift < span.rows.stop, "a sampled position has no row"
         assert position >= sequence.final
 
 
@@ -174,7 +174,7 @@ def spans_are_sound(kind: Kind, data: DataObject) -> None:
         shift = step.planned.config.spec.head_shift
         for span, sequence in step.planned_spans():
             _check_rows(span, sequence, sequence.request_spec.strategy.exact)
-            _check_sampled(span, sequence, span.row_shift(shift))
+            _check_sampled(span, sequence, span.wanted.row_shift(shift))
             _check_draws(span, sequence, drawn)
 
 
@@ -192,10 +192,10 @@ def progress(kind: Kind, data: DataObject) -> None:
             if before.finish_info is not None:  # aborted after it was planned
                 assert after == before
                 continue
-            assert after.nfe == before.nfe + 1 and after.steps == before.steps + bool(span.sampled)
-            if not span.sampled:
-                storing[span.id] += 1
-                assert after.stored == span.stop
+            assert after.nfe == before.nfe + 1 and after.steps == before.steps + bool(span.wanted.sampled)
+            if not span.wanted.sampled:
+                storing[span.who.id] += 1
+                assert after.stored == span.rows.stop
             elif after.finish_info is None:
                 strategy = after.request_spec.strategy
                 assert 0 <= strategy.measure(after) < strategy.measure(before), "the measure did not fall"
@@ -390,12 +390,12 @@ def pinned(kind: Kind, data: DataObject) -> None:
 def _check_pins_fed(span: Span, request: Request) -> None:
     """Check that the span feeds the request's tokens, and samples no pinned position."""
     length = len(request.prompt)
-    brought = dict(enumerate(request.params.canvas, length)) if span.carry == "fresh" else {}
+    brought = dict(enumerate(request.params.canvas, length)) if span.rows.carry == "fresh" else {}
     pins = {length + offset: token for offset, token in request.params.pinned}
     for position, token in (brought | pins).items():
-        if span.start <= position < span.stop:
-            assert span.tokens[position - span.start] == token, "another token is fed than the request brings"
-    assert span.mode == "denoise" or not pins.keys() & set(span.sampled), "a pinned position is sampled"
+        if span.rows.start <= position < span.rows.stop:
+            assert span.rows.tokens[position - span.rows.start] == token, "another token is fed than the request brings"
+    assert span.rows.mode == "denoise" or not pins.keys() & set(span.wanted.sampled), "a pinned position is sampled"
 
 
 def _check_pins_kept(case: Case, request: Request, done: SequenceState) -> None:
@@ -428,7 +428,7 @@ def constrained(kind: Kind, data: DataObject) -> None:
     run = run_case(case)
     for step in run.steps:
         for span, sequence in step.planned_spans():
-            if sequence.request.constraint is not None and span.sampled:
+            if sequence.request.constraint is not None and span.wanted.sampled:
                 _check_masks(span, sequence)
     for request in case.requests:
         done = run.state.finished[request.id]
@@ -484,13 +484,13 @@ def _check_masks(span: Span, sequence: SequenceState) -> None:
     before its position.
     """
     request, start = sequence.request, len(sequence.request.prompt)
-    assert len(span.masks) == len(span.sampled)
+    assert len(span.wanted.masks) == len(span.wanted.sampled)
     known = _gaps(sequence, sequence.limit)
     causal = sequence.request_spec.strategy.autoregressive is not None
     settled = sequence.settled - start if causal else len(known)
     cells = known[:settled] + [None] * (len(known) - settled)
     assert _completable(request.constraint, sequence.stop_ids, cells), "the window can no longer be completed"
-    for position, mask in zip(span.sampled, span.masks, strict=True):
+    for position, mask in zip(span.wanted.sampled, span.wanted.masks, strict=True):
         if causal:
             cells[settled : position - start] = known[settled : position - start]
         if position >= sequence.limit or not _completable(request.constraint, sequence.stop_ids, cells):
@@ -558,8 +558,8 @@ def _passes(run: CaseRun) -> tuple[Counter[int], Counter[int]]:
     settling, drafts = Counter[int](), Counter[int]()
     for step in run.steps:
         for span, before, after in step.served():
-            if span.sampled and before.finish_info is None:
-                (settling if after.settled > before.settled else drafts)[span.id] += 1
+            if span.wanted.sampled and before.finish_info is None:
+                (settling if after.settled > before.settled else drafts)[span.who.id] += 1
     return settling, drafts
 
 
@@ -567,8 +567,10 @@ def _check_one_by_one(run: CaseRun) -> None:
     """Check that each sampling pass samples the next position of the answer, with draw 0."""
     for step in run.steps:
         for span, before, after in step.served():
-            if span.sampled:
-                assert (span.sampled, span.draws) == ((before.settled,), (0,)), "it samples more than the next position"
+            if span.wanted.sampled:
+                assert (span.wanted.sampled, span.wanted.draws) == ((before.settled,), (0,)), (
+                    "it samples more than the next position"
+                )
                 assert after.settled == before.settled + 1, "it does not settle a token"
 
 

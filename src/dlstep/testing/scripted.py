@@ -39,7 +39,7 @@ class ScriptedDriver:
         Args:
             plan: The plan of a forward pass.
         """
-        return Samples(plan, tuple(self.rows_of(span) if span.sampled else NO_SAMPLES for span in plan.spans))
+        return Samples(plan, tuple(self.rows_of(span) if span.wanted.sampled else NO_SAMPLES for span in plan.spans))
 
 
 def taken(rule: Rule, rows: SpanSamples, seed: int = 0) -> tuple[int, ...]:

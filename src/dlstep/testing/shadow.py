@@ -244,86 +244,90 @@ class ShadowDriver:
                 states |= self._attend(span, layer, states)
             layers = {place: (*layers[place], states[place]) for place in layers}
         for span in spans:
-            if span.carry != "none":
-                kept = _hash(*(states[span.seq_id, position] for position in range(span.start, span.stop)))
-                self.now.carried[self._carrier(span), span.draws[0]] = (span.start, kept)
+            if span.rows.carry != "none":
+                kept = _hash(*(states[span.who.seq_id, position] for position in range(span.rows.start, span.rows.stop)))
+                self.now.carried[self._carrier(span), span.wanted.draws[0]] = (span.rows.start, kept)
         return tuple(self._sample(span, states, plan.sample_spec) for span in spans)
 
     def _carrier(self, span: Span) -> int:
-        if span.seq_id not in self.now.carriers or not span.sampled:
-            raise ShadowError(f"request {span.seq_id} carries state and holds no slot, or samples nothing")
-        return self.now.carriers[span.seq_id]
+        if span.who.seq_id not in self.now.carriers or not span.wanted.sampled:
+            raise ShadowError(f"request {span.who.seq_id} carries state and holds no slot, or samples nothing")
+        return self.now.carriers[span.who.seq_id]
 
     def _embeddings(self, span: Span) -> dict[tuple[int, int], int]:
         """Return the first layer's input of each row: position, token, soft and carried input."""
-        final_rows = span.query_only + span.final_rows
-        if span.final_rows and span.mode != "encode":
-            raise ShadowError(f"request {span.seq_id} stores final rows in mode {span.mode}")
-        if self.mask_id in span.tokens[:final_rows]:
-            raise ShadowError(f"request {span.seq_id} feeds a mask as a final token of {span}")
+        final_rows = span.rows.query_only + span.rows.final_rows
+        if span.rows.final_rows and span.rows.mode != "encode":
+            raise ShadowError(f"request {span.who.seq_id} stores final rows in mode {span.rows.mode}")
+        if self.mask_id in span.rows.tokens[:final_rows]:
+            raise ShadowError(f"request {span.who.seq_id} feeds a mask as a final token of {span}")
         found: dict[tuple[int, int], int] = {}
-        for row, token in enumerate(span.tokens):
-            found[span.seq_id, span.start + row] = _hash(span.start + row, token)
-        if span.soft is not None:
-            soft, width = span.soft, span.soft.width
+        for row, token in enumerate(span.rows.tokens):
+            found[span.who.seq_id, span.rows.start + row] = _hash(span.rows.start + row, token)
+        if span.rows.soft is not None:
+            soft, width = span.rows.soft, span.rows.soft.width
             for index, position in enumerate(soft.positions):
-                if not span.start + final_rows <= position < span.stop:
-                    raise ShadowError(f"request {span.seq_id} feeds position {position} softly, which is no row of its window")
+                if not span.rows.start + final_rows <= position < span.rows.stop:
+                    raise ShadowError(
+                        f"request {span.who.seq_id} feeds position {position} softly, which is no row of its window"
+                    )
                 part = slice(index * width, (index + 1) * width)
-                place = (span.seq_id, position)
+                place = (span.who.seq_id, position)
                 found[place] = _hash(found[place], soft.ids[part], soft.probabilities[part])
-        if span.carry == "held":
-            start, kept = self.now.carried.get((self._carrier(span), span.draws[0] - 1), (-1, 0))
-            if start != span.start:
-                raise ShadowError(f"request {span.seq_id} continues state that no pass carried to position {span.start}")
+        if span.rows.carry == "held":
+            start, kept = self.now.carried.get((self._carrier(span), span.wanted.draws[0] - 1), (-1, 0))
+            if start != span.rows.start:
+                raise ShadowError(
+                    f"request {span.who.seq_id} continues state that no pass carried to position {span.rows.start}"
+                )
             found = {place: _hash(state, kept) for place, state in found.items()}
-        if span.draft:
+        if span.rows.draft:
             found = {place: _hash(state, DRAFTED) for place, state in found.items()}
-        if span.mode == "denoise":
+        if span.rows.mode == "denoise":
             found = {place: _hash(state, DENOISED) for place, state in found.items()}
         return found
 
     def _store(self, span: Span, layers: dict[tuple[int, int], tuple[int, ...]]) -> None:
         """Store the rows of `span` with the states up to this layer."""
-        final_stop = span.start + span.query_only + span.final_rows
-        before_span = range(span.start if span.keeps_window else 0)
-        tokens = tuple(self.now.at(self.slot(span.seq_id, position)).token for position in before_span) + span.tokens
-        for row in range(span.query_only, len(span.tokens)):
-            position = span.start + row
-            slot = self.slot(span.seq_id, position)
+        final_stop = span.rows.start + span.rows.query_only + span.rows.final_rows
+        before_span = range(span.rows.start if span.storing.keeps_window else 0)
+        tokens = tuple(self.now.at(self.slot(span.who.seq_id, position)).token for position in before_span) + span.rows.tokens
+        for row in range(span.rows.query_only, len(span.rows.tokens)):
+            position = span.rows.start + row
+            slot = self.slot(span.who.seq_id, position)
             if self.now.owners[slot[0]] != 1:
-                raise ShadowError(f"request {span.seq_id} stores position {position} to page {slot[0]}, which it shares")
-            final, prefix = position < final_stop, tokens[: position + 1] if span.keeps_window else ()
-            held = Slot(span.seq_id, position, span.tokens[row], final, layers[span.seq_id, position], prefix)
+                raise ShadowError(f"request {span.who.seq_id} stores position {position} to page {slot[0]}, which it shares")
+            final, prefix = position < final_stop, tokens[: position + 1] if span.storing.keeps_window else ()
+            held = Slot(span.who.seq_id, position, span.rows.tokens[row], final, layers[span.who.seq_id, position], prefix)
             before = self.now.slots.get(slot)
             if before is not None and before.final and (before.position, before.token) != (position, held.token):
-                raise ShadowError(f"request {span.seq_id} overwrites {before} with {held}")
+                raise ShadowError(f"request {span.who.seq_id} overwrites {before} with {held}")
             self.now.slots[slot] = held
 
     def _attend(self, span: Span, layer: int, states: dict[tuple[int, int], int]) -> dict[tuple[int, int], int]:
         """Return the new state of each row: a hash of the old one and all that its group sees."""
-        first_fed = span.start + span.query_only
+        first_fed = span.rows.start + span.rows.query_only
         seen: list[tuple[int, int]] = []  # group and state of each visible position
         tokens: list[int] = []
-        for position in range(span.end):
-            held = self.now.at(self.slot(span.seq_id, position))
+        for position in range(span.rows.end):
+            held = self.now.at(self.slot(span.who.seq_id, position))
             if held.position != position:
-                raise ShadowError(f"request {span.seq_id} reads position {position}, the slot holds {held}")
-            fed = first_fed <= position < span.stop
+                raise ShadowError(f"request {span.who.seq_id} reads position {position}, the slot holds {held}")
+            fed = first_fed <= position < span.rows.stop
             tokens.append(held.token)
-            if not fed and not held.is_final(tokens) and (self.exact or held.id != span.seq_id):
-                raise ShadowError(f"request {span.seq_id} reads {held}, which is not final and not fed")
-            if fed and held.id != span.seq_id:
-                raise ShadowError(f"request {span.seq_id} reads {held} of another request")
-            seen.append((span.grid.group(position), held.states[layer]))
+            if not fed and not held.is_final(tokens) and (self.exact or held.id != span.who.seq_id):
+                raise ShadowError(f"request {span.who.seq_id} reads {held}, which is not final and not fed")
+            if fed and held.id != span.who.seq_id:
+                raise ShadowError(f"request {span.who.seq_id} reads {held} of another request")
+            seen.append((span.rows.grid.group(position), held.states[layer]))
         new: dict[tuple[int, int], int] = {}
         digests: dict[int, int] = {}
-        for row in range(len(span.tokens)):
-            position = span.start + row
-            group = span.grid.group(position)
+        for row in range(len(span.rows.tokens)):
+            position = span.rows.start + row
+            group = span.rows.grid.group(position)
             if group not in digests:
                 digests[group] = _hash(*(state for other, state in seen if other <= group))
-            place = (span.seq_id, position)
+            place = (span.who.seq_id, position)
             new[place] = _hash(layer, states[place], digests[group])
         return new
 
@@ -335,21 +339,21 @@ class ShadowDriver:
         scored: list[float] = []
         width = span.scored_width(spec.scored)
         count = max(spec.best, LISTED) if width else spec.best
-        for number, (position, draw) in enumerate(zip(span.sampled, span.draws, strict=True)):
-            row = position - span.row_shift(self.head_shift)
-            if not span.start <= row < span.stop:
-                raise ShadowError(f"request {span.seq_id} samples position {position} but does not feed row {row}")
-            seed = span.seed if span.params.temperature else 0
+        for number, (position, draw) in enumerate(zip(span.wanted.sampled, span.wanted.draws, strict=True)):
+            row = position - span.wanted.row_shift(self.head_shift)
+            if not span.rows.start <= row < span.rows.stop:
+                raise ShadowError(f"request {span.who.seq_id} samples position {position} but does not feed row {row}")
+            seed = span.who.seed if span.who.params.temperature else 0
             blind = _hash(position, BLIND) / 2**64 < self.blind
-            parts = (0 if blind else states[span.seq_id, row], position, draw, seed, span.penalty)
-            allowed = _ids(span.masks[number], self.mask_id) if span.masks else ()
+            parts = (0 if blind else states[span.who.seq_id, row], position, draw, seed, span.wanted.penalty)
+            allowed = _ids(span.wanted.masks[number], self.mask_id) if span.wanted.masks else ()
             answer = self._choice(*parts, allowed=allowed)
             listed = self._listed(parts[:3], count, None if seed else answer, allowed)
             drawn.append(answer)
             best += listed[: spec.best]
             spread.append(_hash(*parts, SPREAD) / 2**64)
             known = dict([*listed[::-1], answer])
-            ids = span.scored_ids[number * width : (number + 1) * width]
+            ids = span.wanted.scored_ids[number * width : (number + 1) * width]
             scored += [known[token] if token in known else self._chance(token, 1 - answer[1], *parts[:3]) for token in ids]
         tokens, chances = zip(*drawn, strict=True) if drawn else ((), ())
         best_ids, best_chances = zip(*best, strict=True) if best else ((), ())
@@ -365,7 +369,10 @@ class ShadowDriver:
         )
 
     def _noise(self, span: Span) -> tuple[int, ...]:
-        keys = [key(span.seed, position, draw, "renoise") for position, draw in zip(span.sampled, span.draws, strict=True)]
+        keys = [
+            key(span.who.seed, position, draw, "renoise")
+            for position, draw in zip(span.wanted.sampled, span.wanted.draws, strict=True)
+        ]
         return tuple([integer(noise, self.vocab_size) for noise in keys])
 
     def _listed(

@@ -122,9 +122,9 @@ def event_rows(trace: Trace) -> Iterator[EventRow]:
         fed = sampled = 0
         match event:
             case Samples(plan):
-                requests = tuple(span.id for span in plan.spans)
-                fed = sum(len(span.tokens) for span in plan.spans)
-                sampled = sum(len(span.sampled) for span in plan.spans)
+                requests = tuple(span.who.id for span in plan.spans)
+                fed = sum(len(span.rows.tokens) for span in plan.spans)
+                sampled = sum(len(span.wanted.sampled) for span in plan.spans)
             case Add(request):
                 requests = (request.id,)
             case Adopt() | Abort() | Fail():

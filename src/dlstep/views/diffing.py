@@ -252,9 +252,9 @@ def _first_difference(old: Event, new: Event) -> tuple[str, str]:
         return f"{event_text(old)}, another plan ({listed(names)})", f"{event_text(new)}, another plan"
     for span, one, two in zip(old.plan.spans, old.rows, new.rows, strict=True):
         was, now = (list(zip(rows.tokens, rows.probabilities, strict=True)) for rows in (one, two))
-        for position, first, second in zip(span.sampled, was, now, strict=True):
+        for position, first, second in zip(span.wanted.sampled, was, now, strict=True):
             if first != second:
-                place = f"step {old.plan.step}, request {span.id}, position {position}"
+                place = f"step {old.plan.step}, request {span.who.id}, position {position}"
                 texts = [f"{place}: token {token}, probability {p:.4g}" for token, p in (first, second)]
                 return texts[0], texts[1]
     return f"{event_text(old)}, other statistics", f"{event_text(new)}, other statistics"

@@ -141,15 +141,15 @@ class FrameRecorder:
         """Yield the frames of the recorded answers in a forward pass."""
         plan = samples.plan
         running = {sequence.request_spec.request.seq_id: sequence for sequence in state.running}
-        all_rows = sum([len(span.tokens) for span in plan.spans])
+        all_rows = sum([len(span.rows.tokens) for span in plan.spans])
         for span, rows in zip(plan.spans, samples.rows, strict=True):
-            answer = self._answers.get(span.seq_id)
+            answer = self._answers.get(span.who.seq_id)
             if answer is None:
                 continue
-            sequence = running.get(span.seq_id)
+            sequence = running.get(span.who.seq_id)
             if sequence is None:
-                sequence = state.finished[span.id]
-                self._close(span.seq_id)
+                sequence = state.finished[span.who.id]
+                self._close(span.who.seq_id)
             fed = _feeding(answer, sequence, span, rows, len(plan.spans), all_rows)
             answer.seq, answer.usage.lost, answer.stored = answer.seq + 1, False, fed.stored
             frame = _frame(sequence, answer.seq, answer.reported, fed)
@@ -162,11 +162,20 @@ def _feeding(answer: _Answer, sequence: SequenceState, span: Span, rows: SpanSam
     stored, usage = sequence.accounting.storage.stored, answer.usage
     if sequence.accounting.finish_info is not None:  # its storage is already released
         before = 0 if usage.lost else answer.stored
-        stored = max(before, span.start + span.query_only + span.final_rows if span.final_rows else 0)
+        stored = max(before, span.rows.start + span.rows.query_only + span.rows.final_rows if span.rows.final_rows else 0)
     return Feeding(
-        len(span.tokens), span.start, usage.cached or 0, stored, span.sampled, usage.pages, usage.lost, requests, all_rows,
-        rows.best_ids, rows.best_probabilities,
-    )  # fmt: skip
+        len(span.rows.tokens),
+        span.rows.start,
+        usage.cached or 0,
+        stored,
+        span.wanted.sampled,
+        usage.pages,
+        usage.lost,
+        requests,
+        all_rows,
+        rows.best_ids,
+        rows.best_probabilities,
+    )
 
 
 def _frame(sequence: SequenceState, seq: int, reported: int, fed: Feeding | None) -> Frame:

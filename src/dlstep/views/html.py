@@ -190,14 +190,14 @@ def plan_html(plan: Plan) -> str:
     columns = ("request", "positions", "query only", "final", "window", "sampled", "sees below", "new pages")
     rows = [
         (
-            span.id,
-            f"{span.start} to {span.stop - 1}",
-            span.query_only,
-            span.final_rows,
-            len(span.tokens) - span.query_only - span.final_rows,
-            len(span.sampled),
-            span.end,
-            ", ".join(map(str, pages.get(span.seq_id, ()))) or "none",
+            span.who.id,
+            f"{span.rows.start} to {span.rows.stop - 1}",
+            span.rows.query_only,
+            span.rows.final_rows,
+            len(span.rows.tokens) - span.rows.query_only - span.rows.final_rows,
+            len(span.wanted.sampled),
+            span.rows.end,
+            ", ".join(map(str, pages.get(span.who.seq_id, ()))) or "none",
         )
         for span in plan.spans
     ]

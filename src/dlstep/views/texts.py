@@ -59,7 +59,7 @@ def _request_lines(state: State, sequence: SequenceState, waits: bool) -> Iterat
 
 def plan_head(plan: Plan) -> str:
     """Return the first line of a plan's text: its step, and counts of requests, rows and changes."""
-    fed = sum(len(span.tokens) for span in plan.spans)
+    fed = sum(len(span.rows.tokens) for span in plan.spans)
     pages = sum(len(grant.pages) for grant in plan.grants)
     head = f"Plan of step {plan.step}: {counted(len(plan.spans), 'request')}, {counted(fed, 'row')}"
     changes = {"new page": pages, "admission": len(plan.admissions), "preemption": len(plan.preemptions)}
@@ -69,8 +69,10 @@ def plan_head(plan: Plan) -> str:
 def _plan_text(plan: Plan) -> str:
     lines = [plan_head(plan)]
     for span in plan.spans[:MOST_REQUESTS]:
-        sampled = f"samples {len(span.sampled)}: {runs_text(span.sampled)}" if span.sampled else "samples none"
-        lines.append(clipped(f"  request {span.id}: feeds {span.start} to {span.stop - 1}, {sampled}"))
+        sampled = (
+            f"samples {len(span.wanted.sampled)}: {runs_text(span.wanted.sampled)}" if span.wanted.sampled else "samples none"
+        )
+        lines.append(clipped(f"  request {span.who.id}: feeds {span.rows.start} to {span.rows.stop - 1}, {sampled}"))
     return "\n".join(lines + more(len(plan.spans) - MOST_REQUESTS, "request"))
 
 
@@ -79,9 +81,9 @@ def _samples_text(samples: Samples) -> str:
     tokens = f"{counted(sampled, 'token')} of {counted(len(samples.rows), 'request')}"
     lines = [f"Samples of step {samples.plan.step}: {tokens}, as position: token (probability)"]
     for span, rows in list(zip(samples.plan.spans, samples.rows, strict=True))[:MOST_REQUESTS]:
-        sampled_tokens = zip(span.sampled, rows.tokens, rows.probabilities, strict=True)
+        sampled_tokens = zip(span.wanted.sampled, rows.tokens, rows.probabilities, strict=True)
         shown = [f"{position}: {token} ({probability:.2f})" for position, token, probability in sampled_tokens]
-        lines.append(fitting(shown, f"  request {span.id}  ") if shown else f"  request {span.id}  none")
+        lines.append(fitting(shown, f"  request {span.who.id}  ") if shown else f"  request {span.who.id}  none")
     return "\n".join(lines + more(len(samples.rows) - MOST_REQUESTS, "request"))
 
 
@@ -109,5 +111,5 @@ def event_text(event: Event | None = None) -> str:
         case Prune():
             return "prune: finished requests were removed"
         case Samples():
-            ids = [span.id for span in event.plan.spans]
+            ids = [span.who.id for span in event.plan.spans]
             return f"step {event.plan.step} of request{'s' if len(ids) > 1 else ''} {listed(ids) or 'none'}"

@@ -50,7 +50,7 @@ def test_an_answer_obeys_its_constraint_and_shows_what_it_allows(visit: Visit, k
     session = tiny_llm().session()
     session.submit(STORY, SamplingParams(max_tokens=128, **given))
     (span,) = session.plan.spans
-    counts = [str(len(mask.ids())) for mask in span.masks]
+    counts = [str(len(mask.ids())) for mask in span.wanted.masks]
     cells = page.locator(".cell.counted").all_text_contents()
     assert counts and cells[: len(counts)] == counts and len(set(cells)) > 1
     page.locator("[data-position='0']").click()

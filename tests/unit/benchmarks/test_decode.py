@@ -9,9 +9,10 @@ from benchmarks.decode import DecodeLoad, DecodeRow, measure_shape
 from benchmarks.device import Ceilings
 from benchmarks.roofline import Need, need_of, network_of
 from benchmarks.shapes import SHAPES, random_checkpoint, shortened
-from dlstep.core import Grid, Plan, SamplingParams, Span
+from dlstep.core import Grid, Plan
 
 from ...helpers.shapes import shrunk
+from ...helpers.spans import span_with
 
 CPU, FP32 = torch.device("cpu"), torch.float32
 CEILINGS = Ceilings(1e10, 1e11)
@@ -47,7 +48,7 @@ def test_a_forward_can_be_queued_many_times() -> None:
 
 def test_bytes_and_operations_of_a_forward() -> None:
     network = network_of(random_checkpoint(shrunk("llada2-mini"), CPU, FP32).network)
-    span = Span(0, 0, 96, (0,) * 32, 128, Grid(0, 32), tuple(range(100, 128)), (0,) * 28, SamplingParams(), 0)
+    span = span_with(start=96, tokens=(0,) * 32, end=128, grid=Grid(0, 32), sampled=tuple(range(100, 128)), draws=(0,) * 28)
     assert (network.expert_count, network.chosen, network.heads) == (16, 2, 4)
     assert network.experts == 16 * 3 * 64 * 32  # the first layer has none
     share = 1 - (14 / 16) ** 32

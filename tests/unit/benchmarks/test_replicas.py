@@ -130,7 +130,7 @@ def test_scripted_answers_take_the_forwards_and_rows_of_measured_ones(buffer_siz
         state = add(engine.first, Request(0, prompt, SamplingParams(max_tokens=64, seed=0)))
         while not state.done:
             plan = schedule(state)
-            rows += sum(len(span.tokens) for span in plan.spans)
+            rows += sum(len(span.rows.tokens) for span in plan.spans)
             state = commit(state, engine.driver.run(plan))
         sequence = state.finished[0]
         jobs.append(Job(1e3 * number, (3 + number,) * len(prompt), len(sequence.answer), sequence.accounting.nfe, 64))

@@ -11,6 +11,7 @@ from dlstep.cli import main
 from dlstep.core import Add, Fail, Prune, Rebuild
 
 from ...helpers.shadow_llm import make_llm
+from ...helpers.spans import changed as with_fields
 from .failing import Captured, failure
 
 QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
@@ -73,13 +74,13 @@ def test_a_replay_says_in_words_where_it_parts(trace_path: Path, capsys: Capture
     assert f"event {steps[0]}, step 0: " in diverged(trace_path, later, capsys)
     began = Trace(replace(trace.first, cache_digest=5), trace.events)
     assert "the recorded decode resets the device" in diverged(trace_path, began, capsys)
-    plan = replace(samples.plan, spans=(replace(samples.plan.spans[0], seed=3),))
+    plan = replace(samples.plan, spans=(with_fields(samples.plan.spans[0], seed=3),))
     seeded = (*trace.events[:first], Samples(plan, samples.rows), *trace.events[first + 1 :])
     found = diverged(trace_path, Trace(trace.first, seeded), capsys)
     assert f"event {first}, step 1: span 0 of request 0: seed is " in found and "now, 3 was recorded" in found
-    changed = replace(samples.plan.spans[0], draws=(*samples.plan.spans[0].draws[:-1], 77))
+    changed = with_fields(samples.plan.spans[0], draws=(*samples.plan.spans[0].wanted.draws[:-1], 77))
     drawn = (*trace.events[:first], Samples(replace(samples.plan, spans=(changed,)), samples.rows))
-    place = len(changed.draws) - 1
+    place = len(changed.wanted.draws) - 1
     assert f"draws entry {place} is " in diverged(trace_path, Trace(trace.first, drawn), capsys)
 
 

@@ -15,12 +15,15 @@ from dlstep.core import (
     Merge,
     Plan,
     Request,
+    Rows,
     SamplingParams,
     SoftTokens,
     Span,
     SpanSamples,
     Spec,
     State,
+    Wanted,
+    Who,
     add,
     commit,
     init,
@@ -32,15 +35,17 @@ from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing import ScriptedDriver, ShadowDriver
 from dlstep.testing.generators import EOS, MASK, VOCABULARY
 
+from ...helpers.spans import FIELDS, PARTS, changed
 from .test_lifecycle import finish, says
 
 COLD = SamplingParams()
 BLENDS = SoftTokens((5, 6), (3, 4), (0.5, 0.25), Merge())
+PLAIN_SPAN = Span(Who(7, 2, COLD, 0), Rows(4, (3, 1, 4), 9, Grid(0, 3)), Wanted((5, 6), (0, 0)))
 BASES = {
-    "plain": Span(7, 2, 4, (3, 1, 4), 9, Grid(0, 3), (5, 6), (0, 0), COLD, 0),
-    "denoised": Span(7, 2, 4, (3, 1, 4), 9, Grid(0, 3), (5, 6), (0, 0), COLD, 0, mode="denoise"),
-    "held": Span(7, 2, 4, (3, 1, 4), 9, Grid(0, 3), (5, 6), (0, 0), COLD, 0, carry="held"),
-    "blended": Span(7, 2, 4, (3, 1, 4), 9, Grid(0, 3), (5, 6), (0, 0), COLD, 0, soft=BLENDS),
+    "plain": PLAIN_SPAN,
+    "denoised": changed(PLAIN_SPAN, mode="denoise"),
+    "held": changed(PLAIN_SPAN, carry="held"),
+    "blended": changed(PLAIN_SPAN, soft=BLENDS),
 }
 # Other values of the fields of a span that reach the memory of a device.
 SEEN: dict[str, list[Any]] = {
@@ -94,15 +99,16 @@ ROWS = (SpanSamples((1, 2), (0.5, 0.5)),)
 @pytest.mark.parametrize("base", BASES)
 def test_cache_digest_depends_on_all_of_a_span_that_reaches_the_device(base: str):
     span = BASES[base]
-    others = [replace(span, **{name: other}) for name, values in SEEN.items() for other in values]
+    others = [changed(span, **{name: other}) for name, values in SEEN.items() for other in values]
     if base != "plain":
-        others.append(replace(span, params=replace(COLD, temperature=0.5)))
+        others.append(changed(span, params=replace(COLD, temperature=0.5)))
     spans = {span, *others}
     assert len({next_cache_digest(replace(PLAN, spans=(each,)), ROWS) for each in spans}) == len(spans)
 
 
 def test_every_field_of_a_span_and_of_a_plan_is_looked_at():
-    assert SEEN.keys() | UNSEEN == {field.name for field in fields(Span)} and not SEEN.keys() & UNSEEN
+    assert [field.name for field in fields(Span)] == [*PARTS]
+    assert SEEN.keys() | UNSEEN == FIELDS.keys() and not SEEN.keys() & UNSEEN
     assert PLANS.keys() | {"sample_spec"} == {field.name for field in fields(Plan)}
 
 
@@ -126,7 +132,7 @@ def stored_rows(state: State, device: ShadowDriver) -> tuple[State, int]:
     rows = 0
     while not state.done:
         plan = schedule(state)
-        rows += sum(span.final_rows for span in plan.spans)
+        rows += sum(span.rows.final_rows for span in plan.spans)
         state = commit(state, device.run(plan))
     return state, rows
 
@@ -162,7 +168,7 @@ def test_pages_that_led_to_an_error_are_not_found_again() -> None:
     state = add(init(CONFIG, ONE_BLOCK), Request(0, tuple(range(1, 13)), SamplingParams(max_tokens=8)))
 
     def broken(span: Span) -> SpanSamples:
-        return SpanSamples((-1,) * len(span.sampled), (0.0,) * len(span.sampled))
+        return SpanSamples((-1,) * len(span.wanted.sampled), (0.0,) * len(span.wanted.sampled))
 
     state = finish(state, ScriptedDriver(broken))
     assert state.finished[0].finish == "error" and not len(state.cache.index)

@@ -89,7 +89,7 @@ def use_config(value: Config) -> None:
     token = next(token for token in range(value.spec.vocab_size + 1) if token != value.spec.mask_id)
 
     def sure(span: Span) -> SpanSamples:
-        return SpanSamples((token,) * len(span.sampled), (1.0,) * len(span.sampled))
+        return SpanSamples((token,) * len(span.wanted.sampled), (1.0,) * len(span.wanted.sampled))
 
     check_value(finished(state, ScriptedDriver(sure)))
 

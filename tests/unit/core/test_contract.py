@@ -1,6 +1,5 @@
 """Checks of what a strategy returns: they accept what is right, and say what is wrong with the rest."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +8,8 @@ from dlstep.core import Config, Grid, Request, SamplingParams, Spec, add, init
 from dlstep.core.contract import check_span
 from dlstep.core.errors import WrongAnswer
 from dlstep.strategies.multi_bd import MultiBD
+
+from ...helpers.spans import changed
 
 MASK = 49
 
@@ -30,4 +31,4 @@ def test_each_fault_of_a_span_has_its_own_message(changes: dict[str, Any], messa
     span = strategy.schedule(sequence, spec)
     check_span(strategy, sequence, span, spec)
     with pytest.raises(WrongAnswer, match=message):
-        check_span(strategy, sequence, replace(span, **changes), spec)
+        check_span(strategy, sequence, changed(span, **changes), spec)

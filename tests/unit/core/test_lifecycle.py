@@ -35,7 +35,7 @@ def says(*tokens: int, prompt: int) -> ScriptedDriver:
     """A driver whose answer to any prompt of this length is `tokens`, all of them sure."""
 
     def rows(span: Span) -> SpanSamples:
-        sampled = tuple(tokens[(position - prompt) % len(tokens)] for position in span.sampled)
+        sampled = tuple(tokens[(position - prompt) % len(tokens)] for position in span.wanted.sampled)
         return SpanSamples(sampled, (1.0,) * len(sampled))
 
     return ScriptedDriver(rows)
@@ -61,7 +61,7 @@ def test_an_aborted_answer_keeps_what_was_settled() -> None:
     state = add(init(CONFIG, MultiBD(block_size=8, buffer_size=1)), Request(0, (1, 2, 3, 4), SamplingParams(max_tokens=20)))
 
     def rows(span: Span) -> SpanSamples:
-        return SpanSamples((5,) * len(span.sampled), (1.0,) * 2 + (0.1,) * (len(span.sampled) - 2))
+        return SpanSamples((5,) * len(span.wanted.sampled), (1.0,) * 2 + (0.1,) * (len(span.wanted.sampled) - 2))
 
     state = commit(state, ScriptedDriver(rows).run(schedule(state)))
     (sequence,) = state.running

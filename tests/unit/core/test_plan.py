@@ -73,7 +73,7 @@ def test_scored_ids_do_not_change_the_cache_digest() -> None:
 EMPTY = init(Config(Spec(MASK, (EOS,), VOCABULARY), page_size=4, num_pages=40, max_model_len=32), MultiBD(block_size=8))
 STATE = add(add(EMPTY, Request(4, (1, 2), SamplingParams(max_tokens=20))), Request(7, (1,), SamplingParams(max_tokens=9)))
 PLAN = schedule(STATE)
-SIZES = [len(span.sampled) for span in PLAN.spans]
+SIZES = [len(span.wanted.sampled) for span in PLAN.spans]
 ANSWERS = st.tuples(*[st.lists(st.floats(0.0, 1.0), min_size=size, max_size=size) for size in SIZES])
 
 
@@ -96,7 +96,9 @@ def test_samples_refuse_what_is_no_probability(answers: tuple[list[float], ...],
     place = data.draw(st.integers(0, SIZES[index] - 1))
     answers[index][place] = wrong
     span = PLAN.spans[index]
-    with pytest.raises(SamplesMismatch, match=rf"step 0, request {span.id}: probabilities\[{place}\]=.* came back: it must"):
+    with pytest.raises(
+        SamplesMismatch, match=rf"step 0, request {span.who.id}: probabilities\[{place}\]=.* came back: it must"
+    ):
         samples(answers)
 
 
@@ -107,7 +109,7 @@ def test_commit_refuses_ids_that_no_token_has(token: Any, stop: tuple[str, ...])
     spec = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
     state = add(init(Config(spec), MultiBD(block_size=4)), Request(0, (1,), SamplingParams(max_tokens=8, stop=stop)))
     (span,) = (plan := schedule(state)).spans
-    count = len(span.sampled)
+    count = len(span.wanted.sampled)
     rows = SpanSamples((3,) * (count - 1) + (token,), (0.95,) * count)
     with pytest.raises(SamplesMismatch, match=r"request 0: id .* came back: it must be in \[0, 50\) and not the mask id 49"):
         commit(state, Samples(plan, (rows,)))
@@ -116,7 +118,7 @@ def test_commit_refuses_ids_that_no_token_has(token: Any, stop: tuple[str, ...])
 def test_commit_refuses_listed_ids_that_no_token_has_unless_their_probability_is_zero() -> None:
     state = add(init(Config(Spec(MASK, (EOS,), VOCABULARY)), MultiBD(block_size=4, rule=Credit())), Request(0, (1,)))
     (span,) = (plan := schedule(state)).spans
-    count = len(span.sampled)
+    count = len(span.wanted.sampled)
     for chance in (0.0, 0.01):
         ids, chances = (3, 4, 5, 6, 7, 8, 9, VOCABULARY), (0.95, 0.01, 0.01, 0.01, 0.01, 0.0, 0.0, chance)
         rows = SpanSamples((3,) * count, (0.95,) * count, best_ids=ids * count, best_probabilities=chances * count)
@@ -137,5 +139,7 @@ def test_a_failed_row_ends_its_request_alone(answers: tuple[list[float], ...], d
     rows[index] = SpanSamples(tokens, rows[index].probabilities)
     state = commit(STATE, Samples(PLAN, tuple(rows)))
     ended = [sequence.request.id for sequence in state.finished.values() if sequence.finish == "error"]
-    assert ended == [PLAN.spans[index].id]
-    assert [sequence.request.id for sequence in state.running] == [span.id for span in PLAN.spans if span.id not in ended]
+    assert ended == [PLAN.spans[index].who.id]
+    assert [sequence.request.id for sequence in state.running] == [
+        span.who.id for span in PLAN.spans if span.who.id not in ended
+    ]

@@ -70,7 +70,7 @@ def test_request_never_gets_the_samples_of_another_one_with_its_id(name: str, en
     for _ in range(waited):
         state = commit(state, device.run(schedule(state)))
     samples = device.run(schedule(state))
-    assert 0 in [span.id for span in samples.plan.spans], "the plan has no span of request 0"
+    assert 0 in [span.who.id for span in samples.plan.spans], "the plan has no span of request 0"
     state = prune(abort(state, 0) if end == "abort" else fail(state, 0, "gone"))
     state = commit(add(state, new), samples)
     fresh = state.find(0)

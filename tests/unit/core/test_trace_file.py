@@ -330,9 +330,9 @@ def test_every_changed_field_of_samples_and_plans_is_named(name: str, tmp_path: 
             check(["plan", key], "")
         for index, span in enumerate(event.plan.spans):
             for key in data["plan"]["spans"][index]:
-                check(["plan", "spans", index, key], f"request {span.id}, " if key != "id" else "")
+                check(["plan", "spans", index, key], f"request {span.who.id}, " if key != "id" else "")
             for key in data["rows"][index]:
-                check(["rows", index, key], f"request {span.id}, ")
+                check(["rows", index, key], f"request {span.who.id}, ")
                 fields_seen.add(key)
     spec = event.plan.sample_spec
     assert {"tokens", "probabilities"} <= fields_seen

@@ -40,7 +40,7 @@ def compare(size: int, cases: list[Case], count: int, report: Callable[[str], No
     preempted = 0
     for case, whole, found in zip(cases, crowds(ALONE, cases, count), run_ranks(size, crowds, cases, count)[0], strict=True):
         told = flips(case.name, whole, found, exact=case.exact)
-        fed = any(span.soft is not None for asked in whole.asked for span, _ in asked)
+        fed = any(span.rows.soft is not None for asked in whole.asked for span, _ in asked)
         if not told and not fed:  # what is fed back rounds otherwise than in one process, so digests differ
             assert found.cache_digests == whole.cache_digests, case.name
         preempted += whole.preempted

@@ -38,21 +38,21 @@ class DenseDriver:
         return Samples(plan, tuple(self.rows(state, span) for span in plan.spans))
 
     def rows(self, state: State, span: Span) -> SpanSamples:
-        if not span.sampled:
+        if not span.wanted.sampled:
             return SpanSamples((), ())
-        sequence = state.find(span.id)
-        logits = self.logits(sequence.tokens(0, span.start) + span.tokens, span)
+        sequence = state.find(span.who.id)
+        logits = self.logits(sequence.tokens(0, span.rows.start) + span.rows.tokens, span)
         spec = state.config.spec
         answers = [
             self.sample(logits[position - self.head_shift].tolist(), span, position, draw, spec)
-            for position, draw in zip(span.sampled, span.draws, strict=True)
+            for position, draw in zip(span.wanted.sampled, span.wanted.draws, strict=True)
         ]
-        width = len(span.scored_ids) // len(span.sampled)
-        ids = [span.scored_ids[row * width : (row + 1) * width] for row in range(len(span.sampled))]
+        width = len(span.wanted.scored_ids) // len(span.wanted.sampled)
+        ids = [span.wanted.scored_ids[row * width : (row + 1) * width] for row in range(len(span.wanted.sampled))]
         named = [
             chance
-            for position, own in zip(span.sampled, ids, strict=True)
-            for chance in self.chances(logits[position - self.head_shift], span.params.temperature, own, spec)
+            for position, own in zip(span.wanted.sampled, ids, strict=True)
+            for chance in self.chances(logits[position - self.head_shift], span.who.params.temperature, own, spec)
         ]
         tokens, chances = zip(*answers, strict=True)
         return SpanSamples(tokens, chances, scored_probabilities=tuple(named))
@@ -67,21 +67,21 @@ class DenseDriver:
 
     @torch.inference_mode()
     def logits(self, tokens: tuple[int, ...], span: Span) -> torch.Tensor:
-        count, grid = len(tokens), span.grid
+        count, grid = len(tokens), span.rows.grid
         window = self.network.config.sliding_window
-        full = [[grid.group(j) <= grid.group(i) and j < span.end for j in range(count)] for i in range(count)]
+        full = [[grid.group(j) <= grid.group(i) and j < span.rows.end for j in range(count)] for i in range(count)]
         near = [[window is None or j > grid.start(i) - window for j in range(count)] for i in range(count)]
         seen = torch.tensor(full)
         masks = {"full_attention": seen[None, None], "sliding_attention": (seen & torch.tensor(near))[None, None]}
         return self.network(input_ids=torch.tensor([tokens]), attention_mask=masks, use_cache=False).logits[0]
 
     def sample(self, row: list[float], span: Span, position: int, draw: int, spec) -> tuple[int, float]:
-        temperature = span.params.temperature
+        temperature = span.who.params.temperature
         allowed = {i: x / (temperature or 1.0) for i, x in enumerate(row) if i < spec.vocab_size and i != spec.mask_id}
         best = max(allowed.values())
         keys = allowed
         if temperature:
-            stream = numbers.key(span.seed, position, draw, "sample")
+            stream = numbers.key(span.who.seed, position, draw, "sample")
             keys = {i: x - math.log(-math.log(numbers.token_uniform(stream, i))) for i, x in allowed.items()}
         token = max(keys, key=lambda i: (keys[i], i))
         return token, math.exp(allowed[token] - best) / sum(math.exp(x - best) for x in allowed.values())

@@ -120,7 +120,7 @@ def test_tiles_that_are_left_are_those_that_would_be_made(kind: str, checkpoints
     while not state.done:
         plan = schedule(state)
         samples = driver.run(plan)
-        if any(span.sampled for span in plan.spans):
+        if any(span.wanted.sampled for span in plan.spans):
             gathered = gather(plan, driver._current.tables, target)
             bucket = bucket_of(gathered, 0)
             fresh = room_for(bucket, gathered, target)
@@ -194,7 +194,7 @@ def test_all_that_requests_need_is_captured_before(
         plan = schedule(state)
         tables.apply(plan)
         slots.apply(plan)
-        if any(span.sampled for span in plan.spans):
+        if any(span.wanted.sampled for span in plan.spans):
             gathered = gather(network.forwards(plan)[-1], tables, target, slots.slots)
             bucket = bucket_of(gathered, network.canvas_length)
             assert bucket in ready

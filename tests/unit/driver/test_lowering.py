@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dlstep.core import Admission, DlstepError, Grant, Grid, Plan, SampleSpec, SamplingParams, Span
+from dlstep.core import Admission, DlstepError, Grant, Grid, Plan, Rows, SampleSpec, SamplingParams, Span, Wanted, Who
 from dlstep.driver import PageTables
 from dlstep.driver.lowering import LoweringTarget, gather, lower as lower_gathered, pack, unpack
 from dlstep.models.networks import Batch
 from dlstep_kernels import Drawn
+
+from ...helpers.spans import changed
 
 TARGET = LoweringTarget(page_size=4, head_shift=0, views=((None, 2),), device=torch.device("cpu"), dtype=torch.float32)
 GRID = Grid(0, 4)
@@ -18,7 +20,8 @@ GRID = Grid(0, 4)
 def span(number: int, start: int, count: int, sampled: tuple[int, ...] = (), **others) -> Span:
     tokens = tuple(range(100 * number + start, 100 * number + start + count))
     params = others.pop("params", SamplingParams())
-    return Span(number, number, start, tokens, start + count, GRID, sampled, (0,) * len(sampled), params, -1, **others)
+    rows, wanted = Rows(start, tokens, start + count, GRID), Wanted(sampled, (0,) * len(sampled))
+    return changed(Span(Who(number, number, params, -1), rows, wanted), **others)
 
 
 def tables_of(*tables: tuple[int, ...]) -> PageTables:
@@ -131,7 +134,7 @@ def test_scored_probabilities_come_back_in_the_layout_of_each_span(best):
     assert sixteenths == [(0, 1, 2, 3), (4, 6), (), ()]
     assert [each.tokens for each in found] == [(0, 1), (2, 3), (4,), ()]
     assert [len(each.best_ids) for each in found] == [2 * best, 2 * best, best, 0]
-    none = replace(plan, spans=tuple(replace(each, scored_ids=()) for each in spans))
+    none = replace(plan, spans=tuple(changed(each, scored_ids=()) for each in spans))
     answers = unpack(none, pack(replace(drawn, scored_probabilities=None))).rows
     assert answers == tuple(replace(each, scored_probabilities=()) for each in found)
 

@@ -82,11 +82,11 @@ def test_the_largest_forward_passes_are_large(strategy: Strategy, budget: int, l
     atom = 16 if strategy == MultiBD(4, 4) else 8
     # A prompt that is one group is not cut to fit.
     group = length if isinstance(strategy, D2F) else atom
-    assert sum(len(span.tokens) for span in rows.spans) > min(budget, most * (length - atom - 1)) - group - 2
+    assert sum(len(span.rows.tokens) for span in rows.spans) > min(budget, most * (length - atom - 1)) - group - 2
     assert len(sampling.spans) == min(most, budget // atom)
     for span in sampling.spans:
-        assert len(span.tokens) == atom
-        assert len(span.sampled) == atom - spec.head_shift
+        assert len(span.rows.tokens) == atom
+        assert len(span.wanted.sampled) == atom - spec.head_shift
     assert all(page < pages for plan in (rows, sampling) for grant in plan.grants for page in grant.pages)
 
 

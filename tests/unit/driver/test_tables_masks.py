@@ -8,12 +8,13 @@ import pytest
 import torch
 from hypothesis import example, given, strategies as st
 
-from dlstep.core import SamplingParams, Span
+from dlstep.core import Span
 from dlstep.core.automaton import Automaton, tables_of
-from dlstep.core.block import Grid
 from dlstep.core.constraint import TokenMask, bound
 from dlstep.driver import tables as driver_tables
 from dlstep.driver.tables import MaskTable, packed
+
+from ...helpers.spans import span_with
 
 VOCABULARY = 70  # the last of three words is partly used
 CPU = torch.device("cpu")
@@ -57,7 +58,7 @@ def span_of(chosen: "list[int] | None") -> Span:
     count = 2 if chosen is None else len(chosen)
     places = tuple(range(count))
     own = () if chosen is None else tuple(POOL[number] for number in chosen)
-    return Span(0, 0, 0, (5,) * count, count, Grid(0, 4), places, (0,) * count, SamplingParams(), 0, masks=own)
+    return span_with(tokens=(5,) * count, end=count, sampled=places, draws=(0,) * count, masks=own)
 
 
 @given(capacity=st.integers(2, 9), passes=PASSES)
@@ -73,7 +74,7 @@ def test_every_forward_pass_finds_its_masks(capacity: int, passes: "list[list[li
         row_of: dict[int, int] = {}  # of masks, least recently used first
         for chosen in passes:
             spans, before = [span_of(each) for each in chosen], table.words
-            needed = dict.fromkeys(mask.id for span in spans for mask in span.masks)
+            needed = dict.fromkeys(mask.id for span in spans for mask in span.wanted.masks)
             uploaded.clear()
             rows = table.rows_of(spans).tolist()
             if len(needed) >= len(before):  # the first table, or a larger one
@@ -83,7 +84,7 @@ def test_every_forward_pass_finds_its_masks(capacity: int, passes: "list[list[li
                 assert table.words is before
             missing = [each for each in needed if each not in row_of]
             assert uploaded == missing
-            of_positions = [mask for span in spans for mask in span.masks or [None] * len(span.sampled)]
+            of_positions = [mask for span in spans for mask in span.wanted.masks or [None] * len(span.wanted.sampled)]
             assert len(rows) == len(of_positions)
             given_rows = {mask.id: row for mask, row in zip(of_positions, rows, strict=True) if mask is not None}
             assert all(given_rows[each] == row for each, row in row_of.items() if each in needed)

@@ -33,6 +33,7 @@ from dlstep.strategies.multi_bd import MultiBD
 
 from ...helpers.naming import Loyal
 from ...helpers.random_checkpoints import BLOCK, WORDS
+from ...helpers.spans import changed
 from .dense_oracle import DenseDriver, dense_answers
 
 STRATEGIES = {
@@ -240,7 +241,7 @@ def test_statistics_come_when_they_are_requested(checkpoints):
     plan = replace(schedule(state), sample_spec=SampleSpec(frozenset(("entropy", "margin")), "lowest"))
     samples = TorchDriver(checkpoints["plain"], config).run(plan)
     for span, rows in zip(plan.spans, samples.rows, strict=True):
-        assert len(rows.entropies) == len(rows.margins) == len(span.sampled)
+        assert len(rows.entropies) == len(rows.margins) == len(span.wanted.sampled)
         assert all(0 < entropy < 4 for entropy in rows.entropies)
         assert all(0 <= margin <= chance for margin, chance in zip(rows.margins, rows.probabilities, strict=True))
 
@@ -262,15 +263,17 @@ def test_scored_ids_have_the_probabilities_of_transformers(checkpoints, dense, n
     checked = 0
     while not state.done:
         planned = schedule(state)
-        ids = [(7,) if span.id == 2 else ALL_IDS for span in planned.spans]
-        spans = [replace(span, scored_ids=own * len(span.sampled)) for span, own in zip(planned.spans, ids, strict=True)]
+        ids = [(7,) if span.who.id == 2 else ALL_IDS for span in planned.spans]
+        spans = [changed(span, scored_ids=own * len(span.wanted.sampled)) for span, own in zip(planned.spans, ids, strict=True)]
         samples = driver.run(replace(planned, spans=tuple(spans), sample_spec=spec))
         for span, rows in zip(spans, samples.rows, strict=True):
-            plain = span if tempered else replace(span, params=replace(span.params, temperature=0.0))
+            plain = span if tempered else changed(span, params=replace(span.who.params, temperature=0.0))
             expected = dense[network].rows(state, plain).scored_probabilities
             assert rows.scored_probabilities == pytest.approx(expected, abs=2e-6)
-            if span.id != 2:
-                own = [rows.scored_probabilities[row * len(ALL_IDS) :][: len(ALL_IDS)] for row in range(len(span.sampled))]
+            if span.who.id != 2:
+                own = [
+                    rows.scored_probabilities[row * len(ALL_IDS) :][: len(ALL_IDS)] for row in range(len(span.wanted.sampled))
+                ]
                 assert [chances[token + 1] for chances, token in zip(own, rows.tokens, strict=True)] == [*rows.probabilities]
                 best = [(row, token) for row in range(len(own)) for token in rows.best_ids[3 * row : 3 * row + 3]]
                 assert [own[row][token + 1] for row, token in best] == [*rows.best_probabilities]
@@ -286,13 +289,13 @@ def test_ids_that_a_filter_removed_have_no_probability(checkpoints, dense):
         params = SamplingParams(max_tokens=8, temperature=temperature, top_k=4, seed=0)
         state = add(state, Request(number, tuple(range(3, 15)), params))
     plan = schedule(state)
-    spans = tuple([replace(span, scored_ids=(*range(WORDS),) * len(span.sampled)) for span in plan.spans])
+    spans = tuple([changed(span, scored_ids=(*range(WORDS),) * len(span.wanted.sampled)) for span in plan.spans])
     for tempered in (True, False):
         scoring = replace(plan, spans=spans, sample_spec=SampleSpec(scored=WORDS, tempered=tempered))
         for span, rows in zip(spans, TorchDriver(checkpoints["plain"], config).run(scoring).rows, strict=True):
-            plain = span if tempered else replace(span, params=replace(span.params, temperature=0.0))
+            plain = span if tempered else changed(span, params=replace(span.who.params, temperature=0.0))
             whole = dense["plain"].rows(state, plain).scored_probabilities
-            for row in range(len(span.sampled)):
+            for row in range(len(span.wanted.sampled)):
                 found, expected = (each[row * WORDS :][:WORDS] for each in (rows.scored_probabilities, whole))
                 if tempered:
                     kept = sorted(expected)[-4:]
@@ -304,7 +307,7 @@ def test_ids_that_a_filter_removed_have_no_probability(checkpoints, dense):
 def test_scored_ids_that_do_not_fit_are_refused_before_the_forward_pass(checkpoints):
     state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
     plan = schedule(state)
-    spans = (replace(plan.spans[0], scored_ids=(1, 2, 3)), *plan.spans[1:])
+    spans = (changed(plan.spans[0], scored_ids=(1, 2, 3)), *plan.spans[1:])
     with pytest.raises(DlstepError, match=r"request 0: 3 scored ids for \d+ sampled positions; .* at most SampleSpec.scored=1"):
         TorchDriver(checkpoints["plain"], config).run(replace(plan, spans=spans, sample_spec=SampleSpec(scored=1)))
 

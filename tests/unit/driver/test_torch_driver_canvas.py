@@ -97,7 +97,7 @@ def decode_like_transformers(
         if sequence.window[0].start > opened:
             opened, state = sequence.window[0].start, network.opened(state)
         plan = schedule(state)
-        canvases += [span.tokens for span in plan.spans if span.sampled]
+        canvases += [span.rows.tokens for span in plan.spans if span.wanted.sampled]
         state = commit(state, driver.run(plan))
     return state.finished[0], canvases
 
@@ -217,7 +217,7 @@ def test_pressure_and_company_change_no_answer(preset: str, gemmas: dict[str, Ch
             state = add(state, request)
         state, plans = decode(state, TorchDriver(checkpoint, config))
         assert answers(state) == alone
-        modes |= {frozenset(span.mode for span in plan.spans) for plan in plans}
+        modes |= {frozenset(span.rows.mode for span in plan.spans) for plan in plans}
         preemptions += sum(len(plan.preemptions) for plan in plans)
         shared += sum(len(admission.shared) for plan in plans for admission in plan.admissions)
     assert frozenset({"encode", "denoise"}) in modes and preemptions and shared

@@ -233,8 +233,8 @@ def test_answer_asked_for_inside_a_forward_is_refused() -> None:
 
 def hashed_rows(span: Span) -> SpanSamples:
     """A token and a probability for each sampled position, by position."""
-    tokens = tuple([3 + mix(position) % 20 for position in span.sampled])
-    return SpanSamples(tokens, tuple([0.95 if mix(position + 9) % 4 == 0 else 0.4 for position in span.sampled]))
+    tokens = tuple([3 + mix(position) % 20 for position in span.wanted.sampled])
+    return SpanSamples(tokens, tuple([0.95 if mix(position + 9) % 4 == 0 else 0.4 for position in span.wanted.sampled]))
 
 
 def long_llm(length: int, tokenizer: Any = None) -> LLM:

@@ -89,7 +89,7 @@ def test_equal_prompts_share_their_pages_and_take_one_pass() -> None:
     (first,) = read_all(reads, [read_request(0, prompt, template, LONGEST)])
     (second,) = read_all(reads, [read_request(1, prompt, template, LONGEST)])
     page = engine.first.config.page_size
-    assert [len(plan.spans[0].tokens) for plan in fed] == [80, 80 - second.cached]
+    assert [len(plan.spans[0].rows.tokens) for plan in fed] == [80, 80 - second.cached]
     assert first.cached == 0 and second.cached == 70 // page * page
     for one, two in zip(first.slots, second.slots, strict=True):
         assert one == pytest.approx(two, abs=CLOSE)

@@ -43,7 +43,7 @@ def answered(
     """Answer, probabilities and forwards; rows are a function of what is fed and the position, or of the position alone."""
 
     def rows(span: Span) -> SpanSamples:
-        drawn = [hash((salt, position, () if constant else span.tokens)) for position in span.sampled]
+        drawn = [hash((salt, position, () if constant else span.rows.tokens)) for position in span.wanted.sampled]
         tokens = tuple(number % MASK for number in drawn)
         chances = tuple((number // MASK % 11) / 10 for number in drawn)
         best = strategy.sample_spec.best

@@ -20,7 +20,7 @@ def left_after_each_pass(strategy: Strategy, automaton: Automaton, size: int, se
     """
 
     def rows(span: Span) -> SpanSamples:
-        ids = [mask.ids() for mask in span.masks]
+        ids = [mask.ids() for mask in span.wanted.masks]
         tokens, chances = tuple([allowed[0] for allowed in ids]), tuple([0.9 - 0.01 * row for row in range(len(ids))])
         best = [(allowed[0], allowed[min(1, len(allowed) - 1)]) for allowed in ids]
         seconds = [chance / 2 if len(allowed) > 1 else 0.0 for chance, allowed in zip(chances, ids, strict=True)]

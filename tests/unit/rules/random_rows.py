@@ -23,7 +23,7 @@ def answered(strategy: Strategy, request: Request, salt: int) -> tuple[tuple[int
     """
 
     def rows(span: Span) -> SpanSamples:
-        drawn = [hash((salt, span.tokens, position)) for position in span.sampled]
+        drawn = [hash((salt, span.rows.tokens, position)) for position in span.wanted.sampled]
         tokens = tuple(EOS if number % 17 == 0 else number % MASK for number in drawn)
         chances = tuple((number // MASK % 11) / 10 for number in drawn)
         best = strategy.sample_spec.best

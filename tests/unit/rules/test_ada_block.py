@@ -58,8 +58,8 @@ def test_of_equal_delimiters_the_first_ends_the_block(request: Request, size: in
     state = add(init(Config(SPEC), DualCache(size, "none", rule)), request)
 
     def sure(span: Span) -> SpanSamples:
-        ones = (1.0,) * len(span.sampled)
-        return SpanSamples(span.sampled, ones, best_ids=span.sampled, best_probabilities=ones)
+        ones = (1.0,) * len(span.wanted.sampled)
+        return SpanSamples(span.wanted.sampled, ones, best_ids=span.wanted.sampled, best_probabilities=ones)
 
     while not state.done:
         state = commit(state, ScriptedDriver(sure).run(schedule(state)))

@@ -25,7 +25,7 @@ def test_tokens_that_are_never_doubted_stay(chances: tuple[float, ...], low: flo
         state = init(Config(Spec(MASK, (EOS,), 100)), DualCache(block_size=size, cache="none", rule=rule))
         state = add(state, Request(0, (0,), SamplingParams(max_tokens=size)))
         driver = ScriptedDriver(
-            lambda span: SpanSamples(span.sampled, tuple(chances[position - 1] for position in span.sampled))
+            lambda span: SpanSamples(span.wanted.sampled, tuple(chances[position - 1] for position in span.wanted.sampled))
         )
         found: list[tuple[int, ...]] = []
         while not state.done:

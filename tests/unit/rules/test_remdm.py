@@ -69,7 +69,7 @@ def test_choices_depend_on_the_seed_alone() -> None:
     for number, seed in enumerate((1, 2, 1)):
         state = add(state, Request(number, (1,), SamplingParams(max_tokens=15, seed=seed)))
     texts: dict[int, list[tuple[int, ...]]] = {0: [], 1: [], 2: []}
-    driver = ScriptedDriver(lambda span: SpanSamples(span.sampled, (0.5,) * len(span.sampled)))
+    driver = ScriptedDriver(lambda span: SpanSamples(span.wanted.sampled, (0.5,) * len(span.wanted.sampled)))
     while not state.done:
         state = commit(state, driver.run(schedule(state)))
         for number, seen in texts.items():

@@ -39,9 +39,9 @@ def shapes(strategy: DualCache, script: list[tuple[Shape, tuple[float, ...]]], s
     chances, spans = [chance for _, chance in script], list[Shape]()
 
     def rows(span: Span) -> SpanSamples:
-        spans.append((span.start, span.stop, span.sampled))
-        assert (span.end, span.query_only, span.final_rows) == (11, 0, 0), "rows are left to the core"
-        return SpanSamples(span.sampled, chances.pop(0))
+        spans.append((span.rows.start, span.rows.stop, span.wanted.sampled))
+        assert (span.rows.end, span.rows.query_only, span.rows.final_rows) == (11, 0, 0), "rows are left to the core"
+        return SpanSamples(span.wanted.sampled, chances.pop(0))
 
     spec = Spec(mask_id=99, eos_ids=(98,), vocab_size=100, head_shift=shift)  # type: ignore[arg-type]
     state = add(init(Config(spec, 8, 64, 64), strategy), Request(0, (0, 1, 2), SamplingParams(max_tokens=8)))

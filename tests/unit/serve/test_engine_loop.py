@@ -73,7 +73,7 @@ class Counting:
         self.driver, self.rows, self.plans = driver, list[int](), list[Plan]()
 
     def run(self, plan: Plan) -> Samples:
-        self.rows.append(sum(len(span.tokens) for span in plan.spans))
+        self.rows.append(sum(len(span.rows.tokens) for span in plan.spans))
         self.plans.append(plan)
         return self.driver.run(plan)
 
@@ -82,9 +82,9 @@ def wasted_by(plans: list[Plan], aborted: int) -> int:
     """Count the rows of positions that an earlier plan had stored, and all rows of an aborted request."""
     stored, wasted = set[tuple[int, int]](), 0
     for span in (span for plan in plans for span in plan.spans):
-        start = span.start + span.query_only
-        final = {(span.id, position) for position in range(start, start + span.final_rows)}
-        wasted += len(span.tokens) if span.id == aborted else len(final & stored)
+        start = span.rows.start + span.rows.query_only
+        final = {(span.who.id, position) for position in range(start, start + span.rows.final_rows)}
+        wasted += len(span.rows.tokens) if span.who.id == aborted else len(final & stored)
         stored |= final
     return wasted
 

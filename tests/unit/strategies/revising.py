@@ -58,7 +58,7 @@ class Step:
 
     def answer(self, position: int) -> tuple[int, float]:
         """Token and probability that the forward gave for a position."""
-        row = self.span.sampled.index(position)
+        row = self.span.wanted.sampled.index(position)
         return self.rows.tokens[row], self.rows.probabilities[row]
 
 
@@ -67,7 +67,7 @@ def restless(random: Random, best: int, calm: float, temperature: float = 0.0) -
     favourites = [random.choice((0, 1, 2, 3, 4, 5, EOS)) for _ in range(64)]
 
     def rows(span: Span) -> SpanSamples:
-        tokens = tuple(favourites[p] if random.random() < calm else random.choice((1, 2, EOS)) for p in span.sampled)
+        tokens = tuple(favourites[p] if random.random() < calm else random.choice((1, 2, EOS)) for p in span.wanted.sampled)
         chances = tuple(random.choice(CHANCES) for _ in tokens)
         tops = tuple(5 if temperature else token for token in tokens)
         ids = tuple((top + rank) % MASK for top in tops for rank in range(best))
@@ -90,7 +90,7 @@ def decode(strategy: Revising, random: Random, **params: Any) -> Iterator[Step]:
         before, state = state.find(0), commit(state, samples)
         after = state.find(0)
         assert before is not None and after is not None
-        if plan.spans[0].sampled:
+        if plan.spans[0].wanted.sampled:
             yield Step(before, plan.spans[0], samples.rows[0], after)
 
 
@@ -138,7 +138,7 @@ def under_a_constraint(strategy: Revising, answers: list[tuple[tuple[int, ...], 
 
     def say(span: Span) -> SpanSamples:
         tokens, chances = next(script)
-        allowed = [mask.ids() for mask in span.masks]
+        allowed = [mask.ids() for mask in span.wanted.masks]
         assert all(token in ids for token, ids in zip(tokens, allowed, strict=True)), allowed
         return SpanSamples(tokens, chances)
 

@@ -26,9 +26,9 @@ def samplings(run: CaseRun) -> list[tuple[Span, SequenceState, SequenceState]]:
     found: list[tuple[Span, SequenceState, SequenceState]] = []
     for step in run.steps:
         for span in step.plan.spans:
-            before, after = step.before.find(span.id), step.after.find(span.id)
+            before, after = step.before.find(span.who.id), step.after.find(span.who.id)
             assert before is not None and after is not None
-            if span.sampled and before.finish_info is None:
+            if span.wanted.sampled and before.finish_info is None:
                 found.append((span, before, after))
     return found
 
@@ -45,8 +45,10 @@ def shapes(strategy: Strategy, prompt: int, answer: int, script: Script, accept:
     chances, spans = [chance for _, chance in script], list[Shape]()
 
     def rows(span: Span) -> SpanSamples:
-        spans.append((span.start + span.query_only + span.final_rows, span.stop, span.end, span.sampled))
-        return SpanSamples(span.sampled, chances.pop(0))
+        spans.append(
+            (span.rows.start + span.rows.query_only + span.rows.final_rows, span.rows.stop, span.rows.end, span.wanted.sampled)
+        )
+        return SpanSamples(span.wanted.sampled, chances.pop(0))
 
     params = SamplingParams(max_tokens=answer, thresholds=Thresholds(accept_threshold=accept))
     request = Request(0, tuple(range(prompt)), params)

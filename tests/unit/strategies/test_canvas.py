@@ -27,11 +27,11 @@ def test_no_forward_sees_an_older_token(strategy: type[Strategy], data: st.DataO
         step, device = run.steps[-1], run.driver
         assert isinstance(device, ShadowDriver)
         for span in step.plan.spans:
-            sequence = step.planned.find(span.id)
+            sequence = step.planned.find(span.who.id)
             assert sequence is not None
-            tokens = sequence.tokens(0, span.end)
-            for position in (*range(span.start), *range(span.stop, span.end)):
-                held = device.now.slots[device.slot(span.seq_id, position)]
+            tokens = sequence.tokens(0, span.rows.end)
+            for position in (*range(span.rows.start), *range(span.rows.stop, span.rows.end)):
+                held = device.now.slots[device.slot(span.who.seq_id, position)]
                 assert (held.position, held.token) == (position, tokens[position]), f"{held} is read, not {tokens[position]}"
 
     run_case(data.draw(cases(strategy)), watch=watch)
@@ -50,9 +50,9 @@ def test_unmasked_tokens_stay_and_come_block_by_block(strategy: type[Strategy], 
                 assert after.tokens(position, position + 1) == before.tokens(position, position + 1)
         base = 0 if strategy is FastDLLMV2 else len(before.request.prompt)
         part = (was[0] - base) // size
-        assert all((position - base) // size == part for position in span.sampled), "two parts are unmasked at once"
+        assert all((position - base) // size == part for position in span.wanted.sampled), "two parts are unmasked at once"
         due = tuple(position for position in was if (position - base) // size == part)
-        assert span.sampled == (due if span.stop > before.window[0].start else due[:1])
+        assert span.wanted.sampled == (due if span.rows.stop > before.window[0].start else due[:1])
         if not after.finish_info:
             assert after.settled == left[0]
 

@@ -39,12 +39,12 @@ def test_rules_on_the_whole_answer_are_refused() -> None:
 
 def decode(pins: dict[int, int]) -> list[tuple[int, int, tuple[int, ...], int | None]]:
     """Start, rows, sampled positions and shift of each span of an answer of five tokens in blocks of three."""
-    driver = ScriptedDriver(lambda span: SpanSamples(span.sampled, (0.95,) * len(span.sampled)))
+    driver = ScriptedDriver(lambda span: SpanSamples(span.wanted.sampled, (0.95,) * len(span.wanted.sampled)))
     request = Request(0, (1, 2), SamplingParams(max_tokens=5, pinned=tuple(pins.items())))
     state, spans = add(init(Config(SPEC), CausalBlocks(block_size=3)), request), []
     while not state.done:
         plan = schedule(state)
-        spans += [(span.start, len(span.tokens), span.sampled, span.shift) for span in plan.spans]
+        spans += [(span.rows.start, len(span.rows.tokens), span.wanted.sampled, span.wanted.shift) for span in plan.spans]
         state = commit(state, driver.run(plan))
     return spans
 

@@ -99,8 +99,8 @@ class Network:
 
     def answer(self, span: Span) -> SpanSamples:
         """The rows of a span, the draws of whose sampled positions must be one."""
-        (draw,) = set(span.draws)
-        return self.rows(span.start, len(span.sampled), draw)
+        (draw,) = set(span.wanted.draws)
+        return self.rows(span.rows.start, len(span.wanted.sampled), draw)
 
 
 @dataclass(frozen=True)
@@ -174,8 +174,8 @@ def test_every_forward_and_the_answer_are_those_of_the_plain_loop(
 ) -> None:
     sequence, spans = decode(value, request, network.answer)
     forwards, committed = loop(value, request, request.params.seed or 0, network)
-    sampled = [span for span in spans if span.sampled]
-    done = [Forward(s.start, s.tokens, s.draws[0], s.carry, s.params.temperature) for s in sampled]
+    sampled = [span for span in spans if span.wanted.sampled]
+    done = [Forward(s.rows.start, s.rows.tokens, s.wanted.draws[0], s.rows.carry, s.who.params.temperature) for s in sampled]
     assert done == forwards
     tokens = [token for canvas in committed for token in canvas]
     limit = min(request.params.max_tokens, MAX_MODEL_LEN - len(request.prompt))
@@ -193,19 +193,19 @@ def test_positions_are_encoded_once_in_order_and_canvases_are_denoised_whole(
     _, spans = decode(value, request, network.answer)
     encoded = 0
     for span in spans:
-        assert all(0 <= token < VOCABULARY for token in span.tokens)
-        if span.mode == "encode":
-            assert (span.start, span.final_rows, span.sampled) == (encoded, len(span.tokens), ())
-            assert (span.grid.origin, span.grid.size, span.carry) == (0, 1, "none")
-            encoded = span.stop
+        assert all(0 <= token < VOCABULARY for token in span.rows.tokens)
+        if span.rows.mode == "encode":
+            assert (span.rows.start, span.rows.final_rows, span.wanted.sampled) == (encoded, len(span.rows.tokens), ())
+            assert (span.rows.grid.origin, span.rows.grid.size, span.rows.carry) == (0, 1, "none")
+            encoded = span.rows.stop
         else:
-            assert span.start == encoded and (encoded - len(request.prompt)) % value.canvas_length == 0
-            assert len(span.tokens) == value.canvas_length and span.end == span.stop
-            assert span.sampled == tuple(range(span.start, span.stop))
-            assert not span.final_rows and not span.query_only and span.soft is None
-            assert (span.grid.origin, span.grid.size) == (span.start, value.canvas_length)
+            assert span.rows.start == encoded and (encoded - len(request.prompt)) % value.canvas_length == 0
+            assert len(span.rows.tokens) == value.canvas_length and span.rows.end == span.rows.stop
+            assert span.wanted.sampled == tuple(range(span.rows.start, span.rows.stop))
+            assert not span.rows.final_rows and not span.rows.query_only and span.rows.soft is None
+            assert (span.rows.grid.origin, span.rows.grid.size) == (span.rows.start, value.canvas_length)
     # The last canvas is not encoded.
-    assert encoded == max(span.start for span in spans if span.sampled)
+    assert encoded == max(span.rows.start for span in spans if span.wanted.sampled)
 
 
 @given(
@@ -283,7 +283,7 @@ def test_spans_hold_the_temperature_and_nothing_that_may_be_long() -> None:
     strategy = DiffusionGemma(canvas_length=4, max_denoising_steps=3)
     long = SamplingParams(8, stop_token_ids=(3, 4), pinned={2: 5}, seed=7, max_nfe=9)
     (sequence,) = add(init(Config(SPEC, 4, 20, MAX_MODEL_LEN), strategy), Request(0, (1, 2), long)).waiting
-    assert strategy.schedule(sequence, SPEC).params == SamplingParams(temperature=strategy.temperature(3))
+    assert strategy.schedule(sequence, SPEC).who.params == SamplingParams(temperature=strategy.temperature(3))
 
 
 AB_OR_BA = token_automaton("ab|ba", [{97: 1, 98: 2}, {98: 3}, {97: 3}, {}], [3], (b"a", b"b", *[b""] * 9), (EOS,))
@@ -296,7 +296,7 @@ def under_a_constraint(steps: int, forwards: list[tuple[tuple[int, int], tuple[f
 
     def say(span: Span) -> SpanSamples:
         tokens, entropies = next(script)
-        answer, (*inside, past) = (*tokens, VOID), [mask.ids() for mask in span.masks]
+        answer, (*inside, past) = (*tokens, VOID), [mask.ids() for mask in span.wanted.masks]
         assert len(past) == VOCABULARY and all(token in ids for token, ids in zip(tokens, inside, strict=True))
         chances = tuple([1.0 - entropy for entropy in (*entropies, 0.0)])
         return SpanSamples(answer, chances, (*entropies, 0.0), (), answer, chances, (NOISE,) * 3)

@@ -55,7 +55,7 @@ def test_dmax_is_its_loop(rule: DMax, random: Random, accept: float | None) -> N
     rule = rule if accept is None else replace(rule, accept_threshold=accept)
     for step in steps:
         check_step(step, rule, uniformly, memories)
-        assert step.span.penalty == 0.0
+        assert step.span.wanted.penalty == 0.0
 
 
 @given(rule=DMAXES, random=RANDOMS, temperature=st.sampled_from([0.0, 1.0]))
@@ -66,7 +66,7 @@ def test_soft_tokens_are_what_the_last_forward_said_of_the_tokens_of_open_blocks
     last: Step | None = None
     for step in decode(rule, random, temperature=temperature):
         unmasked = [p for b in step.blocks for p in step.editable(b) if p not in b.masked]
-        soft = step.span.soft
+        soft = step.span.rows.soft
         if not rule.token_merge_weight or not unmasked:
             assert soft is None
         else:
@@ -76,7 +76,7 @@ def test_soft_tokens_are_what_the_last_forward_said_of_the_tokens_of_open_blocks
             top_k = soft.width
             assert top_k == rule.token_merge_top_k
             for index, position in enumerate(unmasked):
-                row = last.span.sampled.index(position)
+                row = last.span.wanted.sampled.index(position)
                 ids, chances = (part[index * top_k : (index + 1) * top_k] for part in (soft.ids, soft.probabilities))
                 assert ids == last.rows.best_ids[row * top_k : (row + 1) * top_k]
                 assert chances == last.rows.best_probabilities[row * top_k : (row + 1) * top_k]
@@ -89,7 +89,7 @@ def test_soft_tokens_are_what_the_last_forward_said_of_the_tokens_of_open_blocks
 def test_a_lower_threshold_of_dmax_fills_no_less(rule: DMax, thresholds: list[float], seed: int) -> None:
     low, high = (next(decode(replace(rule, accept_threshold=each), Random(seed))) for each in thresholds)
     assert low.rows == high.rows
-    left = [{p for block in step.after.window for p in block.masked if p in step.span.sampled} for step in (low, high)]
+    left = [{p for block in step.after.window for p in block.masked if p in step.span.wanted.sampled} for step in (low, high)]
     assert left[0] <= left[1] and (thresholds[0] > 0.0 or not left[0])
 
 
@@ -137,7 +137,7 @@ def test_a_block_of_pinned_tokens_waits_for_the_one_before_it() -> None:
     automaton = token_automaton("a*", [{97: 0}], [0], (b"a", *[b""] * 11), (EOS, MASK))
     request = Request(0, (5, 5), SamplingParams(max_tokens=4, pinned={2: 0, 3: 0}), constraint=automaton)
     state = add(init(CONFIG, value), request)
-    driver = ScriptedDriver(lambda span: SpanSamples((0,) * len(span.sampled), (0.4,) * len(span.sampled)))
+    driver = ScriptedDriver(lambda span: SpanSamples((0,) * len(span.wanted.sampled), (0.4,) * len(span.wanted.sampled)))
     while not state.done:
         state = commit(state, driver.run(schedule(state)))
     assert (state.finished[0].answer, state.finished[0].steps) == ((0, 0, 0, 0), 2)

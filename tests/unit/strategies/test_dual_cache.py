@@ -26,18 +26,18 @@ def test_dual_cache_feeds_canvases_blocks_and_ends(data: st.DataObject) -> None:
         lost = set(step.plan.preemptions)
         fed = set() if number in case.rebuilds else {place for place in fed if place[0] not in lost}
         for span in step.plan.spans:
-            before = step.before.find(span.id)
+            before = step.before.find(span.who.id)
             assert before is not None
             limit, length = before.limit, len(before.request.prompt)
-            assert span.end == span.grid.end(0) == limit, "a position is not seen"
-            start = span.sampled[0] - (span.sampled[0] - length) % value.block_size
+            assert span.rows.end == span.rows.grid.end(0) == limit, "a position is not seen"
+            start = span.wanted.sampled[0] - (span.wanted.sampled[0] - length) % value.block_size
             end = min(start + value.block_size, limit)
-            assert span.sampled[-1] < end
-            if value.cache == "none" or (span.seq_id, start) not in fed or (shift and span.sampled[0] == start):
-                assert (span.start, span.stop) == (0, limit)
-                fed.add((span.seq_id, start))
+            assert span.wanted.sampled[-1] < end
+            if value.cache == "none" or (span.who.seq_id, start) not in fed or (shift and span.wanted.sampled[0] == start):
+                assert (span.rows.start, span.rows.stop) == (0, limit)
+                fed.add((span.who.seq_id, start))
             else:
-                assert (span.start, span.stop) == (start, end if value.cache == "dual" else limit)
+                assert (span.rows.start, span.rows.stop) == (start, end if value.cache == "dual" else limit)
 
 
 DUAL: Script = [
@@ -89,7 +89,7 @@ def test_dual_cache_takes_as_many_steps_as_it_is_told(data: st.DataObject) -> No
     chosen: dict[int, list[int]] = {}
     for span, before, after in samplings(alone(spec, value, request)):
         left = {position for block in after.window for position in block.masked}
-        chosen.setdefault(before.window[0].start, []).append(len(set(span.sampled) - left))
+        chosen.setdefault(before.window[0].start, []).append(len(set(span.wanted.sampled) - left))
     for shares in chosen.values():
         assert len(shares) == min(steps, sum(shares))
         assert shares == sorted(shares, reverse=True) and shares[0] - shares[-1] <= 1

@@ -17,7 +17,7 @@ from .revising import CONFIG, DMAXES, EDITS, EOS, RANDOMS, Revising, decode
 @given(rule=EDITS | DMAXES, random=RANDOMS)
 def test_every_answer_position_of_an_open_block_is_wanted(rule: Revising, random: Random) -> None:
     for step in decode(rule, random):
-        assert list(step.span.sampled) == [position for block in step.blocks for position in step.editable(block)]
+        assert list(step.span.wanted.sampled) == [position for block in step.blocks for position in step.editable(block)]
 
 
 @given(rule=EDITS | DMAXES, random=RANDOMS)

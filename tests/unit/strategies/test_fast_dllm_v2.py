@@ -21,19 +21,19 @@ def test_fast_dllm_v2_feeds_seeds_blocks_and_parts(data: st.DataObject) -> None:
         lost = set(step.plan.preemptions)
         fed = set() if number in case.rebuilds else {place for place in fed if place[0] not in lost}
         for span in step.plan.spans:
-            before, after = step.before.find(span.id), step.after.find(span.id)
+            before, after = step.before.find(span.who.id), step.after.find(span.who.id)
             assert before is not None and after is not None
-            if not span.sampled or before.finish_info is not None:
+            if not span.wanted.sampled or before.finish_info is not None:
                 continue
-            start, first = before.final, span.sampled[0]
+            start, first = before.final, span.wanted.sampled[0]
             end, corner = min(start + size, before.limit), first - first % sub
             assert start % size == 0 and (before.window[0].start, before.window[0].end) == (start, end)
-            where = (span.start + span.query_only + span.final_rows, span.stop, span.end)
+            where = (span.rows.start + span.rows.query_only + span.rows.final_rows, span.rows.stop, span.rows.end)
             if first == start:
-                assert where == (start, start, start) and span.sampled == (start,) and span.tokens, "no seed"
-            elif first == corner or (span.seq_id, start) not in fed or not value.fdv2_use_block_cache:
+                assert where == (start, start, start) and span.wanted.sampled == (start,) and span.rows.tokens, "no seed"
+            elif first == corner or (span.who.seq_id, start) not in fed or not value.fdv2_use_block_cache:
                 assert where == (start, end, end)
-                fed.add((span.seq_id, start))
+                fed.add((span.who.seq_id, start))
             else:
                 assert where == (corner, min(corner + sub, end), end)
             if not after.finish_info:

@@ -42,13 +42,13 @@ def test_edit_sampling_is_its_loop(rule: MultiBDEdit, random: Random, accept: fl
     rule = rule if edit is None else replace(rule, edit_threshold=edit)
     for step in steps:
         check_step(step, rule, jointly, memories)
-        assert step.span.penalty == rule.penalty_lambda and step.span.soft is None
+        assert step.span.wanted.penalty == rule.penalty_lambda and step.span.rows.soft is None
 
 
 @given(rule=EDITS, random=RANDOMS)
 def test_with_an_edit_threshold_of_one_tokens_are_written_once(rule: MultiBDEdit, random: Random) -> None:
     for step in decode(replace(rule, edit_threshold=1.0, remasking=False, remask_threshold=None), random):
-        start, end = step.span.sampled[0], step.span.sampled[-1] + 1
+        start, end = step.span.wanted.sampled[0], step.span.wanted.sampled[-1] + 1
         pairs = zip(step.before.tokens(start, end), step.after.tokens(start, end), strict=True)
         assert all(old in (new, MASK) for old, new in pairs)
 

@@ -26,6 +26,8 @@ from dlstep.testing.laws import (
 )
 from dlstep.testing.scripted import ScriptedDriver
 
+from ...helpers.spans import changed
+
 SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
 WRONG = 11
 LAWS: tuple[Law, ...] = (lossless, constrained, progress, written_before_read, transparency, second_turns, spans_are_sound)
@@ -52,8 +54,8 @@ def test_pinned_tokens_are_refused_by_name(strategy: Strategy) -> None:
 
 def rows_of(span: Span) -> SpanSamples:
     """Predict the number of each position; in a draft, predict a wrong token at every fourth position."""
-    tokens = [WRONG if span.shift == 0 and position % 4 == 0 else position for position in span.sampled]
-    return SpanSamples(tuple(tokens), (0.5 if span.shift else 0.9,) * len(tokens))
+    tokens = [WRONG if span.wanted.shift == 0 and position % 4 == 0 else position for position in span.wanted.sampled]
+    return SpanSamples(tuple(tokens), (0.5 if span.wanted.shift else 0.9,) * len(tokens))
 
 
 def decode(strategy: Strategy, max_tokens: int, **limits: Any) -> list[tuple[int, int, tuple[int, ...], int, int]]:
@@ -65,7 +67,7 @@ def decode(strategy: Strategy, max_tokens: int, **limits: Any) -> list[tuple[int
         state = commit(state, driver.run(plan))
         (span,), sequence = plan.spans, state.find(0)
         assert sequence is not None
-        spans.append((span.start, len(span.tokens), span.sampled, span.grid.size, sequence.stored))
+        spans.append((span.rows.start, len(span.rows.tokens), span.wanted.sampled, span.rows.grid.size, sequence.stored))
     sequence = state.find(0)
     assert sequence is not None and sequence.answer == tuple(range(2, 2 + max_tokens))
     assert set(sequence.probabilities) == {0.5}, "a probability comes from a draft"
@@ -98,7 +100,7 @@ def test_only_rows_that_are_stored_like_final_ones_can_be_kept() -> None:
     state = add(init(Config(SPEC), strategy), Request(0, (1, 2), SamplingParams(max_tokens=8)))
     state = commit(state, ScriptedDriver(rows_of).run(schedule(state)))
     (sequence,) = state.running
-    draft = replace(strategy.schedule(sequence, SPEC), keeps_window=True)
+    draft = changed(strategy.schedule(sequence, SPEC), keeps_window=True)
     with pytest.raises(WrongAnswer, match="keeps_window=True for rows that are not stored like final ones"):
         check_span(strategy, sequence, draft, SPEC)
 

@@ -10,6 +10,7 @@ from dlstep.testing import ShadowDriver
 from dlstep.testing.generators import MASK, VOCABULARY
 
 from ...helpers.named_plans import CONFIG, PARAMS, SPEC
+from ...helpers.spans import changed
 
 
 def shadow_rows(
@@ -17,7 +18,7 @@ def shadow_rows(
 ) -> SpanSamples:
     state: State = init(CONFIG, MultiBD(4, 1))
     plan = schedule(add(state, Request(0, prompt, replace(PARAMS, temperature=heat))))
-    plan = replace(plan, spans=(replace(plan.spans[0], scored_ids=ids),), sample_spec=spec)
+    plan = replace(plan, spans=(changed(plan.spans[0], scored_ids=ids),), sample_spec=spec)
     return ShadowDriver(4, 64, SPEC).run(plan).rows[0]
 
 

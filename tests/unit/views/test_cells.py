@@ -47,7 +47,7 @@ def test_the_fill_order_of_a_canvas_counts_the_tokens_that_it_feeds() -> None:
     """Two positions are accepted in the first pass and one more in each later one; the others get noise until then."""
 
     def rows(span: Span) -> SpanSamples:
-        count, draw = len(span.sampled), span.draws[0]
+        count, draw = len(span.wanted.sampled), span.wanted.draws[0]
         entropies = tuple(0.0 if place <= draw else 9.0 for place in range(count))
         ones = (1.0,) * count
         return SpanSamples((5,) * count, ones, entropies, (), (5,) * count, ones, (20 + draw,) * count)

@@ -156,9 +156,9 @@ def test_a_frame_tells_its_part_of_the_plan(name: str) -> None:
         for state, samples, sequence, frame in watched(trace):
             plan, fed, seq_id = samples.plan, frame.fed, sequence.request.seq_id
             assert fed is not None
-            (span,) = [span for span in plan.spans if span.seq_id == seq_id]
-            assert (fed.rows, fed.start, fed.sampled) == (len(span.tokens), span.start, span.sampled)
-            assert (fed.requests, fed.all_rows) == (len(plan.spans), sum(len(span.tokens) for span in plan.spans))
+            (span,) = [span for span in plan.spans if span.who.seq_id == seq_id]
+            assert (fed.rows, fed.start, fed.sampled) == (len(span.rows.tokens), span.rows.start, span.wanted.sampled)
+            assert (fed.requests, fed.all_rows) == (len(plan.spans), sum(len(span.rows.tokens) for span in plan.spans))
             assert fed.pages >= -(-max(fed.stored, 1) // state.config.page_size) or sequence.finish_info is not None
             if sequence.finish_info is None:
                 assert (fed.pages, fed.stored) == (len(sequence.pages), sequence.stored)
@@ -212,7 +212,7 @@ def test_masked_cells_have_the_number_of_ids_that_the_next_plan_allows(regex: st
         (span,) = plan.spans
         masked = [str(cell[0]) for cell in frame["cells"] if cell[1] is None]
         assert [*frame["allowed"]] == (masked if regex else [])
-        for position, mask in zip(span.sampled, span.masks, strict=bool(span.masks)):
+        for position, mask in zip(span.wanted.sampled, span.wanted.masks, strict=bool(span.wanted.masks)):
             assert frame["allowed"].get(str(position - prompt), len(mask.ids())) == len(mask.ids())
 
 

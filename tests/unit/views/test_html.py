@@ -53,8 +53,8 @@ def test_a_state_is_shown_escaped(session: Session) -> None:
 
 def test_a_plan_is_shown_with_its_spans(session: Session) -> None:
     text = read(views.plan_html(session.plan))
-    assert f"Plan of step 3: 2 requests, {sum(len(span.tokens) for span in session.plan.spans)} rows" in text
-    assert f"{session.plan.spans[0].start} to {session.plan.spans[0].stop - 1}" in text
+    assert f"Plan of step 3: 2 requests, {sum(len(span.rows.tokens) for span in session.plan.spans)} rows" in text
+    assert f"{session.plan.spans[0].rows.start} to {session.plan.spans[0].rows.stop - 1}" in text
 
 
 def test_a_trace_is_shown_event_by_event(session: Session) -> None:
