@@ -73,9 +73,8 @@ def check_span(strategy: Strategy, sequence: SequenceState, span: Any, spec: Spe
 def _flaw_of(span: Span, strategy: Strategy, sequence: SequenceState, spec: Spec) -> str | None:
     """Return what is wrong with a span; None if nothing is."""
     request_spec, who, rows, wanted, storing = sequence.request_spec, span.who, span.rows, span.wanted, span.storing
-    for part, kind in ((who, Who), (rows, Rows), (wanted, Wanted), (storing, Storing)):
-        if type(part) is not kind:
-            return f"{short(part)}: it must be of the class {kind.__name__}, not of a subclass"
+    if (type(who), type(rows), type(wanted), type(storing)) != (Who, Rows, Wanted, Storing):
+        return f"{short(span)}: its parts must be of the classes Who, Rows, Wanted and Storing, not of subclasses"
     request, sampled, start = request_spec.request, wanted.sampled, rows.start
     if (who.id, who.seq_id, who.seed) != (request.id, request.seq_id, request.seed):
         return "a span of another request: its id, seq_id and seed must be those of sequence.request"

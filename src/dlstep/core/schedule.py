@@ -157,6 +157,18 @@ def _stuck(state: State) -> RequestFault:
     return fault_of(sequence, state.step, WrongAnswer(sequence.request_spec.strategy, "schedule", what))
 
 
+# Preemption and admission.
+#
+# Sequences are served by age, and the first one that gets no span ends the plan. If younger ones could
+# overtake it, they would take the rows and pages that become free, and it might wait forever.
+# Running sequences come first. One that needs more pages than are available takes them from the youngest
+# running sequence, which then waits in front of all others and later stores its tokens again. Only
+# sequences without a span in this plan are victims, so the plan never feeds rows of pages that it releases.
+# The oldest sequence always gets its span: `refusal` has refused requests that do not fit an empty device.
+# Thus every plan advances some sequence, and each of them becomes the oldest at some time.
+# A plan that preempts admits nothing: the waiting sequences would take the pages of the victim, which is
+# older than they are. Pages of a shared prefix have no cost, unless no sequence owns them: they then count
+# as available, so `unowned` subtracts them before the new pages are counted.
 def _continue_running(state: State, draft: _Draft) -> bool:
     """Plan the running sequences. Return whether all that keep their pages got a span."""
     page_size, shift = state.config.page_size, state.config.spec.head_shift
@@ -171,7 +183,6 @@ def _continue_running(state: State, draft: _Draft) -> bool:
             return False
         missing = -(-window.rows.end // page_size) - len(sequence.accounting.storage.table)
         if missing > 0:
-            # Preempt the youngest first, but never a sequence that has a span in this plan.
             while missing > draft.cache.available and count > index + 1:
                 count -= 1
                 draft.preemptions.append(running[count].request_spec.request.seq_id)

@@ -31,6 +31,17 @@ class Captured:
     copied: torch.cuda.Event
 
 
+# What a graph reads and writes, and when the host may touch it.
+#
+# A graph holds addresses. So each bucket has an arena, host and device memory of fixed size, and the graph
+# begins with the copy from its host part and ends with the copy of the samples to pinned memory. One replay
+# is then all that the host launches. The host fills an arena only when no replay reads it: `TorchDriver.start`
+# first waits for the plan before (`settle`), because the next replay also overwrites its samples.
+# Rows beyond those of the plan are padding: they store nothing, see nothing, and the host drops their samples.
+# The kernels and their tiles depend on the bucket alone, and passes without a graph are padded to the same
+# bucket, so a result does not change by a bit when a bucket is captured. Sorting filters (`UNCAPTURED`) launch
+# kernels that depend on values, so they stay outside. The table of token masks may move when it grows: graphs
+# that read it are dropped then. All graphs share one memory pool, as they never run at the same time.
 class PaddedExecutor(Executor):
     """An executor that pads forward passes that sample to buckets and, if `captures`, captures them.
 
