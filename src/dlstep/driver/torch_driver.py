@@ -164,6 +164,7 @@ class StartedPlan:
         """Return the samples once the device has computed them."""
         with self._lock:
             samples = unpack(self._plan, self._pending.wait(), self._marks)
+            self._pending = NOTHING
             if self._cache.last is self._plan:
                 self._cache.digest = samples.cache_digest
             return samples
