@@ -19,7 +19,7 @@ def test_the_page_names_every_option_that_limits_something_and_no_other() -> Non
 
 def metric_names() -> set[str]:
     """The names that `/metrics` has."""
-    return set(re.findall(r"^# TYPE (\S+)", Metrics().text().decode(), re.MULTILINE))
+    return set(re.findall(r"^# TYPE (\S+)", Metrics((), ()).text().decode(), re.MULTILINE))
 
 
 def test_the_page_names_metrics_that_there_are() -> None:

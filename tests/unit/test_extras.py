@@ -136,10 +136,10 @@ def test_every_help_is_shown_without_any_extra() -> None:
 import sys
 sys.modules.update(dict.fromkeys({missing!r}))
 from contextlib import suppress
-from dlstep.cli.main import command_of
+from dlstep.cli.main import parsed
 for command in {[*COMMANDS]!r}:
     with suppress(SystemExit):
-        command_of([*command.split(), "--help"])
+        parsed([*command.split(), "--help"])
 print("all", len({[*COMMANDS]!r}))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -264,7 +264,7 @@ def with_flags(message: str, names: Iterable[str]) -> str:
     """Return a message for the command line: the options `names` are flags where a class or a value marks them as options."""
     known = "|".join(map(re.escape, names))
     start = r"(?<![\w/\\.'\"-])"  # not inside paths, quoted texts or other names
-    message = re.sub(rf"{start}[A-Z]\w*\.({known})(?= must |=)", r"--\1", message.replace(" or None", " or null"))
+    message = re.sub(rf"{start}[A-Z]\w*\.({known})(?= must | needs |=)", r"--\1", message.replace(" or None", " or null"))
     return re.sub(rf"{start}({known})='([^' ]*)'", r"--\1 \2", message)
 
 

@@ -137,8 +137,15 @@ class Quota(Choice):
 
     def measure(self, sequence: SequenceState, block: Block) -> int:
         """Return the passes left, at most one per masked position unless independent."""
-        left = self.bound(len(block.sampled(sequence.request_spec.limit))) - (sequence.accounting.steps - block.opened)
-        return max(left if self.order == "independent" else min(left, len(block.masked)), 1)
+        size, masked = len(block.sampled(sequence.request_spec.limit)), len(block.masked)
+        number = sequence.accounting.steps - block.opened
+        left = self.bound(size) - number
+        if self.order == "independent":
+            return max(left, 1)
+        # A fork may give the rule a block of which another rule has unmasked less than the schedule says.
+        if masked > sum(self._due(size, later) for later in range(number, number + max(left, 0))):
+            left = masked if self.schedule == "even" else left + 1
+        return max(min(left, masked), 1)
 
     def bound(self, size: int) -> int:
         """Return the number of passes of the schedule."""

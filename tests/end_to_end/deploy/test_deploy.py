@@ -20,7 +20,7 @@ PROMQL = {"histogram_quantile", "sum", "by", "rate", "le", "kind", "finished_rea
 
 def samples() -> set[str]:
     """The names of all time series of `/metrics`; a metric with labels has none before it is used."""
-    found = re.findall(r"^# TYPE (\S+) (\w+)", Metrics().text().decode(), re.MULTILINE)
+    found = re.findall(r"^# TYPE (\S+) (\w+)", Metrics((), ()).text().decode(), re.MULTILINE)
     return {f"{name}{end}" for name, kind in found for end in (("_bucket", "_sum", "_count") if kind == "histogram" else ("",))}
 
 
