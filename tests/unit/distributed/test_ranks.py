@@ -20,10 +20,12 @@ from dlstep.distributed.rank_zero import RankZeroDriver
 from dlstep.distributed.ranks import ALONE, Ranks
 from dlstep.distributed.worker_group import RankInfo, WorkerGroup
 from dlstep.driver import TorchDriver
+from dlstep.driver.buckets import Bucket, Kind
 from dlstep.driver.graphs import PaddedExecutor
 from dlstep.engine import loader
 from dlstep.engine.config import EngineConfig
 from dlstep.processes import worker
+from dlstep_kernels.sampling import SIMPLE
 
 from ...helpers.ranks_running import prepared
 
@@ -184,7 +186,7 @@ def test_executors_free_graphs_once_the_device_has_run_them(works: bool, monkeyp
     driver: Any = llm.engine.driver
     main = driver._caches.main
     main.executor = PaddedExecutor(driver.network, main.memory, driver._target, captures=False)
-    main.executor._captured["bucket"] = SimpleNamespace(graph=graph)
+    main.executor._captured[Bucket(1, 1, 1, Kind(1, 0, 0, (), SIMPLE, None))] = SimpleNamespace(graph=graph)
     main.executor.graph_count = 1
 
     def synchronize(device: torch.device) -> None:
