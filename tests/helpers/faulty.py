@@ -225,10 +225,10 @@ GRIDS: dict[str, Any] = {
 }
 STATED = {"atom": [4.5, True, None], "reach": [40.0, None], "sample_spec": [None, {"best": 2}]}
 SPANS = (
-    "none", "another request", "another seed", "no tokens", "list of tokens",
+    "none", "another request", "another seed", "no tokens", "junk token", "text tokens", "list of tokens",
     "nothing sampled", "sampled outside", "sampled twice", "fewer draws", "end too far", "before its rows",
     "scored without a specification", "core's rows", "another grid", "too many rows", "before final",
-    "subclass", "growing grid",
+    "subclass", "growing grid", "unknown mode", "truth values", "penalty text", "no masks", "flag", "other inputs",
 )  # fmt: skip
 SEQUENCES = (
     "none",
@@ -327,6 +327,14 @@ class FaultyStrategy(Blockwise):
             "before final": changed(right, start=right.rows.start - 1),
             "subclass": of_class(OtherSpan, right),
             "growing grid": changed(right, grid=Growing(0, self.block_size), joins=False),
+            "junk token": changed(right, tokens=(*right.rows.tokens[1:], 10**6)),
+            "text tokens": changed(right, tokens=("a",) * len(right.rows.tokens)),
+            "unknown mode": changed(right, mode="draft"),
+            "truth values": changed(right, shift=False),
+            "penalty text": changed(right, penalty="1"),
+            "no masks": changed(right, masks=None),
+            "flag": changed(right, joins="no"),
+            "other inputs": changed(right, soft=(1, 2)),
         }
         return made[self.kind]
 

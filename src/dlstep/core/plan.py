@@ -191,7 +191,7 @@ MOST = 1.001  # largest probability: devices round
 Mode = Literal["encode", "denoise"]
 Carry = Literal["none", "fresh", "held"]
 # Numbers, because hashes of strings differ between processes.
-_MODES: dict[Mode, int] = {"encode": 0, "denoise": 1}
+MODES: dict[Mode, int] = {"encode": 0, "denoise": 1}
 _CARRIES: dict[Carry, int] = {"none": 0, "fresh": 1, "held": 2}
 
 
@@ -336,7 +336,7 @@ class Span:
         grid, seq_id = rows.grid, self.who.seq_id
         if rows.soft is not None or rows.carry != "none" or rows.mode != "encode":
             blend = 0 if rows.soft is None else rows.soft.mark()
-            extra = hash((_MODES[rows.mode], _CARRIES[rows.carry], self.who.params.temperature, blend))
+            extra = hash((MODES[rows.mode], _CARRIES[rows.carry], self.who.params.temperature, blend))
         if rows.draft:
             extra = hash((extra, 1))
         return hash(

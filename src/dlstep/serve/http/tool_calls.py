@@ -238,6 +238,8 @@ class CallReader:
         text = text if self._arguments else text.lstrip()  # clients parse each delta so far, and blanks alone are not JSON
         before = len(self._arguments)
         self._arguments += text
+        if "}" not in text:  # reading all arguments again for each token would take quadratic time
+            return text
         try:
             value, end = DECODER.raw_decode(self._arguments)
         except (ValueError, RecursionError):  # it has not ended
