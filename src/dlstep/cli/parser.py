@@ -105,7 +105,8 @@ class StoreOption(argparse.Action):
     def read(self, raw: Any, loaded: bool) -> Any:
         """Return the value of a command-line text, or of a value `loaded` from a file.
 
-        A text stays one where the option takes texts, unless YAML reads it as another type that the option takes.
+        Text is parsed as YAML. It stays text if the option accepts text and either the text comes from a file or the
+        parsed value has no accepted type.
         """
         types, value = {get_origin(kind) or kind for kind in kinds(self.hint)}, raw
         if isinstance(raw, str) and raw and not (loaded and str in types):
@@ -261,7 +262,7 @@ class ArgumentParser(argparse.ArgumentParser):
 
 
 def with_flags(message: str, names: Iterable[str]) -> str:
-    """Return a message for the command line: the options `names` are flags where a class or a value marks them as options."""
+    """Return a message for the command line, with `Class.name` and `name='value'` written as flags for each of `names`."""
     known = "|".join(map(re.escape, names))
     start = r"(?<![\w/\\.'\"-])"  # not inside paths, quoted texts or other names
     message = re.sub(rf"{start}[A-Z]\w*\.({known})(?= must | needs |=)", r"--\1", message.replace(" or None", " or null"))

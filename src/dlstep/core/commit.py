@@ -1,6 +1,6 @@
-"""The state after a forward pass. Linear in the windows of spans and in ownership changes.
+"""The state after a forward pass, in time linear in the windows of spans and in ownership changes.
 
-When and where an answer ends. The core checks four conditions after each sampling forward pass.
+After each sampling forward pass, the core checks four conditions that end an answer:
 
 - `stop`: an end-of-sequence token, stop id or stop string is settled, with everything before it;
 - `length`: the answer is full;

@@ -1,9 +1,11 @@
-"""Checks of what strategies return, and parts of those of rules. A wrong value raises WrongAnswer and so ends its own request.
+"""Checks of the values that strategies return, and helpers for the checks in `rule.py`.
 
-Every span and sequence of every strategy is checked. A wrong id or type in a span would fail on the device, and
-so end the requests beside it. Blocks in a sequence are only checked by types, lengths and ends: reading their
-positions one by one costs 170 us a request and step. A rule with a `commit` of its own is checked token by token
-(`rule.committed_by`).
+An invalid value raises WrongAnswer, which ends only the request that uses the strategy or rule.
+
+Every span and every sequence of a strategy is checked. In a span, every token id is read: an invalid id or type
+would fail on the device and end all requests of the batch. In a sequence, only types, lengths and ends of blocks
+are read, because reading every position would take 170 us per request and step. If a rule defines `commit`,
+`rule.committed_by` reads every token of its blocks.
 """
 
 from dataclasses import replace
@@ -142,7 +144,11 @@ def check_sequence(strategy: Strategy, hook: str, before: SequenceState, after: 
 def _flaw_after(after: SequenceState, settled: int, least: int, limit: int) -> str | None:
     """Return what is wrong with the window, `final` and `settled` of a sequence; None if nothing is.
 
-    The positions before `settled` were settled before, and those before `least` must still be.
+    Args:
+        after: The new sequence.
+        settled: Number of settled positions of the old sequence.
+        least: Minimum number of settled positions of the new sequence.
+        limit: First position past the answer.
     """
     if type(after.window) is not tuple or any(type(block) is not Block for block in after.window):
         return f"window={short(after.window)}: it must be a tuple of Blocks, not of a subclass"

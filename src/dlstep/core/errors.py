@@ -1,11 +1,10 @@
 """Errors between the core and its callers. Invalid arguments raise ValueError instead.
 
-Faults of user code: a strategy or a rule that fails ends only the request that uses it.
-
-Strategies and rules are user code. The core calls them through `run_user_code`, which turns any exception
-into a RequestFault that names the request. A function that raises a RequestFault leaves the state
-unchanged: end the request with `fail(state, fault.request_id, str(fault))`, then call the function
-again for the other requests. `Decode` does both.
+Strategies and rules are user code. If one fails, only the request that uses it ends: the core calls user
+code through `run_user_code`, which turns any exception except KeyboardInterrupt into a RequestFault that
+names the request. A core function that raises a RequestFault leaves the state unchanged. The caller ends
+the request with `fail(state, fault.request_id, str(fault))` and calls the function again for the other
+requests, as `Decode` does.
 
 The core checks what strategies and rules return (`contract.py`, `rule.py`): a wrong value raises
 WrongAnswer, which becomes a RequestFault in the same way.

@@ -1,6 +1,7 @@
-"""Options: the fields of a strategy and of its rule, in one flat namespace.
+"""Options of strategies and rules, and lookup of strategies and rules by name.
 
-Lookup of strategies and rules by name: modules of this package, entry points and user files.
+The options are the fields of a strategy and of its rule, in one flat namespace. A name refers to a module of
+this package, an entry point or a user file.
 """
 
 import pkgutil

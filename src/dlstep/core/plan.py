@@ -560,7 +560,7 @@ class PendingSamples(Protocol):
     """The samples of a plan that the device runs."""
 
     def wait(self) -> Samples:
-        """Return the samples once the device has computed them; call it once. May raise CacheMismatch, as `start`."""
+        """Wait for the device and return the samples. Call this method once. Raises CacheMismatch, like `start`."""
         ...
 
 

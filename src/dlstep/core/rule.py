@@ -322,7 +322,8 @@ def committed_by(
     for position, old, new in zip(range(start, after.end), block.tokens, after.tokens, strict=True):
         right = new == old if position not in free else new == spec.mask_id if position in masked else new in sampled
         if not right:
-            raise wrong(f"token {short(new)} at position {position}: it is given, masked, or holds a token that was sampled")
+            allowed = "a given position keeps its token, a masked one holds the mask id, any other holds a sampled token"
+            raise wrong(f"token {short(new)} at position {position}: {allowed}")
     return after
 
 

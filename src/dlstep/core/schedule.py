@@ -151,8 +151,9 @@ def _stuck(state: State) -> RequestFault:
     sequence = state.running[0] if state.running else next(iter(state.waiting))
     config, rows = state.config, window_of(state, sequence).rows
     what = (
-        f"{len(rows.tokens)} rows up to position {rows.end}, which `atom` and `reach` did not announce: they never fit "
-        f"into max_num_batched_tokens={config.max_num_batched_tokens} and num_pages={config.num_pages} of {config.page_size}"
+        f"a span of {len(rows.tokens)} rows up to position {rows.end}. It can never fit into "
+        f"max_num_batched_tokens={config.max_num_batched_tokens} and num_pages={config.num_pages} pages of "
+        f"{config.page_size}: `atom` or `reach` returns too small a number, so the request was not rejected"
     )
     return fault_of(sequence, state.step, WrongAnswer(sequence.request_spec.strategy, "schedule", what))
 

@@ -1,6 +1,7 @@
-"""A decode as a value: its first state and its events, which fold to every later state.
+"""Traces: a decode as its first state and its events, from which every later state can be computed.
 
-Core values as JSON data, and trace files: JSON lines with a checksum (CRC-32 of its JSON) for every field.
+This module also reads and writes core values as JSON. A trace file has JSON lines; each line has a checksum for every
+field, the CRC-32 of the field's JSON.
 
 A dataclass is written as its class path, such as `dlstep.core:SequenceState`, and its fields without
 defaults. Equal values have equal JSON text in every process. Reading only creates core values,

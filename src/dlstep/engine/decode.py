@@ -232,11 +232,12 @@ class Decode:
 
 
 class Turn:
-    """The right to run a forward pass on a driver. Threads get it in the order in which they ask for it.
+    """A fair lock for the forward passes of a driver: threads get it in the order in which they ask for it.
 
-    A bare lock would not be fair: the thread that has just released it would nearly always get it
-    again. Therefore each call holds a lock that the next call waits for. All locks are held by `with`
-    statements, between whose bytecodes CPython runs no signal handler, so no interrupt can leave one locked.
+    With a bare lock, the thread that has just released it would nearly always get it again.
+    Therefore each call holds a lock that the next call waits for. All locks are held by `with`
+    statements: CPython runs no signal handler between acquiring such a lock and entering the block,
+    so an interrupt cannot leave it locked.
     """
 
     def __init__(self) -> None:
@@ -248,7 +249,7 @@ class Turn:
         return self._running.locked()
 
     def run(self, call: Callable[[], Result]) -> Result:
-        """Return the result of `call` once all earlier calls have ended. Raises RuntimeError within a forward pass."""
+        """Wait for all earlier calls, then return the result of `call`. Raises RuntimeError for a call within a call."""
         if self.taken and self._thread == get_ident():
             raise RuntimeError("a forward pass of the same LLM is running in this thread: use another LLM in it")
         mine = Lock()
@@ -307,13 +308,13 @@ class SharedDecode:
         self.decode, self._turn, self._policy = decode, turn, policy
         self._first, self._ids = decode.state, count()
         self._entering: deque[tuple[Request, ref[Subscription]]] = deque()
-        # Only a thread that has the turn uses what follows.
-        self._callers: dict[int, ref[Subscription]] = {}  # by request
-        self._failure = ""  # of the pass that is running, or that did not end as it should
+        # Only the thread that has the turn uses these two attributes.
+        self._callers: dict[int, ref[Subscription]] = {}  # by request id
+        self._failure = ""  # why the last pass failed, else empty; "KeyboardInterrupt" while a pass is running
 
     @property
     def state(self) -> State:
-        """Return the state after the last forward pass and, unless one is running, all requests added or aborted since."""
+        """Return the state after the last forward pass. If no pass is running, first add and abort requests."""
         if not self._turn.taken:
             self._turn.run(partial(self._advance, None))
         return self.decode.state
@@ -326,7 +327,7 @@ class SharedDecode:
         return subscription
 
     def next_update(self, subscription: Subscription) -> Update | None:
-        """Return the next unread update, after as many forward passes as it takes; None after the last one.
+        """Return the next unread update, running forward passes until there is one; None after the last update.
 
         Raises DlstepError if a forward pass of another call failed and ended the request.
         """
@@ -339,7 +340,7 @@ class SharedDecode:
         return subscription.updates.popleft()
 
     def _advance(self, subscription: Subscription | None) -> None:
-        """Run a forward pass, unless the caller no longer waits: an earlier pass brought an update, or it was for None."""
+        """Add and abort requests, then run a forward pass if `subscription` still waits for an update; None: run no pass."""
         if self._failure:
             self._restart()
         self._failure = "KeyboardInterrupt"  # if not even the handler below is reached

@@ -81,7 +81,7 @@ if hasattr(os, "register_at_fork"):  # a forked process has no copy of the threa
 
 
 PATIENCE = 5.0  # seconds for a worker to exit by itself, and for the kernel to end a killed one
-IMPORT_SECONDS = 60.0  # minimum time allowed for the imports before the first heartbeat, and within a message
+IMPORT_SECONDS = 60.0  # minimum silence limit before the first heartbeat (imports are slow); time limit of one read
 
 
 class WorkerDied(Exception):
@@ -93,8 +93,8 @@ class Worker:
 
     The process is a fresh interpreter, because a fork would share sockets, locks and threads. It
     ignores SIGINT, SIGTERM and SIGHUP, which its parent handles, and never outlives its parent.
-    Several threads may use a worker, but only one may send and one may receive at a time: with
-    `receive`, or with `watch` if the process has a `Heart`.
+    Several threads may use a worker, but only one may send and one may receive at a time. If the
+    process has a `Heart`, receive messages with `watch`, otherwise with `receive`.
 
     Args:
         target: A module-level function, called with the other end of `connection`.
@@ -240,9 +240,9 @@ def _ending(code: int) -> str:
 
 
 def watch(workers: Sequence[Worker], seconds: float) -> Iterator[float]:
-    """Let workers receive messages. Yield the time since the last yield, whenever a message arrives and every `seconds`.
+    """Receive messages of workers. After each message, and at least every `seconds`, yield the time since the last yield.
 
-    If this process is paused, it reads no messages. The time is capped, so that a pause does not count as silence.
+    The time is capped: while this process is paused, it reads no messages, and this must not count as silence.
     """
     before = monotonic()
     while True:
@@ -256,8 +256,8 @@ def watch(workers: Sequence[Worker], seconds: float) -> Iterator[float]:
 
 
 def limit_waits(connection: Connection, option: int, seconds: float) -> None:
-    """Let the connection raise OSError when it waits for `seconds`: `SO_RCVTIMEO` to receive, `SO_SNDTIMEO` to send."""
-    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:  # a pipe on Windows
+    """Make the connection raise OSError after waiting `seconds` to receive (`SO_RCVTIMEO`) or to send (`SO_SNDTIMEO`)."""
+    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:  # no effect on a Windows pipe
         end.setsockopt(socket.SOL_SOCKET, option, pack("ll", int(seconds), int(seconds % 1 * 1e6)))
 
 

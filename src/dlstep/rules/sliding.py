@@ -7,9 +7,9 @@ avoids this. With a cache, passes between two refreshes feed only the window.
 Sources: Shu et al., "Deferred Commitment Decoding for Diffusion Language Models with
 Confidence-Aware Sliding Windows", 2026, arXiv 2601.02076 (DCD); Luo et al., "DSB: Dynamic Sliding
 Block Scheduling for Diffusion LLMs", 2026, arXiv 2602.05992. DCD's code fills all positions after
-an end of sequence at once; here the answer ends when all positions before it are unmasked. Its
-`delay` counts from the window's previous start, also after the window; `window_delay` from the
-current.
+an end of sequence at once; here the answer ends when all positions before it are unmasked. DCD's
+`delay` counts from where the window began one forward pass before, and also applies after the
+window; `window_delay` counts from where the window begins now.
 """
 
 from dataclasses import dataclass
@@ -121,9 +121,9 @@ def check_inner(owner: Rule, inner: Rule) -> None:
 def inner_commit(
     inner: Rule, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec
 ) -> Block:
-    """Return the block after the inner rule's `commit`, with the best position unmasked if it `must` advance and would not.
+    """Return the block after the inner rule's `commit`. If it unmasked no position although `must`, unmask the best one.
 
-    A rule with a measure of its own, such as `Dilated`, need not unmask a position in every pass.
+    A rule that defines `measure`, such as `Dilated`, need not unmask a position in every pass.
     """
     after = committed_by(inner, sequence, block, rows, begin, must, spec)
     if must and len(after.masked) == len(block.masked):

@@ -85,7 +85,10 @@ def _committed(
     spec: Spec,
     window_filter: WindowFilter | None,
 ) -> Block:
-    """Return the block after the rule's `commit`, which begins at row `begin` and lowers its measure if it `must`."""
+    """Return the block after the rule's `commit`, checked. The rows of the block begin at row `begin` of `rows`.
+
+    If `must`, the measure of the block has to decrease.
+    """
     if window_filter is None:
         after = committed_by(rule, sequence, block, rows, begin, must, spec)
     else:

@@ -1,8 +1,8 @@
-"""Calls of functions: the schema that makes an answer a call, the formats of free calls, and the reader of answers.
+"""Function calls: the schema of forced calls, the formats of other calls, and the readers of answers.
 
-With a named function, the answer is its arguments. With `tool_choice="required"`, it is an object of
-the name and the arguments of one function. Otherwise the chat template defines how the model writes
-calls, and the reasoning before them.
+If `tool_choice` names a function, the answer is the JSON object of its arguments. If it is "required",
+the answer is a JSON object with the name and the arguments of one function. Otherwise the chat template
+defines how the model writes calls and the reasoning before them.
 """
 
 import json
@@ -99,11 +99,12 @@ class CallFormat:
     """A format of reasoning and calls.
 
     `think` and `thought` are the marks around reasoning, at the beginning of an answer; `call` and
-    `called` are the marks around each call. `template` lists texts that every template of this format
-    contains, and `others` texts that only templates of similar formats contain. `tokens` lists the
-    tokens of the format in some tokenizers, first the two around reasoning. They belong to the text of
-    an answer even if they are special tokens; other special tokens do not. `read` returns the name of a
-    call and the JSON text of its arguments; it raises ValueError or KeyError for malformed calls.
+    `called` are the marks around each call, and `begins` is the text that every call begins with.
+    `template` lists texts that every template of this format contains, and `others` texts that only
+    templates of similar formats contain. `tokens` lists marks that are tokens in some tokenizers: first
+    the two around reasoning, then the others. The text of an answer includes these tokens even if they
+    are special tokens; it includes no other special tokens. `read` returns the name of a call and the
+    JSON text of its arguments; it raises ValueError or KeyError for malformed calls.
     """
 
     think: str
@@ -235,7 +236,7 @@ class CallReader:
 
     def _more(self, text: str) -> str:
         """Return the beginning of `text` that belongs to the arguments, which are one object."""
-        text = text if self._arguments else text.lstrip()  # clients parse each delta so far, and blanks alone are not JSON
+        text = text if self._arguments else text.lstrip()  # clients parse incomplete arguments, but fail on whitespace
         before = len(self._arguments)
         self._arguments += text
         if "}" not in text:  # reading all arguments again for each token would take quadratic time

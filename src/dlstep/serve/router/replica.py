@@ -23,7 +23,7 @@ from .placement import Candidate, Pages
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0  # seconds before a restart; doubled each time
 HEALTHY = 60.0  # seconds; earlier deaths no longer count once an engine has been ready for longer
-PATIENCE = 5.0  # seconds that an engine has to exit after it was asked to, and after it closed its connection
+PATIENCE = 5.0  # seconds for an engine to exit after a request to end, or after it closed its connection
 TICK = 0.25  # seconds between two checks of the deadlines
 LOADING = 60.0  # seconds; minimum heartbeat timeout of a loading engine
 SILENCE = 2.5  # seconds without a heartbeat (one per second) until an engine gets no new requests
@@ -44,7 +44,7 @@ class Owner(Protocol):
         ...
 
     def on_end(self, replica: "Replica", deadline: Deadline | None) -> None:
-        """React to the end of an engine. It missed `deadline`, or none."""
+        """React to the end of an engine. `deadline` is the deadline that it missed; None if it missed none."""
         ...
 
 
@@ -187,7 +187,7 @@ class Replica:
 
     def command(self, command: Command) -> None:
         """Queue a command. Commands that a dead engine has not read are lost."""
-        if not self._unsent:  # what one turn of the event loop queues is one message
+        if not self._unsent:  # send all commands queued in one turn of the event loop as one message
             asyncio.get_running_loop().call_soon(self._flush)
         self._unsent.append(command)
 
