@@ -1,7 +1,4 @@
-"""Functions that add and remove requests: init, add, adopt, abort, fail, rebuild, prune.
-
-Why a request can never run: its prompt, its parameters, its constraint or its strategy.
-"""
+"""Functions that add and remove requests (init, add, adopt, abort, fail, rebuild, prune) or refuse one that can never run."""
 
 from dataclasses import replace
 from operator import attrgetter

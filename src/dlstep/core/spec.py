@@ -1,7 +1,4 @@
-"""Facts of the model and limits of the engine.
-
-Ways of training a network; they determine which strategies can decode it.
-"""
+"""Facts of the model, ways of training it that decide which strategies can decode it, and limits of the engine."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal

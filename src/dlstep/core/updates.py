@@ -1,7 +1,4 @@
-"""Updates: the difference between two states by request, for streams and servers.
-
-The work of forward passes and the share of each request, folded from the plans of a decode.
-"""
+"""Updates, the difference between two states by request, and usage, the work of forward passes by request."""
 
 from dataclasses import dataclass
 from itertools import islice
