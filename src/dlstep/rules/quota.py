@@ -142,8 +142,10 @@ class Quota(Choice):
         left = self.bound(size) - number
         if self.order == "independent":
             return max(left, 1)
-        # A fork may give the rule a block of which another rule has unmasked less than the schedule says.
-        if masked > sum(self._due(size, later) for later in range(number, number + max(left, 0))):
+        # A fork may give the rule a block of which another rule has unmasked less than the schedule says. Under a
+        # constraint, which may drop tokens, the core itself counts the masked positions.
+        planned = sum(self._due(size, later) for later in range(number, number + max(left, 0)))
+        if masked > planned and sequence.request_spec.constraint is None:
             left = masked if self.schedule == "even" else left + 1
         return max(min(left, masked), 1)
 
