@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from dlstep import LLM, SamplingParams, tiny
 from dlstep.core import (
     Block,
+    CanvasRule,
     Choice,
     Extra,
     Probability,
@@ -127,7 +128,7 @@ class Seen(Extra):
 
 @final
 @dataclass(frozen=True, slots=True)
-class SaberOverBlocks(Rule):
+class SaberOverBlocks(CanvasRule):
     """Saber with several blocks: the mean covers all blocks so far, and their tokens may be remasked."""
 
     size: Annotated[int, Gt(0)] = 8

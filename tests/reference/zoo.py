@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from dlstep import Config, Request, Samples, SamplingParams, SpanSamples, Spec, State, Strategy, add, commit, init, schedule
-from dlstep.core import NO_SAMPLES, Rule, SampleSpec, Span
+from dlstep.core import NO_SAMPLES, CanvasRule, Rule, SampleSpec, Span
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
@@ -337,7 +337,7 @@ def check_on_canvases(make: Make, count: int = 200, *, pinned: bool = False) -> 
         rule, slow = make(random)
         size = random.choice((1, 2, 3, 4, 8))
         prompt, limit, network = problem(number, random, size)
-        whole = None if rule.whole else size
+        whole = None if isinstance(rule, CanvasRule) and rule.whole else size
         pins = random_pins(random, len(prompt), limit) if pinned else {}
         expected = decode_canvas(network, prompt, limit, slow, whole, remasks=rule.remasks, seed=number, pins=pins)
         strategy = DualCache(block_size=size, cache="none", rule=rule)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from .. import rules, strategies
-from ..core import Rule
+from ..core import Rule, needs_canvas
 from ..core.options import options_of, searched
 from ..engine.option_help import paragraphs
 from ..strategies._canvas import Canvas
@@ -58,11 +58,10 @@ def rule_rows() -> list[RuleRow]:
 
 
 def carriers(rule: Rule) -> tuple[str, ...]:
-    """Return the built-in strategies that accept the rule. A rule without `grids` needs a canvas."""
+    """Return the built-in strategies that accept the rule. Some rules need a canvas."""
     values = {name: strategies.PLUGINS.value(name) for name in strategies.own()}
-    return tuple(
-        name for name, value in values.items() if "rule" in options_of(value) and (rule.grids or isinstance(value, Canvas))
-    )
+    holders = {name: value for name, value in values.items() if "rule" in options_of(value)}
+    return tuple(name for name, value in holders.items() if isinstance(value, Canvas) or not needs_canvas(rule))
 
 
 def run(options: Namespace) -> int:

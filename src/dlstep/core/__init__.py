@@ -69,12 +69,14 @@ from .request import (
     Thresholds as Thresholds,
 )
 from .rule import (
+    CanvasRule as CanvasRule,
     Choice as Choice,
     Rule as Rule,
     best as best,
     chosen_by as chosen_by,
     committed_by as committed_by,
     draw as draw,
+    needs_canvas as needs_canvas,
     sampled_by as sampled_by,
 )
 from .schedule import schedule as schedule

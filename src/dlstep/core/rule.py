@@ -66,55 +66,6 @@ class Rule(Options, ABC):
         return ()
 
     @property
-    def whole(self) -> bool:
-        """Whether the whole answer must be one block, which only canvas strategies support."""
-        return False
-
-    @property
-    def grids(self) -> bool:
-        """Whether grid blocks suffice; a rule that looks beyond a block needs a canvas."""
-        return not self.whole
-
-    @property
-    def windowed(self) -> bool:
-        """Whether a rule on the whole answer may feed just the part of the canvas from `fed`."""
-        return False
-
-    def opens(self, size: int, answer: int) -> int:
-        """Return how many positions a canvas opens as a block.
-
-        Args:
-            size: Block size of the canvas.
-            answer: Number of positions of the whole answer.
-        """
-        del answer
-        return size
-
-    def ends(self, sequence: SequenceState, block: Block, rows: SpanSamples, size: int) -> int:
-        """Return where a canvas block ends, after its first pass; later positions are dropped.
-
-        Args:
-            sequence: The sequence, which already counts the pass.
-            block: The block as it was fed.
-            rows: Samples of the span. Row i is entry i of the block's sampled positions.
-            size: Block size of the canvas.
-        """
-        del sequence, rows, size
-        return block.end
-
-    def fed(self, block: Block, since: int) -> tuple[int, int] | None:
-        """Return start and end of the positions that a pass between two canvas refreshes feeds.
-
-        None requests a refresh.
-
-        Args:
-            block: The block to feed.
-            since: Number of positions that the last refresh and the passes after it unmasked.
-        """
-        del since
-        return block.start, block.end
-
-    @property
     def remasks(self) -> bool:
         """Whether unmasked positions may be remasked; then only finished blocks are settled."""
         return False
@@ -158,6 +109,71 @@ class Rule(Options, ABC):
         """
         del spec
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class CanvasRule(Rule):
+    """A rule that also chooses which part of a canvas is a block or is fed.
+
+    Derive a `Choice` that does so from both classes.
+    """
+
+    @property
+    def whole(self) -> bool:
+        """Whether the whole answer must be one block."""
+        return False
+
+    @property
+    def grids(self) -> bool:
+        """Whether strategies without a canvas, whose blocks form a grid, can use the rule as well."""
+        return not self.whole
+
+    @property
+    def windowed(self) -> bool:
+        """Whether a rule on the whole answer may feed just the part of the canvas from `fed`."""
+        return False
+
+    def opens(self, size: int, answer: int) -> int:
+        """Return how many positions to open as a block, at most.
+
+        Args:
+            size: Block size of the canvas.
+            answer: Number of positions of the whole answer.
+        """
+        return answer if self.whole else size
+
+    def ends(self, sequence: SequenceState, block: Block, rows: SpanSamples, size: int) -> int:
+        """Return where a canvas block ends, after its first pass; later positions are dropped.
+
+        Args:
+            sequence: The sequence, which already counts the pass.
+            block: The block as it was fed.
+            rows: Samples of the span. Row i is entry i of the block's sampled positions.
+            size: Block size of the canvas.
+        """
+        del sequence, rows, size
+        return block.end
+
+    def fed(self, block: Block, since: int) -> tuple[int, int] | None:
+        """Return start and end of the positions that a pass between two canvas refreshes feeds.
+
+        None requests a refresh.
+
+        Args:
+            block: The block to feed.
+            since: Number of positions that the last refresh and the passes after it unmasked.
+        """
+        del since
+        return block.start, block.end
+
+
+def needs_canvas(rule: Rule) -> bool:
+    """Return whether only strategies that decode a canvas can use a rule.
+
+    Args:
+        rule: The rule.
+    """
+    return isinstance(rule, CanvasRule) and not rule.grids
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from annotated_types import Interval
 
 from ..core import (
     Block,
+    CanvasRule,
     Choice,
     Probability,
-    Rule,
     SampleSpec,
     SequenceState,
     SpanSamples,
@@ -31,7 +31,7 @@ from .threshold import Threshold
 
 @final
 @dataclass(frozen=True, slots=True)
-class AdaBlock(Rule):
+class AdaBlock(CanvasRule):
     """Chooses where each block ends; the inner rule decodes the block, from its first pass on.
 
     The first of equally probable delimiters counts.

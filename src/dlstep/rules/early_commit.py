@@ -17,7 +17,7 @@ from typing import Annotated, final
 
 from annotated_types import Gt, Interval
 
-from ..core import Block, Extra, Rule, SampleSpec, SequenceState, SpanSamples, Spec, check_ranges, draw
+from ..core import Block, CanvasRule, Extra, SampleSpec, SequenceState, SpanSamples, Spec, check_ranges, draw
 from .quota import Quota
 
 BEST = 2  # the gap needs two; no schedule needs any
@@ -34,7 +34,7 @@ class LatePasses(Extra):
 
 @final
 @dataclass(frozen=True, slots=True)
-class EarlyCommit(Rule):
+class EarlyCommit(CanvasRule):
     """A rule that unmasks by a schedule, and everything once the mean gap is wide enough.
 
     A gap is the difference of the two largest logits. The threshold depends on the fraction of the

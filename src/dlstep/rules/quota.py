@@ -21,7 +21,7 @@ from typing import Annotated, Literal, final
 
 from annotated_types import Gt, Interval
 
-from ..core import PLAIN, Block, Choice, Probability, SampleSpec, SequenceState, SpanSamples, check_ranges, draw
+from ..core import PLAIN, Block, CanvasRule, Choice, Probability, SampleSpec, SequenceState, SpanSamples, check_ranges, draw
 from ..core.draws import below, integers
 from ._ranking import highest
 from ._schedule import length, share
@@ -64,7 +64,7 @@ def _numbers(seed: int, block: Block, number: int) -> list[float]:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Quota(Choice):
+class Quota(Choice, CanvasRule):
     """A rule that unmasks a share of a block in each of `steps_per_block` passes, in an order.
 
     Ties go to the lowest position. Shares are of the positions that were not given when the block

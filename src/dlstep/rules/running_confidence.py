@@ -10,13 +10,13 @@ from typing import Annotated, final
 
 from annotated_types import Gt
 
-from ..core import Block, Rule, SequenceState, SpanSamples, Spec, draw
+from ..core import Block, CanvasRule, SequenceState, SpanSamples, Spec, draw
 from ._schedule import remasked
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class RunningConfidence(Rule):
+class RunningConfidence(CanvasRule):
     """A rule that fills all masks in each pass and keeps the most probable tokens, by a schedule.
 
     The share is rounded up. Tokens keep the probability of their unmasking; low positions win ties.

@@ -19,6 +19,7 @@ from annotated_types import Ge, Gt
 
 from ..core import (
     Block,
+    CanvasRule,
     Choice,
     Rule,
     SampleSpec,
@@ -28,6 +29,7 @@ from ..core import (
     best,
     check_ranges,
     committed_by,
+    needs_canvas,
     options_of,
 )
 from .threshold import Threshold
@@ -35,7 +37,7 @@ from .threshold import Threshold
 
 @final
 @dataclass(frozen=True, slots=True)
-class Sliding(Rule):
+class Sliding(CanvasRule):
     """A rule that presents the first `window` masked positions to an inner rule as a block.
 
     Other positions between them count as given. The inner rule's state and pass count continue from
@@ -111,7 +113,7 @@ def check_inner(owner: Rule, inner: Rule) -> None:
         raise ValueError(f"{name} must never remask, but {inner!r} does: give another rule, or options without remasking")
     if inner.sample_spec.scored:
         raise ValueError(f"{name} must not score ids, but {inner!r} does: give a rule with SampleSpec.scored=0")
-    if not inner.grids and not isinstance(owner, Choice):  # a `Choice` passes its own block to the inner rule
+    if needs_canvas(inner) and not isinstance(owner, Choice):  # a `Choice` passes its own block to the inner rule
         raise ValueError(f"{name} must be a rule for blocks, and {type(inner).__name__} needs a canvas")
     for part in options_of(inner).values():
         if isinstance(part, Rule):

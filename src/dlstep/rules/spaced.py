@@ -10,14 +10,14 @@ from typing import Annotated, final
 
 from annotated_types import Gt
 
-from ..core import Block, Choice, SampleSpec, SequenceState, SpanSamples, Spec, best, check_ranges, chosen_by
+from ..core import Block, CanvasRule, Choice, SampleSpec, SequenceState, SpanSamples, Spec, best, check_ranges, chosen_by
 from .sliding import check_inner
 from .threshold import Threshold
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Spaced(Choice):
+class Spaced(Choice, CanvasRule):
     """A rule that thins out the choice of `inner`: best first, each far from the others.
 
     The distance is `stride` if all is masked, proportionally less as the block fills, at least two.
@@ -63,7 +63,7 @@ class Spaced(Choice):
     @property
     def whole(self) -> bool:
         """Whether the inner rule needs the whole answer as one block."""
-        return self.inner.whole
+        return isinstance(self.inner, CanvasRule) and self.inner.whole
 
     def incompatibility(self, spec: Spec) -> str | None:
         """Return why the inner rule cannot decode such a model; None if it can."""

@@ -29,6 +29,7 @@ from ..core import (
     Strategy,
     check_ranges,
     committed_by,
+    needs_canvas,
     open_block,
     sampled_by,
     span_of,
@@ -56,7 +57,7 @@ def still_open(rule: Rule, block: Block, limit: int) -> bool:
 
 def needs_grid(rule: Rule) -> str | None:
     """Return why a strategy that decodes a grid of blocks cannot use the rule; None if it can."""
-    if rule.grids:
+    if not needs_canvas(rule):
         return None
     return (
         f"{type(rule).__name__} looks at more than a block, but this strategy decodes one block after another: it needs a "

@@ -7,6 +7,7 @@ from annotated_types import Gt
 
 from ..core import (
     Block,
+    CanvasRule,
     Grid,
     Request,
     Rule,
@@ -46,9 +47,10 @@ class Canvas(Strategy):
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.cache != "none" and self.rule.whole and not self.rule.windowed:
+        rule = self.rule
+        if self.cache != "none" and isinstance(rule, CanvasRule) and rule.whole and not rule.windowed:
             raise ValueError(
-                f"{type(self).__name__}.cache={self.cache!r} does not go with {type(self.rule).__name__}, which looks at the "
+                f"{type(self).__name__}.cache={self.cache!r} does not go with {type(rule).__name__}, which looks at the "
                 "whole answer: give cache='none'"
             )
 
@@ -89,8 +91,8 @@ class Canvas(Strategy):
         start, request = block.start, request_spec.request
         number = sequence.accounting.steps - block.opened
         sampled = sampled_by(self.rule, block, request_spec.limit, number)
-        if self.rule.windowed:
-            start, tokens = self._window(sequence, block, sampled[0] - spec.head_shift)
+        if (window_rule := self._window_rule) is not None:
+            start, tokens = self._window(window_rule, sequence, block, sampled[0] - spec.head_shift)
         elif sequence.extra is None or (spec.head_shift and sampled[0] == start):
             # With a shifted head, only refreshes compute the row before the block.
             start, tokens = 0, sequence.tokens(0, request_spec.limit)
@@ -115,7 +117,7 @@ class Canvas(Strategy):
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Apply the rule to the block; after a full block open the next, with a refresh."""
         block, *rest = sequence.window
-        if sequence.accounting.steps - block.opened == 1:  # the block's first pass
+        if isinstance(self.rule, CanvasRule) and sequence.accounting.steps - block.opened == 1:  # the block's first pass
             # Pinned tokens alone do not make a block: nothing would be left to unmask.
             end = max(self.rule.ends(sequence, block, rows, self.block_size), block.masked[0] + 1)
             if end < block.end:
@@ -123,7 +125,7 @@ class Canvas(Strategy):
         num_masked = len(block.masked)
         block = decided(self.rule, sequence, block, rows, spec, rest)
         if self._open(block, sequence.request_spec.limit):
-            if self.rule.windowed and self.cache != "none" and len(span.rows.tokens) == sequence.request_spec.limit:
+            if self._window_rule is not None and self.cache != "none" and len(span.rows.tokens) == sequence.request_spec.limit:
                 sequence = refreshed(sequence, num_masked)
             elif self.cache != "none":
                 sequence = warmed(sequence)
@@ -174,7 +176,8 @@ class Canvas(Strategy):
         """Return the block at `start`, and the rest of the canvas as a second block."""
         limit, request = sequence.request_spec.limit, sequence.request_spec.request
         prompt, pinned = request.prompt, request.params.pinned
-        end = limit if self.rule.whole else min(start + self.rule.opens(self.block_size, limit - len(prompt)), limit)
+        size, answer = self.block_size, limit - len(prompt)
+        end = min(start + (self.rule.opens(size, answer) if isinstance(self.rule, CanvasRule) else size), limit)
         block = open_block(start, end - start, limit, prompt, mask_of(spec), sequence.accounting.steps, pinned)
         return (block, *self._rest(sequence, end, spec))
 
@@ -185,11 +188,16 @@ class Canvas(Strategy):
             return ()
         return (open_block(end, limit - end, limit, request.prompt, mask_of(spec), pinned=request.params.pinned),)
 
-    def _window(self, sequence: SequenceState, block: Block, first: int) -> tuple[int, tuple[int, ...]]:
+    @property
+    def _window_rule(self) -> CanvasRule | None:
+        """The rule, if it chooses the part of the canvas that a pass feeds."""
+        return self.rule if isinstance(self.rule, CanvasRule) and self.rule.windowed else None
+
+    def _window(self, rule: CanvasRule, sequence: SequenceState, block: Block, first: int) -> tuple[int, tuple[int, ...]]:
         """Return start and tokens of the part of the canvas to feed, which contains row `first`."""
         limit, part = sequence.request_spec.limit, None
         if isinstance(sequence.extra, Warm):
-            part = self.rule.fed(block, sequence.extra.num_masked - len(block.masked))
+            part = rule.fed(block, sequence.extra.num_masked - len(block.masked))
         if part is None:
             return 0, sequence.tokens(0, limit)
         start = min(part[0], first)

@@ -6,7 +6,19 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dlstep import rules
-from dlstep.core import Config, Request, Rule, SamplingParams, SpanSamples, Spec, add, commit, init, schedule
+from dlstep.core import (
+    Config,
+    Request,
+    Rule,
+    SamplingParams,
+    SpanSamples,
+    Spec,
+    add,
+    commit,
+    init,
+    needs_canvas,
+    schedule,
+)
 from dlstep.strategies.causal_blocks import CausalBlocks
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
 from dlstep.testing.laws import Law, budgets, constrained, pinned, progress, spans_are_sound, transparency
@@ -14,7 +26,7 @@ from dlstep.testing.scripted import ScriptedDriver
 
 SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
 RULES = [rules.load(name)() for name in rules.own()]
-ON_GRIDS = [rule for rule in RULES if rule.grids]
+ON_GRIDS = [rule for rule in RULES if not needs_canvas(rule)]
 
 
 @pytest.mark.parametrize(
@@ -30,7 +42,7 @@ def test_models_that_do_not_fit_are_refused(spec: Spec, message: str) -> None:
 
 
 def test_rules_on_the_whole_answer_are_refused() -> None:
-    others = [rule for rule in RULES if not rule.grids]
+    others = [rule for rule in RULES if needs_canvas(rule)]
     assert others
     for rule in others:
         with pytest.raises(ValueError, match="needs a canvas, as of decoding_strategy='dual_cache'"):
