@@ -19,6 +19,7 @@ from ..core import DlstepError
 from ..core.options import searched
 from ..engine.config import EngineConfig
 from ..engine.loader import load_engine
+from ..engine.step_limit import StepLimit
 from ..serve.messages import EngineFailed
 from .engine import BatchEngine
 from .lines import Json, content_key
@@ -46,15 +47,16 @@ def about(
 class EngineActor:
     """A callable that answers a batch of rows with `place` and `content` (JSON). Concurrent calls are decoded together.
 
-    If a forward pass takes longer than `seconds`, the process prints the stacks of all threads to
-    stderr and exits, so that Ray restarts the actor. This works even while a library holds the GIL.
+    If a forward pass takes longer than `engine_timeout` allows, the process ends, so that Ray restarts the actor.
     """
 
-    def __init__(self, seconds: float, config: EngineConfig, name: str | None, template: str | None, folder: str) -> None:
-        faulthandler.dump_traceback_later(max(LOADING, seconds), exit=True)
+    def __init__(
+        self, engine_timeout: float, config: EngineConfig, name: str | None, template: str | None, folder: str
+    ) -> None:
+        faulthandler.dump_traceback_later(max(LOADING, engine_timeout), exit=True)
         self._engine = loaded(config, name, template, folder)
         faulthandler.cancel_dump_traceback_later()
-        self._seconds = seconds
+        self._limit = StepLimit(engine_timeout)
         self._questions: SimpleQueue[tuple[Json, Future[str]]] = SimpleQueue()
         Thread(target=self._decode, name="dlstep-engine", daemon=True).start()
 
@@ -75,9 +77,8 @@ class EngineActor:
                     number, key = next(numbers), content_key(self._engine.facts, content)
                     live[number] = key, answer
                     self._engine.add(number, key, content)
-                faulthandler.dump_traceback_later(self._seconds, exit=True)
-                answered = self._engine.step()
-                faulthandler.cancel_dump_traceback_later()
+                with self._limit.enforced():
+                    answered = self._engine.step()
                 for number, *parts in answered:
                     key, answer = live.pop(number)
                     answer.set_result(json.dumps([key, *parts]))

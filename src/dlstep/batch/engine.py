@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..core import DlstepError
 from ..engine.loader import LoadedEngine
+from ..engine.step_limit import StepLimit
 from ..serve.engine_loop import MOST_FAILURES, EngineLoop, info_of
 from ..serve.http import translate
 from ..serve.http.errors import FAULT, ApiError, first_fault, invalid
@@ -68,12 +69,15 @@ class BatchEngine:
     """An engine with a synchronous interface: `add` requests, then `step` for one forward pass.
 
     `live` is the number of requests without an answer, `seats` that of concurrent ones. The answers depend on `facts`.
+    A step of `answers` beyond `limit` ends the process.
     """
 
-    def __init__(self, engine: LoadedEngine, name: str | None = None, template: str | None = None) -> None:
+    def __init__(
+        self, engine: LoadedEngine, name: str | None = None, template: str | None = None, limit: StepLimit | None = None
+    ) -> None:
         info = info_of(engine)
         self._known = known_facts(info, engine.tokenizer, name, template, ServeOptions().max_queue)
-        self._loop = EngineLoop(engine)
+        self._loop, self._limit = EngineLoop(engine), limit
         self.facts = facts_of(engine) | {"served_model_name": self._known.model, "chat_template": template}
         self.seats = info.config.max_num_reqs
         self._ids = count()
@@ -83,7 +87,7 @@ class BatchEngine:
 
     def answers(self, requests: Sequence[BatchItem]) -> Generator[Sequence[AnsweredRequest]]:
         """Yield the answers to all requests as they arrive."""
-        return answered(self, requests, self.seats)
+        return answered(self, requests, self.seats, self._limit)
 
     def add(self, place: int, key: str, content: Json) -> None:
         """Queue a request. The answer to an invalid request is its error."""

@@ -27,9 +27,10 @@ class BatchOptions:
     max_retries: Annotated[int, Interval(ge=0, le=1000)] = 3
     """With --ray: how often a request is repeated after its engine's process or node died. A request
     that still kills its engine when repeated alone gets an error."""
-    actor_timeout: Annotated[float, Interval(ge=1.0, le=1e6)] = 600.0
-    """With --ray: seconds that a forward pass may take; after that, Ray restarts the actor's process.
-    The first passes may take minutes, because they compile."""
+    engine_timeout: Annotated[float, Interval(ge=1.0, le=1e6)] = 360.0
+    """Seconds that the first forward pass may take, including compilation, before the process prints
+    its stacks and ends; with --ray, Ray restarts it. For later passes, the limit is a sixth of that,
+    or ten times the slowest pass, but not below 60 seconds unless this option is."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

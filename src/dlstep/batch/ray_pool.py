@@ -93,7 +93,7 @@ class RayPool:
         items = [{"place": place, "content": json.dumps(content)} for place, _, content in missing.values()]
         data = ray.data.from_items(items, override_num_blocks=-(-len(items) // rows)).map_batches(
             EngineActor,
-            fn_constructor_args=(self._options.actor_timeout, *self._arguments),
+            fn_constructor_args=(self._options.engine_timeout, *self._arguments),
             batch_size=None,
             compute=ray.data.ActorPoolStrategy(
                 **self._sizes(),

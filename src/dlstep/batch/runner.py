@@ -2,10 +2,11 @@
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
+from ..engine.step_limit import StepLimit
 from .checkpoint import BatchCheckpoint
 from .lines import RequestLine
 
@@ -16,16 +17,20 @@ def no_show(done: int, status: str) -> None:
     """Show nothing."""
 
 
-def answered(pool: Any, requests: Iterable[tuple[Any, ...]], seats: int) -> Generator[Sequence[Any]]:
+def answered(
+    pool: Any, requests: Iterable[tuple[Any, ...]], seats: int, limit: StepLimit | None = None
+) -> Generator[Sequence[Any]]:
     """Yield the answers of each step of a pool: `add` queues a request, and `live` is the number of unanswered ones.
 
-    Twice as many requests as run are queued, so that the engine never idles.
+    Twice as many requests as run are queued, so that the engine never idles. A step beyond `limit` ends the process.
     """
     waiting = deque(requests)
     while waiting or pool.live:
-        while waiting and pool.live < 2 * seats:
-            pool.add(*waiting.popleft())
-        yield pool.step()
+        with nullcontext() if limit is None else limit.enforced():
+            while waiting and pool.live < 2 * seats:
+                pool.add(*waiting.popleft())
+            answers = pool.step()
+        yield answers
 
 
 def answer_all(pool: Any, lines: list[RequestLine], out: Path, show: Show = no_show) -> int:

@@ -73,8 +73,10 @@ def pool_of(config: EngineConfig, chosen: BatchOptions) -> AbstractContextManage
     if chosen.ray is None:
         from ..batch.engine import BatchEngine
         from ..engine.loader import load_engine
+        from ..engine.step_limit import StepLimit
 
-        return nullcontext(BatchEngine(load_engine(config), chosen.served_model_name, chosen.template()))
+        limit = StepLimit(chosen.engine_timeout)
+        return nullcontext(BatchEngine(load_engine(config), chosen.served_model_name, chosen.template(), limit))
     from ..batch.ray_pool import RayPool
 
     return closing(RayPool(config, chosen))

@@ -3,8 +3,9 @@
 import sys
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Interval
 from rich.console import Console
 
 from ..engine.config import EngineConfig, engine_config
@@ -30,6 +31,10 @@ class EvalCommand:
     """Options of the strategy to try, as '{"accept_threshold": [0.5, 0.9]}'; every combination answers every problem."""
     against: Path | None = None
     """Compare with the run in this folder."""
+    engine_timeout: Annotated[float, Interval(ge=1.0, le=1e6)] = 360.0
+    """Seconds that the first forward pass may take, including compilation, before the process prints its stacks and ends. For
+    later passes, the limit is a sixth of that, or ten times the slowest pass, but not below 60 seconds unless this option
+    is."""
     json: bool = False
     """Print the table as JSON, and nothing else, on stdout."""
     progress: bool = True
@@ -51,6 +56,7 @@ def run(options: Namespace) -> int:
     """Answer, score, and print the table. Return 1 if a request was rejected or failed, else 0."""
     from ..engine.loader import load_engine
     from ..engine.run_lock import check_free
+    from ..engine.step_limit import StepLimit
     from ..evaluate.checkpoint import read
     from ..evaluate.options import EvalOptions
     from ..evaluate.runner import evaluate, problems_of, public_of
@@ -66,7 +72,8 @@ def run(options: Namespace) -> int:
     total = sum(facts["count"] for facts in problems_of(chosen, public).values())
     given_options = {"engine": engine, "eval": asdict(chosen) | {"grid": options.grid}}
     with counting_bar(total * len(chosen.grid), enabled=options.progress) as show:
-        result = evaluate(load_engine(engine_config(engine)), chosen, public, given_options=given_options, show=show)
+        loaded, limit = load_engine(engine_config(engine)), StepLimit(options.engine_timeout)
+        result = evaluate(loaded, chosen, public, given_options=given_options, show=show, limit=limit)
     return report(result, against, as_json=options.json)
 
 

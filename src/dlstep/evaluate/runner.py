@@ -13,6 +13,7 @@ from ..batch.runner import Show, answered, no_show
 from ..core import Request, SamplingParams, Update
 from ..engine.json_lines import Line, digest_of
 from ..engine.loader import LoadedEngine
+from ..engine.step_limit import StepLimit
 from ..extras import require
 from ..text.detokenize import cut, decode
 from ..text.prompts import numbered
@@ -108,7 +109,13 @@ class Answering:
         return ended
 
 
-def answer_all(engine: LoadedEngine, items: Sequence[Item], checkpoint: EvalCheckpoint, show: Show = no_show) -> list[Line]:
+def answer_all(
+    engine: LoadedEngine,
+    items: Sequence[Item],
+    checkpoint: EvalCheckpoint,
+    show: Show = no_show,
+    limit: StepLimit | None = None,
+) -> list[Line]:
     """Answer the items that have no stored answer, and return the lines of all of them, in order.
 
     If the process is killed, call this again: the file of answers becomes the same byte for byte.
@@ -117,7 +124,7 @@ def answer_all(engine: LoadedEngine, items: Sequence[Item], checkpoint: EvalChec
     prompts = [ids_of(engine, item.prompt, special=item.special) for item in items]
     every = zip(items, numbered(prompts, [engine.params(item.params) for item in items]), strict=True)
     requests = [(place, *each) for place, each in enumerate(every) if each[0].key not in checkpoint.rows]
-    for answers in answered(Answering(engine), requests, engine.first.config.max_num_reqs):
+    for answers in answered(Answering(engine), requests, engine.first.config.max_num_reqs, limit):
         for answer in answers:
             checkpoint.note(*answer)
         if answers:
@@ -148,13 +155,15 @@ def evaluate(
     *,
     given_options: Mapping[str, Any] | None = None,
     show: Show = no_show,
+    limit: StepLimit | None = None,
 ) -> EvalRun:
     """Answer everything that `options.out` does not hold yet, score all answers, and return the run.
 
     `public` are the tasks of lm_eval if they are already loaded. `given_options` are the options as
     they were given; they are stored in the folder. If the process is killed, call this again: the
     answers equal those of an uninterrupted run byte for byte. A request that was rejected or failed
-    has no scores. Raises ValueError for a folder that holds another run, or that another process writes to.
+    has no scores. A forward pass beyond `limit` ends the process. Raises ValueError for a folder that
+    holds another run, or that another process writes to.
     """
     problems, public = read_problems(options), public or public_of(options)
     first = engine.first
@@ -170,7 +179,7 @@ def evaluate(
     with closing(EvalCheckpoint(Path(options.out), run)) as checkpoint:
 
         def answer(asked: Sequence[Item]) -> list[Line]:
-            return answer_all(engine, asked, checkpoint, show)
+            return answer_all(engine, asked, checkpoint, show, limit)
 
         lines = [scored(item, row) for item, row in zip(items, answer(items), strict=True)]
         if public is not None:

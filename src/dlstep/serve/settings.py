@@ -45,8 +45,9 @@ class ServeOptions:
     """Seconds without a heartbeat after which a loaded engine is killed and restarted. An engine sends a heartbeat every
     second and gets no new requests after 2.5 seconds without one."""
     engine_timeout: Seconds = 360.0
-    """Seconds that one forward pass may take, including compilation and graph capture; a slower engine is killed and
-    restarted. Set it above `rank_timeout`, so that an engine with several ranks can first report which rank is lost."""
+    """Seconds that the first forward pass may take, including compilation and graph capture, before the engine is killed and
+    restarted. For later passes, the limit is a sixth of that, or ten times the slowest pass, but not below 60 seconds unless
+    this option is. Set it above `rank_timeout`, so that an engine with several ranks can first report which rank is lost."""
     body_timeout: Seconds = 30.0
     """Seconds that a client may take to send a request's body."""
     idle_timeout: Seconds = 30.0

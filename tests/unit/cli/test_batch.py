@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -12,6 +13,7 @@ from dlstep.batch.engine import BatchEngine
 from dlstep.cli import main
 
 from ..batch.batches import answers_file, engine, killed, lines_of, run, stories, written
+from .test_main_process import DLSTEP
 
 COUNT = 2000
 LINES = lines_of(stories(COUNT))
@@ -117,3 +119,21 @@ def test_the_command_answers_and_says_what_failed(tmp_path: Path, capsys: pytest
         main(["batch", "--help"])
     shown = capsys.readouterr().out
     assert all(word in shown for word in ("INPUT OUTPUT", "--ray", "--actors", "--accept_threshold", "resume"))
+
+
+@pytest.mark.parametrize("command", ["batch", "eval"])
+def test_a_rule_that_never_returns_ends_the_command_and_answers_so_far_stay(command: str, tmp_path: Path) -> None:
+    rows = stories(2)
+    rows[1]["body"]["dlstep"] = {"endless": True}
+    given, out = written(tmp_path / "in.jsonl", rows), tmp_path / "out"
+    own = {
+        "batch": [str(given), str(out)],
+        "eval": ["--out", str(out), "--dataset_limit", "1", "--grid", '{"endless": [false, true]}'],
+    }
+    rule = Path(__file__).parents[1] / "batch" / "endless_rule.py"
+    arguments = ["--rule", str(rule), "--max_num_reqs", "1", "--engine_timeout", "2", "--progress", "false"]
+    line = [*DLSTEP, command, *own[command], *arguments]
+    done = subprocess.run(line, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "Timeout (0:00:02)!" in done.stderr and "in chosen" in done.stderr
+    answers = answers_file(out) if command == "batch" else out / "answers.jsonl"
+    assert answers.read_text().count("\n") == 1

@@ -13,9 +13,10 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Literal, Protocol
 
+from ...engine.step_limit import StepLimit
 from ...processes import Worker, disconnect, watch
 from ..log_lines import LOG
-from ..messages import Command, EngineFailed, EngineLoad, Message, ModelInfo
+from ..messages import Command, EngineFailed, EngineLoad, Message, ModelInfo, StepReport
 from ..settings import ServeOptions
 from ..shapes import ReplicaPhase
 from .pending_requests import PendingRequest
@@ -81,6 +82,7 @@ class Replica:
         self._commands: Commands = SimpleQueue()
         self._closing = threading.Event()
         self._ready_age: float | None = None  # the age of the process when the engine was ready
+        self._limit = StepLimit(options.engine_timeout)
 
     async def run(self) -> None:
         """Run the engine, restarting it until it is closed, dies too often or cannot start."""
@@ -104,6 +106,7 @@ class Replica:
         """Run one engine until it ends."""
         worker = self._start()
         self._ready_age, missed, leaving = None, None, 0.0
+        self._limit = StepLimit(self._options.engine_timeout)
         commands = self._commands = Commands()
         writer = threading.Thread(target=_write, args=(worker.connection, commands), name="dlstep-writer", daemon=True)
         writer.start()
@@ -139,8 +142,8 @@ class Replica:
                     self.failure = message.error
                 case ModelInfo():
                     self._ready_age = worker.age
-                case _:
-                    pass
+                case StepReport():
+                    self._limit.note(message.busy_seconds)
             loop.call_soon_threadsafe(self._owner.on_message, self, message)
         worker.inbox.clear()
         if not self.sent and not self.abandoned:
@@ -158,8 +161,8 @@ class Replica:
         limit = max(options.heartbeat_timeout, LOADING) if loading else options.heartbeat_timeout
         if worker.silence >= limit:
             return "heartbeat", f"sent no heartbeat for {limit:g} seconds"
-        if not loading and worker.standstill >= options.engine_timeout:
-            return "step", f"finished no forward pass for {options.engine_timeout:g} seconds"
+        if not loading and worker.standstill >= self._limit.seconds:
+            return "step", f"finished no forward pass for {self._limit.seconds:g} seconds"
         return None
 
     async def _record_death(self, worker: Worker, deadline: Deadline | None) -> None:

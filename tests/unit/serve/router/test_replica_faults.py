@@ -19,7 +19,7 @@ import pytest
 from dlstep.serve import settings
 from dlstep.serve.router import replica as replica_module
 
-from ....helpers.serving import Served, served, shadow_engine
+from ....helpers.serving import DeafHost, Served, served, shadow_engine
 from ....helpers.shadow_process import ShadowHost
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGSTOP")
@@ -225,6 +225,31 @@ def test_a_forward_pass_that_hangs_ends_its_requests_and_the_engine(hangs: Path)
         until_states(server, "ready")
         assert ask(server, 1)[0] == 200
         assert counts(server, "dlstep_engine_timeouts_total")['{deadline="step"}'] == 1
+
+
+def aged(server: Served, host: Any) -> int:
+    """The standstill at which the engine is ended, in half minutes that pass at once."""
+    passed = 0
+    while not server.router.deaths:
+        passed += 30
+        host.worker.standstill = max(host.worker.standstill, passed + 1.0)
+        time.sleep(1.0)
+    return passed
+
+
+def test_a_warm_engine_may_hang_for_a_minute_and_a_fresh_one_for_longer(hangs: Path) -> None:
+    (host,) = hosts_of(1, hangs=hangs)
+    with served(shadow_engine(), hosts=[host]) as server, ThreadPoolExecutor(1) as threads:
+        hangs.touch()
+        threads.submit(ask, server, 1)
+        server.until(lambda: server.router.load.running > 0)
+        assert aged(server, host) == 60
+        hangs.unlink()
+    fresh = DeafHost(shadow_engine())
+    with served(shadow_engine(), hosts=[fresh]) as server, ThreadPoolExecutor(1) as threads:
+        threads.submit(ask, server, 1)
+        server.until(lambda: server.router.live == 1)
+        assert aged(server, fresh) == 360
 
 
 @pytest.mark.parametrize("stream", [False, True])
