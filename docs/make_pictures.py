@@ -73,10 +73,7 @@ def section(row: RuleRow) -> str:
     lines = (
         "## A story, pass by pass\n",
         f"![{row.name}: which forward pass unmasked which position](pictures/{row.name}.svg)\n",
-        f"> {STORY.prompt.strip()}\n",
-        f"A held-out story, decoded by {' and by '.join(drawn)},",
-        f"with {changed or 'default options'}. Each column is a position and each row a forward pass; lines separate",
-        "blocks. `make pictures` draws it.",
+        f"Decoded by {' and by '.join(drawn)}, with {changed or 'default options'}.",
     )
     return "\n".join(lines) + "\n"
 

@@ -202,6 +202,8 @@ class PageRunner:
             match words:
                 case ["pip" | "pip3", "install", *packages]:
                     check_packages(packages)
+                case ["source", ".venv/bin/activate"]:
+                    pass
                 case ["make", *targets]:
                     check_targets(targets)
                 case ["python" | "python3", file, *arguments] if not file.startswith("-"):

@@ -50,6 +50,7 @@ def test_a_picture_is_that_of_the_present_decode(maker: ModuleType) -> None:
 
 def test_the_index_has_the_table_of_rules(maker: ModuleType) -> None:
     index = (PAGES / "index.md").read_text()
+    assert f"> {maker.STORY.prompt.strip()}\n" in index
     table = index.partition("<!-- zoo -->\n")[2].partition("<!-- end of zoo -->\n")[0]
     assert maker.rules_table(list(ROWS.values())) == table, "run make pictures"
     lines = table.splitlines()[2:]
