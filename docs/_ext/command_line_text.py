@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from option_text import escaped
 
 from dlstep.cli.main import COMMANDS, parser_of
-from dlstep.cli.parser import ArgumentParser
+from dlstep.cli.options import ArgumentParser
 
 
 def text() -> str:

@@ -5,7 +5,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from importlib import import_module
 from typing import Any, get_args, get_type_hints
 
-from dlstep.cli.parser import kinds
+from dlstep.cli.options import kinds
 from dlstep.core.checks import limits_of
 from dlstep.engine.option_help import field_help
 

@@ -9,7 +9,7 @@ import pytest
 from dlstep import LLM, EngineConfig, strategies, tiny
 from dlstep.cli.eval import EvalCommand
 from dlstep.cli.main import parsed
-from dlstep.cli.parser import load, options_in
+from dlstep.cli.options import load, options_in
 from dlstep.core import Spec
 from dlstep.core.spec import PROMPT_IN_FULL
 from dlstep.engine.compatibility import family_incompatibility

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from dlstep.engine.run_lock import RunLock
+from dlstep.engine.json_lines import RunLock
 
 SECONDS = 120  # after which a child is killed in any case
 

@@ -314,7 +314,7 @@ MUTANTS = (
         noticed_by=("unit/test_llm_memory.py",),
     ),
     *in_file(
-        "engine/run_lock.py",
+        "engine/json_lines.py",
         ("RunLock.check", "write to a folder that was replaced", "if not same", "if False"),
     ),
     *in_file(

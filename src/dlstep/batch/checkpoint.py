@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.checks import short
-from ..engine.json_lines import Line, append, encoded, opened, parsed, replaced, whole_lines
-from ..engine.run_lock import RunLock
+from ..engine.json_lines import Line, RunLock, append, encoded, opened, parsed, replaced, whole_lines
 from .lines import OWN, Json, RequestLine, answer_id, answer_line, content_key
 
 if TYPE_CHECKING:

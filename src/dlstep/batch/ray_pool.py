@@ -7,6 +7,7 @@ by one. A request that is lost again is taken to kill its engine and gets an err
 
 import json
 import logging
+import os
 import socket
 import sys
 import warnings
@@ -20,7 +21,6 @@ from ray.exceptions import RayError  # pyright: ignore[reportMissingImports]
 
 from ..core import DlstepError
 from ..engine.config import EngineConfig
-from ..engine.devices import spin_less
 from ..serve.http.errors import ApiError
 from ..serve.messages import EngineFailed
 from .actor import EngineActor, about
@@ -31,6 +31,7 @@ LOCAL = "local"  # the address of a cluster on this machine only, which ends wit
 PATIENCE = 10.0  # seconds until the head of a cluster must accept a connection
 BLOCKS = 8  # blocks in an actor, which together hold twice as many requests as it decodes at a time
 HOPELESS = 16  # lost single requests that end the batch if it has no answer yet
+PASSED_ON = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "HF_HUB_DISABLE_PROGRESS_BARS")  # environment variables of the command
 LONGEST = 300  # characters of an error message of Ray
 
 
@@ -46,7 +47,7 @@ class RayPool:
         with ExitStack() as cluster:  # leave the cluster if the pool cannot start
             cluster.callback(ray.shutdown)
             size, gpus = config.tensor_parallel_size, int(ray.cluster_resources().get("GPU", 0))
-            variables = {**spin_less(), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+            variables = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
             self._remote = {
                 "num_cpus": size,
                 "num_gpus": 0 if config.device == "cpu" or not gpus else size,

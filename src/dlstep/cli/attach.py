@@ -17,8 +17,7 @@ from rich.text import Text
 
 from ..text.words import counted, harmless, printable
 from ..views import frames_view, legend
-from .options import command_parser
-from .parser import ArgumentParser, Namespace
+from .options import ArgumentParser, Namespace, command_parser
 
 EXAMPLES = """dlstep attach http://127.0.0.1:8000                        list requests
 dlstep attach http://127.0.0.1:8000 --request cmpl-1f2e    watch one

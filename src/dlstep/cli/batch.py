@@ -9,8 +9,7 @@ from typing import Any
 from ..batch.options import BatchOptions
 from ..engine.config import EngineConfig
 from ..extras import require
-from .options import OF_STRATEGY, add_config_option, command_parser, engine_of
-from .parser import ArgumentParser, Namespace
+from .options import OF_STRATEGY, ArgumentParser, Namespace, add_config_option, command_parser, engine_of
 
 EXAMPLES = """dlstep batch in.jsonl out.jsonl             an embedded model, in this process
 dlstep batch in.jsonl out.jsonl             again after a kill: it resumes
@@ -52,7 +51,7 @@ def run(options: Namespace) -> int:
     from ..batch.checkpoint import folder_of
     from ..batch.lines import read_lines
     from ..batch.runner import answer_all
-    from ..engine.run_lock import check_free
+    from ..engine.json_lines import check_free
     from ..views.progress_bars import counting_bar
 
     chosen, out = options.of(BatchOptions), options.output

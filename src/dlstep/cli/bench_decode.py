@@ -11,8 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..core import Request, SamplingParams, State, add, commit, schedule
-from .options import command_parser
-from .parser import ArgumentParser, Namespace
+from .options import ArgumentParser, Namespace, command_parser
 from .rows import report
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from ..core.checks import short
 from ..engine.config import EngineConfig
 from ..text.words import printable
 from .eval import ENGINE_FIELDS, report_failures
-from .options import OF_STRATEGY, command_parser, json_text
-from .parser import ArgumentParser, Namespace
+from .options import OF_STRATEGY, ArgumentParser, Namespace, command_parser, json_text
 
 if TYPE_CHECKING:
     from ..evaluate.options import EvalOptions
@@ -82,7 +81,7 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace) -> int:
     """Measure, then print, plot and write. Return 1 if a request was rejected or failed, else 0."""
-    from ..engine.run_lock import check_free
+    from ..engine.json_lines import check_free
     from ..evaluate.comparing import compared, comparison_parts, entries
     from ..evaluate.options import grid_of
     from ..evaluate.pictures import check_plot, tasks_figure

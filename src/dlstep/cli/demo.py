@@ -25,8 +25,7 @@ from ..text.words import counted, harmless
 from ..views import frames_view, legend, sequence_view
 from ..views.progress_bars import drawing
 from ..views.terminal import MASK
-from .options import command_parser, json_text
-from .parser import ArgumentParser, Namespace
+from .options import ArgumentParser, Namespace, command_parser, json_text
 from .rows import followed
 
 EXAMPLES = "dlstep demo\ndlstep demo --problems 500\ndlstep demo --json > rows.json"

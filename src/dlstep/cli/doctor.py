@@ -17,8 +17,7 @@ from ..engine.devices import GIB
 from ..extras import EXTRAS, installed
 from ..text.words import counted, printable
 from ..views.progress_bars import waiting_line
-from .options import command_parser, json_text
-from .parser import ArgumentParser, Namespace
+from .options import ArgumentParser, Namespace, command_parser, json_text
 
 NEEDED = ("torch", "transformers", "triton", "tokenizers", "safetensors", "huggingface-hub", "numpy")
 PROBLEM = "problem"

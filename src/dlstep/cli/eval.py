@@ -10,8 +10,7 @@ from rich.console import Console
 
 from ..engine.config import EngineConfig, engine_config
 from ..text.words import counted, printable
-from .options import OF_STRATEGY, add_config_option, command_parser, json_text
-from .parser import ArgumentParser, Namespace
+from .options import OF_STRATEGY, ArgumentParser, Namespace, add_config_option, command_parser, json_text
 
 EXAMPLES = """dlstep eval                     500 problems of the embedded task
 dlstep eval --config configs/sdar.multi_bd.yaml --model org/name --data /data
@@ -54,8 +53,8 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace) -> int:
     """Answer, score, and print the table. Return 1 if a request was rejected or failed, else 0."""
+    from ..engine.json_lines import check_free
     from ..engine.loader import load_engine
-    from ..engine.run_lock import check_free
     from ..engine.step_limit import StepLimit
     from ..evaluate.checkpoint import read
     from ..evaluate.options import EvalOptions

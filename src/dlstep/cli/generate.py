@@ -14,8 +14,18 @@ from ..llm import LLM
 from ..text.output import Output, Prompt
 from ..text.words import WIDTH, counted, harmless, printable
 from ..views.progress_bars import drawing, waiting_line
-from .options import OF_REQUEST, OF_STRATEGY, add_config_option, command_parser, engine_of, json_text, pins_of, sampling_params
-from .parser import ArgumentParser, Namespace
+from .options import (
+    OF_REQUEST,
+    OF_STRATEGY,
+    ArgumentParser,
+    Namespace,
+    add_config_option,
+    command_parser,
+    engine_of,
+    json_text,
+    pins_of,
+    sampling_params,
+)
 
 EXAMPLES = """dlstep generate \\
   'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?'

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from annotated_types import Ge, Interval
 
 from ..extras import require
-from .options import command_parser, json_text
-from .parser import ArgumentParser, Namespace
+from .options import ArgumentParser, Namespace, command_parser, json_text
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,11 +12,11 @@ from typing import Any, Literal, get_args, get_origin
 from .. import __version__, rules, strategies
 from ..core import DlstepError
 from ..core.checks import did_you_mean
-from ..engine.devices import spin_less
 from ..extras import require
 from ..text.words import printable
-from .parser import ArgumentParser, Namespace, StoreOption, kinds, with_flags
+from .options import ArgumentParser, Namespace, StoreOption, kinds, with_flags
 
+SPINS = "1000"  # iterations of OpenMP's spin loop before a thread sleeps; the default is millions
 CLOSED_PIPE = 128 + 13  # exit code that a shell reports for a process ended by SIGPIPE
 
 SUMMARY = "Decode diffusion language models step by step."
@@ -106,7 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # stderr is for errors and for the progress of decodes. Without this setting, loading an embedded
     # model would draw a progress bar after the model has been loaded.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    os.environ.update(spin_less())  # before torch is loaded
+    if not os.environ.get("OMP_WAIT_POLICY"):  # of threads that wait for others; OpenMP reads it when torch is loaded
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     try:
         try:
             return _run(sys.argv[1:] if arguments is None else arguments)

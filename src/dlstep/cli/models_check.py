@@ -5,8 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .options import command_parser, json_text
-from .parser import ArgumentParser, Namespace
+from .options import ArgumentParser, Namespace, command_parser, json_text
 
 if TYPE_CHECKING:
     from ..models.check import CheckpointReport

@@ -1,28 +1,290 @@
-"""What several commands have: options of the engine, of a request, of the strategy and its rule, and JSON as output."""
+"""The options of the command line: those of every command, and those of engine, request, strategy and rule.
 
+argparse parses the words, YAML the values, also those of option files. The dataclass that an option belongs to defines its
+help and checks its value. Every mistake is a ValueError with a sentence.
+"""
+
+import argparse
 import json
 import math
 import re
 from argparse import SUPPRESS
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
+from textwrap import fill, indent
+from types import NoneType, UnionType
+from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import yaml
 
 from .. import rules, strategies, tiny
 from ..core import Options, Rule, SamplingParams
-from ..core.checks import short
+from ..core.checks import check_ranges, did_you_mean, short
 from ..core.options import searched
-from ..engine.config import EngineConfig, base_of, chosen, embedded_facts, engine_config
-from ..engine.option_help import option_rows, parts_of
-from .parser import ArgumentParser, Namespace
+from ..engine.config import EngineConfig, base_of, chosen, engine_config
+from ..engine.option_help import field_help, foreign, option_rows, parts_of
+from ..rules import HOLDERS
+from ..text.words import WIDTH
 
+TYPES = {int: "INT", float: "NUMBER", bool: "{true,false}", str: "TEXT", Path: "PATH"}  # in the help; others are JSON
+# The type of an option on the command line, if it is another one than that of the field.
+HINTS = {"decoding_strategy": str | None, "max_tokens": int | None, "json_schema": str | dict[str, Any] | None}
+SHORT = {"tensor_parallel_size": ("--tp",)}  # names that other servers use
+SCHEMA_HELP = "A JSON schema that the answer conforms to: a JSON file, or JSON text. In an option file, also a mapping."
+IMPORTED = ("decoding_strategy", *HOLDERS)  # options whose value may be a path to a module
+ENGINE = "engine"
+SECTIONS = (ENGINE, "eval")  # of an option file: for every command with an engine, and for `dlstep eval`
+Owner = TypeVar("Owner")
 # Strategy options have separate flags that replace these fields.
 OF_STRATEGY = ("thresholds", "strategy_options", "buffer_policy")
 # Pinned tokens may be texts, so `--pinned` is separate.
 OF_REQUEST = (*OF_STRATEGY, "pinned")
 NAMES = ("decoding_strategy", "sampling_mode", "rule", "inner", "model")  # options that determine which other options exist
 PINS = '{"5": 42, "9": " shells"}'
+
+
+class Loader(yaml.SafeLoader):
+    """A loader of plain YAML 1.1 values, except that `1e-1` is a number and a date is a text."""
+
+
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+Loader.add_constructor("tag:yaml.org,2002:timestamp", Loader.construct_yaml_str)
+
+
+def load(text: str) -> Any:
+    """Return the value of a YAML text. Raises YAMLError if it is invalid."""
+    return yaml.load(text, Loader=Loader)
+
+
+class Namespace(argparse.Namespace):
+    """Parsed options, also accessible by name: `options["seed"]`."""
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+    def of(self, owner: Callable[..., Owner]) -> Owner:
+        """Return a dataclass with the options that its fields name."""
+        names = [field.name for field in fields(owner)]  # pyright: ignore[reportArgumentType]
+        return owner(**{name: self[name] for name in names if name in vars(self)})
+
+
+def kinds(hint: Any) -> tuple[Any, ...]:
+    """Return the members of a union, or the only type."""
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def shown(hint: Any) -> str:
+    """Return a type as the help shows it."""
+    members = [kind for kind in kinds(hint) if kind is not NoneType]
+    first = next((kind for kind in members if get_origin(kind) in (Literal, list)), members[0])
+    if get_origin(first) is list:
+        return f"[{shown(get_args(first)[0])},...]"
+    return f"{{{','.join(map(str, get_args(first)))}}}" if get_origin(first) is Literal else TYPES.get(first, "JSON")
+
+
+class StoreOption(argparse.Action):
+    """An action that stores a value written as YAML. A list also has an option `--name+`, which appends."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, *, hint: Any = str, **options: Any) -> None:
+        self.wraps = get_origin(hint) is tuple  # one item is given without brackets
+        self.hint = list[get_args(hint)[0]] | get_args(hint)[0] if self.wraps else hint
+        if isinstance(options.get("default"), tuple):
+            options["default"] = list(options["default"])
+        if options.get("nargs") != 0:
+            options = {"metavar": shown(self.hint)} | options
+        appending = [f"{name}+" for name in option_strings if any(get_origin(each) is list for each in kinds(self.hint))]
+        super().__init__([*option_strings, *appending], dest, **options)
+        # argparse requires what an option file may give, so `ArgumentParser.parse_args` checks what is missing.
+        self.needed, self.required = self.required, False
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        """Store the values of the option, unless an optional positional argument was omitted."""
+        if values is not None:
+            self.take(namespace, True if self.nargs == 0 else values, option_string or "")
+
+    def take(self, namespace: Any, raw: Any, flag: str, *, loaded: bool = False) -> None:
+        """Set the option to a value, or append to it if the flag ends with +."""
+        many = self.nargs == "+" and isinstance(raw, list)
+        value = [self.read(each, loaded) for each in raw] if many else self.read(raw, loaded)
+        if flag.endswith("+"):
+            both = (getattr(namespace, self.dest), value)
+            value = [item for each in both for item in (each if isinstance(each, list) else [each])]
+        setattr(namespace, self.dest, [value] if self.wraps and not isinstance(value, list) else value)
+
+    def read(self, raw: Any, loaded: bool) -> Any:
+        """Return the value of a command-line text, or of a value `loaded` from a file.
+
+        Text is parsed as YAML. It stays text if the option accepts text and either the text comes from a file or the
+        parsed value has no accepted type.
+        """
+        types, value = {get_origin(kind) or kind for kind in kinds(self.hint)}, raw
+        if isinstance(raw, str) and raw and not (loaded and str in types):
+            with suppress(yaml.YAMLError, ValueError, RecursionError):
+                value = load(raw)
+            if isinstance(value, str) or (str in types and type(value) not in types):
+                value = raw
+        return Path(str(value)) if Path in types and value is not None else value
+
+
+class ConfigFile(argparse.Action):
+    """An action that sets the options of a YAML file; later options override them."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        """Set the options that the file holds. Raise ValueError for one that the command does not have."""
+        for name, value in options_in(values, parser.prog.rpartition(" ")[2]).items():
+            if (action := parser.action_of(name)) is not None:
+                action.take(namespace, value, str(name), loaded=True)
+            elif not parser.partial:
+                raise ValueError(f"--config: `{parser.prog}` has no option {name!r}{parser.hint(str(name))}")
+
+
+def options_in(source: str, command: str) -> dict[Any, Any]:
+    """Return the options for a command in the file at `source`, or in `source` itself as YAML.
+
+    Raises ValueError for invalid YAML and for a value that would import a module.
+    """
+    path = Path(source)
+    if path.suffix in (".yml", ".yaml") and not path.is_file():
+        raise ValueError(f"--config: there is no file {source!r}")
+    where, text = (f"the file {source!r}", path.read_text(encoding="utf-8")) if path.is_file() else ("the text", source)
+    try:
+        content = load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"--config: {where} is no YAML of options: {error}") from error
+    if not isinstance(content, dict):
+        absent = "" if path.is_file() else f", and there is no file {source!r}"
+        raise ValueError(f"--config: {where} holds no names and values, like `max_tokens: 32`{absent}")
+    given = {name: value for name, value in content.items() if name not in SECTIONS}
+    for section in SECTIONS:
+        inside = content.get(section, {})
+        if not isinstance(inside, dict):
+            raise ValueError(f"--config: in {where}, `{section}:` holds no names and values, got {short(inside)}")
+        given |= inside if section in (ENGINE, command) else {}
+    options = {name.replace("-", "_") if isinstance(name, str) else name: value for name, value in given.items()}
+    if len(options) < len(given):
+        raise ValueError(f"--config: {where} says an option twice, with a hyphen and with an underscore")
+    for name in IMPORTED:
+        if isinstance(value := options.get(name), str) and any(mark in value for mark in "./\\:"):
+            raise ValueError(
+                f"--config: in {where}, {name}={value!r} is a path, which imports a module: give it on the command line, as "
+                f"--{name} {value}"
+            )
+    return options
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """A formatter that keeps the line breaks of examples and shows each option's default."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if not isinstance(action, StoreOption) or action.nargs == 0 or action.needed or action.default is argparse.SUPPRESS:
+            return as_yaml(action.help or "")
+        default = str(action.default).lower() if isinstance(action.default, bool) else str(action.default)
+        return as_yaml(f"{action.help} (default: {default.replace('%', '%%')})")
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """A parser that raises ValueError with a message instead of exiting.
+
+    Its help shows a sentence and examples before the options. With `partial`, it has only some options of a command, no help,
+    and ignores other names in an option file.
+    """
+
+    def __init__(self, prog: str, summary: str = "", examples: str = "", *, partial: bool = False) -> None:
+        self.partial = partial
+        self._checked: list[Any] = []
+        description = f"{fill(' '.join(summary.split()), WIDTH)}\n\nexamples:\n{indent(examples, '  ')}"
+        super().__init__(prog, description=description, formatter_class=HelpFormatter, add_help=False, allow_abbrev=False)
+        self.usage = f"{prog} [options]"
+        self.register("action", None, StoreOption)
+        self.register("action", "config", ConfigFile)
+        if not partial:
+            self.add_argument("-h", "--help", action="help", help="Show this help message and exit.")
+
+    def add_own(self, owner: Any) -> None:
+        """Add the options of a command: the fields of a dataclass, whose docstrings are help texts.
+
+        A field that is not keyword-only is a positional argument, which can be omitted if it has a default. A boolean that is
+        false by default is a switch. Ranges in the annotations are checked.
+        """
+        texts, hints, positional = field_help(owner), get_type_hints(owner), list[str]()
+        self._checked.append(owner)
+        for field in fields(owner):
+            hint, needed = hints[field.name], field.default is MISSING
+            options: dict[str, Any] = {"help": texts[field.name], "default": None if needed else field.default}
+            if field.kw_only:
+                switch = hint is bool and field.default is False
+                self.add_argument(f"--{field.name}", hint=hint, nargs=0 if switch else None, **options)
+                continue
+            several, name = get_origin(hint) is tuple, field.name.upper().removesuffix("S")
+            positional.append(f"{name} [{name} ...]" if several else name if needed else f"[{name}]")
+            options |= {"metavar": name, "nargs": "+" if several else None if needed else "?"}
+            self.add_argument(field.name, hint=get_args(hint)[0] if several else hint, **options)
+        self.usage = " ".join([self.prog, *positional, "[options]"])
+
+    def add_options(self, owner: Any, title: str, *, without: Container[str] = ()) -> None:
+        """Add a group with an option for each field of a dataclass, whose docstring is the help text."""
+        group = self.add_argument_group(title)
+        texts, hints = field_help(owner), get_type_hints(owner) | HINTS
+        for field in fields(owner):
+            if field.name not in without:
+                default = None if field.name == "max_tokens" else field.default  # None: the model's default
+                help_text = SCHEMA_HELP if field.name == "json_schema" else texts[field.name]
+                flags = (f"--{field.name}", *SHORT.get(field.name, ()))
+                group.add_argument(*flags, hint=hints[field.name], default=default, help=help_text)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ValueError with the message."""
+        raise ValueError(message)
+
+    def action_of(self, name: object) -> StoreOption | None:
+        """Return the action of an option or a positional argument, or None if it does not exist."""
+        positionals = {action.dest: action for action in self._get_positional_actions()}
+        action = self._option_string_actions.get(f"--{name}", positionals.get(str(name)))
+        return action if isinstance(action, StoreOption) else None
+
+    def hint(self, name: str) -> str:
+        """Return what an unknown option may mean, after a colon; empty if nothing is similar."""
+        flags = [f"--{action.dest}" for action in self._actions if isinstance(action, StoreOption) and action.option_strings]
+        found = foreign(name, "--") or did_you_mean(f"--{name}", flags)
+        return f": {found}" if found else ""
+
+    def parse_args(self, args: Sequence[str], namespace: Any = None) -> Any:  # type: ignore[override]
+        """Return the parsed options. Raises ValueError for invalid, unknown and missing ones."""
+        options, unknown = self.parse_known_args(args, namespace or Namespace())
+        if unknown:
+            flag = next((each[2:].partition("=")[0] for each in unknown if each.startswith("--")), "")
+            raise ValueError(f"unrecognized arguments: {' '.join(unknown)}{self.hint(flag)}")
+        missing = next((each for each in self._actions if getattr(each, "needed", False) and options[each.dest] is None), None)
+        if missing is not None:
+            article, name = "an" if missing.dest[0] in "aeio" else "a", missing.dest.removesuffix("s")
+            raise ValueError(f"{self.prog} needs {article} {name}: `{self.prog} --help` shows examples")
+        if vars(options).pop("print_config", False):
+            texts = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
+            print(yaml.safe_dump(texts, sort_keys=False, allow_unicode=True), end="")
+            self.exit()
+        try:
+            for owner in self._checked:
+                check_ranges(options.of(owner))
+        except ValueError as error:
+            raise ValueError(with_flags(str(error), vars(options))) from error
+        return options
+
+
+def with_flags(message: str, names: Iterable[str]) -> str:
+    """Return a message for the command line, with `Class.name` and `name='value'` written as flags for each of `names`."""
+    known = "|".join(map(re.escape, names))
+    start = r"(?<![\w/\\.'\"-])"  # not inside paths, quoted texts or other names
+    message = re.sub(rf"{start}[A-Z]\w*\.({known})(?= must | needs |=)", r"--\1", message.replace(" or None", " or null"))
+    return re.sub(rf"{start}({known})='([^' ]*)'", r"--\1 \2", message)
+
+
+def as_yaml(text: str) -> str:
+    """Return a text from a docstring with None written as `null`, as in YAML and on the command line."""
+    return re.sub(r"\bNone\b", "null", text)
 
 
 def command_parser(command: str, owner: Any, examples: str) -> ArgumentParser:
@@ -92,12 +354,10 @@ def title_of(value: Options) -> str:
 
 def own_strategy(model: str | None) -> str | None:
     """Return the strategy that a model declares, or None if only loading the checkpoint can tell."""
-    embedded = embedded_facts()
-    if model is None or model in embedded:
-        return embedded[model or tiny.names()[0]]["decoding_strategy"]
+    embedded = tiny.CHECKPOINTS / (model or tiny.DEFAULT) / "config.json"
+    path = embedded if embedded.is_file() else Path(model or "", "config.json")
     try:
-        facts = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
-        name = facts["dlstep"]["decoding_strategy"]
+        name = json.loads(path.read_text(encoding="utf-8"))["dlstep"]["decoding_strategy"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):  # loading the checkpoint reports the problem
         return None
     return name if isinstance(name, str) and strategies.is_known(name) else None
@@ -116,7 +376,7 @@ def requested_parts(command: str, arguments: Sequence[str]) -> list[Options]:
     config = EngineConfig(decoding_strategy=requested.decoding_strategy, sampling_mode=requested.sampling_mode)
     with searched(Path.cwd()):
         base = chosen(config, own_strategy(requested.model))
-        holders = rules.with_values({name: requested[name] for name in rules.HOLDERS if requested[name] is not None})
+        holders = {name: rules.PLUGINS.value(requested[name]) for name in HOLDERS if requested[name] is not None}
         if base is None:
             return []
         try:

@@ -6,8 +6,7 @@ from pathlib import Path
 from ..core import Abort, Add, Adopt, Fail, Prune, Rebuild, ReplayDiverged, Samples, Trace
 from ..text.constraints import recompiled
 from ..text.words import counted, printable
-from .options import command_parser, json_text
-from .parser import ArgumentParser, Namespace
+from .options import ArgumentParser, Namespace, command_parser, json_text
 
 EXAMPLES = "dlstep replay decode.jsonl"
 

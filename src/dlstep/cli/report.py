@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..text.words import counted
-from .options import command_parser, json_text
-from .parser import ArgumentParser, Namespace
+from .options import ArgumentParser, Namespace, command_parser, json_text
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,8 +12,7 @@ from ..core import Rule, needs_canvas
 from ..core.options import options_of, searched
 from ..engine.option_help import paragraphs
 from ..strategies._canvas import Canvas
-from .options import command_parser, json_text
-from .parser import ArgumentParser, Namespace
+from .options import ArgumentParser, Namespace, command_parser, json_text
 from .strategies import flat, print_entry, print_options
 
 EXAMPLES = "dlstep rules\ndlstep rules quota\ndlstep rules --json"

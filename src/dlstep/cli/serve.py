@@ -8,8 +8,7 @@ import yaml
 from ..engine.config import EngineConfig
 from ..extras import require
 from ..serve.settings import ServeOptions
-from .options import OF_STRATEGY, add_config_option, command_parser, engine_of
-from .parser import ArgumentParser, Namespace, load
+from .options import OF_STRATEGY, ArgumentParser, Namespace, add_config_option, command_parser, engine_of, load
 
 EXAMPLES = """dlstep serve --open            an embedded model, and its page in a browser
 dlstep serve /path/to/checkpoint --device cuda --host 0.0.0.0 \\

@@ -15,8 +15,7 @@ from ..core.options import Options, searched, with_options
 from ..engine.compatibility import Features, MatrixRow, matrix
 from ..engine.config import EngineConfig, embedded_models_for
 from ..engine.option_help import option_rows, paragraphs, parts_of
-from .options import command_parser, json_text, title_of
-from .parser import ArgumentParser, Namespace, as_yaml
+from .options import ArgumentParser, Namespace, as_yaml, command_parser, json_text, title_of
 
 EXAMPLES = "dlstep strategies dual_cache\ndlstep strategies dual_cache --rule quota\ndlstep strategies --matrix"
 SHORT = ("mode", "blocks", "exact", "shares", "cuts", "temp.", "carries")  # headings for the fields of `Features`

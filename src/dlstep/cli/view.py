@@ -13,8 +13,7 @@ from ..text.constraints import recompiled
 from ..text.words import counted
 from ..views.frames import KIND, VERSION, recording
 from ..views.page import page_of
-from .options import command_parser
-from .parser import ArgumentParser, Namespace
+from .options import ArgumentParser, Namespace, command_parser
 
 EXAMPLES = "dlstep view dlstep-recording.json --open\ndlstep view decode.jsonl --out decode.html"
 TRACE = '{"dlstep_trace":'  # how the first line of a trace begins

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
 
 
 SMALL = 10_000_000  # parameters; below, a second thread gains little and loses much under load
-SPINS = "1000"  # iterations of OpenMP's spin loop before a thread sleeps; the default is millions
 
 _changed: dict[str, int] = {}  # `before`: torch's own number; `after`: the number set here
 
@@ -40,15 +39,6 @@ def set_threads(parameters: int, requested: int | None = None) -> None:
     if threads is not None:
         torch.set_num_threads(threads)
         _changed.update(before=default, after=threads)
-
-
-def spin_less(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return environment variables for a new process whose OpenMP threads spin briefly.
-
-    OpenMP reads them once, when torch is loaded. Empty if the environment already sets a policy.
-    """
-    policy = environment.get("GOMP_SPINCOUNT") or environment.get("OMP_WAIT_POLICY")
-    return {} if policy else {"GOMP_SPINCOUNT": SPINS}
 
 
 GIB = 1 << 30

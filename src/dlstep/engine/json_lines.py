@@ -1,6 +1,7 @@
-"""Files of JSON lines that stay readable if the process is killed: each line is one write, and may have a checksum.
+"""The files of a run: JSON lines that stay readable if the process is killed, and a lock on their folder.
 
-A partial last line, left by a process that was killed while it wrote, is cut off.
+Each line is one write, and may have a checksum. A partial last line, left by a process that was
+killed while it wrote, is cut off.
 """
 
 import json
@@ -10,9 +11,13 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any
 
+from filelock import FileLock, Timeout
+
+from ..core import DlstepError
 from ..core.checks import short
 
 CHECKSUM = "checksum"
+LOCK = "lock"
 Line = Mapping[str, Any]
 
 
@@ -96,3 +101,51 @@ def replaced(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)
+
+
+class RunLock:
+    """An exclusive lock on the folder of a run, held until `close` or until the process ends.
+
+    The kernel holds the lock, so `kill -9` also releases it, and a stopped process keeps it.
+
+    Args:
+        folder: the folder of the run; created if it does not exist.
+
+    Raises:
+        ValueError: another process holds the lock.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / LOCK
+        self._lock = FileLock(self._path, thread_local=False)
+        try:
+            self._lock.acquire(blocking=False)
+        except Timeout:
+            raise ValueError(
+                f"{folder} is in use by another process: wait until it ends, end it (`fuser {self._path}` finds it) and run "
+                "this command again, or write to another output"
+            ) from None
+        self._locked = self._path.stat()
+
+    def check(self) -> None:
+        """Raise DlstepError if the folder was deleted or replaced, so that the lock is void."""
+        try:
+            same = os.path.samestat(self._locked, self._path.stat())
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise DlstepError(
+                f"{self._path.parent} was deleted or replaced while this process wrote to it, so its output is not written; "
+                "run the same command again"
+            )
+
+    def close(self) -> None:
+        """Release the lock."""
+        self._lock.release()
+
+
+def check_free(folder: Path) -> None:
+    """Raise ValueError if another process holds this folder's lock. Call before slow work."""
+    if (folder / LOCK).exists():
+        RunLock(folder).close()

@@ -139,13 +139,12 @@ def _load(config: EngineConfig, gather: Callable[[], "WorkerGroup"], undone: Exi
     group = gather()
     undone.callback(group.end)
     undone.push(_free_memory)
-    undone.enter_context(group.starting())
-    checkpoint = _load_network(config, model, group.ranks)
-    spec = _adapt(config, checkpoint, model.adapter)
-    options = _size_pages(options, checkpoint)
-    core_config, strategy = build(options, spec)
-    state = init(core_config, strategy)
-    driver = _build_driver(config, checkpoint, core_config, strategy, group)
+    with group.starting():
+        checkpoint = _load_network(config, model, group.ranks)
+        spec = _adapt(config, checkpoint, model.adapter)
+        core_config, strategy = build(_size_pages(options, checkpoint), spec)
+        state = init(core_config, strategy)
+        driver = _build_driver(config, checkpoint, core_config, strategy, group)
     # The embedded models were trained on whole lines, so a prompt must end with a newline.
     embedded = tiny.is_embedded(model.folder)
     return LoadedEngine(

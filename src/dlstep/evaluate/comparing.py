@@ -17,8 +17,8 @@ from ..batch.runner import Show, no_show
 from ..core import Options, Rule, SamplingParams, Strategy, init, options_of
 from ..core.checks import short
 from ..core.options import StrategyOptions
+from ..engine.json_lines import RunLock
 from ..engine.loader import LoadedEngine
-from ..engine.run_lock import RunLock
 from ..llm import LLM
 from ..text.words import counted
 from .checkpoint import failure
@@ -164,7 +164,7 @@ def fitted(rule: Rule, block_size: Any) -> Rule:
     Delimiters of other tokenizers become sentence ends, and the size of parts becomes the block
     size. Options that differ from their defaults are kept.
     """
-    tokenizer = (tiny.path(tiny.names()[0]) / "tokenizer.json").read_text(encoding="utf-8")  # all embedded models share it
+    tokenizer = (tiny.path(tiny.DEFAULT) / "tokenizer.json").read_text(encoding="utf-8")  # all embedded models share it
     ends = tuple(json.loads(tokenizer)["model"]["vocab"][end] for end in SENTENCE_ENDS)
     suited: dict[str, Any] = {"delimiters": ends} | ({"part_size": block_size} if block_size else {})
     own, usual = options_of(rule), options_of(rules.PLUGINS.value(type(rule)))

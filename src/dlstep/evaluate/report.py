@@ -17,8 +17,7 @@ from ..batch.facts import facts_of
 from ..core import DlstepError, SamplingParams, Trace
 from ..core.checks import short
 from ..engine.config import engine_config
-from ..engine.json_lines import Line
-from ..engine.run_lock import RunLock, check_free
+from ..engine.json_lines import Line, RunLock, check_free
 from ..llm import LLM
 from ..text.words import clipped, clipped_front, counted, printable
 from ..views.page import report_page

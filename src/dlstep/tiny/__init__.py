@@ -23,24 +23,25 @@ PURPOSE = (
 )
 REMEDY = "for other prompts, load a model by its name on the Hugging Face hub, --model org/name, or from a folder"
 
-_CHECKPOINTS = Path(__file__).parent / "checkpoints"
+CHECKPOINTS = Path(__file__).parent / "checkpoints"  # a folder for each model
+DEFAULT = "tiny-bd"
 
 
 def names() -> tuple[str, ...]:
     """Return the names of the shipped models, in alphabetical order."""
-    return tuple(sorted(folder.parent.name for folder in _CHECKPOINTS.glob("*/config.json")))
+    return tuple(sorted(folder.parent.name for folder in CHECKPOINTS.glob("*/config.json")))
 
 
 def path(name: str) -> Path:
     """Return the checkpoint folder of a shipped model. Raises ValueError for an unknown name."""
     if name not in names():
         raise ValueError(f"no tiny model is called {name!r}: the shipped ones are {', '.join(names())}")
-    return _CHECKPOINTS / name
+    return CHECKPOINTS / name
 
 
 def is_embedded(folder: Path | None) -> bool:
     """Return whether a folder is the checkpoint folder of a shipped model."""
-    return folder is not None and folder.resolve().parent == _CHECKPOINTS.resolve() and folder.name in names()
+    return folder is not None and folder.resolve().parent == CHECKPOINTS.resolve() and folder.name in names()
 
 
 def recorded() -> dict[str, Any]:

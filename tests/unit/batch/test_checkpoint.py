@@ -18,7 +18,7 @@ from hypothesis import given, strategies as st
 from dlstep.batch.runner import answer_all
 from dlstep.cli import main
 from dlstep.core import DlstepError
-from dlstep.engine.run_lock import check_free
+from dlstep.engine.json_lines import check_free
 
 from ...helpers.killing import child_that_holds, ended
 from .batches import Killed, Scripted, answers_file, numbered, stories, written

@@ -16,7 +16,7 @@ from hypothesis import given, strategies as st
 from rich.console import Console
 
 from dlstep.cli import attach, generate, main
-from dlstep.cli.parser import Namespace
+from dlstep.cli.options import Namespace
 from dlstep.core import Abort, Add, Fail, Request, SamplingParams, Spec, State, Trace, abort, add, init
 from dlstep.serve.http import server as serving_server
 from dlstep.text.output import Output

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dlstep.engine import devices
-from dlstep.engine.devices import SMALL, chosen_threads, set_threads, spin_less
+from dlstep.engine.devices import SMALL, chosen_threads, set_threads
 
 LARGE = 10 * SMALL
 
@@ -55,11 +55,6 @@ def test_a_number_that_the_program_gave_to_torch_is_its_own(torch_threads: list[
     torch_threads.append(6)
     set_threads(LARGE)
     assert torch_threads[-1] == 6
-
-
-def test_spinning_is_left_alone_where_the_environment_says_something() -> None:
-    assert spin_less({}) == {"GOMP_SPINCOUNT": "1000"}
-    assert spin_less({"GOMP_SPINCOUNT": "5"}) == spin_less({"OMP_WAIT_POLICY": "active"}) == {}
 
 
 CODE = """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dlstep.core import DlstepError
-from dlstep.engine.run_lock import RunLock, check_free
+from dlstep.engine.json_lines import RunLock, check_free
 
 
 def test_a_second_holder_is_refused_until_the_first_is_closed(tmp_path: Path) -> None:

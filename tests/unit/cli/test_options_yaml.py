@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dlstep.cli import main
-from dlstep.cli.parser import load
+from dlstep.cli.options import load
 
 MARK = "\nfrom pathlib import Path\nPath({mark!r}).write_text('was here')\nSTRATEGY = print\n"
 

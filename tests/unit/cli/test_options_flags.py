@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlstep.cli.parser import as_yaml, with_flags
+from dlstep.cli.options import as_yaml, with_flags
 
 NAMES = ("rule", "stop", "max_tokens", "model", "num_pages")
 
