@@ -1,4 +1,4 @@
-# Everything on a fresh machine: `make demo`, `make test`. Needs Python 3.11 or newer; another one: make PYTHON=python3.12 demo
+# Everything on a fresh machine: `make demo`, `make test`, `make full`. Needs Python 3.11 or newer; another one: make PYTHON=python3.12 demo
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,8 @@ PIP_INSTALL := install --quiet --disable-pip-version-check -c constraints.txt
 
 # Two workers, each with one thread of torch; the one that is done first takes over tests of the other.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
-RUNS := 20
+# How often `make full` tries the laws on new examples.
+RUNS := 1
 
 # Lets an environment use the packages of this one, behind its own.
 beside = $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/beside.pth"
@@ -18,7 +19,7 @@ cd .venv-wheel && env -u PYTHONPATH bin/dlstep generate 'Max has 53 shells. Late
 cd .venv-wheel && env -u PYTHONPATH bin/python -c 'from dlstep.views.page import page_of; page_of({})'
 endef
 
-.PHONY: demo test lint pytest night stress clients wheel wheel-alone oldest newest release-check mutants mutate table pictures moving-picture comparisons page-pictures docs docs-serve site-pictures notebooks kernels-aot recorded terminal-pictures clean
+.PHONY: demo test full lint pytest stress clients wheel wheel-alone oldest newest release-check mutants mutate table pictures moving-picture comparisons page-pictures docs docs-serve site-pictures notebooks kernels-aot recorded terminal-pictures clean
 .DELETE_ON_ERROR:
 
 # Stamp files: a target runs again only when what it depends on has changed.
@@ -40,9 +41,10 @@ $(VENV)/.docs: $(VENV)/.torch pyproject.toml
 	$(BIN)/pip $(PIP_INSTALL) -e '.[docs]'
 	touch $@ $(VENV)/.demo
 
-# A browser for the tests of the page and bubblewrap for those of the sandbox, where they may be installed; tests without theirs are
-# skipped and say so.
-$(VENV)/.browser: $(VENV)/.test
+# What `make full` needs: more packages and, where Debian packages may be installed, a browser for the tests of the page and
+# bubblewrap for those of the sandbox. Tests that lack theirs are skipped and say so.
+$(VENV)/.full: $(VENV)/.torch pyproject.toml
+	$(BIN)/pip $(PIP_INSTALL) -e '.[full]'
 	@if { command -v chromium || command -v chromium-browser; } && command -v bwrap; then true; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
 	    export DEBIAN_FRONTEND=noninteractive; timeout 300 apt-get update -qq; \
@@ -51,7 +53,7 @@ $(VENV)/.browser: $(VENV)/.test
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
 	    echo "no chromium could be installed: the tests of the page will be skipped"
 	@command -v bwrap >/dev/null || echo "no bubblewrap could be installed: its tests will be skipped"
-	@touch $@
+	touch $@ $(VENV)/.test $(VENV)/.demo
 
 demo: $(VENV)/.demo
 	$(BIN)/dlstep demo
@@ -66,28 +68,37 @@ lint: $(VENV)/.test
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 
-pytest: $(VENV)/.test $(VENV)/.browser
-	$(PYTEST)
+# The tests of `make test`: the packages that decide answers, checks of the repository, and one test of each process boundary.
+DOCS_OF_FULL := $(addprefix tests/docs/test_,$(addsuffix .py,add_your_own blocks first_hour page_pictures pictures readme release_check \
+    site terminal_pictures))
+CHOSEN := tests/property tests/reference tests/traces $(filter-out $(DOCS_OF_FULL),$(wildcard tests/docs/test_*.py)) \
+    $(addprefix tests/unit/,core driver engine models processes rules serve strategies text) $(wildcard tests/unit/test_*.py) \
+    tests/end_to_end/test_answers.py
+
+pytest: $(VENV)/.test
+	$(PYTEST) -m 'not full and not stress and not clients' $(CHOSEN)
+	@echo 'Most tests of commands, the page, evaluation, batches, kernels and the docs are left out. `make full` runs them.'
 
 # Tests of properties of the core, of rules, strategies and kernels.
 LAWS := tests/property tests/unit/rules tests/unit/strategies tests/unit/dlstep_kernels tests/unit/views/test_frames.py \
-    $(filter-out %/test_checks.py %/test_draws.py %/test_options_plugins.py,$(wildcard tests/unit/core/test_*.py))
+    $(filter-out %/test_checks.py %/test_draws.py %/test_options_plugins.py,$(wildcard tests/unit/core/test_*.py)) \
+    tests/end_to_end/test_structured.py
 
-# Properties on examples that were never tried: RUNS times with a new seed each, then with many more examples.
-night: $(VENV)/.test
+# All tests but the long forms, the wheel with only what it asks for, and the laws RUNS times, each time on new examples.
+full: lint wheel-alone $(VENV)/.full
+	$(PYTEST)
 	for run in $$(seq $(RUNS)); do \
 	    seed=$$($(BIN)/python -c 'import secrets; print(secrets.randbelow(2**32))'); \
 	    echo "run $$run of $(RUNS), seed $$seed"; \
-	    HYPOTHESIS_PROFILE=seeds $(PYTEST) -q $(LAWS) --hypothesis-seed=$$seed || exit 1; \
+	    HYPOTHESIS_PROFILE=seeds $(PYTEST) -q --timeout=0 $(LAWS) --hypothesis-seed=$$seed || exit 1; \
 	done
-	HYPOTHESIS_PROFILE=night $(PYTEST) --timeout=0 $(LAWS) tests/end_to_end/test_structured.py
 
 # Long forms of tests, which take minutes each.
-stress: $(VENV)/.test $(VENV)/.browser wheel-alone oldest
+stress: $(VENV)/.full oldest
 	$(PYTEST) --timeout=0 -m stress
 
 # Third-party clients of `dlstep serve`, unchanged, each in an environment of its own under .venv-clients.
-clients: $(VENV)/.test
+clients: $(VENV)/.full
 	$(BIN)/python -m pytest -m clients tests/clients
 
 # The wheel generates without the source tree in reach, on the packages that are there; `wheel-alone`: on what it asks for.
@@ -136,11 +147,11 @@ release-check: $(VENV)/.test
 	$(BIN)/python -m tests.release_check dist '$(TAG)'
 
 # Faults of the catalogue, each of which a test must notice; ONLY=TEXT selects some by file, function or fault.
-mutants: $(VENV)/.test
+mutants: $(VENV)/.full
 	$(BIN)/python -m tests.mutants $(if $(ONLY),--only '$(ONLY)')
 
 # Faults that mutmut makes in FILES, such as src/dlstep/core/updates.py; prints those that no test notices.
-mutate: $(VENV)/.test
+mutate: $(VENV)/.full
 	$(BIN)/pip $(PIP_INSTALL) -e '.[mutate]'
 	$(BIN)/python -m tests.mutants.mutate $(FILES)
 
@@ -168,7 +179,7 @@ comparisons: $(VENV)/.test
 	    --problems 200 --plot docs/strategies/self_speculation.png
 
 # The live page, and the slider of the first notebook, as the docs show them.
-page-pictures: $(VENV)/.test $(VENV)/.browser
+page-pictures: $(VENV)/.full
 	PYTHONPATH=. $(BIN)/python docs/make_page_pictures.py
 	$(BIN)/python docs/make_notebook_picture.py
 
@@ -181,7 +192,7 @@ docs-serve: docs
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8080
 
 # The site, as CONTRIBUTING.md shows it.
-site-pictures: $(VENV)/.test $(VENV)/.browser docs
+site-pictures: $(VENV)/.full docs
 	PYTHONPATH=. $(BIN)/python docs/make_site_pictures.py
 
 # The decode that `dlstep demo` shows while it imports torch.
@@ -193,7 +204,7 @@ terminal-pictures: $(VENV)/.test
 	$(BIN)/python docs/make_terminal_pictures.py
 
 # Every notebook run from its first cell to its last, and stored with what it shows.
-notebooks: $(VENV)/.test
+notebooks: $(VENV)/.full
 	$(BIN)/python docs/make_notebooks.py
 
 clean:

@@ -25,20 +25,24 @@ from hypothesis.internal.conjecture.providers import HypothesisProvider
 from hypothesis.internal.constants_ast import Constants
 
 # No deadline: a busy machine is no error. `dev` tries the same examples in every run, so that a failure belongs to the change
-# that is tested; `seeds` and `night`, which `make night` runs, look for new ones.
+# that is tested; `seeds`, with which `make full` runs the laws, tries new ones.
 shared = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("dev", shared, max_examples=15, derandomize=True)
 # No shrinking and no shared examples: a mutant is caught or not, how small the example is does not matter.
 settings.register_profile(
     "mutants", shared, max_examples=80, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)
 )
-settings.register_profile("seeds", shared, max_examples=60, database=None)
-settings.register_profile("night", shared, max_examples=2000, database=None, print_blob=True)
+settings.register_profile("seeds", shared, max_examples=60, database=None, print_blob=True)
 # Hypothesis also tries constants of the modules that are loaded, which are others when other tests ran before.
 HypothesisProvider._local_constants = Constants()  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 FIGURES = "figures"
+LEFT_OUT = {
+    "full": "they take too long for `make test`",
+    "stress": "they take minutes each",
+    "clients": "they install other programs",
+}
 
 
 @pytest.fixture
@@ -55,7 +59,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("figures")
     for nodeid, line in sorted(lines):
         terminalreporter.write_line(f"{nodeid.partition('::')[0]}: {line}")
-    for mark, why in (("stress", "they take minutes each"), ("clients", "they install other programs")):
+    for mark, why in LEFT_OUT.items():
         if f"not {mark}" in terminalreporter.config.option.markexpr:
             terminalreporter.write_line(f"Tests marked `{mark}` are left out: {why}. `make {mark}` runs them.")
 

@@ -16,9 +16,7 @@ from dlstep.text.constraints import compiled
 from ..unit.text.test_json_schema import REFUSED, SCHEMAS, SHARED, with_definitions
 from .decoders import DECODERS, first, prompts
 
-BATCH = 10
-# Batches of a strategy: 50 schemas and 50 regexes; 1,000 and 300 with the profile `night`.
-OFTEN = settings().max_examples > 1000
+BATCH, BATCHES = 10, 5  # of a strategy
 NAMES = [name for name in DECODERS if first(name).state.strategy.takes_constraints]
 SETTINGS = st.tuples(st.integers(1, 80), st.sampled_from([0.0, 1.0, 3.0]), st.integers(0, 99))
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # to shrink a batch would take minutes
@@ -81,7 +79,7 @@ def decoded(name: str, requests: list[SamplingParams], valid: list[Callable[[str
 def test_answers_conform_to_their_schemas(name: str, report: Callable[[str], None]) -> None:
     counts: list[int] = []
 
-    @settings(max_examples=100 if OFTEN else 5, phases=PHASES)
+    @settings(max_examples=BATCHES, phases=PHASES)
     @given(drawn=st.lists(st.tuples(SCHEMAS, SHARED, SETTINGS), min_size=BATCH, max_size=BATCH))
     def conform(drawn: list[Any]) -> None:
         schemas = [with_definitions(schema, shared) for schema, shared, _ in drawn]
@@ -98,7 +96,7 @@ def test_answers_conform_to_their_schemas(name: str, report: Callable[[str], Non
 def test_answers_match_their_regexes(name: str, report: Callable[[str], None]) -> None:
     counts: list[int] = []
 
-    @settings(max_examples=30 if OFTEN else 5, phases=PHASES)
+    @settings(max_examples=BATCHES, phases=PHASES)
     @given(drawn=st.lists(st.tuples(REGEXES, SETTINGS), min_size=BATCH, max_size=BATCH))
     def match(drawn: list[Any]) -> None:
         requests = [params_of(name, one, regex=regex) for regex, one in drawn]

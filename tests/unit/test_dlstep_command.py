@@ -46,9 +46,7 @@ def run(module: str, *arguments: str) -> tuple[int, str]:
     ("module", "arguments"),
     [
         ("dlstep.core.state", ["--version"]),
-        ("dlstep.strategies.dmax", ["strategies"]),
         ("torch._C", ["generate", "a prompt"]),
-        ("transformers.utils", ["doctor"]),
         ("torch", ["demo"]),  # in a thread, while the recorded decode is shown
     ],
 )

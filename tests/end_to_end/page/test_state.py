@@ -52,7 +52,6 @@ def as_lists(stages: list[Shown]) -> list[list[Any]]:
     return [[tokens, chances, [list(cell) for cell in window], *rest] for tokens, chances, window, *rest in stages]
 
 
-@pytest.mark.slow
 def test_the_state_of_the_page_is_the_fold_of_the_updates(visit: Visit) -> None:
     page = visit().page
     draw, traces, frames = random.Random(5), 0, 0

@@ -22,7 +22,6 @@ def rank_of(server: Command) -> psutil.Process:
     return rank
 
 
-@pytest.mark.slow
 @pytest.mark.stress
 def test_a_killed_rank_ends_its_requests_and_the_group_starts_again(tmp_path: Path, report: Callable[[str], None]):
     with command(tmp_path, "tiny-bd", "--tp", "2", "--num_threads", "1") as server:
@@ -68,7 +67,6 @@ def new_rank(server: Command, old: psutil.Process) -> psutil.Process:
     raise AssertionError("no rank was started again")
 
 
-@pytest.mark.slow
 @pytest.mark.stress
 @pytest.mark.parametrize("fault", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
 def test_a_rank_that_stops_in_a_step_or_at_start_is_replaced(
@@ -111,7 +109,6 @@ def test_a_rank_that_stops_in_a_step_or_at_start_is_replaced(
         assert server.http.get("/ready").json()["engine_deaths"] == 2
 
 
-@pytest.mark.slow
 @pytest.mark.stress
 def test_each_replica_is_a_group_of_ranks(tmp_path: Path):
     """Answers are those of one process; while the group of a killed rank starts again, the other one answers."""

@@ -358,6 +358,7 @@ def early(text: str, expected: list[tuple[int, str]]) -> bool:
     return any(whole.startswith(text) for _, whole in expected)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("seconds", "clients"), [(8.0, 8), pytest.param(60.0, 48, marks=pytest.mark.stress)])
 def test_random_stops_and_kills_make_no_answer_wrong_and_none_twice(
     seconds: float, clients: int, report: Callable[[str], None]

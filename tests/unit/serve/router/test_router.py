@@ -97,6 +97,7 @@ def test_dropped_clients_free_their_pages_at_once(stream: bool, capfd: pytest.Ca
     assert len(dropped) == 32 and all(row["seconds"] > 0 for row in dropped)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seconds", [10, pytest.param(60, marks=pytest.mark.stress)])
 def test_overload_is_refused_with_429_and_is_over_when_it_is_over(seconds: float, report: Callable[[str], None]) -> None:
     """Sixty clients that ask again at once, where twenty find room: the others are refused, and memory does not grow."""
