@@ -25,7 +25,7 @@ HEAD = "| strategy | option | answers right | every equation right | tokens per 
 def rows() -> list[dict[str, Any]]:
     """The figures. Those of the strategies are measured here or read from a file."""
     read = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")) if len(sys.argv) > 1 else []
-    own = Decoder("multi_bd", {"buffer_size": 4, "rule": rule_of_readme()}, "bound", (0.9, 0.7, 0.5))
+    own = Decoder("multi_bd", {"buffer_size": 4, "rule": rule_of_readme()}, "joint", (0.9, 0.7, 0.5))
     problems = tiny.problems(PROBLEMS, 0)
     points = [(decoder, value) for decoder in (*(() if read else DECODERS), own) for value in decoder.values]
     return [*read, *(measure(decoder, value, problems) for decoder, value in track(points, "measuring"))]

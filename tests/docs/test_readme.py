@@ -1,8 +1,11 @@
 """The README is short, and its moving picture is that of the present decode."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 from xml.etree import ElementTree
+
+from dlstep.core import Choice
 
 from ..helpers.scripts import script
 
@@ -19,6 +22,11 @@ def test_the_moving_picture_is_that_of_the_present_decode() -> None:
     assert len(stored.encode()) < LARGEST
     (words,) = re.findall(rf"!\[([^]]*)\]\({maker.PICTURE.relative_to(ROOT)}\)", README)
     assert re.findall(r"\d+", words) == re.findall(r">(\d+) forward passes", stored)
+
+
+def test_no_option_of_the_rule_hides_a_method() -> None:
+    rule = script("make_moving_picture").rule_of_readme()
+    assert not {field.name for field in fields(rule)} & {*dir(Choice)}
 
 
 def test_the_readme_is_short() -> None:
