@@ -69,7 +69,7 @@ lint: $(VENV)/.test
 	$(BIN)/codespell
 
 # The tests of `make test`: the packages that decide answers, checks of the repository, and one test of each process boundary.
-DOCS_OF_FULL := $(addprefix tests/docs/test_,$(addsuffix .py,add_your_own blocks first_hour page_pictures pictures readme release_check \
+DOCS_OF_FULL := $(addprefix tests/docs/test_,$(addsuffix .py,add_your_own blocks first_hour pictures readme release_check \
     site terminal_pictures))
 CHOSEN := tests/property tests/reference tests/traces $(filter-out $(DOCS_OF_FULL),$(wildcard tests/docs/test_*.py)) \
     $(addprefix tests/unit/,core driver engine models processes rules serve strategies text) $(wildcard tests/unit/test_*.py) \

@@ -80,7 +80,3 @@ def test_a_row_says_what_the_error_says(row: tuple[str, str, str]) -> None:
 
 def test_every_name_that_an_error_explains_is_in_a_table() -> None:
     assert {*ELSEWHERE, *NOT_NEEDED} <= {name for there, *_ in ROWS for name in foreign_names(there)}
-
-
-def test_hints_name_options_that_exist() -> None:
-    assert all(named_options(hint) for hint in ELSEWHERE.values())

@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 
-from dlstep import LLM, EngineConfig, strategies, tiny
-from dlstep.cli.eval import EvalCommand
-from dlstep.cli.main import parsed
+from dlstep import LLM, EngineConfig, strategies
 from dlstep.cli.options import load, options_in
 from dlstep.core import Spec
 from dlstep.core.spec import PROMPT_IN_FULL
 from dlstep.engine.compatibility import family_incompatibility
-from dlstep.engine.config import ENGINE_FIELDS, build, embedded_facts, embedded_models_for, engine_config, resolve
+from dlstep.engine.config import build, embedded_facts, embedded_models_for, engine_config, resolve
 from dlstep.evaluate.options import EvalOptions
 from dlstep.models import FAMILIES
 
@@ -103,37 +101,6 @@ def test_there_is_one_for_each() -> None:
     }
     embedded = {name for name in strategies.own() if embedded_models_for(EngineConfig(decoding_strategy=name))}
     assert {path.stem for path in FILES} == of_families | {f"tiny.{strategy}" for strategy in embedded}
-
-
-def split(arguments: list[str]) -> tuple[EvalOptions, dict[str, Any]]:
-    """The options of an evaluation, and those of the engine and the strategy."""
-    options = parsed(arguments)[0]
-    others = {*OWN, *(field.name for field in fields(EvalCommand)), "config"}
-    return options.of(EvalOptions), {name: value for name, value in vars(options).items() if name not in others}
-
-
-def test_the_command_takes_a_file_and_flags_win() -> None:
-    arguments = ["eval", "--config", str(ROOT / "configs/sdar.multi_bd.yaml"), "--accept-threshold", "0.5", "--max-tokens=99"]
-    chosen, engine = split(arguments)
-    assert (chosen.tasks, chosen.chat, chosen.max_tokens) == (("gsm8k_cot_zeroshot",), True, 99)
-    assert (engine["accept_threshold"], engine["buffer_size"]) == (0.5, 4)
-    assert chosen.top_p == 1.0 and engine["max_num_reqs"] == 128, "what nobody says has its default"
-    assert set(engine) - set(ENGINE_FIELDS) <= {
-        "accept_threshold",
-        "buffer_size",
-        "add_block_threshold",
-        "semi_complete_threshold",
-    }
-    assert not set(engine) & {*OWN, *(field.name for field in fields(EvalCommand))}
-
-
-def test_a_file_may_be_given_twice_and_the_last_word_counts(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("eval: {tasks: [gsm8k], shots: 1, max-tokens: 5}")
-    (tmp_path / "b.yaml").write_text("eval: {shots: 2}\nengine: {accept_threshold: 0.5}")
-    arguments = ["eval", f"--config={tmp_path / 'a.yaml'}", "--config", str(tmp_path / "b.yaml")]
-    chosen, engine = split(arguments)
-    assert (chosen.shots, chosen.max_tokens, engine["accept_threshold"]) == (2, 5, 0.5)
-    assert tiny.names()
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs" / "policies").glob("*.yaml")), ids=lambda path: path.name)

@@ -14,7 +14,6 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from bs4 import BeautifulSoup
-from PIL import Image
 
 from dlstep.cli import main
 from dlstep.cli.main import COMMANDS
@@ -108,17 +107,6 @@ def test_the_first_page_shows_what_its_code_prints(capsys: pytest.CaptureFixture
     ((code, output),) = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)
     exec(compile(code, "index.md", "exec"), {})
     assert capsys.readouterr().out == output
-
-
-def test_pictures_of_the_site_are_small_and_shown() -> None:
-    pictures = sorted((DOCS / "site").iterdir())
-    assert [path.name for path in pictures] == [
-        f"{size}_{theme}.png" for size in ("desktop", "phone") for theme in ("dark", "light")
-    ]
-    for path in pictures:
-        assert path.stat().st_size < 150_000 and f"docs/site/{path.name}" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-        with Image.open(path) as image:
-            assert image.width == {"desktop": 1280, "phone": 390}[path.stem.partition("_")[0]]
 
 
 @pytest.mark.stress

@@ -74,14 +74,6 @@ def test_a_server_that_answers_lives(healthcheck: ModuleType, status: int, code:
         assert psutil.pid_exists(child)
 
 
-def test_a_server_that_does_not_listen_yet_lives(healthcheck: ModuleType) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound, and not listening
-        with container() as (init, child):
-            assert healthcheck.check(f"http://127.0.0.1:{taken.getsockname()[1]}", 60.0, init) == 1
-            assert psutil.pid_exists(child)
-
-
 def test_a_server_that_accepts_and_never_answers_is_killed(healthcheck: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as stopped:
         stopped.bind(("127.0.0.1", 0))

@@ -12,7 +12,6 @@ import httpx2
 import pytest
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "slurm"
-SCRIPTS = ("batch.sh", "serve.sh")
 START = 120.0  # seconds; torch is loaded on a busy machine
 # The stand-ins write down how they were called. srun runs the command after its options, as a task of the node would.
 SCONTROL = 'echo "scontrol $*" >> "$LOG"; printf "node-a\\nnode-b\\n"'
@@ -53,13 +52,6 @@ def environment(folder: Path, **commands: str) -> dict[str, str]:
     return {**os.environ, **job, "LOG": str(folder / "log"), "PATH": f"{folder}:{os.environ['PATH']}"}
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_scripts_parse_and_say_how_they_are_used(name: str) -> None:
-    assert subprocess.run(["bash", "-n", str(FOLDER / name)], check=False).returncode == 0
-    found = subprocess.run(["bash", str(FOLDER / name)], capture_output=True, text=True, check=False, env={**os.environ})
-    assert found.returncode == 2 and found.stderr.startswith("usage: sbatch")
-
-
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_batch_gets_a_cluster_that_ends_with_it(tmp_path: Path, code: int) -> None:
     variables = environment(tmp_path, scontrol=SCONTROL, srun=SRUN, ray=RAY, dlstep=DLSTEP) | {"CODE": str(code)}
@@ -74,15 +66,6 @@ def test_a_batch_gets_a_cluster_that_ends_with_it(tmp_path: Path, code: int) -> 
     assert "--nodelist=node-b ray start --address=node-a:6379 --block" in worker
     assert "dlstep batch in put.jsonl out.jsonl --model /model --ray node-a:6379" in lines
     assert lines.count("ray status --address=node-a:6379") == 2, "it waits for the head"
-
-
-def test_a_cluster_that_does_not_start_ends_the_job(tmp_path: Path) -> None:
-    never = RAY.replace("touch", "true")
-    variables = environment(tmp_path, scontrol=SCONTROL, srun=SRUN, ray=never, dlstep=DLSTEP) | {"RAY_TRIES": "0"}
-    command = ["bash", str(FOLDER / "batch.sh"), "in.jsonl", "out.jsonl"]
-    found = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=START, check=False)
-    assert found.returncode == 1 and "Ray did not start on node-a:6379" in found.stderr
-    assert "dlstep" not in (tmp_path / "log").read_text()
 
 
 def test_servers_end_with_the_job_and_their_addresses_are_listed_meanwhile(tmp_path: Path) -> None:

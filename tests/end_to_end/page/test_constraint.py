@@ -57,26 +57,3 @@ def test_an_answer_obeys_its_constraint_and_shows_what_it_allows(visit: Visit, k
     allowed = "token" if counts[0] == "1" else "tokens"
     expect(page.locator("#cell")).to_contain_text(f"Position 0 is masked. The constraint allows {counts[0]} {allowed}.")
     watched.accessible()
-
-
-def test_a_link_keeps_the_constraint(visit: Visit) -> None:
-    watched = visit()
-    page = ask(watched, "regex", "[0-9]+ shells")
-    watched.ended()
-    again = visit(f"#{page.url.partition('#')[2]}")
-    expect(again.page.locator("#constraint-kind")).to_have_value("regex")
-    expect(again.page.locator("#constraint")).to_have_value("[0-9]+ shells")
-    again.page.locator("summary", has_text="Sampling").click()
-    again.page.locator("#constraint-kind").select_option("none")
-    expect(again.page.locator("#constraint")).to_be_hidden()
-    again.fits()
-
-
-def test_a_constraint_that_is_missing_or_wrong_is_explained(visit: Visit) -> None:
-    watched = visit()
-    watched.expected = ("400",)
-    page = ask(watched, "regex", " ")
-    expect(page.locator("#notice")).to_contain_text("Write the regular expression")
-    expect(page.locator(".lane")).to_have_count(0)
-    ask(watched, "regex", "(")
-    expect(page.locator(".lane .state")).to_contain_text("cannot be compiled")

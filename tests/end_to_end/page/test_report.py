@@ -17,15 +17,6 @@ from .hostile import TEXTS
 from .test_safety import FOREIGN, unseen
 
 View = Callable[..., Watched]
-# Rows of which nothing but the heading has a text, or columns of nothing but dashes.
-EMPTY = """() => [...document.querySelectorAll("main table")].flatMap((table) => {
-    const text = (cell) => cell.textContent.trim() || (cell.querySelector("svg") ? "bar" : "");
-    const rows = [...table.rows].map((row) => [...row.cells].map(text));
-    const body = rows.filter((row, place) => !table.rows[place].closest("thead"));
-    const empty = (texts) => texts.every((text) => text === "" || text === "-");
-    const columns = body[0].map((_, place) => body.map((row) => row[place]));
-    return [...body.filter((row) => empty(row.slice(1))), ...columns.filter(empty)];
-})"""
 PROBLEMS = 10
 GRID = '{"accept_threshold": [0.3, 0.9]}'
 
@@ -83,22 +74,6 @@ def test_answers_are_filtered_and_sorted(view: View, run: Path) -> None:
     assert len(seconds) == PROBLEMS and seconds == sorted(seconds, reverse=True)
 
 
-@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.stress)])
-def test_an_opened_answer_names_the_command_that_decodes_it_again(view: View, run: Path, theme: str) -> None:
-    watched = view(run, color_scheme=theme, viewport={"width": 1280, "height": 860})
-    page = watched.page
-    watched.accessible()
-    page.set_viewport_size({"width": 375, "height": 700})
-    watched.fits()
-    first = page.locator("#answers summary").first
-    first.focus()
-    page.keyboard.press("Enter")
-    command = page.locator("#answers pre").filter(has_text="dlstep report").text_content() or ""
-    assert command.startswith(f"dlstep report {run} --show shells/")
-    watched.fits()
-    watched.accessible()
-
-
 def test_hostile_answers_stay_texts(view: View, run: Path, tmp_path: Path) -> None:
     evil = [
         dict.fromkeys(("answer", "found", "gold", "note", "error", "prompt", "finish"), text) | {"score": 0.0} for text in TEXTS
@@ -120,14 +95,3 @@ def test_hostile_answers_stay_texts(view: View, run: Path, tmp_path: Path) -> No
     expect(page.locator("#answers pre").filter(has_text=TEXTS[2]).first).to_be_visible()
     watched.fits()
     watched.accessible()
-
-
-def test_every_row_and_column_has_a_label_and_a_value(view: View, run: Path) -> None:
-    watched = view(run, "--against", str(run))
-    page = watched.page
-    for each in page.locator("details:not(.answers details) > summary").all():
-        each.click()
-    cells = page.locator("main table td, main table th").all_text_contents()
-    assert len(cells) > 100 and not [text for text in cells if text == "None" or text.startswith("accuracy_")]
-    columns = page.evaluate(EMPTY)
-    assert columns == []

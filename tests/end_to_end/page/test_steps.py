@@ -17,7 +17,6 @@ from .test_use import STORY, answer
 
 OTHER = STORY.replace("53", "12")
 Open = Callable[..., Watched]
-DARK = "background: #111111; color: #eeeeee"
 
 
 @pytest.fixture(scope="module")
@@ -92,32 +91,6 @@ def test_a_slider_goes_through_the_steps(opened, session: Session) -> None:
 def theme(page: Page) -> str | None:
     """The theme that the first view has chosen."""
     return page.locator(".dlstep-steps").first.get_attribute("data-theme")
-
-
-def test_several_views_do_not_disturb_one_another_or_the_page(opened, session: Session) -> None:
-    html, last = session._repr_html_(), session.state.step
-    watched = opened(html, html, '<p id="moment" class="cell answer">of the notebook</p>')
-    page, one, two = watched.page, *watched.page.locator(".dlstep-steps").all()
-    expect(two.locator("#where")).to_have_text(f"step {last} of {last}")
-    one.locator("#moment").fill("2")
-    assert where(one) == f"step 2 of {last}" and where(two) == f"step {last} of {last}"
-    foreign = page.locator("p.cell")
-    assert foreign.evaluate("(p) => [p.textContent, getComputedStyle(p).cursor, getComputedStyle(p).whiteSpace]") == [
-        "of the notebook", "auto", "normal",
-    ]  # fmt: skip
-    watched.accessible()
-    page.set_viewport_size({"width": 360, "height": 740})
-    watched.fits()
-
-
-def test_the_theme_is_that_of_the_page_around(opened, session: Session) -> None:
-    watched = opened(session._repr_html_(), style=DARK)
-    page = watched.page
-    expect(page.locator(".dlstep-steps >> .steps")).to_be_visible()
-    assert theme(page) == "dark"
-    watched.accessible()
-    page.evaluate("document.body.style.color = '#222222'")
-    expect(page.locator(".dlstep-steps")).to_have_attribute("data-theme", "light")
 
 
 def test_without_scripts_the_last_state_is_shown(opened, session: Session) -> None:

@@ -50,26 +50,6 @@ def test_an_answer_forms_and_can_be_gone_through(visit: Visit) -> None:
     expect(page.locator("#play")).to_have_attribute("aria-label", "Play")
 
 
-@pytest.mark.stress
-def test_a_cell_and_a_step_are_explained(visit: Visit) -> None:
-    watched = visit()
-    ask(watched, STORY)
-    watched.ended()
-    page = watched.page
-    page.locator("[data-position='3']").click()
-    expect(page.locator("#cell")).to_contain_text("Position 3 is “3”, settled, probability")
-    expect(page.locator("#cell tbody tr").first).to_contain_text("masked")
-    expect(page.locator("#plan")).to_contain_text("rows fed")
-    box = page.locator("canvas.map").bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + 4, box["y"] + 4)
-    expect(page.locator(".readout")).to_contain_text("frame 0, position 0: masked")
-    page.mouse.click(box["x"] + 4, box["y"] + 4)
-    assert watched.where().startswith("frame 0 of")
-    expect(page.locator("#cell")).to_contain_text("Position 0 is masked")
-    expect(page.locator("#plan")).to_contain_text("No forward pass led to this frame")
-
-
 def test_a_fork_goes_on_from_there_and_is_compared(visit: Visit) -> None:
     watched = visit()
     page = watched.page
@@ -97,44 +77,6 @@ def test_a_fork_goes_on_from_there_and_is_compared(visit: Visit) -> None:
     for box in page.locator("#tree input").all()[1:]:
         box.check()
     expect(page.locator(".lane")).to_have_count(3)
-
-
-@pytest.mark.stress
-def test_where_runs_part_is_marked(visit: Visit) -> None:
-    watched = visit()
-    page = watched.page
-    ask(watched, OTHER)
-    watched.ended()
-    page.locator("#first").click()
-    watched.fork("accept threshold", "0.01")
-    watched.ended(2)
-    one, two = watched.answers()
-    assert one == answer(OTHER) and two == answer(OTHER, accept_threshold=0.01) and one != two
-    expect(page.locator(".cell.first")).to_have_count(2)
-    assert page.locator(".lane").nth(1).locator(".cell.differs").count() > 0
-    position = page.locator(".cell.first").first.get_attribute("data-position")
-    expect(page.locator("#verdict")).to_contain_text(f"different answers, first at position {position}:")
-    page.locator("#verdict").get_by_role("button", name="Show it").click()
-    assert "frame 1 of" in watched.where()
-
-
-def test_variants_answer_the_same_prompt(visit: Visit) -> None:
-    watched = visit()
-    page = watched.page
-    page.locator("#prompt").fill(STORY)
-    page.locator("#rival").click()
-    page.locator("#rival").click()
-    rule = page.locator("#options select:visible")
-    rule.select_option("quota")
-    expect(page.locator("#tabs button")).to_have_count(3)
-    expect(page.locator("#go")).to_have_text("Generate 3")
-    watched.generate()
-    watched.ended(3)
-    titles = page.locator(".lane h3").all_text_contents()
-    assert titles[0] == "threshold" and titles[2] == "quota"
-    assert watched.answers()[0] == answer(STORY) and watched.answers()[2] == answer(STORY, rule="quota")
-    page.get_by_role("button", name="Remove variant C").click()
-    expect(page.locator("#tabs button")).to_have_count(2)
 
 
 @pytest.mark.stress
@@ -215,16 +157,6 @@ def test_a_link_and_a_reload_bring_it_back(visit: Visit) -> None:
     assert linked.page.locator("#prompt").input_value() == STORY
 
 
-@pytest.mark.stress
-def test_faults_of_a_request_are_told(visit: Visit) -> None:
-    watched = visit()
-    watched.expected = ("400",)
-    watched.page.locator("#ask summary").last.click()
-    watched.page.locator("#sampling").get_by_label("temperature", exact=True).fill("1e40")
-    ask(watched, STORY)
-    expect(watched.page.locator(".lane.failed .state")).to_contain_text("temperature")
-
-
 def test_a_key_is_asked_for_and_kept_in_memory_only(browser: Browser, locked: Served) -> None:
     context = browser.new_context()
     page = context.new_page()
@@ -292,49 +224,6 @@ def test_everything_by_keys_alone(visit: Visit) -> None:
 
 
 @pytest.mark.stress
-def test_every_control_is_reached_and_seen_in_focus(visit: Visit) -> None:
-    watched = visit()
-    ask(watched, STORY)
-    watched.ended()
-    page = watched.page
-    page.locator("[data-position='1']").click()
-    page.locator("#back").click()
-    for each in page.locator("summary").all():
-        each.click()
-    wanted = page.evaluate(
-        """() => [...document.querySelectorAll('button, input, select, textarea, summary, [tabindex="0"]')]
-        .filter((each) => each.checkVisibility() && !each.disabled).map((each, place) => (each.dataset.seen = place))"""
-    )
-    page.evaluate("document.activeElement.blur()")
-    seen, faint = set[int](), list[str]()
-    for _ in range(len(wanted) + 5):
-        page.keyboard.press("Tab")
-        place, outline, html = page.evaluate(
-            """() => { const at = document.activeElement, style = getComputedStyle(at);
-            return [Number(at.dataset.seen ?? -1), style.outlineStyle, at.outerHTML.slice(0, 80)] }"""
-        )
-        seen.add(place)
-        if place >= 0 and outline == "none":
-            faint.append(html)
-    assert seen >= {int(place) for place in wanted} and not faint
-
-
-@pytest.mark.stress
-def test_settled_text_is_told_to_screen_readers(visit: Visit) -> None:
-    watched = visit()
-    watched.page.evaluate(
-        """() => { window.told = []; const live = document.getElementById('live');
-        const seen = { childList: true, characterData: true, subtree: true };
-        new MutationObserver(() => window.told.push(live.textContent)).observe(live, seen) }"""
-    )
-    ask(watched, STORY)
-    watched.ended()
-    expect(watched.page.locator("#live")).not_to_be_empty()
-    watched.page.wait_for_timeout(1500)
-    assert "".join(watched.page.evaluate("window.told")) == answer(STORY)
-
-
-@pytest.mark.stress
 def test_a_conversation_goes_on(browser: Browser, template: Path) -> None:
     with served(tiny_llm().engine, chat_template=str(template)) as server:
         watched = opened(browser, server.url)
@@ -357,21 +246,6 @@ def test_a_conversation_goes_on(browser: Browser, template: Path) -> None:
         assert watched.answers() == [answer(OTHER)]
         watched.check()
         page.context.close()
-
-
-@pytest.mark.stress
-def test_an_option_that_may_be_left_out_can_be_emptied(visit: Visit) -> None:
-    page = visit().page
-    page.locator("#ask summary").last.click()
-    seed = page.locator("#sampling").get_by_label("seed", exact=True)
-    seed.fill("7")
-    with page.expect_request("**/v1/completions") as asked:
-        page.locator("#go").click()
-    assert asked.value.post_data_json["seed"] == 7
-    seed.fill("")
-    with page.expect_request("**/v1/completions") as asked:
-        page.locator("#go").click()
-    assert "seed" not in asked.value.post_data_json
 
 
 @pytest.mark.stress

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from benchmarks.decode import DecodeLoad, DecodeRow, measure_shape
+from benchmarks.decode import DecodeLoad, measure_shape
 from benchmarks.device import Ceilings
 from benchmarks.roofline import Need, need_of, network_of
-from benchmarks.shapes import SHAPES, random_checkpoint, shortened
+from benchmarks.shapes import SHAPES, random_checkpoint
 from dlstep.core import Grid, Plan
 
 from ...helpers.shapes import shrunk
@@ -36,14 +36,6 @@ def test_every_shape_takes_what_the_script_says(name: str) -> None:
     assert 0 < row["host_us"] < row["step_us"]
     assert row["ratio"] == row["step_us"] / row["roofline_us"]
     assert row["device_us"] is row["queued_us"] is row["host_share"] is None
-
-
-def test_a_forward_can_be_queued_many_times() -> None:
-    shape = shortened(shrunk("sdar-8b"), 1)
-    checkpoint = random_checkpoint(shape, CPU, FP32)
-    decode = DecodeRow(checkpoint, shape.strategy(2.5), DecodeLoad(1, context=64, steps=2), enforce_eager=True)
-    decode.prefill()
-    assert decode.queued_us(3) > 0
 
 
 def test_bytes_and_operations_of_a_forward() -> None:

@@ -1,25 +1,19 @@
 """Load on a server: the figures are those of the answers; and what serving costs beside `LLM.generate`."""
 
-import asyncio
-from collections.abc import Callable
 from pathlib import Path
-from statistics import median
-from time import perf_counter, process_time
 
 import pytest
 import torch
 
 from benchmarks import load
-from benchmarks.load import Answer, at_once, counters, row_of
+from benchmarks.load import Answer, row_of
 from benchmarks.serving import STRATEGY, measure_serving, prompts_of, write_folder
 from dlstep import LLM, SamplingParams
 
 from ...helpers.servers import nothing_goes_wrong_unseen  # noqa: F401  # pyright: ignore[reportUnusedImport]
-from ...helpers.serving import questions, served, shadow_engine
+from ...helpers.serving import served, shadow_engine
 from ...helpers.shapes import shrunk
-from ..cli.test_serve import command
 
-TOKENS = 64
 SMALL = shrunk("sdar-1.7b")
 
 
@@ -41,31 +35,6 @@ def test_figures_are_those_of_the_answers() -> None:
     assert (row["requests"], row["refused"], row["failed"], row["tokens_per_forward"]) == (6, 1, 1, 2.0)
     assert (row["first_p50"], row["token_p50"]) == pytest.approx((100, 100))
     assert row["engine_ms_per_forward"] == pytest.approx(50)
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize("options", [{}, {"stream": "drafts"}], ids=["settled", "drafts"])
-def test_serving_costs_little_beside_generate(tmp_path: Path, report: Callable[[str], None], options: dict[str, str]) -> None:
-    """256 answers, 32 at a time, by the server and by `LLM.generate` in turns; equal texts, and what they cost."""
-    prompts, llm = questions(256), LLM(max_num_reqs=32)
-    bodies = [{"prompt": prompt, "max_tokens": TOKENS, "dlstep": options} for prompt in prompts]
-    ratios: list[tuple[float, float, float]] = []
-    with command(tmp_path, "--max_num_reqs", "32") as server:
-        for _ in range(4):
-            before, began = asyncio.run(counters(server.url)), perf_counter()
-            answers = asyncio.run(at_once(server.url, bodies, 32))
-            over_http = perf_counter() - began
-            row = row_of(answers, before, asyncio.run(counters(server.url)), 0.0)
-            began, spent, step = perf_counter(), process_time(), llm.state.step
-            outputs = llm.generate(prompts, SamplingParams(max_tokens=TOKENS), progress=False)
-            alone, per_forward = perf_counter() - began, 1e3 * (process_time() - spent) / (llm.state.step - step)
-            assert [answer.text for answer in answers] == [output.text for output in outputs]
-            ratios.append((alone / over_http, row["engine_ms_per_forward"] / per_forward, row["http_ms_per_request"]))
-    throughput, engine, http = zip(*ratios[1:], strict=True)
-    best, engine, http = median(throughput), min(engine), min(http)  # other processes only add to what is spent
-    report(f"serve, 256 requests, 32 at a time: {best:.2f}x the throughput of generate, {engine:.2f}x its CPU a forward, "
-           f"{http:.1f} ms of HTTP CPU a request")  # fmt: skip
-    assert engine <= 1.10 and http <= (6.0 if options else 4.0)
 
 
 def test_a_written_folder_decodes_random_words(tmp_path: Path) -> None:

@@ -2,16 +2,13 @@
 
 import random
 import re
-import subprocess
-import sys
 from itertools import islice
-from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.tiny import Score, held_out, is_embedded, is_story, names, path, problems, score
-from dlstep.tiny.task import LARGEST, MOST_EVENTS, SMALLEST, Problem, draw_problem
+from dlstep.tiny import Score, held_out, is_story, path, problems, score
+from dlstep.tiny.task import Problem, draw_problem
 from training.stories import draw_response, training_stories
 
 FIRST_PROMPT = "Mia has 14 apples. Now Mia loses 9. Then Mia wins 5 more. How many apples does Mia have?\n"  # of seed 0
@@ -24,12 +21,6 @@ def answered(draw: st.DrawFn) -> tuple[Problem, str]:
     source = random.Random(draw(seeds))
     problem = draw_problem(source)
     return problem, draw_response(problem, source)
-
-
-@given(answered())
-def test_own_answers_score(case: tuple[Problem, str]) -> None:
-    problem, response = case
-    assert score(problem, response) == Score(answer=True, chain=True)
 
 
 @given(answered(), st.data())
@@ -67,24 +58,6 @@ def test_stories_are_recognised_and_nothing_else(case: tuple[Problem, str]) -> N
     assert not is_story(f"{prompt}{prompt}") and not is_story("Hello, how are you?") and not is_story("")
 
 
-@given(answered())
-def test_stories_state_what_the_problem_holds(case: tuple[Problem, str]) -> None:
-    problem, _ = case
-    total = problem.start
-    for event in problem.events:
-        total = event.apply(total)
-    assert total == problem.answer >= 0
-    assert 1 <= len(problem.events) <= MOST_EVENTS
-    assert all(SMALLEST <= int(number) <= LARGEST for number in re.findall(r"\d+", problem.prompt))
-    assert problem.prompt.startswith(f"{problem.name} has {problem.start} {problem.thing}. ")
-
-
-def test_answers_are_many_valued() -> None:
-    problem = problems(1)[0]
-    source = random.Random(0)
-    assert len({draw_response(problem, source) for _ in range(100)}) >= 3
-
-
 def test_training_never_meets_a_held_out_story() -> None:
     assert not any(held_out(prompt) for prompt, _ in islice(training_stories(3), 100_000))
 
@@ -108,18 +81,3 @@ def test_arguments_out_of_range_are_named() -> None:
         problems(-1)
     with pytest.raises(ValueError, match=r"'tiny-xy': the shipped ones are .*tiny-bd"):
         path("tiny-xy")
-
-
-def test_folders_of_shipped_models_are_recognised(tmp_path: Path) -> None:
-    assert all(is_embedded(path(name)) for name in names())
-    assert not is_embedded(tmp_path) and not is_embedded(None) and not is_embedded(path(names()[0]).parent)
-
-
-def test_names_lead_to_folders() -> None:
-    assert {"tiny-bd", "tiny-d2f", "tiny-edit", "tiny-fdv2", "tiny-joint", "tiny-llada", "tiny-canvas"} <= set(names())
-    assert all((path(name) / "config.json").is_file() for name in names())
-
-
-def test_the_package_is_light() -> None:
-    check = "import sys, dlstep.tiny; assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", check], check=True)

@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import dataclass
 
-import pytest
 import torch
 from hypothesis import given, strategies as st
 
@@ -28,7 +27,7 @@ from training.layout import (
     single_block_noise,
 )
 from training.masks import draft_masks
-from training.tokenizer import EOS_ID, MASK_ID
+from training.tokenizer import EOS_ID
 
 MOST_BLOCKS = 4
 ids = st.integers(3, 138)
@@ -121,17 +120,6 @@ def test_noise_and_clean_text_are_kept_apart(case: Case) -> None:
 
 
 @given(cases())
-def test_only_answer_positions_of_noisy_copies_are_masked(case: Case) -> None:
-    rows = case.rows
-    for row, sample in enumerate(case.samples):
-        masked = rows.masked[row]
-        assert (rows.copy[row][masked] > CLEAN).all()
-        assert (rows.positions[row][masked] >= len(sample.prompt)).all()
-    assert ((rows.inputs == MASK_ID) == rows.masked).all()
-    assert (rows.inputs == rows.targets)[~rows.masked].all()
-
-
-@given(cases())
 def test_rows_hold_the_text_and_fill_up_with_end_symbols(case: Case) -> None:
     size = case.grid.block_size
     for row, sample in enumerate(case.samples):
@@ -146,20 +134,6 @@ def test_rows_hold_the_text_and_fill_up_with_end_symbols(case: Case) -> None:
             assert tokens[: len(text) - start] == text[start:]
             assert set(filling) == {EOS_ID}
             assert sample.spare_blocks * size < len(filling) <= (sample.spare_blocks + 1) * size
-
-
-@given(cases())
-def test_windows_stay_inside_the_answer_and_levels_rise_in_them(case: Case) -> None:
-    first = first_groups(case.samples, case.grid)[:, None, None]
-    group = torch.arange(case.noise.window.shape[-1]).expand_as(case.noise.window)
-    answer = group >= first
-    window = torch.where(answer, case.noise.window, group)
-    assert (window >= torch.minimum(first, group)).all()
-    assert ((group - window >= 0) & (group - window < MOST_BLOCKS)).all()
-    together = (window[..., 1:] == window[..., :-1]) & answer[..., 1:]
-    rising = case.noise.level.diff(dim=-1) >= -1e-4
-    assert (rising | ~together).all()
-    assert (window.gather(-1, window) == window).all()
 
 
 @given(causal_cases())
@@ -200,26 +174,3 @@ def test_causal_rows_hold_the_text_and_blocks_of_a_random_origin(case: CausalCas
             else:
                 least = max(1, len(text) - begin)
                 assert len(positions) % case.size == 0 and least <= len(positions) < least + case.size
-
-
-@given(causal_cases())
-def test_the_first_token_of_a_block_is_never_masked(case: CausalCase) -> None:
-    begin = torch.tensor([len(sample.prompt) for sample in case.samples])[:, None] + case.origin
-    for row, place in case.masked.nonzero().tolist():
-        copy = int(case.rows.copy[row, place])
-        assert copy > CLEAN and (case.rows.positions[row, place] - begin[row, copy - 1]) % case.size
-    maskable = (case.rows.copy > CLEAN) & (case.rows.positions > case.rows.group)
-    assert (case.masked | ~maskable)[case.level == 1].all(), "at level 1, all tokens but the first are masked"
-    assert ((case.level >= 1 / case.size) & (case.level <= 1)).all()
-
-
-def test_about_half_of_the_blocks_are_masked_whole() -> None:
-    rows = lay_out_causal([Sample((5,), (6,) * 400)] * 8, torch.zeros((8, COPIES), dtype=torch.int64), block_size=8)
-    _, level = draft_masks(rows, torch.Generator().manual_seed(0), block_size=8)
-    whole = (level == 1)[(rows.copy > CLEAN) & (rows.positions == rows.group)]
-    assert len(whole) > 800 and 0.45 < whole.float().mean() < 0.55
-
-
-def test_a_row_that_does_not_fit_is_named() -> None:
-    with pytest.raises(ValueError, match="a row of 16 places does not fit the width 12"):
-        lay_out([Sample((5,), (6, 7))], AbsoluteGrid(8), width=12)

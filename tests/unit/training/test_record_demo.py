@@ -28,10 +28,3 @@ def test_the_recording_is_fresh() -> None:
     for one, two in zip(stored, made, strict=True):
         for old, new in zip(one["frames"], two["frames"], strict=True):
             assert [cell[2] for cell in old["cells"]] == pytest.approx([cell[2] for cell in new["cells"]], abs=0.01)
-
-
-def test_the_recorded_answers_are_right() -> None:
-    problems = tiny.problems(record_demo.PROBLEMS, record_demo.SEED)
-    for problem, run in zip(problems, tiny.recorded()["runs"], strict=True):
-        assert run["head"]["prompt"] == problem.prompt and run["ended"]
-        assert tiny.score(problem, run["text"]).chain

@@ -9,8 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, DiffusionGemmaForBlockDiffusion
 
-from training.card import Reading, loss_curve
-from training.recipes import RECIPES, TINY_BD, Recipe, Stage
+from training.recipes import RECIPES, Recipe, Stage
 from training.train import STATE_NAME, Run, train
 
 
@@ -18,9 +17,6 @@ def shortened(recipe: Recipe) -> Recipe:
     """A recipe of six steps on small batches."""
     stages = (Stage("alone", 3, 1.0, 1.0, 0.0, 0.0), Stage("together", 3, 1.0, 0.1, 1.0, 1.0))
     return replace(recipe, stages=stages, batch_places=512, warm_up_steps=2)
-
-
-SHORT = shortened(TINY_BD)
 
 
 @pytest.fixture(autouse=True)
@@ -59,14 +55,6 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, recipe: Recip
     assert f"# {recipe.name}" in (tmp_path / "parts" / "README.md").read_text(encoding="utf-8")
 
 
-def test_a_state_of_another_run_is_refused(tmp_path: Path) -> None:
-    train(SHORT, tmp_path, Run(seed=3, steps=1))
-    with pytest.raises(ValueError, match=r"with seed 3, not to .* with seed 4"):
-        train(SHORT, tmp_path, Run(seed=4, resume=True))
-    with pytest.raises(ValueError, match="holds a paused run"):
-        train(SHORT, tmp_path, Run(seed=3))
-
-
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=str)
 def test_stages_follow_each_other(recipe: Recipe) -> None:
     stages = list(dict.fromkeys(recipe.place(step)[0] for step in range(recipe.steps)))
@@ -77,10 +65,3 @@ def test_stages_follow_each_other(recipe: Recipe) -> None:
         assert 0 < later <= 1 and (later <= earlier or (next_stage is not stage and next_stage.name == "again"))
     with pytest.raises(ValueError, match="past the last"):
         recipe.place(recipe.steps)
-
-
-def test_a_long_loss_curve_is_thinned_and_keeps_its_end() -> None:
-    readings = tuple(Reading(step, "all", 1.0 / step, step / 60) for step in range(1, 101))
-    lines = loss_curve(readings).splitlines()
-    assert len(lines) <= 31
-    assert lines[-1].split()[0] == "100"
