@@ -122,7 +122,6 @@ def jobs_of(page: str, folder: Path) -> list[Job]:
     return jobs
 
 
-@pytest.mark.slow
 @pytest.mark.stress
 def test_every_line_works_as_pasted_in_an_empty_folder(installed: Installed, tmp_path: Path) -> None:
     """Commands run in the order of the page, and print what it shows."""

@@ -92,7 +92,6 @@ def test_the_page_runs_as_pasted(page: str, folder: Path) -> None:
     run_page(BLOCKS[page], folder, exact=False)
 
 
-@pytest.mark.slow
 @pytest.mark.stress
 @pytest.mark.parametrize("page", [page for page, blocks in BLOCKS.items() if not all(map(is_quick, blocks))])
 def test_the_page_runs_with_its_own_sizes(page: str, folder: Path) -> None:

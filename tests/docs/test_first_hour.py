@@ -148,7 +148,7 @@ def prepared(folder: Path) -> None:
     write_checkpoint(folder / "mine")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_ten_tasks_work_from_a_wheel_in_an_empty_folder(installed: Installed, tmp_path: Path) -> None:
     """Install, serve, and the tasks of the table, each with its result."""
     code, version = installed.run(["dlstep", "--version"], tmp_path)

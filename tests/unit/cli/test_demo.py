@@ -92,7 +92,7 @@ assert "ended by stop, 13 forward passes" in console.file.getvalue()
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_first_live_answer_takes_at_most_two_seconds_after_the_imports(report: Callable[[str], None]) -> None:
     (row,) = measure_first_answer(1)
     assert row.later == 0, "the time of the answer includes imports"

@@ -66,7 +66,7 @@ def sums(ranks: Ranks, folder: Path) -> list[bytes]:
 
 
 @needs_interpreter
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("size", [2, 3])
 def test_all_ranks_have_the_sum_in_the_order_of_ranks_rounded_once(size: int, tmp_path: Path):
     """The same bits on each, whatever the sizes before were, and whoever came late."""
@@ -94,7 +94,7 @@ def alone(ranks: Ranks, folder: Path) -> tuple[float, list[Any]]:
 
 
 @needs_interpreter
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_rank_that_gives_up_ends_and_tells_nothing_more(tmp_path: Path):
     """Other ranks must not take its numbers for sums."""
     seconds, (first, second, third) = run_ranks(2, alone, tmp_path)[0]

@@ -26,7 +26,7 @@ def compiled(architecture: int) -> list[dict[str, Any]]:
     return json.loads(done.stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     "architecture", [HOPPER, *(pytest.param(each, marks=pytest.mark.stress) for each in ARCHITECTURES if each != HOPPER)]
 )
