@@ -55,34 +55,3 @@ def test_accuracy_by_default(strategy: str, count: int, report: Callable[[str], 
     report(f"{count} problems, {strategy}: {right:.1f} % right, {rate:.2f} tokens per forward pass, {forwards:.1f} passes")
     least_right, least_rate = LEAST[strategy]
     assert right >= least_right and rate >= least_rate
-
-
-@pytest.mark.parametrize("count", COUNTS)
-def test_several_blocks_cost_no_accuracy(count: int, report: Callable[[str], None]) -> None:
-    single, single_rate, _ = measured("multi_bd", count, buffer_size=1)
-    multi, multi_rate, _ = measured("multi_bd", count)
-    report(
-        f"{count} problems, multi_bd: 1 block {single:.1f} % at {single_rate:.2f}, 4 blocks {multi:.1f} % at {multi_rate:.2f}"
-    )
-    assert single >= 92 and single_rate >= 2.0
-    assert multi >= single - 2 and multi_rate >= 3.0
-
-
-@pytest.mark.parametrize("count", COUNTS)
-def test_folding_changes_no_answer_and_saves_a_forward_a_block(count: int, report: Callable[[str], None]) -> None:
-    folded, plain = (answers("multi_bd", count, buffer_size=1, **options) for options in ({}, {"fold_commits": False}))
-    assert [output.token_ids for output in folded] == [output.token_ids for output in plain]
-    tokenizer = LLM("tiny-bd").engine.tokenizer
-    assert tokenizer is not None
-    size = 8
-    saved = stored = aligned = 0
-    for output, other in zip(folded, plain, strict=True):
-        length = len(tokenizer.encode(output.prompt))
-        end = length + len(output.token_ids)
-        saved += other.nfe - output.nfe
-        stored += end // size - length // size  # blocks that were finished before the last one
-        aligned += length % size == 0
-    report(
-        f"folding saves {saved} forward passes; {stored} blocks were finished on the way, {aligned} prompts end with a block"
-    )
-    assert abs(saved - stored - aligned) <= 0.02 * (stored + aligned)

@@ -6,7 +6,6 @@ Answers may differ only where the logits of the two best ids, with their noise, 
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 
 import pytest
@@ -14,13 +13,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from dlstep import LLM, Output, SamplingParams, tiny
-from dlstep.core import SequenceState, Span, Spec
 from dlstep.core.draws import key, token_uniform
 from dlstep.engine.config import embedded_facts
-from dlstep.strategies._verified import Verified
-from dlstep.strategies.self_speculation import SelfSpeculation
-
-from ..helpers.spans import changed
 
 MODEL = "tiny-joint"
 CLOSE = 1e-4
@@ -95,42 +89,3 @@ def test_answers_are_those_of_autoregressive_decoding(
     assert others <= max(1, count // 500)
     report(f"self_speculation, {name}, {engine}: {count} answers, {others} differ from autoregressive decoding")
     assert sum(output.nfe for output in ours) < 0.7 * sum(output.nfe for output in theirs)
-
-
-@dataclass(frozen=True, slots=True)
-class IndependentNoise(Verified):
-    """Self-speculation whose drafts use independent random numbers."""
-
-    block_size: int = 8
-
-    @property
-    def draft_rows(self) -> int:
-        """The block size."""
-        return self.block_size
-
-    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
-        """Return the span, with a different draw number if it is a draft."""
-        span = Verified.schedule(self, sequence, spec)
-        return changed(span, draws=(1,) * len(span.wanted.draws)) if span.rows.draft else span
-
-
-@pytest.mark.parametrize("count", COUNTS)
-def test_drafts_with_the_same_random_numbers_are_more_often_right(count: int, report: Callable[[str], None]) -> None:
-    params = PARAMS["temperature 1.0"]
-    rates: list[float] = []
-    for strategy in (SelfSpeculation(block_size=8), IndependentNoise()):
-        llm = LLM(MODEL, decoding_strategy=strategy, dtype="float32")
-        outputs = llm.generate(list(prompts(count)), params, progress=False)
-        assert differing(outputs, plain(count, "temperature 1.0"), params) <= max(1, count // 500)
-        rates.append(sum(len(output.token_ids) for output in outputs) / sum(output.nfe for output in outputs))
-    report(f"{count} answers: {rates[0]:.2f} tokens per forward pass with shared noise, {rates[1]:.2f} with independent noise")
-    assert rates[0] > rates[1]
-
-
-@pytest.mark.stress
-def test_two_ranks_give_the_same_answers(report: Callable[[str], None]) -> None:
-    count = 100
-    for name in ("greedy", "temperature 1.0"):
-        others = differing(answers(count, name, tensor_parallel_size=2), plain(count, name), PARAMS[name])
-        report(f"self_speculation on two ranks, {name}: {count} answers, {others} differ from autoregressive decoding")
-        assert others <= 1

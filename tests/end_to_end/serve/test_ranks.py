@@ -11,8 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dlstep import LLM, SamplingParams
-
 from ...unit.cli.test_serve import LONG, START, Command, command, engines_of, until_gone
 
 
@@ -107,30 +105,3 @@ def test_a_rank_that_stops_in_a_step_or_at_start_is_replaced(
             >= 2
         )
         assert server.http.get("/ready").json()["engine_deaths"] == 2
-
-
-@pytest.mark.stress
-def test_each_replica_is_a_group_of_ranks(tmp_path: Path):
-    """Answers are those of one process; while the group of a killed rank starts again, the other one answers."""
-    options = ("--replicas", "2", "--tp", "2", "--device", "cpu", "--num_threads", "1")
-    with command(tmp_path, "tiny-bd", *options) as server:
-        end = time.monotonic() + 300
-        while [each["status"] for each in server.http.get("/ready").json()["replicas"]] != ["ready", "ready"]:
-            assert server.process.poll() is None and time.monotonic() < end, server.log.read_text()
-            time.sleep(0.2)
-        engines = engines_of(server.process.pid)
-        ranks = [rank for engine in engines for rank in engines_of(engine.pid)]
-        assert len(engines) == 2 and len(ranks) == 2, "a process for each rank other than 0"
-        question = {"prompt": "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?", "max_tokens": 24}
-        (alone,) = LLM("tiny-bd", num_threads=1).generate([question["prompt"]], SamplingParams(max_tokens=24), progress=False)
-
-        def answer() -> str:
-            return server.http.post("/v1/completions", json=question).json()["choices"][0]["text"]
-
-        with ThreadPoolExecutor(8) as threads:
-            assert set(threads.map(lambda _: answer(), range(16))) == {alone.text}
-        os.kill(ranks[0].pid, signal.SIGKILL)
-        until_gone(engines[0], 30)
-        assert answer() == alone.text
-        server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(60) == 0

@@ -13,11 +13,10 @@ from unittest.mock import patch
 import pytest
 
 from dlstep.batch import actor
-from dlstep.batch.actor import EngineActor, about
+from dlstep.batch.actor import EngineActor
 from dlstep.batch.engine import AnsweredRequest, BatchEngine
 from dlstep.batch.lines import Json, content_key
 from dlstep.engine.config import EngineConfig
-from dlstep.serve.messages import EngineFailed
 
 from ...helpers.serving import shadow_engine
 from .batches import engine, lines_of, run, stories
@@ -54,11 +53,6 @@ def test_a_line_that_is_no_request_is_an_error_of_its_own() -> None:
     reply = actor_of(batch)(rows_of({3: {"method": "GET"}}))
     _, status, body, _ = json.loads(reply["answer"][0])
     assert reply["place"] == [3] and status == 400 and body["error"]["param"] == "body"
-
-
-def test_an_engine_that_cannot_be_made_says_why() -> None:
-    reason = about(EngineConfig(model="no-such"), None, None, "")
-    assert isinstance(reason, EngineFailed) and reason.error.startswith("no checkpoint folder at 'no-such'")
 
 
 def answer_with(step: Callable[[BatchEngine], list[AnsweredRequest]]) -> None:

@@ -2,12 +2,8 @@
 
 import json
 import os
-import shutil
 import signal
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -16,16 +12,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.batch.runner import answer_all
-from dlstep.cli import main
-from dlstep.core import DlstepError
 from dlstep.engine.json_lines import check_free
 
 from ...helpers.killing import child_that_holds, ended
-from .batches import Killed, Scripted, answers_file, numbered, stories, written
+from .batches import Killed, Scripted, answers_file, numbered
 
-COMMAND = [sys.executable, "-c", "from dlstep.cli import main; raise SystemExit(main())", "batch"]
 LINES = numbered([1, 2, 4, 5, 1, 7, 3])
-START = 180.0  # seconds; torch is loaded on a busy machine
 
 
 def swapped(data: bytes, random: Random) -> bytes:
@@ -148,49 +140,3 @@ def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path: Path, sto
         ended(child)
     answer_all(Scripted(0, 99), LINES, out)
     assert out.read_bytes() == (tmp_path / "other").read_bytes()
-
-
-def test_the_lock_is_released_after_success_and_after_a_mistake(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    for pool in (Scripted(0, 2), Scripted(0, 99), Scripted(0, 99)):
-        try:
-            answer_all(pool, LINES, out)
-        except Killed:
-            assert not out.exists()
-        check_free(tmp_path / "out.run")
-    with pytest.raises(ValueError, match="that are not in the input"):
-        answer_all(Scripted(0, 99), LINES[:2], out)
-    check_free(tmp_path / "out.run")
-
-
-def test_a_folder_that_is_deleted_meanwhile_is_noticed(tmp_path: Path) -> None:
-    class Deleting(Scripted):
-        def step(self):
-            if self.live == 1:
-                shutil.rmtree(tmp_path / "out.run")
-                answer_all(Scripted(3, 99), LINES[:2], tmp_path / "out")  # the second process has a lock of its own
-            return super().step()
-
-    with pytest.raises(DlstepError, match=r"out.run was deleted or replaced while this process wrote to it"):
-        answer_all(Deleting(0, 99), LINES, tmp_path / "out")
-    assert (tmp_path / "out").read_bytes().count(b"\n") == 2, "the output of the second process stays"
-
-
-def test_a_stopped_command_goes_on_after_a_second_one_was_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given_, out = written(tmp_path / "in.jsonl", stories(300)), tmp_path / "out.jsonl"
-    with subprocess.Popen([*COMMAND, str(given_), str(out), "--num_threads", "1"], stderr=subprocess.PIPE) as first:
-        end = time.monotonic() + START
-        while not (answers_file(out).exists() and answers_file(out).stat().st_size):
-            assert first.poll() is None and time.monotonic() < end
-            time.sleep(0.005)
-        first.send_signal(signal.SIGSTOP)
-        try:
-            assert main(["batch", str(given_), str(out), "--num_threads", "1"]) == 2
-        finally:
-            first.send_signal(signal.SIGCONT)
-        assert "in use by another process" in capsys.readouterr().err
-        assert first.wait(START) == 0
-    ids = [json.loads(line)["custom_id"] for line in out.read_text().splitlines()]
-    assert ids == [f"story-{number}" for number in range(300)]
-    assert main(["batch", str(given_), str(tmp_path / "alone.jsonl"), "--num_threads", "1", "--progress", "false"]) == 0
-    assert (tmp_path / "alone.jsonl").read_bytes() == out.read_bytes()

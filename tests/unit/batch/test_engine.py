@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from dlstep import LLM, SamplingParams
+from dlstep import LLM
 from dlstep.batch.engine import BatchEngine
 from dlstep.serve.http import translate
 from dlstep.serve.http.schema import Sampling
 
 from ...helpers.serving import TEMPLATE, Served, served, shadow_engine
-from .batches import SEATS, URL, engine, lines_of, request, run, stories
+from .batches import SEATS, URL, engine, lines_of, request, run
 
 CHAT = "/v1/chat/completions"
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
@@ -133,32 +133,7 @@ def test_what_a_batch_cannot_do_is_an_error_of_the_line(
     assert row["response"]["status_code"] == 400 and error["param"] == param and message in error["message"]
 
 
-def test_texts_are_those_of_generate(tmp_path: Path) -> None:
-    rows = stories(40, max_tokens=32, temperature=0.7)
-    found = [row["response"]["body"]["choices"][0]["text"] for row in answered(rows, tmp_path)]
-    prompts = [row["body"]["prompt"] for row in rows]
-    outputs = LLM("tiny-bd").generate(prompts, SamplingParams(max_tokens=32, temperature=0.7), progress=False)
-    assert found == [output.text for output in outputs]
-
-
-def test_equal_contents_have_one_answer_and_each_a_line(tmp_path: Path) -> None:
-    same = {"prompt": STORY, "max_tokens": 8, "temperature": 1.0}
-    rows = [request("a", same), request("b", dict(reversed(same.items()))), request("c", same | {"seed": 3})]
-    a, b, c = answered(rows, tmp_path)
-    assert a["id"] == b["id"] != c["id"] and a["response"] == b["response"]
-    assert [a["custom_id"], b["custom_id"], c["custom_id"]] == ["a", "b", "c"]
-
-
 GOOD: dict[str, Any] = {"prompt": "x", "max_tokens": 4}
-
-
-def test_values_of_a_line_are_checked_like_those_of_a_body() -> None:
-    batch = BatchEngine(shadow_engine())
-    for wrong in ("\ud800", [[[[]]]] * 3, float("nan")):
-        for body in (GOOD | {"prompt": wrong}, GOOD | {"metadata": {"a": wrong}}, GOOD | {"temperature": wrong}):
-            batch.add(0, "0" * 32, {"method": "POST", "url": URL, "body": body})
-            ((_, status, error, _),) = batch.step()
-            assert status == 400 and error["error"]["message"], (body, error)
 
 
 def test_an_unexpected_error_is_that_of_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,11 +49,6 @@ def test_a_file_that_cannot_be_answered_is_told_by_its_line(text: str, message: 
         read_lines("in.jsonl", text.encode())
 
 
-def test_a_last_line_without_an_end_is_read() -> None:
-    assert [line.custom_id for line in read_lines("in", (GOOD + "\n" + GOOD.replace('"a"', '"b"')).encode())] == ["a", "b"]
-    assert [line.custom_id for line in read_lines("in", GOOD.encode() + b"\r\n")] == ["a"]
-
-
 @pytest.mark.parametrize("depth", [100, 300, *range(900, 1000, 5), 1500])
 def test_a_deep_line_is_refused_in_a_sentence_or_has_a_key(depth: int) -> None:
     body = '{"prompt": "x", "deep": ' + "[" * depth + "]" * depth + "}"

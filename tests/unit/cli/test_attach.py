@@ -6,8 +6,6 @@ import socket
 import sys
 import threading
 import unicodedata
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import StringIO
 from typing import Any
 
@@ -17,22 +15,19 @@ from rich.console import Console
 
 from dlstep.cli import attach, generate, main
 from dlstep.cli.options import Namespace
-from dlstep.core import Abort, Add, Fail, Request, SamplingParams, Spec, State, Trace, abort, add, init
-from dlstep.serve.http import server as serving_server
+from dlstep.core import Abort, Add, Fail, Request, Spec, State, Trace, abort, add, init
 from dlstep.text.output import Output
 from dlstep.text.words import harmless, piece, printable
 from dlstep.views import diff, frames_view, sequence_view
 from dlstep.views.texts import event_text
 
 from ...helpers.servers import nothing_goes_wrong_unseen  # noqa: F401  # pyright: ignore[reportUnusedImport]
-from ...helpers.serving import Paced, questions, served, shadow_engine, tiny_llm
+from ...helpers.serving import Paced, served, shadow_engine, tiny_llm
 
 Captured = pytest.CaptureFixture[str]
 BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 # Every code point that is no character of its own: controls, formats, surrogates, private ones, those without a meaning.
 ACTING = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)).startswith("C")]
-# What rich itself writes around texts: colours, and moves of the cursor.
-OWN = {"\x1b", "\n"}
 
 
 def drawn(thing: Any) -> str:
@@ -96,20 +91,6 @@ def test_hostile_answers_are_shown_harmlessly_everywhere(text: str) -> None:
     assert not acts(str(diff(trace, Trace(state, (Abort(0, text.encode("utf-8", "ignore").decode()),)))))
 
 
-class Terminal(StringIO):
-    """A terminal that keeps what it is sent."""
-
-    def isatty(self) -> bool:
-        """A terminal it is."""
-        return True
-
-
-def test_generate_prints_text_as_it_is_into_files_and_harmlessly_on_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
-    for stream, expected in ((StringIO(), "a\x1b[31m\u202eb\nc"), (Terminal(), "a\ufffd[31m\ufffdb\nc")):
-        monkeypatch.setattr(sys, "stdout", stream)
-        assert generate.shown("a\x1b[31m\u202eb\nc") == expected
-
-
 def attached(url: str, request: str | None = None, *, as_json: bool = False) -> int:
     """The exit code of the command."""
     return attach.run(Namespace(url=url, request=request, interval=0.01, json=as_json))
@@ -163,66 +144,6 @@ def test_a_request_is_followed_while_it_runs(monkeypatch: pytest.MonkeyPatch, ca
         assert printed == [frame for run in runs for frame in run["frames"]]
 
 
-def test_the_answers_shown_are_those_of_the_model(capsys: Captured) -> None:
-    with served(tiny_llm().engine) as server, server.http() as http:
-        body = {"prompt": questions(1)[0], "max_tokens": 48, "dlstep": {"stream": "steps"}}
-        answer = http.post("/v1/completions", json=body).json()
-        assert attached(server.url, answer["id"]) == 0
-    text = tiny_llm().generate(questions(1), SamplingParams(max_tokens=48), progress=False)[0].text
-    assert capsys.readouterr().out.startswith(f"{text}\n") and text == answer["choices"][0]["text"]
-
-
-class Strange(BaseHTTPRequestHandler):
-    """Another server, which answers everything alike."""
-
-    answer = b"[]"
-    status = 200
-
-    def do_GET(self) -> None:
-        """Answer."""
-        self.send_response(self.status)
-        self.end_headers()
-        self.wfile.write(self.answer)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-@pytest.fixture
-def strange() -> Iterator[str]:
-    """Where it listens."""
-    with HTTPServer(("127.0.0.1", 0), Strange) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
-
-
-@pytest.mark.parametrize(
-    ("status", "answer", "words"),
-    [
-        (200, b"[]", "form that this dlstep"), (200, b"hello", "no dlstep server answers"),
-        (200, b"{}", "form that this dlstep"), (200, b'{"data": [5], "runs": [{"head": 5}]}', "form that this dlstep"),
-        (404, b"gone", "status 404"), (500, b'{"error": {"message": "a\\u001b[31mb"}}', "refused: a\ufffd[31mb"),
-        (200, b"[" * 100_000, "no dlstep server"),
-    ],
-)  # fmt: skip
-def test_another_server_is_told_apart(
-    strange: str, status: int, answer: bytes, words: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Strange, "status", status)
-    monkeypatch.setattr(Strange, "answer", answer)
-    for request in (None, "x"):
-        with pytest.raises(ValueError, match=re.escape(words.replace("\ufffd", "\x1b"))) as printed:
-            attach.run(Namespace(url=strange, request=request, interval=0.2, json=False))
-        assert "\n" not in str(printed.value)
-    if status == 500:
-        assert main(["attach", strange]) == 2
-        error = capsys.readouterr().err
-        assert words in error and error.count("\n") == 1 and not acts(error)
-
-
 def test_mistakes_are_told_in_a_sentence(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -242,15 +163,3 @@ def test_mistakes_are_told_in_a_sentence(capsys: Captured, monkeypatch: pytest.M
         assert main(["attach", server.url, "--request", "cmpl-0"]) == 2
         error = capsys.readouterr().err
         assert "no steps are kept for this id" in error and f"dlstep attach {server.url}" in error
-
-
-@pytest.mark.parametrize("opens", [True, False])
-def test_a_browser_opens_once_the_model_is_there(opens: bool, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
-    asked = threading.Event()
-    urls: list[str] = []
-    monkeypatch.setattr("webbrowser.open", lambda url: urls.append(url) or asked.set() or opens)
-    engine = shadow_engine()
-    with served(engine, ready=lambda: serving_server.show_page("http://127.0.0.1:1/")):
-        assert asked.wait(60)
-    assert urls == ["http://127.0.0.1:1/"]
-    assert ("the page is at http://127.0.0.1:1/" in capsys.readouterr().err) == (not opens)

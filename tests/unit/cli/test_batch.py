@@ -9,10 +9,9 @@ from random import Random
 
 import pytest
 
-from dlstep.batch.engine import BatchEngine
 from dlstep.cli import main
 
-from ..batch.batches import answers_file, engine, killed, lines_of, run, stories, written
+from ..batch.batches import answers_file, killed, lines_of, run, stories, written
 from .test_main_process import DLSTEP
 
 COUNT = 2000
@@ -42,40 +41,10 @@ def test_killed_at_random_moments_the_answers_are_the_same(
     report(f"{COUNT} requests, killed {kills} times, after {', '.join(map(str, grown))} bytes of answers: equal bytes")
 
 
-def test_answers_end_out_of_order_and_are_written_in_order(unbroken: Path) -> None:
-    beside = [json.loads(line) for line in (unbroken.parent / "out.jsonl.run" / "beside.jsonl").read_text().splitlines()]
-    ids = [json.loads(line)["id"] for line in unbroken.read_text().splitlines()]
-    came = [row["id"] for row in beside]
-    assert sorted(came) == sorted(ids) and came != ids
-    assert all(row["seconds"] > 0 and row["nfe"][0] > 0 and row["tokens_per_forward"][0] > 0 for row in beside)
-
-
 def copied(unbroken: Path, folder: Path) -> Path:
     """A copy of an output and its folder."""
     shutil.copytree(unbroken.parent, folder, dirs_exist_ok=True)
     return folder / unbroken.name
-
-
-def test_a_whole_run_is_left_as_it_is(unbroken: Path, tmp_path: Path) -> None:
-    out = copied(unbroken, tmp_path)
-    run(LINES, out)
-    assert out.read_bytes() == unbroken.read_bytes()
-    beside = Path("out.jsonl.run") / "beside.jsonl"
-    assert (tmp_path / beside).read_bytes() == (unbroken.parent / beside).read_bytes(), "nothing was decoded"
-
-
-def test_more_requests_go_on_with_the_answers_that_are_there(unbroken: Path, tmp_path: Path) -> None:
-    class Counting(BatchEngine):
-        def add(self, place: int, key: str, content: object) -> None:
-            added.append(place)
-            super().add(place, key, content)  # pyright: ignore[reportArgumentType]
-
-    added: list[int] = []
-    out = copied(unbroken, tmp_path)
-    more = lines_of(stories(COUNT + 3))
-    rows = run(more, out, Counting(engine()))
-    assert added == [COUNT, COUNT + 1, COUNT + 2] and len(rows) == COUNT + 3
-    assert out.read_bytes().startswith(unbroken.read_bytes())
 
 
 @pytest.mark.stress

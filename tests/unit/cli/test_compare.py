@@ -47,29 +47,6 @@ def test_the_command_compares_a_file_of_ones_own(
     assert "shows the trace in a browser" in " ".join(capsys.readouterr().out.split())
 
 
-def test_strategies_without_rules_are_compared_as_they_are_and_several_tasks_beside_one_another(
-    tmp_path: Path, capsys: Captured
-) -> None:
-    (tmp_path / "mine.jsonl").write_text('{"question": "How many?", "answer": "so 3 and 4 make\\n#### 1,007"}\n')
-    arguments = ["compare", "--strategies", "[dmax,multi_bd]", "--rules", "threshold", "--problems", "2", "--json"]
-    grid = ["--grid", '{"accept_threshold": [0.5, 0.9]}']
-    tasks = ["--tasks", "[shells,questions]", "--questions", str(tmp_path / "mine.jsonl")]
-    assert main([*arguments, *grid, *tasks]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    curves = [(row["task"], row["strategy"], row["rule"]) for row in rows[::2]]
-    assert curves == [
-        ("shells", "dmax", ""),
-        ("shells", "multi_bd", "threshold"),
-        ("questions", "dmax", ""),
-        ("questions", "multi_bd", "threshold"),
-    ]
-    one = [row for row in rows if row["task"] == "questions"]
-    assert all(row["answers"] == 1 and row["accuracy"] == row["aup"] == row["to_best"] == 0 for row in one), "all wrong"
-    unknown = ("tokens_per_forward_error", "forwards_per_answer_error")
-    assert all(row[name] is None for row in one for name in unknown), "one problem tells nothing of others"
-    assert all(row["as_right"] and row["to_best_low"] <= -0.9 and row["accuracy_high"] > 0.7 for row in one)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -101,20 +78,3 @@ def test_a_wrong_comparison_is_one_line(arguments: list[str], message: str, caps
     assert main(["compare", *arguments]) == 2
     printed = capsys.readouterr().err
     assert message in printed and printed.count("\n") == 1
-
-
-def test_another_comparison_in_a_folder_is_refused(tmp_path: Path, capsys: Captured) -> None:
-    arguments = ["compare", "--strategies", "dmax", "--grid", '{"accept_threshold": 0.5}', "--out", str(tmp_path), "--json"]
-    assert main([*arguments, "--problems", "2"]) == 0
-    assert main([*arguments, "--problems", "3"]) == 2
-    assert "holds a run with" in capsys.readouterr().err
-
-
-def test_an_answer_that_fails_counts_as_wrong_and_is_told(tmp_path: Path, capsys: Captured) -> None:
-    (tmp_path / "mine.jsonl").write_text(json.dumps({"prompt": "How many? " * 500, "answer": 1}))
-    arguments = ["--questions", str(tmp_path / "mine.jsonl"), "--strategies", "dmax", "--grid", '{"accept_threshold": 0.5}']
-    assert main(["compare", *arguments, "--json"]) == 1
-    message = capsys.readouterr()
-    (row,) = json.loads(message.out)
-    assert (row["failed"], row["accuracy"], row["tokens_per_forward"], row["aup"]) == (1, 0, 0, 0)
-    assert "1 answer failed, the first is questions/0: " in message.err and "tokens" in row["error"]

@@ -5,15 +5,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
-from benchmarks.first_answer import measure_first_answer
 from dlstep import LLM, tiny
-from dlstep.cli import demo, main
+from dlstep.cli import demo
 from dlstep.evaluate.frontier import DECODERS, Decoder
 
 from ...helpers.shadow_llm import make_llm
@@ -90,30 +88,3 @@ assert not {"torch", "transformers"} & sys.modules.keys()
 assert "ended by stop, 13 forward passes" in console.file.getvalue()
 """
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-
-
-@pytest.mark.full
-def test_the_first_live_answer_takes_at_most_two_seconds_after_the_imports(report: Callable[[str], None]) -> None:
-    (row,) = measure_first_answer(1)
-    assert row.later == 0, "the time of the answer includes imports"
-    assert 0 < row.answer_s <= 2
-    report(f"first live answer of the demo: {row.answer_s} s of processor time after {row.imports_s} s of imports")
-
-
-def test_an_error_while_the_recorded_decode_is_shown_is_the_demo_s(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--device", "xyz"]) == 2
-    assert capsys.readouterr().err == "dlstep: error: device must be cpu, cuda or cuda:N, got 'xyz'\n"
-
-
-def test_the_table_of_the_demo_cuts_no_name() -> None:
-    figures = {"problems": 500, "answer": 1.0, "tokens_per_forward": 12.34}
-    rows = [figures | {"decoder": each.label, "value": value} for each in DECODERS for value in each.values]
-    console = Console(file=StringIO(), width=80)
-    demo.print_table(rows, console)
-    out = console.file.getvalue()
-    assert "\N{HORIZONTAL ELLIPSIS}" not in out and max(map(len, out.splitlines())) <= 80
-    assert len(out.splitlines()) < 24
-    for each in DECODERS:
-        assert f" {each.strategy} " in out
-        assert f"{each.knob.partition('_')[0]} {' '.join(map(str, each.values))}" in out
-    assert "100 100 100   12.34 12.34 12.34" in out

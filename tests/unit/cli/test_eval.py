@@ -1,7 +1,6 @@
 """`dlstep eval` from options to table; wrong ones give one line before anything is loaded."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -53,17 +52,6 @@ def test_a_grid_has_a_line_for_each_set_of_options_and_a_reference_run(tmp_path:
     assert fast["speed_gain"]["low"] > 1
 
 
-def test_a_run_that_cannot_be_compared_is_shown_before_the_reason(tmp_path: Path, capsys: Captured) -> None:
-    grid, other = tmp_path / "grid", tmp_path / "other"
-    arguments = ["eval", "--dataset_limit", "2", "--max_tokens", "4"]
-    assert main([*arguments, "--grid", '{"accept_threshold": [0.3, 0.9]}', "--out", str(grid)]) == 0
-    capsys.readouterr()
-    assert main([*arguments, "--accept_threshold", "0.5", "--out", str(other), "--against", str(grid)]) == 2
-    printed = capsys.readouterr()
-    assert "right, %" in printed.out and len(table(other)) == 1
-    assert "no task with the same set of options in both" in printed.err and "Traceback" not in printed.err
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -89,40 +77,3 @@ def test_a_wrong_option_is_one_line(arguments: list[str], message: str, tmp_path
     assert main(["eval", *arguments, *(["--out", str(out)] if "--out" not in arguments else [])]) == 2
     printed = capsys.readouterr().err
     assert message in printed and printed.count("\n") == 1 and not (out / "answers.jsonl").exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "must hold problems: a JSON list, or a JSON object on each line"),
-        ("{", "holds no JSON"),
-        ("[1]", "must hold problems"),
-        ('{"prompt": "a", "answer": ""}', "mine.jsonl, entry 1 is not a problem of questions, look at 'answer'"),
-        ('{"prompt": "a", "answer": "."}', "look at 'answer'"),
-        ('{"prompt": "a", "answer": true}', "look at 'answer'"),
-        (
-            '{"prompt": "a", "answer": 1}\n{"prompt": " ", "answer": 1}',
-            "entry 2 is not a problem of questions, look at 'prompt'",
-        ),
-    ],
-)
-def test_a_wrong_file_of_questions_is_one_line(text: str, message: str, tmp_path: Path, capsys: Captured) -> None:
-    path = tmp_path / "mine.jsonl"
-    path.write_text(text)
-    arguments = ["eval", "--tasks", "questions", "--questions", str(path), "--out", str(tmp_path / "out")]
-    assert main(arguments) == 2
-    assert message in capsys.readouterr().err
-
-
-def test_a_rejected_answer_is_counted_and_told(tmp_path: Path, capsys: Captured) -> None:
-    arguments = ["eval", "--dataset_limit", "8", "--max_model_len", "32", "--out", str(tmp_path / "run")]
-    assert main(arguments) == 1
-    message = capsys.readouterr().err
-    (line,) = table(tmp_path / "run")
-    rows = [json.loads(each) for each in (tmp_path / "run" / "answers.jsonl").read_text().splitlines()]
-    named = re.search(r"answers failed, the first is shells/(\d+): ", message)
-    assert named and {row["finish"] for row in rows if row["document"] == int(named[1])} == {"rejected"}
-    assert line["failed"] == sum(row["finish"] == "rejected" for row in rows) > 0
-    scores = [json.loads(each) for each in (tmp_path / "run" / "scores.jsonl").read_text().splitlines()]
-    rejected = {row["document"] for row in rows if row["finish"] == "rejected"}
-    assert all(each["score"] == 0 and not each["scores"] for each in scores if each["document"] in rejected)

@@ -18,24 +18,6 @@ def test_generate_prints_the_right_answer(capsys: Captured) -> None:
     assert "tokens per forward pass, ended by stop" in err
 
 
-def test_a_prompt_of_another_kind_is_told_once_what_embedded_models_are_for(capsys: Captured) -> None:
-    assert main(["generate", "Hello, how are you?", "Hi", QUESTION, "--max_tokens", "4"]) == 0
-    out, err = capsys.readouterr()
-    assert err.count("the embedded models are for trying dlstep out") == 1 and "--model org/name" in " ".join(err.split())
-    assert max(map(len, err.splitlines())) <= 80 and out.count("\n") == 3
-    assert main(["generate", QUESTION, "--max_tokens", "4"]) == 0
-    assert "embedded models" not in capsys.readouterr().err
-
-
-def test_an_empty_answer_is_told_with_a_remedy(capsys: Captured) -> None:
-    assert main(["generate", QUESTION, "--decoding_strategy", "dual_cache", "--max_tokens", "300"]) == 0
-    out, err = capsys.readouterr()
-    assert out == "\n"
-    assert "0 tokens" in err and err.endswith("empty, because its first token is an end token: try a smaller max_tokens\n")
-    assert main(["generate", QUESTION, "--decoding_strategy", "dual_cache"]) == 0, "the model's folder states its length"
-    assert "92" in capsys.readouterr().out
-
-
 def test_generate_prints_json_alone_on_stdout(capsys: Captured) -> None:
     assert main(["generate", QUESTION, f"{QUESTION}\n", "--json", "--buffer_size", "1"]) == 0
     rows = json.loads(capsys.readouterr().out)

@@ -4,13 +4,12 @@ import json
 import re
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dlstep.cli import main
 
-from .faulty_files import FATAL, FATAL_TIMEOUT, FILES, Faulty, rule
+from .faulty_files import FATAL, FATAL_TIMEOUT, Faulty, rule
 
 Captured = pytest.CaptureFixture[str]
 
@@ -77,29 +76,6 @@ def test_law_ends_at_its_time_limit_and_says_how_many_cases_held(capsys: Capture
     assert len(found) == 1 and 0 < int(found[0]) < 100000, text
 
 
-def test_search_for_a_smaller_case_is_bounded(tmp_path: Path, capsys: Captured) -> None:
-    path = tmp_path / "wrong_span.py"
-    path.write_text(FILES["wrong span"].source, encoding="utf-8")
-    assert main(["laws", str(path), "--only", "progress", "--law_timeout", "1"]) == 1
-    text = capsys.readouterr().out
-    assert text.count("broken  progress") == 1 and "strategy=Mine(" in text
-
-
-@pytest.mark.parametrize(("option", "value"), [("case_timeout", "0"), ("law_timeout", "1e9")])
-def test_wrong_time_limit_is_refused(option: str, value: str, capsys: Captured) -> None:
-    assert main(["laws", "threshold", f"--{option}", value]) == 2
-    assert f"--{option} must be at " in capsys.readouterr().err
-
-
-def test_wrong_file_is_refused_with_the_place(tmp_path: Path, capsys: Captured) -> None:
-    path = tmp_path / "broken_import.py"
-    path.write_text("nothing\n", encoding="utf-8")
-    assert main(["laws", str(path)]) == 2
-    text: Any = capsys.readouterr().err
-    assert "cannot be imported: NameError: name 'nothing' is not defined" in text
-    assert f'File "{path}", line 1, in <module>' in text
-
-
 def test_laws_hold_for_a_rule_of_ones_own(own: Path, capsys: Captured) -> None:
     assert main(["laws", str(own / "best_of_own.py"), "--only", "[transparency,progress]", "--examples", "10"]) == 0
     text = capsys.readouterr().out
@@ -113,21 +89,3 @@ def test_a_law_that_is_broken_is_named_with_a_case(own: Path, capsys: Captured) 
     broken = [row for row in rows if row["failure"]]
     assert [row["law"] for row in rows] == ["progress"] * 2 and "returned no row although must is true" in broken[0]["failure"]
     assert "strategy=MultiBD(" in broken[0]["failure"], "the case is shown"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (
-            ["nonsense"],
-            "no strategy, rule, .py file or module is called 'nonsense': strategies are autoregressive, causal_blocks, d2f",
-        ),
-        (["nowhere.py"], "no strategy, rule, .py file or module is called 'nowhere.py'"),
-        (["quota", "--only", "[gravity]"], "law 'gravity' is unknown: choose from progress, functions"),
-        (["quota", "--only", "gravity"], "law 'gravity' is unknown: choose from progress, functions"),
-        (["quota", "--examples", "0"], "--examples must be at least 1, got 0"),
-    ],
-)
-def test_a_wrong_trial_is_one_line(arguments: list[str], text: str, capsys: Captured) -> None:
-    assert main(["laws", *arguments]) == 2
-    assert text in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dlstep.cli import main
-from dlstep.cli.main import COMMANDS, parsed
+from dlstep.cli.main import COMMANDS
 
 from .failing import Captured, failure
 
@@ -98,16 +97,6 @@ def test_help_teaches_with_examples_in_80_columns(command: str, capsys: Captured
     assert not re.search(r"\bNone\b", out), "YAML and the command line have `null`"
 
 
-def test_without_arguments_five_things_are_listed_each_with_a_command_that_can_be_given(capsys: Captured) -> None:
-    assert main([]) == 0
-    shown = capsys.readouterr()
-    assert shown.err == "" and max(map(len, shown.out.splitlines())) <= 80
-    lines = [shlex.split(line) for line in shown.out.replace("\\\n", "").splitlines() if line.startswith("  dlstep ")]
-    assert len(lines) == len({line[1] for line in lines}) == 5
-    for _, *arguments in lines:
-        parsed(arguments)
-
-
 @pytest.mark.parametrize(
     "arguments", [[], ["--help"], ["--version"], *([command, "--help"] for command in ("demo", "doctor", "generate"))], ids=str
 )
@@ -123,7 +112,3 @@ except SystemExit:
 assert not {{"torch", "numpy", "transformers"}} - {{*{allowed!r}}} & sys.modules.keys()
 """
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-
-
-def test_options_cannot_be_abbreviated(capsys: Captured) -> None:
-    assert "unrecognized arguments: --prog" in failure(["generate", "a", "--prog", "false"], capsys)

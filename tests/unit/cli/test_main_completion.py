@@ -12,7 +12,7 @@ from dlstep import rules, strategies
 from dlstep.cli import main
 from dlstep.cli.main import COMMANDS
 
-from .failing import Captured, failure
+from .failing import Captured
 
 pytest.importorskip("shtab", reason="the extra dlstep[completion] is not installed")
 CHECKS = {"bash": ["-n"], "zsh": ["-n"], "fish": ["--no-execute"]}
@@ -56,7 +56,3 @@ def test_bash_completes_commands_options_and_values(words: list[str], found: set
     call = f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _shtab_dlstep; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     done = subprocess.run(["bash", "-c", f"{script}\n{call}"], check=True, capture_output=True, text=True)
     assert {word.strip() for word in done.stdout.splitlines()} == found
-
-
-def test_an_unknown_shell_is_refused(capsys: Captured) -> None:
-    assert "argument --print_completion: invalid choice: 'ksh' (choose from " in failure(["--print_completion", "ksh"], capsys)

@@ -41,36 +41,3 @@ def test_an_option_file_holds_a_schema_as_a_mapping_or_as_these(
     Path("schema.json").write_text(json.dumps(SCHEMA))
     Path("options.yaml").write_text(yaml.safe_dump({"json_schema": given}, sort_keys=False))
     assert params_of("--config", "options.yaml") == SamplingParams(json_schema=json.dumps(SCHEMA))
-
-
-def test_one_choice_needs_no_brackets() -> None:
-    assert params_of("--choice", "92 shells").choice == ("92 shells",)
-    assert params_of("--choice+", "92", "--choice+", "93 shells").choice == ("92", "93 shells")
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "the file 'schema.json' cannot be read: [Errno 2] No such file"),
-        (b"[1]", "it is not an object with keywords"),
-        (b"{'a': 1}", "Expecting property name"),
-        (b"\xff", "the file 'schema.json' cannot be read: 'utf-8' codec"),
-        (b"[" * 100_000, "maximum recursion depth"),
-    ],
-)
-def test_a_file_without_a_schema_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, message: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    if content is not None:
-        Path("schema.json").write_bytes(content)
-    with pytest.raises(ValueError, match="json_schema") as caught:
-        params_of("--json_schema", "schema.json")
-    assert message in str(caught.value) and "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("given", [".", '{"type": ', "", "3", "a\0b"])
-def test_a_text_that_is_neither_is_refused_in_one_sentence(given: str) -> None:
-    with pytest.raises(ValueError, match="json_schema") as caught:
-        params_of("--json_schema", given)
-    assert "\n" not in str(caught.value) and len(str(caught.value)) < 250

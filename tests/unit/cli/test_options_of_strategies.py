@@ -1,6 +1,5 @@
 """Flags and YAML names of strategies and rules: looked up on those chosen, explained by their own help, never ignored."""
 
-import json
 import os
 import re
 import subprocess
@@ -198,40 +197,3 @@ def test_a_strategy_by_value_from_a_script_and_from_nowhere(tmp_path: Path) -> N
     for command in ([str(tmp_path / "multi_bd.py")], ["-c", text]):
         done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False, env={**os.environ})
         assert done.stdout == "__main__ 2 4\n__main__ 3 4\n", done.stderr
-
-
-def test_strategies_and_rules_are_listed_and_explained(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def text(*arguments: str) -> str:
-        assert main([*arguments]) == 0
-        out = capsys.readouterr().out
-        assert max(map(len, out.splitlines())) <= 80 or "--json" in arguments
-        return out
-
-    listed = text("rules")
-    assert all(name in listed for name in rules.available()) and "Nie et al." in listed
-    assert "for causal_blocks, d2f, dual_cache" in " ".join(listed.split())
-    rows = {row["name"]: row for row in json.loads(text("rules", "--json"))}
-    assert rows["quota"]["options"]["steps_per_block"] is None and "multi_bd" in rows["quota"]["carriers"]
-    assert "arXiv 2505.22618" in rows["threshold"]["source"]
-    one = text("strategies", "dual_cache", "--rule", "quota")
-    assert "strategy dual_cache" in one and "rule quota" in one and "--steps_per_block" in one and "(more than 0" in one
-    options = {row["name"]: row for row in json.loads(text("strategies", "d2f", "--json"))}
-    assert options["accept_threshold"] == {
-        "name": "accept_threshold",
-        "default": 0.9,
-        "allowed": "at least 0.0, at most 1.0",
-        "help": "Unmask a position when the probability of its token is above this.",
-    }
-    assert options["rule"]["default"] == "threshold"
-    assert "--accept_threshold" in text("rules", "threshold")
-    for arguments, message in (
-        (["strategies", "nonsense"], "'nonsense' is unknown"),
-        (["rules", "nonsense"], "rule 'nonsense' is unknown"),
-        (["strategies", "--rule", "quota"], "name the strategy, too"),
-        (["strategies", "d2f", "--matrix"], "leave the name out"),
-        (["strategies", "dmax", "--rule", "quota"], "DMax has no option 'rule'"),
-    ):
-        assert main(arguments) == 2
-        assert message in capsys.readouterr().err

@@ -1,17 +1,15 @@
 """`dlstep replay`."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dlstep import Request, Samples, SamplingParams, Trace
+from dlstep import Request, SamplingParams, Trace
 from dlstep.cli import main
-from dlstep.core import Add, Fail, Prune, Rebuild
+from dlstep.core import Add, Fail, Prune
 
 from ...helpers.shadow_llm import make_llm
-from ...helpers.spans import changed as with_fields
 from .failing import Captured, failure
 
 QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
@@ -55,33 +53,6 @@ def diverged(path: Path, trace: Trace, capsys: Captured) -> str:
     assert out.startswith("diverged: event ") and out.count("\n") == 1 and len(out) < 400
     assert "line" not in out
     return out
-
-
-def test_a_replay_says_in_words_where_it_parts(trace_path: Path, capsys: Captured) -> None:
-    trace = Trace.load(trace_path)
-    steps = [number for number, event in enumerate(trace.events) if isinstance(event, Samples)]
-    first, second = steps[1], steps[2]
-    samples = trace.events[first]
-    assert isinstance(samples, Samples)
-    tokens = samples.rows[0].tokens
-    other = replace(samples.rows[0], tokens=(*tokens[:-1], (tokens[-1] + 1) % 20 + 20))
-    tampered = (*trace.events[:first], Samples(samples.plan, (other,)), *trace.events[first + 1 :])
-    out = diverged(trace_path, Trace(trace.first, tampered), capsys)
-    assert f"event {second}, step 2: the samples of event {first}, or its plan, are not those" in out
-    lost = Trace(trace.first, (*trace.events[:first], Rebuild(), *trace.events[first:]))
-    assert "the trace resets the device, the recorded decode does not" in diverged(trace_path, lost, capsys)
-    later = Trace(trace.first, (*trace.events[: steps[0]], *trace.events[first:]))
-    assert f"event {steps[0]}, step 0: " in diverged(trace_path, later, capsys)
-    began = Trace(replace(trace.first, cache_digest=5), trace.events)
-    assert "the recorded decode resets the device" in diverged(trace_path, began, capsys)
-    plan = replace(samples.plan, spans=(with_fields(samples.plan.spans[0], seed=3),))
-    seeded = (*trace.events[:first], Samples(plan, samples.rows), *trace.events[first + 1 :])
-    found = diverged(trace_path, Trace(trace.first, seeded), capsys)
-    assert f"event {first}, step 1: span 0 of request 0: seed is " in found and "now, 3 was recorded" in found
-    changed = with_fields(samples.plan.spans[0], draws=(*samples.plan.spans[0].wanted.draws[:-1], 77))
-    drawn = (*trace.events[:first], Samples(replace(samples.plan, spans=(changed,)), samples.rows))
-    place = len(changed.wanted.draws) - 1
-    assert f"draws entry {place} is " in diverged(trace_path, Trace(trace.first, drawn), capsys)
 
 
 def test_every_event_of_a_trace_is_counted(trace_path: Path, capsys: Captured) -> None:

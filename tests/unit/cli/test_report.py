@@ -75,33 +75,10 @@ def test_the_page_stands_alone_and_has_all_answers(run: Path, tmp_path: Path) ->
     assert len(printed["answers"]) == 12
 
 
-def test_texts_of_a_model_are_escaped(run: Path, tmp_path: Path) -> None:
-    evil = "<script>alert(1)</script>\x1b[31m"
-    other = with_answers(run, tmp_path / "run", [{"answer": evil, "found": evil, "score": 0.0}])
-    assert main(["report", str(other), "--html", str(tmp_path / "page.html")]) == 0
-    page = Page()
-    page.feed((tmp_path / "page.html").read_text())
-    assert page.tags.count("script") == 2
-
-
 def test_a_terminal_gets_no_commands_of_a_model(run: Path, tmp_path: Path, capsys: Captured) -> None:
     other = with_answers(run, tmp_path / "run", [{"answer": "a\x1b[31m\n", "found": "\x1b[2J", "score": 0.0}])
     assert main(["report", str(other)]) == 0
     assert "\x1b" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["/nonsense"], "no run in '/nonsense': it has no run.json"),
-        (["{run}", "--show", "shells/99"], "--show 'shells/99' is not an answer of"),
-        (["{run}", "--html", "x.html", "--json"], "--html and --json do not go together: give one of them"),
-        (["{run}", "--against", "/nonsense"], "no run in '/nonsense'"),
-    ],
-)
-def test_a_wrong_report_is_one_line(run: Path, arguments: list[str], message: str, capsys: Captured) -> None:
-    assert main(["report", *[argument.format(run=run) for argument in arguments]]) == 2
-    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -126,11 +103,3 @@ def test_a_file_that_was_changed_is_told_of(
     assert main(["report", str(tmp_path)]) == 2
     printed = capsys.readouterr().err
     assert message in printed and printed.count("\n") == 1
-
-
-def test_another_model_does_not_step_into_it(run: Path, tmp_path: Path, capsys: Captured) -> None:
-    for path in run.glob("*.json*"):
-        text = path.read_text()
-        (tmp_path / path.name).write_text(text.replace('"accept_threshold": 0.3', '"accept_threshold": 0.4'))
-    assert main(["report", str(tmp_path), "--show", "shells/0"]) == 2
-    assert "engine of" in capsys.readouterr().err

@@ -219,24 +219,6 @@ def test_wrong_options_are_told_in_a_sentence(tmp_path: Path, capsys: pytest.Cap
             assert last.startswith("dlstep: error:") and message in last, last
 
 
-def test_help_shows_what_to_type_and_every_option(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["serve", "--help"])
-    shown = capsys.readouterr().out
-    for word in (
-        "curl",
-        "--host",
-        "--port",
-        "--config",
-        "--max_queue",
-        "--drain_seconds",
-        "--device",
-        "--accept_threshold",
-        "--seed",
-    ):
-        assert word in shown
-
-
 def without(modules: tuple[str, ...], code: str) -> subprocess.CompletedProcess[str]:
     """A fresh process in which some modules cannot be found."""
     hide = f"import sys; sys.modules.update(dict.fromkeys({modules!r})); "

@@ -20,23 +20,6 @@ def given(path: Path, **changes: Any) -> Path:
     return path
 
 
-def test_the_page_takes_the_place_of_an_old_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source, target = given(tmp_path / "run.json"), tmp_path / "run.html"
-    target.write_text("old")
-    assert main(["view", str(source)]) == 0
-    assert capsys.readouterr().out == f"{target}: 1 run\n"
-    html = target.read_text("utf-8")
-    assert html.startswith("<!doctype html>") and html.count("<script") == 2 and "Content-Security-Policy" in html
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.html", "run.json"]
-
-
-def test_it_can_be_opened_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[str] = []
-    monkeypatch.setattr("webbrowser.open", shown.append)
-    assert main(["view", str(given(tmp_path / "run.json")), "--out", str(tmp_path / "a.html"), "--open"]) == 0
-    assert shown == [(tmp_path / "a.html").as_uri()]
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -16,54 +16,10 @@ from dlstep.evaluate.checkpoint import SCORES, read
 from dlstep.evaluate.options import EvalOptions
 from dlstep.evaluate.runner import Answering
 
-from ...helpers.killing import child_that_holds, ended
 from .conftest import copied
 from .running import answers, run
 
 Captured = pytest.CaptureFixture[str]
-COMMANDS = {
-    "eval": ["eval", "--dataset_limit", "2", "--out"],
-    "compare": ["compare", "--strategies", "dmax", "--problems", "2", "--out"],
-    "show": ["report", "--show", "shells/0/1"],
-}
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_second_process_on_a_folder_is_refused_before_a_model_is_loaded(
-    name: str, options: EvalOptions, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def loaded(*_: object, **__: object) -> None:
-        raise AssertionError("the refusal comes first")
-
-    folder = copied(Path(options.out), tmp_path / "run")
-    monkeypatch.setattr("dlstep.engine.loader.load_engine", loaded)
-    monkeypatch.setattr("dlstep.llm.load_engine", loaded)
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    child = child_that_holds(folder)
-    try:
-        assert main([*COMMANDS[name], str(folder)]) == 2
-    finally:
-        ended(child)
-    printed = capsys.readouterr().err
-    assert f"{folder} is in use by another process: wait until it ends" in printed and printed.count("\n") == 1
-    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "lock"} == before
-
-
-def test_the_run_itself_holds_the_lock_and_a_killed_holder_blocks_nobody(
-    options: EvalOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    step, refused = Answering.step, list[bool]()
-
-    def second(answering: Answering) -> Any:
-        with pytest.raises(ValueError, match=f"{chosen.out} is in use by another process"):
-            run(chosen)
-        refused.append(True)
-        return step(answering)
-
-    monkeypatch.setattr(Answering, "step", second)
-    chosen = replace(options, out=str(tmp_path / "run"))
-    ended(child_that_holds(Path(chosen.out)))
-    assert answers(run(chosen)) == answers(Path(options.out)) and refused
 
 
 def altered(line: dict[str, Any], name: str) -> dict[str, Any]:

@@ -6,14 +6,11 @@ import pytest
 from dlstep import LLM, SamplingParams, tiny
 from dlstep.core import options_of
 from dlstep.evaluate import EvalOptions
-from dlstep.evaluate.comparing import EvalEntry, compared, curves_of, entries, fastest, sweep_of
+from dlstep.evaluate.comparing import EvalEntry, compared, curves_of, entries, fastest
 from dlstep.evaluate.metrics import against_best, aup, wilson
 from dlstep.rules.ada_block import AdaBlock
 from dlstep.rules.early_commit import EarlyCommit
 from dlstep.rules.quota import Quota
-from dlstep.rules.threshold import Threshold
-from dlstep.strategies.diffusion_gemma import DiffusionGemma
-from dlstep.strategies.dmax import DMax
 from training.tokenizer import build_tokenizer
 
 from ...helpers.comparisons import row as made_row
@@ -80,11 +77,3 @@ def test_a_rule_is_compared_by_value_and_suits_the_embedded_models() -> None:
     assert options_of(parts.engine.first.strategy)["part_size"] == 5
     with pytest.raises(ValueError, match="a rule is given twice"):
         entries(["quota", Quota(2)])
-
-
-def test_what_a_rule_or_a_strategy_is_compared_over() -> None:
-    shares = (0.5, 0.7, 0.8, 0.9, 0.95)
-    assert sweep_of(Threshold()) == {"accept_threshold": shares}
-    assert list(sweep_of(Quota())) == ["steps_per_block"]
-    assert sweep_of(DMax()) == {"accept_threshold": shares}, "and not the first number of its fields"
-    assert list(sweep_of(DiffusionGemma())) == ["entropy_bound"]

@@ -1,8 +1,6 @@
 """The two tasks of this package: their problems, prompts and scores."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -53,23 +51,3 @@ def test_numbers_count_as_in_lm_eval_and_other_answers_by_their_end(
     row = {"task": task, "document": 0, "options": {}, "answer": answer}
     line = scored(Item(task, 0, "", SamplingParams(), gold=gold), row)
     assert (line["found"], tuple(line["scores"].values()), line["score"]) == (found, scores, scores[0])
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "must hold problems"),
-        ("[1]", "must hold problems"),
-        ('{"prompt": " ", "answer": 1}', "entry 1 is not a problem of questions, look at 'prompt'"),
-        ('{"prompt": "a", "answer": 1}\n{"question": "b"}', "entry 2 is not a problem of questions, look at 'answer'"),
-        ('{"prompt": "a", "answer": true}', "look at 'answer'"),
-        ("{", "line 1 holds no JSON"),
-    ],
-)
-def test_a_file_of_questions_that_is_none_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "mine.jsonl"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=message):
-        read_problems(EvalOptions(("questions",), questions=str(path)))
-    path.write_text(json.dumps([{"question": "How many?", "answer": "so\n#### 3"}]))
-    assert read_problems(EvalOptions(("questions",), questions=str(path)))["questions"] == [("How many?", "3")]

@@ -6,7 +6,6 @@ from itertools import product
 from math import comb, exp
 from random import Random
 from statistics import mean, stdev
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -24,13 +23,10 @@ from dlstep.evaluate.metrics import (
     compared,
     frontier,
     paired_shares,
-    ratio,
     ratio_gain,
     wilson,
 )
-from dlstep.evaluate.table import chance, figures_of
-
-from ...helpers.scripts import script
+from dlstep.evaluate.table import figures_of
 
 COUNTS = st.integers(1, 2000).flatmap(lambda count: st.tuples(st.integers(0, count), st.just(count)))
 SIDE = 12  # of the lattice that areas are counted on
@@ -75,20 +71,6 @@ def test_a_ratio_is_one_of_sums_and_errors_are_those_of_the_textbook(found: list
     assert sums.failed == sum(row["finish"] in ("rejected", "error") for row, _ in found)
 
 
-def test_ratios_of_sums_are_not_means_of_ratios() -> None:
-    rows: list[Pair] = [
-        ({"tokens": [1] * tokens, "steps": 1, "score": 1.0, "finish": "stop"}, {"forwards": n, "share": 0.0})
-        for tokens, n in ((10, 1), (10, 9))
-    ]
-    assert Answers.of(rows).tokens_per_forward == 2.0  # the mean of 10 and 1.11 is 5.56
-    assert ratio(1, 0) == 0
-
-
-def levels() -> ModuleType:
-    """The simulation of the docs."""
-    return script("measure_levels")
-
-
 @given(COUNTS)
 def test_ends_of_a_score_interval_lie_z_standard_errors_from_the_share(counts: tuple[int, int]) -> None:
     right, count = counts
@@ -99,10 +81,6 @@ def test_ends_of_a_score_interval_lie_z_standard_errors_from_the_share(counts: t
         assert abs(share - end) == pytest.approx(Z * (end * (1 - end) / count) ** 0.5)
     assert (low == 0) == (right == 0) and (high == 1) == (right == count)
     assert wilson(count - right, count) == pytest.approx((1 - high, 1 - low))
-
-
-def test_no_answer_tells_nothing() -> None:
-    assert wilson(0, 0) == (0, 1)
 
 
 @given(st.integers(0, 14), st.integers(0, 14), st.integers(1, 30))
@@ -135,12 +113,6 @@ def test_a_run_gains_nothing_over_itself(found: list[Pair]) -> None:
     assert same["equal"] == right.p == speed.p == 1
     assert (speed.value, speed.low, speed.high) == (0, 0, 0)
     assert right.value == 0 and right.low == -right.high < 0
-
-
-def test_a_certain_gain_has_the_p_of_a_chance_that_is_shown_as_small() -> None:
-    gain = ratio_gain(Answers([], [8] * 40, [2] * 40), Answers([], [4] * 40, [2] * 40))
-    assert (gain.value, gain.low, gain.high, gain.p) == (2, 2, 2, 0)
-    assert (chance(gain.p), chance(0.0004), chance(None)) == ("<0.001", "<0.001", "-")
 
 
 def test_the_interval_of_a_gain_in_speed_holds_its_level() -> None:
@@ -184,23 +156,6 @@ def test_the_most_accurate_row_may_always_be_the_best_and_one_row_is() -> None:
     assert all(each.low < -2 / 40 for each in against_best(np.ones((40, 5)))), "equal answers do not make it sure"
 
 
-@pytest.mark.parametrize("rows", [2, 5, 30])
-def test_equal_rows_are_seldom_called_worse(rows: int) -> None:
-    """Compared with the row that happened to be the best, 5 rows are called worse in 7 % and 30 in 24 %."""
-    assert levels().level(rows, 100, 0.9, "alike", 600 // rows) <= 0.06
-    assert levels().power(rows, 300, 20) > 0.8
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize("rows", [2, 5, 12, 40])
-def test_the_level_holds_for_any_number_of_rows_as_the_page_says(rows: int) -> None:
-    module = levels()
-    most, found = module.line(rows, runs=max(60, 1000 // rows))
-    assert most <= 0.06
-    (line,) = (line for line in module.PAGE.read_text().splitlines() if line.startswith(f"| {rows} | {most:.1%} |"))
-    assert line.endswith(f" {' | '.join(f'{each:.0%}' for each in found)} |")
-
-
 def beats(one: Point, other: Point) -> bool:
     """Whether a point is no worse than another in both figures and better in one."""
     return one != other and one[0] >= other[0] and one[1] >= other[1]
@@ -237,27 +192,3 @@ def test_the_aup_is_the_published_one_in_any_order(places: list[tuple[int, int]]
     random.shuffle(found)
     assert aup(found, best) == pytest.approx(expected)
     assert aup([*found, found[0]], best) == pytest.approx(expected), "the same point twice is that point"
-
-
-@given(st.permutations([(4, 90), (4, 80), (8, 88), (8, 86), (12, 87)]))
-def test_of_points_of_equal_speed_the_most_accurate_counts_for_the_aup(places: list[tuple[int, int]]) -> None:
-    found = aup([(speed / 4, right / 100) for speed, right in places], 0.9)
-    assert found == pytest.approx(published([(1.0, 90.0), (2.0, 88.0), (3.0, 87.0)], 90.0))
-
-
-def test_the_aup_by_hand() -> None:
-    one = (2.0, 0.9)
-    assert aup([one], 0.9) == 180  # one rectangle: 2 * 90
-    two = [one, (4.0, 0.9)]
-    assert aup(two, 0.9) == pytest.approx(360)  # as right at twice the speed: 180 + 2 * 90
-    # y_max of another method: both heights weigh exp(-3 * (1 - 90/100)) = exp(-0.3), the first rectangle does not
-    assert aup(two, 1.0) == pytest.approx(180 + 2 * 90 * exp(-0.3)) == pytest.approx(313.347277)
-    # 86 is within 5 points of 90 and weighs exp(-3 * 4/90); 84 is not and does not count
-    assert aup([one, (4.0, 0.86), (10.0, 0.84)], 0.9) == pytest.approx(180 + 0.5 * 2 * (86 * exp(-12 / 90) + 90))
-    assert aup([one, (4.0, 0.85)], 0.9) > 180, "5 points less still count"
-    assert aup([one, (4.0, 1.0)], 0.9) == pytest.approx(180 + 190), "no weight is above 1"
-
-
-def test_the_aup_of_nothing_is_0() -> None:
-    assert aup([], 0.9) == 0
-    assert aup([(2.0, 0.0), (2.5, 0.0)], 0.0) == 0  # all wrong

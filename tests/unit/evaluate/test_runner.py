@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from time import perf_counter
 from typing import Any
 
 import pytest
@@ -83,33 +82,6 @@ def test_stored_answers_are_not_decoded_again(
     assert sorted(added) == sorted({*range(3, 80)} - {4, 7, 79})
 
 
-def test_calls_in_turn_keep_the_order_of_the_calls(options: EvalOptions, unbroken: bytes, tmp_path: Path) -> None:
-    """Each call moves its answers to the end, so that a run of several calls that was broken off ends in the same order."""
-    items = items_of(engine(), options, read_problems(options))
-    parts = [items[:30], items[30:50], items[50:]]
-    for run_again in range(2):
-        with closing(EvalCheckpoint(tmp_path, {"key": {}})) as checkpoint:
-            for part in parts[: 2 + run_again]:
-                answer_all(engine(), part, checkpoint)
-    assert answers(tmp_path) == unbroken
-
-
-@pytest.mark.parametrize("cut", [1, 100, 5000])
-def test_a_line_that_is_not_whole_is_written_again(options: EvalOptions, unbroken: bytes, tmp_path: Path, cut: int) -> None:
-    broken = replace(options, out=str(tmp_path))
-    (tmp_path / RUN).write_bytes((Path(options.out) / RUN).read_bytes())
-    (tmp_path / ANSWERS).write_bytes(unbroken[:-cut])
-    (tmp_path / BESIDE).write_bytes((Path(options.out) / BESIDE).read_bytes() + b'{"task": "sh')
-    assert answers(run(broken)) == unbroken
-    assert read(tmp_path).expected == len(read(tmp_path).rows) == 80
-
-
-def test_a_whole_run_is_left_as_it_is(options: EvalOptions, unbroken: bytes) -> None:
-    before = {path.name: path.read_bytes() for path in Path(options.out).iterdir()}
-    run(options)
-    assert {path.name: path.read_bytes() for path in Path(options.out).iterdir()} == before
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -123,16 +95,6 @@ def test_a_whole_run_is_left_as_it_is(options: EvalOptions, unbroken: bytes) -> 
 def test_another_run_does_not_go_on_there(options: EvalOptions, change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=f"holds a run with {message}.*give another folder"):
         run(replace(options, **change))  # pyright: ignore[reportArgumentType]
-
-
-def test_lines_that_are_no_answers_are_refused(options: EvalOptions, tmp_path: Path) -> None:
-    (tmp_path / RUN).write_bytes((Path(options.out) / RUN).read_bytes())
-    (tmp_path / ANSWERS).write_bytes(b"[1]\n")
-    with pytest.raises(ValueError, match="line 1 is not a line of a run"):
-        run(replace(options, out=str(tmp_path)))
-    (tmp_path / RUN).unlink()
-    with pytest.raises(ValueError, match="holds a run with engine None, and now it is"):
-        run(replace(options, out=str(tmp_path)))
 
 
 @pytest.mark.parametrize("name", ["decoding", "torch"])
@@ -187,11 +149,6 @@ def test_rows_are_those_of_generate() -> None:
             assert beside["forwards"] == output.nfe and len(beside["probabilities"]) == len(row["tokens"])
 
 
-def test_equal_requests_have_different_seeds() -> None:
-    (one, _), (other, _) = answered(ROOMY, [ITEMS[0], replace(ITEMS[0], number=1)])
-    assert one["seed"] != other["seed"]
-
-
 def test_decided_at_is_the_step_that_gave_each_token() -> None:
     """Beside a session that is looked at after every forward."""
     for strategy, model in (("multi_bd", "tiny-bd"), ("dmax", "tiny-edit")):
@@ -215,13 +172,6 @@ def test_decided_at_is_the_step_that_gave_each_token() -> None:
                 column = [line[offset] for line in tokens[: row["steps"]]]
                 assert column[step - 1 :] == [token] * len(column[step - 1 :])
                 assert step == 1 or column[step - 2] != token
-
-
-def test_the_shares_of_the_answers_add_up_to_the_wall_time() -> None:
-    begin = perf_counter()
-    found = answered(engine(), ITEMS)
-    shares = sum(beside["share"] for _, beside in found)
-    assert 0 < shares <= perf_counter() - begin and all(beside["share"] <= beside["seconds"] for _, beside in found)
 
 
 def test_scores_are_written_once_all_answers_are_there(options: EvalOptions, unbroken: bytes, tmp_path: Path) -> None:

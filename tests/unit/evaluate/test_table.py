@@ -49,8 +49,3 @@ def test_runs_of_different_problems_are_refused_by_name(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=rf"{one.folder} and {changed.folder} asked different problems of questions: "):
             lines_of(one, changed)
-
-
-def test_each_score_comes_with_the_settings_of_its_run(options: EvalOptions) -> None:
-    result = read(Path(options.out))
-    assert [json.loads(line.settings) for line in lines_of(result)] == [result.settings["key"]] * 2

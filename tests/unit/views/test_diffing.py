@@ -21,7 +21,6 @@ from dlstep.core import (
     add,
     commit,
     init,
-    schedule,
     with_options,
 )
 from dlstep.rules.quota import Quota
@@ -106,22 +105,6 @@ def test_a_difference_leads_from_one_state_to_another(name: str) -> None:
             check_difference(old, new)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_short_texts_fit_a_terminal(name: str) -> None:
-    for seed in range(4):
-        trace, _ = recorded(name, seed)
-        check_text(trace)
-        assert str(trace).startswith(f"Trace of {len(trace.events)} events: ")
-        for event, state in zip(trace.events, list(trace.states())[1:], strict=True):
-            check_text(state)
-            assert str(state).startswith(f"State at step {state.step}: {len(state.running)} running")
-            if isinstance(event, Samples):
-                check_text(event)
-                check_text(event.plan)
-                assert str(event.plan).startswith(f"Plan of step {event.plan.step}: ")
-                assert str(event).startswith(f"Samples of step {event.plan.step}: ")
-
-
 def test_fields_that_nothing_else_shows_are_named() -> None:
     """Each field of a state, changed alone, is part of the difference."""
     state = start()
@@ -167,16 +150,6 @@ def answered(state: State, plan: Plan, token: int, probability: float) -> State:
     return commit(state, Samples(plan, rows))
 
 
-def test_texts_of_a_step() -> None:
-    state = start()
-    after = answered(state, schedule(state), 33, 0.99)
-    assert str(diff(state, after)).splitlines()[-1] == "  2 to 7 unmasked: AAAAAA"
-    (back,) = diff(after, state).inner
-    assert [run.kind for run in back.runs] == ["remasked"]
-    other = answered(state, schedule(state), 34, 0.99)
-    assert str(diff(after, other)) == "request 0: 6 changed\n  2 to 7 changed: AAAAAA -> BBBBBB"
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_traces_differ_at_the_event_that_was_changed(name: str) -> None:
     trace, state = recorded(name, 1)
@@ -199,20 +172,3 @@ def test_traces_differ_at_the_event_that_was_changed(name: str) -> None:
         if not isinstance(event, Rebuild):
             assert "rebuild" in diff(trace, longer).runs[1].text
             check_text(diff(trace, longer))
-
-
-def test_traces_that_begin_differently_share_no_event() -> None:
-    trace, _ = recorded("multi_bd", 1)
-    other = Trace(replace(trace.first, cache_digest=7))
-    found = diff(trace, other)
-    assert str(found).splitlines()[:2] == ["the first states differ", "  there: other KV cache"]
-
-
-@pytest.mark.parametrize("other", [None, 5, "a state", (), State])
-def test_a_value_of_another_kind_is_refused(other: object) -> None:
-    trace, state = recorded("multi_bd", 0)
-    for value, kind in ((state, "State"), (trace, "Trace")):
-        with pytest.raises(ValueError, match=f"a {kind} can only be compared with another {kind}, got "):
-            diff(value, other)
-    with pytest.raises(ValueError, match="a State can only be compared with another State, got "):
-        diff(state, trace)

@@ -1,7 +1,6 @@
 """States, plans and traces in notebooks."""
 
 import sys
-import warnings
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
@@ -30,13 +29,3 @@ def test_notebooks_show_states_plans_and_traces(session: Session, monkeypatch: p
     output = session.output(0)
     for value in (session.state, session.plan, session.samples, session.trace, states, first, output):
         assert written(value) == str(value)
-
-
-def test_a_notebook_without_widgets_is_not_warned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["IPython"], "get_ipython", InteractiveShell)
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        views.register()
-        warnings.warn("IProgress not found. Please update jupyter and ipywidgets.", UserWarning, stacklevel=1)
-        warnings.warn("something else", UserWarning, stacklevel=1)
-    assert [str(warning.message) for warning in seen] == ["something else"]

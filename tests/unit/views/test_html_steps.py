@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep import LLM, SamplingParams, Session, Trace, views
+from dlstep import SamplingParams, Trace, views
 from dlstep.views.frames import recording
 
 from ...end_to_end.page.hostile import TEXTS
@@ -109,30 +109,3 @@ def test_every_step_selects_the_frames_up_to_it(trace: Trace) -> None:
             assert bool(shown) == (sequence is not None)
             if sequence is not None:
                 assert shown[-1]["nfe"] == sequence.nfe and shown[-1].get("finish_reason") == sequence.finish
-
-
-def test_a_session_shows_its_steps_in_a_notebook_and_its_state_in_a_terminal(session: Session) -> None:
-    html = session._repr_html_()
-    assert html == views.steps_html(session.trace)
-    assert views.state_html(session.state).encode("ascii", "xmlcharrefreplace").decode() in html
-    assert str(session) == str(session.state)
-    assert len(unpacked(html)["runs"]) == 2
-
-
-def test_a_decode_of_sixty_steps_is_small() -> None:
-    session = make_llm(max_model_len=256).session()
-    one_by_one = (("accept_threshold", 1.0), ("add_block_threshold", 1.0))
-    session.submit(list(range(3, 60)), SamplingParams(max_tokens=96, ignore_eos=True, strategy_options=one_by_one))
-    session.run()
-    assert session.state.step >= 60
-    assert len(session._repr_html_()) < 100_000
-
-
-def test_a_session_without_requests_is_shown(llm: LLM) -> None:
-    assert "state at step 0" in llm.session()._repr_html_()
-
-
-def test_too_many_steps_are_shown_without_a_slider(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlstep.views.html.LARGEST", 100)
-    html = views.steps_html(trace)
-    assert "run dlstep view FILE" in html and "<script" not in html and views.state_html(trace.replay())[:60] in html

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from dlstep import SamplingParams
-from dlstep.views.progress_bars import Bar, capturing_bar, download_bars, drawing, loading_bar, terminal, waiting_line
+from dlstep.views.progress_bars import Bar, capturing_bar, loading_bar, terminal, waiting_line
 
 from ...helpers.screen import screen
 from ...helpers.shadow_llm import make_llm
@@ -38,26 +38,6 @@ def test_nested_bars_share_one_area_and_leave_nothing_behind(capsys: Captured) -
     assert screen(err) == ["a line meanwhile"]
 
 
-@pytest.mark.usefixtures("tty")
-def test_something_is_drawn_at_once(capsys: Captured) -> None:
-    with waiting_line("loading a model"):
-        assert "loading a model" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("tty")
-def test_a_bar_of_graphs_is_not_shown_without_graphs(capsys: Captured) -> None:
-    with capturing_bar(enabled=True):
-        pass
-    assert "graphs" not in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("tty")
-def test_drawing_disabled_hides_what_is_shown_inside(capsys: Captured) -> None:
-    with drawing(enabled=False), waiting_line("loading a model"), loading_bar(100, enabled=True) as load:
-        load(50)
-    assert capsys.readouterr() == ("", "")
-
-
 def test_nothing_is_drawn_where_there_is_no_terminal(capsys: Captured) -> None:
     with waiting_line("loading a model"), loading_bar(100, enabled=True) as load:
         load(50)
@@ -77,15 +57,4 @@ def test_answers_are_shown_as_they_form(capsys: Captured, monkeypatch: pytest.Mo
     llm.generate("a prompt", SamplingParams(max_tokens=32))
     err = capsys.readouterr().err
     assert "\N{LIGHT SHADE}" in err, "masked positions are drawn"
-    assert err.count(HIDDEN) == 1 and screen(err) == []
-
-
-@pytest.mark.usefixtures("tty")
-def test_downloads_are_shown_in_the_display(capsys: Captured) -> None:
-    with waiting_line("loading org/name"), download_bars() as bars, bars(total=10, desc="Fetching 10 files") as bar:
-        bar.update(4)
-        bar.refresh()
-        terminal()._live_stack[0].refresh()
-    err = capsys.readouterr().err
-    assert "Fetching 10 files" in err and "4/10" in err
     assert err.count(HIDDEN) == 1 and screen(err) == []

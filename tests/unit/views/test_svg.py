@@ -11,7 +11,6 @@ from dlstep.views import filling_svg, stays
 from ...helpers.shadow_llm import make_llm
 
 SVG = "{http://www.w3.org/2000/svg}"
-STYLED = filling_svg([]).count("back")
 RULES: tuple[dict[str, object], ...] = (
     {},
     {"rule": "quota", "steps_per_block": 2},
@@ -52,26 +51,6 @@ def test_a_stay_covers_exactly_the_states_between_its_forward_passes(options: di
     assert {stay.offset for stay in found if stay.until is None} == set(range(20))
     remasks = options.get("rule") in ("remdm", "running_confidence")
     assert any(stay.until for stay in found) == remasks
-
-
-def test_a_replaced_token_differs_from_a_remasked_one() -> None:
-    session = make_llm("multi_bd_edit").session()
-    session.submit("a prompt", SamplingParams(max_tokens=20, ignore_eos=True))
-    session.run()
-    found = stays(session.trace)
-    by_start = {(stay.offset, stay.since): stay for stay in found}
-    replaced = [stay for stay in found if stay.replaced]
-    assert replaced and all(by_start[stay.offset, stay.until].token != stay.token for stay in replaced if stay.until)
-    assert filling_svg([("one", session.trace)]).count("back") == STYLED, "no token was remasked"
-
-
-def test_pinned_tokens_stay_from_the_beginning() -> None:
-    session = make_llm().session()
-    session.submit("a prompt", SamplingParams(max_tokens=20, pinned={3: 7}))
-    session.run()
-    assert [stay.offset for stay in stays(session.trace) if stay.since == 0] == [3]
-    with pytest.raises(KeyError, match="no request 5"):
-        stays(session.trace, 5)
 
 
 def test_the_picture_has_a_mark_for_everything_that_happened() -> None:

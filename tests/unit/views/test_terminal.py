@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 
 from dlstep import Session, views
 from dlstep.views.cells import Phase
-from dlstep.views.terminal import PHASE_STYLES, legend
+from dlstep.views.terminal import legend
 
 
 def printed(view: RenderableType) -> str:
@@ -35,28 +35,6 @@ def contrast(one: str, two: str) -> float:
 
     dark, light = sorted((luminance(one), luminance(two)))
     return (light + 0.05) / (dark + 0.05)
-
-
-BACKGROUNDS = ("#000000", "#1e1e1e", "#002b36", "#ffffff", "#fdf6e3")  # black, VS Code, solarized dark, white, solarized light
-
-
-@pytest.mark.parametrize("style", sorted({*PHASE_STYLES.values()}))
-def test_colours_can_be_read_on_dark_and_light_backgrounds(style: str) -> None:
-    """Graphics need a ratio of 3. Styles without a colour have that of the terminal's own text."""
-    colours = [word for word in style.split() if word.startswith("#")]
-    assert all(contrast(colour, background) >= 3 for colour in colours for background in BACKGROUNDS)
-    assert not {*style.split()} - {"bold", "dim", "italic", *colours}, "colours of a theme may be those of its background"
-
-
-def test_states_can_be_told_apart_without_colours() -> None:
-    """By weight, brightness and slant, or by their sign."""
-
-    def plain(phase: Phase) -> frozenset[str]:
-        return frozenset(word for word in PHASE_STYLES[phase].split() if not word.startswith("#"))
-
-    with_text: tuple[Phase, ...] = ("prompt", "final", "held", "open", "draft")
-    assert len({plain(phase) for phase in with_text}) == len(with_text)
-    assert plain("masked") != plain("void")
 
 
 def test_no_color_leaves_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
