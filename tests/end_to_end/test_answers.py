@@ -40,9 +40,7 @@ def pages(name: str, page_size: int, times: float = 1.0) -> dict[str, int]:
 ENGINES = {
     "batch 3": lambda name: {"max_num_reqs": 3},
     "batch 8": lambda name: {"max_num_reqs": 8},
-    "batch 8, no prefix cache": lambda name: {"max_num_reqs": 8, "enable_prefix_caching": False},
     "least pages": lambda name: pages(name, 4),
-    "few pages": lambda name: pages(name, 4, 2),
     "large pages": lambda name: pages(name, 32, 4),
     "few rows": lambda name: {"max_num_reqs": 8, "max_num_batched_tokens": 128},
 }
@@ -124,7 +122,7 @@ def other_process() -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("name", DECODERS)
-@pytest.mark.parametrize("kind", ["trace", "pickle"])
+@pytest.mark.parametrize("kind", ["trace", pytest.param("pickle", marks=pytest.mark.full)])
 def test_a_saved_decode_goes_on_in_another_process(
     name: str, kind: str, tmp_path: Path, other_process: subprocess.Popen[str]
 ) -> None:
@@ -164,6 +162,7 @@ def test_a_fork_and_its_origin_answer_the_same(name: str) -> None:
         assert all(state.finished[number].finish == "stop" for state in ends for number in numbers)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["multi_bd", "d2f"])
 @pytest.mark.parametrize("count", [12, pytest.param(64, marks=pytest.mark.stress)])
 def test_an_engine_that_was_used_answers_like_a_new_one(name: str, count: int) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dlstep import LLM, extras
-from dlstep.cli import lm_eval, main
+from dlstep import LLM
+from dlstep.cli import main
 from dlstep.cli.main import COMMANDS
-from dlstep.extras import EXTRAS, require
+from dlstep.extras import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -72,6 +72,7 @@ def test_an_extra_installs_its_packages(extra: str) -> None:
         assert version in listed[name]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("extra", "user", "arguments"), USERS, ids=[" ".join(case[2][:4]) for case in USERS])
 def test_a_command_names_the_extra_that_it_lacks(
     extra: str,
@@ -98,33 +99,6 @@ def test_the_python_interface_names_the_extra_that_it_lacks(tmp_path: Path, monk
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(ValueError, match=r"EngineConfig.lora_path needs peft: pip install 'dlstep\[lora\]'"):
         LLM(lora_path=str(tmp_path))
-
-
-def test_lm_eval_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "lm_eval", None)
-    with pytest.raises(
-        SystemExit, match=r"^dlstep-lm-eval: error: dlstep-lm-eval needs lm-eval: pip install 'dlstep\[eval\]'$"
-    ):
-        lm_eval.main()
-
-
-def test_every_extra_is_tried() -> None:
-    assert {extra for extra, *_ in USERS} == EXTRAS.keys()
-
-
-def test_a_package_of_another_version_counts_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "installed", {"antlr4-python3-runtime": "4.110.1"}.get)
-    with pytest.raises(ValueError, match=r"task math500 needs antlr4-python3-runtime 4\.11: pip install 'dlstep\[eval\]'"):
-        require("task math500", "eval")
-    monkeypatch.setattr(extras, "installed", {"antlr4-python3-runtime": "4.11.1"}.get)
-    require("task math500", "eval")
-
-
-def test_all_missing_packages_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in EXTRAS["serve"]:
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ValueError, match=r"x needs fastapi and openai and prometheus-client and uvicorn: pip"):
-        require("x", "serve")
 
 
 def test_every_help_is_shown_without_any_extra() -> None:

@@ -6,7 +6,7 @@ from typing import get_type_hints
 
 import pytest
 
-from dlstep import LLM, EngineConfig, SamplingParams, Thresholds, init
+from dlstep import LLM, EngineConfig, SamplingParams, init
 from dlstep.core import with_options
 from dlstep.rules.quota import Quota
 from training.tokenizer import EOS_ID
@@ -16,15 +16,6 @@ from ..helpers.shadow_llm import Faulty, make_llm
 PROMPT = "Max has 53 shells. Later Max buys 39 more."
 LONG = SamplingParams(max_tokens=40, ignore_eos=True)
 SAMPLED = SamplingParams(max_tokens=40, temperature=1.0, seed=7)
-
-
-def test_text_and_tokens_are_the_same_prompt(llm: LLM) -> None:
-    tokens = llm.engine.tokenizer.encode(PROMPT)
-    from_text, from_tokens = llm.generate([PROMPT, tokens], LONG)
-    assert from_text.token_ids == from_tokens.token_ids
-    assert (from_text.prompt, from_tokens.prompt) == (PROMPT, tuple(tokens))
-    assert llm.generate(tokens, LONG)[0] == from_tokens
-    assert llm.generate(PROMPT, LONG) == [from_text]
 
 
 def test_parameters_are_shared_or_one_each(llm: LLM) -> None:
@@ -58,19 +49,6 @@ def test_top_probabilities_contain_the_tokens_and_cost_the_others_nothing(name: 
             assert (output.token_ids[place], output.probabilities[place]) in top
 
 
-def test_a_prefix_is_found_again_by_a_later_call(llm: LLM) -> None:
-    first = llm.generate(PROMPT, LONG)[0]
-    assert len(llm.state.cache.cached) > 0
-    assert not llm.state.finished
-    again = llm.generate(PROMPT, LONG)[0]
-    assert again.token_ids == first.token_ids
-
-
-def test_thresholds_of_a_request_count(llm: LLM) -> None:
-    eager = SamplingParams(max_tokens=40, ignore_eos=True, thresholds=Thresholds(accept_threshold=0.1))
-    assert llm.generate(PROMPT, eager)[0].nfe < llm.generate(PROMPT, LONG)[0].nfe
-
-
 def test_the_text_is_cut_at_the_first_stop_string(llm: LLM) -> None:
     whole = llm.generate(PROMPT, LONG)[0].text
     stop = whole[len(whole) // 2 : len(whole) // 2 + 2]
@@ -102,15 +80,6 @@ def test_after_a_fault_the_llm_goes_on(fault: BaseException, at: int) -> None:
     assert llm.state.done
     assert not llm.state.cache.owners
     assert llm.generate(PROMPT, LONG)[0] == expected
-
-
-def test_an_llm_shows_what_it_is(llm: LLM) -> None:
-    assert repr(llm).startswith("LLM('shadow', MultiBD(block_size=8")
-
-
-def test_the_progress_bar_is_silent_without_a_terminal(llm: LLM, capfd: pytest.CaptureFixture[str]) -> None:
-    llm.generate([PROMPT] * 3, LONG)
-    assert capfd.readouterr() == ("", "")
 
 
 def test_the_keywords_are_the_fields_of_the_configuration() -> None:

@@ -11,14 +11,12 @@ from weakref import ref
 import pytest
 import torch
 
-from benchmarks.decode import DecodeLoad, DecodeRow
 from dlstep import LLM, SamplingParams, models, tiny
 from dlstep.driver import TorchDriver
-from dlstep.models import Checkpoint, load_checkpoint
+from dlstep.models import Checkpoint
 from dlstep.models.compiled import compile_layers
 from dlstep.models.layers import install_routers
 from dlstep.strategies import own
-from dlstep.strategies.multi_bd import MultiBD
 
 from ..helpers.any_strategy import model_of
 from ..helpers.tiny_families import write_checkpoint
@@ -92,6 +90,7 @@ def test_so_does_one_of_every_strategy(strategy: str) -> None:
     assert not [each() for each in held if each() is not None]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", ["sdar", "llada2", "diffusion_gemma"])
 def test_so_does_one_with_compiled_layers(family: str, tmp_path: Path) -> None:
     """And with routers of ours, as on a device."""
@@ -104,16 +103,6 @@ def test_so_does_one_with_compiled_layers(family: str, tmp_path: Path) -> None:
     llm.generate([(3, 5, 7, 11)], SHORT, progress=False)
     held = parts(driver)
     del llm, driver, network
-    assert not [each() for each in held if each() is not None]
-
-
-def test_benches_free_one_load_before_the_next() -> None:
-    checkpoint = load_checkpoint(tiny.path("tiny-bd"))
-    decode = DecodeRow(checkpoint, MultiBD(8, 2), DecodeLoad(2, 16, 2, 2.0), enforce_eager=True, captures=False)
-    decode.prefill()
-    driver: Any = decode.driver.driver
-    held = [ref(each) for each in (driver, *driver._caches)]
-    del decode, driver
     assert not [each() for each in held if each() is not None]
 
 

@@ -1,12 +1,10 @@
 """Pinned tokens as a user gives them: to `SamplingParams`, as text, to streams and sessions, and to the command."""
 
-import json
 from typing import Any
 
 import pytest
 
 from dlstep import LLM, SamplingParams
-from dlstep.cli import main
 
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?\n"
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -100,13 +98,6 @@ def test_generate_stream_and_session_hold_the_same_pins(strategy: str) -> None:
     assert session.trace.replay() == session.state
 
 
-def test_an_answer_that_is_pinned_as_a_whole_takes_no_forward(llm: LLM) -> None:
-    pinned: Any = llm.pins({0: "0123456789"})
-    (output,) = llm.generate(STORY, SamplingParams(max_tokens=10, pinned=pinned), progress=False)
-    assert (output.text, output.nfe, output.finish_reason) == ("0123456789", 0, "length")
-    assert "".join(llm.stream(STORY, SamplingParams(max_tokens=10, pinned=pinned))) == "0123456789"
-
-
 def test_a_pinned_end_of_sequence_ends_the_answer_there(llm: LLM) -> None:
     eos = llm.state.config.spec.eos_ids[0]
     pinned: Any = {3: eos, 5: 40}
@@ -117,49 +108,6 @@ def test_a_pinned_end_of_sequence_ends_the_answer_there(llm: LLM) -> None:
     pinned = {0: eos}
     (output,) = llm.generate(STORY, SamplingParams(max_tokens=12, pinned=pinned), progress=False)
     assert (output.token_ids, output.nfe, output.finish_reason) == ((), 0, "stop")
-
-
-def test_stop_strings_and_repetitions_see_pinned_tokens(llm: LLM) -> None:
-    pinned: Any = llm.pins({0: "77a"})
-    (output,) = llm.generate(STORY, SamplingParams(max_tokens=40, pinned=pinned, stop=("7a",)), progress=False)
-    assert (output.text, output.finish_reason, output.nfe) == ("7", "stop", 0)
-    pinned = llm.pins({0: "77"})
-    (output,) = llm.generate(STORY, SamplingParams(max_tokens=40, pinned=pinned, max_repetition_run=2), progress=False)
-    assert output.finish_reason == "repetition" and output.text == "77" and not output.nfe
-
-
-def test_streams_tell_of_pins_that_were_settled_while_the_request_waited() -> None:
-    """One request at a time: the second one waits through updates before its first forward."""
-    own = LLM(max_num_reqs=1)
-    pinned: Any = own.pins({0: "53"})
-    params = SamplingParams(max_tokens=24, pinned=pinned)
-    first, second = own.stream(STORY, SamplingParams(max_tokens=64)), own.stream(STORY, params)
-    "".join(first)
-    (output,) = own.generate(STORY, params, progress=False)
-    assert "".join(second) == output.text and output.text.startswith("53")
-
-
-def test_the_command_takes_ids_and_texts(capsys: pytest.CaptureFixture[str]) -> None:
-    common = ["generate", STORY, "--max_tokens", "24", "--json", "--progress", "false"]
-    assert main([*common, "--pinned", '{"0": "7", "3": "+"}']) == 0
-    (row,) = json.loads(capsys.readouterr().out)
-    assert row["text"][0] == "7" and row["text"][3] == "+"
-    for wrong in ("7", '{"a": 5}', "[3]"):
-        assert main([*common, "--pinned", wrong]) == 2
-        assert "--pinned takes offsets in the answer" in capsys.readouterr().err
-
-
-def test_a_canvas_is_where_denoising_starts() -> None:
-    own = LLM(decoding_strategy="diffusion_gemma")
-    (plain,) = own.generate(STORY, SamplingParams(max_tokens=16, seed=1), progress=False)
-    session = own.session()
-    canvas = tuple(plain.token_ids) + (5,) * (16 - len(plain.token_ids))
-    session.submit(STORY, SamplingParams(max_tokens=16, seed=1, canvas=canvas))
-    while not (span := next(span for span in session.plan.spans)).wanted.sampled:
-        session.step()
-    assert span.rows.tokens[:16] == canvas
-    with pytest.raises(ValueError, match="canvas has 3 ids: give canvas_length="):
-        list(own.stream(STORY, SamplingParams(max_tokens=16, canvas=(5, 6, 7))))
 
 
 def forked(strategy: str, temperature: float, steps: int, seed: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -176,8 +124,7 @@ def forked(strategy: str, temperature: float, steps: int, seed: int) -> tuple[tu
     return session.output(0).token_ids, branch.output(0).token_ids
 
 
-@pytest.mark.parametrize("strategy", ["multi_bd", "dual_cache", "fast_dllm_v2", "dmax"])
-@pytest.mark.parametrize("steps", [0, 3])
+@pytest.mark.parametrize(("strategy", "steps"), [("multi_bd", 0), ("multi_bd", 3), ("dual_cache", 3)])
 def test_a_fork_may_draw_other_noise_from_here_on(strategy: str, steps: int) -> None:
     assert len({*forked(strategy, 0.0, steps, 7)}) == 1, "greedy answers do not depend on seeds"
     assert len({*forked(strategy, 3.0, steps, 1)}) == 1, "the same seed goes on as before"

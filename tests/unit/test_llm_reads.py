@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
-from dlstep import LLM, ReadOutput, SamplingParams
+from dlstep import ReadOutput
 from dlstep.engine.reads import Reads
 
 from ..helpers.serving import tiny_llm
@@ -38,29 +37,6 @@ def test_prompts_are_read_together_and_by_several_threads() -> None:
             assert rounded(found) == rounded([one, two])
 
 
-def test_reads_do_not_change_answers() -> None:
-    llm = LLM("tiny-bd")
-    before = llm.generate(STORY, SamplingParams(max_tokens=8), progress=False)
-    llm.read([STORY] * 3, TEMPLATE)
-    assert llm.generate(STORY, SamplingParams(max_tokens=8), progress=False) == before
-
-
-@pytest.mark.parametrize(
-    ("prompt", "template", "message"),
-    [
-        (STORY, "53", "a template must be a list of texts and slots"),
-        (STORY, [["shells", "apples"]], "must differ in one token"),
-        ("", TEMPLATE, "the prompt is empty"),
-        ([5] * 600, TEMPLATE, "the prompt has 600 tokens and the template 10, together more than max_model_len=512"),
-        ([10**6], TEMPLATE, "prompt 0 cannot be read: .* outside"),
-    ],
-)
-def test_what_cannot_be_read_is_refused(prompt: Any, template: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        tiny_llm().read(prompt, template)
-    assert tiny_llm().read(STORY, TEMPLATE)
-
-
 def test_a_failed_read_leaves_no_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     llm = tiny_llm()
     with monkeypatch.context() as patch:
@@ -68,8 +44,3 @@ def test_a_failed_read_leaves_no_requests(monkeypatch: pytest.MonkeyPatch) -> No
         with pytest.raises(ZeroDivisionError):
             llm.read(STORY, TEMPLATE)
     assert llm.read(STORY, TEMPLATE)
-
-
-def test_a_model_without_masks_is_refused() -> None:
-    with pytest.raises(ValueError, match="no mask id"):
-        LLM("tiny-canvas").read(STORY, TEMPLATE)

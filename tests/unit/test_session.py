@@ -1,14 +1,11 @@
 """`Session`: forward passes one at a time, undone, forked, saved and resumed."""
 
 import pickle
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dlstep import LLM, SamplingParams, Session, Thresholds, Trace
+from dlstep import LLM, SamplingParams, Session, Trace
 from dlstep.core import Rebuild
 
 from ..helpers.shadow_llm import Faulty, make_llm
@@ -125,16 +122,6 @@ def test_a_fork_and_a_trace_keep_the_most_probable_ids(llm: LLM, tmp_path: Path)
     assert all(cell in top for cell, top in zip(cells, output.top_probabilities, strict=True))
 
 
-def test_a_changed_threshold_wins_over_that_of_a_request(llm: LLM) -> None:
-    session = llm.session()
-    session.submit(PROMPT, SamplingParams(max_tokens=40, ignore_eos=True, thresholds=Thresholds(accept_threshold=0.99)))
-    session.step()
-    branch = session.fork(accept_threshold=0.0)
-    session.run()
-    branch.run()
-    assert branch.output(0).nfe < session.output(0).nfe
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -158,18 +145,6 @@ def test_a_fork_that_cannot_go_on_is_an_error(session: Session, changes: dict[st
     session.step()
     with pytest.raises(ValueError, match=message):
         session.fork(**changes)
-
-
-def test_a_changed_fork_keeps_the_order_of_who_waits(llm: LLM) -> None:
-    session = llm.session()
-    numbers = [session.submit(f"{PROMPT} {number}", PARAMS) for number in range(12)]
-    session.step()
-    session.back()
-    session.step()
-    branch = session.fork(accept_threshold=0.5)
-    waiting = [sequence.id for sequence in branch.state.waiting]
-    assert [sequence.id for sequence in branch.state.running] + waiting == numbers
-    assert not branch.state.waiting.front, "what holds no pages yet is found without a search"
 
 
 def test_two_sessions_take_turns_on_one_device(llm: LLM) -> None:
@@ -224,41 +199,3 @@ def test_a_saved_decode_is_resumed_on_a_fresh_device(session: Session, form: str
     resumed.trace.replay()
     session.run()
     assert resumed.output(0).token_ids == session.output(0).token_ids
-
-
-RESUME = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from tests.helpers.shadow_llm import make_llm
-from dlstep import Trace
-
-session = make_llm().resume(Trace.load(sys.argv[2]))
-session.run()
-print(*session.output(0).token_ids)
-"""
-
-
-def test_a_saved_decode_is_resumed_in_another_process(session: Session, tmp_path: Path) -> None:
-    session.step()
-    session.step()
-    path = tmp_path / "decode.jsonl"
-    session.trace.save(path)
-    command = [sys.executable, "-c", RESUME, str(Path(__file__).parents[2]), str(path)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    session.run()
-    assert tuple(map(int, said.split())) == session.output(0).token_ids
-
-
-def test_resuming_under_other_budgets_is_an_error(session: Session) -> None:
-    with pytest.raises(ValueError, match="made for another max_num_reqs: 4 there, 2 here"):
-        make_llm(max_num_reqs=2).resume(session.state)
-
-
-@pytest.mark.parametrize("source", [None, "decode.jsonl", (), 3])
-def test_resume_refuses_what_is_neither_trace_nor_state(source: Any) -> None:
-    with pytest.raises(ValueError, match="a session resumes from a Trace or a State, got "):
-        make_llm().resume(source)
-
-
-def test_a_session_shows_what_it_is(session: Session) -> None:
-    assert repr(session).startswith("Session(step 0, 0 running, 1 waiting, 0 finished, MultiBD(")

@@ -34,14 +34,6 @@ def test_drafts_show_the_window(llm: LLM) -> None:
     assert any(None in draft.window and any(draft.window) for draft in drafts)
 
 
-def test_a_stream_that_is_left_frees_its_pages(llm: LLM) -> None:
-    for _ in llm.stream(PROMPT, LONG):
-        break
-    assert llm.state.done
-    assert not llm.state.cache.owners
-    assert llm.generate(PROMPT, LONG)[0].finish_reason == "length"
-
-
 def test_generating_while_streaming_changes_neither(llm: LLM) -> None:
     expected = llm.generate(PROMPT, LONG)[0].text
     pieces: list[str] = []

@@ -156,7 +156,10 @@ def captured(config: Config, strategy: Strategy, network: PagedNetwork, target: 
     return frozenset(bucket for _, buckets in buckets_for(config, strategy, network, target) for bucket in buckets)
 
 
-KINDS = [case[:2] for case in PADDED] + [("plain", DualCache(block_size=8)), ("plain", MultiBD(4, 1))]
+KINDS = [
+    *(pytest.param(*case[:2], marks=() if case[0] == "gemma" or case is PADDED[0] else pytest.mark.full) for case in PADDED),
+    ("plain", DualCache(block_size=8)),
+]
 
 
 @pytest.mark.parametrize(("kind", "strategy"), KINDS)

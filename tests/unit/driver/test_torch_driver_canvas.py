@@ -136,7 +136,7 @@ def plain_network(folder: Path, dtype: torch.dtype) -> Any:
     [
         ("settling", torch.float64, 1),
         pytest.param("settling", torch.float64, 2, marks=pytest.mark.stress),
-        ("restless", torch.float64, 1),
+        pytest.param("restless", torch.float64, 1, marks=pytest.mark.full),
         ("settling", torch.float32, 1),
     ],
 )
@@ -198,7 +198,7 @@ def answers(state: State) -> dict[int, tuple[tuple[int, ...], str | None, int]]:
     return {request.id: (s.answer, s.finish, s.steps) for request in requests() if (s := state.finished[request.id])}
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", ["settling", pytest.param("restless", marks=pytest.mark.full)])
 def test_pressure_and_company_change_no_answer(preset: str, gemmas: dict[str, Checkpoint]) -> None:
     checkpoint = gemmas[preset]
     alone: dict[int, tuple[tuple[int, ...], str | None, int]] = {}

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -90,10 +89,6 @@ def test_an_engine_of_a_small_network_sets_one_thread() -> None:
     assert printed(CODE, OMP_NUM_THREADS="2") in ("2 2 2", "1 2 2")  # torch takes no more than there are cores
 
 
+@pytest.mark.full
 def test_the_command_says_so_before_torch_loads() -> None:
     assert printed(COMMAND) == "1000 1"
-
-
-def test_the_effect_on_the_process_is_told() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "performance.md").read_text(encoding="utf-8")
-    assert "num_threads" in page and "whole process" in page

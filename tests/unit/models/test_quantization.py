@@ -100,6 +100,7 @@ def test_compiled_quantized_layers_compute_merged_products_once(tmp_path: Path) 
     assert recorder.products == 0
 
 
+@pytest.mark.full
 def test_fp8_keeps_the_accuracy_of_an_embedded_model() -> None:
     problems = tiny.problems(200, seed=5)
     rights: list[float] = []

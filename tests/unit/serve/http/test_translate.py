@@ -111,6 +111,7 @@ def test_an_option_that_is_unknown_is_named(name: str) -> None:
         assert (response.status_code, response.json()["error"]["param"]) == (400, f"dlstep.{name}")
 
 
+@pytest.mark.full
 def test_nothing_is_kept_of_options_that_a_client_made_up() -> None:
     """Of patterns `re` keeps hundreds, of any length."""
     tracemalloc.start()
