@@ -98,7 +98,7 @@ def build(script: StrategyScript, regime: str, length: int, batch: int, constrai
     shared = tuple(random.randrange(EOS) for _ in range(prompt_length - 1))
     for number in range(batch):  # different first tokens, so that no two requests share a page
         params = SamplingParams(max_tokens=limit - prompt_length)
-        state = add(state, Request(number, (number, *shared), params, constraint=constraint))
+        state = add(state, Request(number, (number, *shared), params, automaton=constraint))
     driver = script.filling(random)
     while min((sequence.settled for sequence in state.running), default=0) < length - BLOCK:
         state = commit(state, driver.run(schedule(state)))
@@ -205,7 +205,7 @@ def memory_per_token() -> float:
     before = resident_bytes()
     state = build(script, "generated", length, TOKENS // length)
     gc.collect()
-    return (resident_bytes() - before) / sum(sequence.stored for sequence in state.running)
+    return (resident_bytes() - before) / sum(sequence.storage.stored for sequence in state.running)
 
 
 def resident_bytes() -> int:

@@ -272,7 +272,7 @@ class Simulation:
         replica.sent -= 1
         del replica.scripts[number]
         began, found = replica.began.pop(number), min(replica.found.pop(number), len(job.prompt))
-        tokens, forwards = len(sequence.answer), sequence.accounting.nfe
+        tokens, forwards = len(sequence.answer), sequence.nfe
         return Fate(number, job.at, began, now + self._delay, tokens, forwards, found)
 
 

@@ -75,7 +75,7 @@ class QuotaWithoutEnds(Choice):
 
     def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         """The rows of the schedule by the probability among the other ids; that of an end is 0."""
-        size, number, width = len(block.sampled(sequence.request_spec.limit)), draw(sequence, block), len(self.end_ids)
+        size, number, width = len(block.sampled(sequence.request.limit)), draw(sequence, block), len(self.end_ids)
         scores = dict.fromkeys(range(begin, begin + len(block.masked)), 0.0)
         for row in scores:
             if rows.tokens[row] not in self.end_ids:
@@ -109,8 +109,8 @@ class FallingWithSuffix(Choice):
 
     def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         """The rows at or above the threshold, or the best one."""
-        after = min(sequence.request_spec.limit - min(block.end, sequence.request_spec.limit), self.suffix)
-        size, masks = len(block.sampled(sequence.request_spec.limit)), len(block.masked)
+        after = min(sequence.request.limit - min(block.end, sequence.request.limit), self.suffix)
+        size, masks = len(block.sampled(sequence.request.limit)), len(block.masked)
         least = self.accept_threshold * (1.0 - self.falling * (1.0 - (masks + after) / (size + after)))
         scores = {row: rows.probabilities[row] for row in range(begin, begin + masks)}
         return [row for row, chance in scores.items() if chance >= least] or highest(scores, int(must))
@@ -153,8 +153,8 @@ class SaberOverBlocks(CanvasRule):
 
     def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Unmask what is above the mean, then remask what fell most."""
-        sampled, least = block.sampled(sequence.request_spec.limit), self.least_taken
-        seen = self._seen(block, sequence.request_spec.limit)
+        sampled, least = block.sampled(sequence.request.limit), self.least_taken
+        seen = self._seen(block, sequence.request.limit)
         now = rows.probabilities[begin : begin + seen.reach]
         masks = {place: now[place] for place in range(seen.reach) if sampled[place] in set(block.masked)}
         known = [chance for chance in seen.unmasked if chance is not None]

@@ -67,7 +67,7 @@ MUTANTS = (
         ("_releases", "never release requests that were aborted on admission", "gone + tuple", "tuple"),
         ("_transfer", "leak the pages of a preempted sequence", "release(victim.pages", "release(()"),
         ("_transfer", "lose a preempted sequence", "for victim in victims]", "for victim in victims[:0]]"),
-        ("_transfer", "leak the carry slot of a preempted sequence", "pages, victim.accounting.storage.slot", "pages"),
+        ("_transfer", "leak the carry slot of a preempted sequence", "pages, victim.storage.slot", "pages"),
         (
             "_prepared",
             "forget how far a storing forward pass stored",
@@ -84,13 +84,13 @@ MUTANTS = (
         ("advanced", "give rows of samples to the wrong requests", "rows[index]", "rows[-1 - index]"),
         ("commit", "keep pages that led to an error in the prefix index", "cache = cache.unpublish(sequence.pages)", "pass"),
         ("commit", "commit what was prepared for another state", "prepared.state is not state or ", ""),
-        ("forgotten", "count a preempted sequence as stored", "sequence.with_storage(NOTHING_STORED)", "sequence"),
+        ("forgotten", "count a preempted sequence as stored", "replace(sequence, storage=NOTHING_STORED)", "sequence"),
         noticed_by=("unit/core/test_lifecycle.py", "unit/core/test_cache.py"),
     ),
     *in_file(
         "core/contract.py",
         ("unusable", "accept a class derived from Grid", "type(value) is not kind", "not isinstance(value, kind)"),
-        ("check_sequence", "let a strategy run forever", "after.accounting.steps > limit", "False"),
+        ("check_sequence", "let a strategy run forever", "after.steps > limit", "False"),
     ),
     *in_file(
         "core/rule.py",
@@ -181,14 +181,14 @@ MUTANTS = (
     *in_file(
         "core/commit.py",
         ("_advanced_state", "forget settled tokens", "state=constraint.run(stop_state.state, new)", "state=stop_state.state"),
-        ("_count_run", "start a run of equal tokens again in each step", "sequence.accounting.stop_state.run", "0"),
+        ("_count_run", "start a run of equal tokens again in each step", "sequence.stop_state.run", "0"),
         ("_match_stops", "miss a stop string that spans two steps", "text[max(0, len(text) - keep):]", "b''"),
         ("_match_stops", "miss a long stop string next to a short one", "keep = max", "keep = min"),
         (
             "judge",
             "count masked positions as part of the answer's length",
-            "settled == request_spec.limit",
-            "sequence.window and sequence.window[-1].end >= request_spec.limit",
+            "settled == request.limit",
+            "sequence.window and sequence.window[-1].end >= request.limit",
         ),
         (
             "judge",
@@ -200,9 +200,9 @@ MUTANTS = (
             "judge",
             'give a full answer the reason "length" although a stop id ends it',
             "if stopped",
-            "if stopped and settled < sequence.limit",
+            "if stopped and settled < sequence.request.limit",
         ),
-        ("judge", "count storing forward passes against max_nfe", "sequence.accounting.steps", "sequence.accounting.nfe"),
+        ("judge", "count storing forward passes against max_nfe", "sequence.steps", "sequence.nfe"),
         ("judge", "let a stop id win over repetition before it", "stopped and repeated is None", "stopped"),
     ),
     *in_file(
@@ -300,8 +300,8 @@ MUTANTS = (
         (
             "_continue_running",
             "preempt the oldest sequence first",
-            "append(running[count].request_spec",
-            "append(running[0].request_spec",
+            "append(running[count].request",
+            "append(running[0].request",
         ),
         (
             "_continue_running",
@@ -336,7 +336,7 @@ MUTANTS = (
     ),
     *in_file(
         "core/sequence.py",
-        ("SequenceState.after_forward", "do not count forward passes", "old.nfe + 1", "old.nfe"),
+        ("SequenceState.after_forward", "do not count forward passes", "self.nfe + 1", "self.nfe"),
     ),
     *in_file(
         "core/trace.py",
@@ -370,7 +370,7 @@ MUTANTS = (
         (
             "updates.update",
             "omit tokens that were settled before the first forward pass",
-            "None or not earlier.accounting.nfe",
+            "None or not earlier.nfe",
             "None",
         ),
         (
@@ -426,8 +426,8 @@ MUTANTS = (
         (
             "Blocks._opened",
             "open a block behind the end of the answer",
-            "request_spec.limit:",
-            "request_spec.limit + self.block_size:",
+            "request.limit:",
+            "request.limit + self.block_size:",
         ),
         ("Blocks._settled", "seal a block before an earlier one", "break", "continue"),
         ("Blocks._may_open_next", "open the next block whatever the last one holds", "self.add_block_threshold", "0.0"),

@@ -39,10 +39,10 @@ def test_best_ids_come_from_the_pass_that_set_the_token(name: str, data: st.Data
         length = len(request.prompt)
         if sequence.finish not in ("abort", "rejected") and request.id not in spared:
             theirs = answered_alone(case.config.spec, case.strategy, request)
-            assert sequence.accounting.best == theirs.accounting.best
+            assert sequence.best == theirs.best
         pinned = {offset: True for offset, _ in request.params.pinned}
         cells = sequence.cells(length, length + len(sequence.answer))
         for position, (cell, best) in enumerate(zip(cells, sequence.best_of(length, length + len(cells)), strict=True), length):
             assert best in reported.get((request.id, position), []) or (best == (cell,) and pinned.get(position - length))
-            if greedy and cell[0] in dict(best) and type(getattr(sequence.request_spec.strategy, "rule", None)) is not Credit:
+            if greedy and cell[0] in dict(best) and type(getattr(sequence.request.strategy, "rule", None)) is not Credit:
                 assert cell in best, "the token has another probability among the best ids than in the answer"

@@ -53,7 +53,7 @@ def forked_cases(draw: st.DrawFn, carrier: Strategy) -> Case:
     requests = [Request(number, (number, 1), params) for number in range(2)]
     if (automaton := draw(st.none() | st.sampled_from(random_automata()))) is not None:
         free = replace(params, ignore_eos=False, max_repetition_run=None)
-        requests = [replace(request, params=free, constraint=automaton) for request in requests]
+        requests = [replace(request, params=free, automaton=automaton) for request in requests]
     changes: st.SearchStrategy[dict[str, Any]] = st.builds(lambda rule, other: {"rule": rule, **other}, drawn_rules, others)
     forks = draw(st.lists(st.tuples(st.integers(1, 7), changes | others), min_size=1, max_size=3))
     config = Config(SPEC, 4, 64, 32, 400, 4, enable_prefix_caching=draw(st.booleans()))
@@ -78,7 +78,7 @@ def test_forks_keep_what_was_told_and_answers_end_where_their_tokens_say(carrier
     for request in case.requests:
         check_answer(run.state, request)
         done = run.state.finished[request.id]
-        unread = done.with_accounting(replace(done.accounting, stop_state=StopState(), finish_info=None))
+        unread = replace(done, stop_state=StopState(), finish_info=None)
         assert judge(unread, len(request.prompt), SPEC).finish_info == done.finish_info, "all tokens at once end elsewhere"
-        if request.constraint is not None and done.finish == "length":
-            assert request.constraint.accepts(done.answer), "an answer is not in the language"
+        if request.automaton is not None and done.finish == "length":
+            assert request.automaton.accepts(done.answer), "an answer is not in the language"

@@ -81,7 +81,7 @@ class Engine(RuleBasedStateMachine):
     def nothing_is_lost(self) -> None:
         if self.__dict__.get("state") is not None:
             check_ownership(self.state)
-            known = {*(s.id for s in (*self.state.running, *self.state.waiting)), *self.state.finished}
+            known = {*(s.request.id for s in (*self.state.running, *self.state.waiting)), *self.state.finished}
             assert known == {request.id for request in self.requests[: self.arrived]}
 
     def teardown(self) -> None:

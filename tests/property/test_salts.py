@@ -27,7 +27,7 @@ def test_a_page_is_shared_only_by_requests_of_one_salt(data: st.DataObject) -> N
     salts: dict[int, bytes] = {}  # of pages, by who wrote them last
     by_arrival = dict[int, bytes]()
     for step in run.steps:
-        by_arrival |= {each.request_spec.request.seq_id: each.request_spec.request.salt for each, _ in step.before.sequences()}
+        by_arrival |= {each.request.seq_id: each.request.salt for each, _ in step.before.sequences()}
         for grant in step.plan.grants:
             salts |= dict.fromkeys(grant.pages, by_arrival[grant.seq_id])
         for admission in step.plan.admissions:

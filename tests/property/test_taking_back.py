@@ -79,9 +79,9 @@ class Wavering(Rule):
 
     def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         done = block.extra.done if isinstance(block.extra, Turns) else 0
-        number, seed, mask = draw(sequence, block), sequence.request_spec.request.seed, spec.mask_id
+        number, seed, mask = draw(sequence, block), sequence.request.seed, spec.mask_id
         assert mask is not None and (number == done or not self.alone), "a forward passed the block by"
-        asked = self.sampled(block, sequence.request_spec.limit, number)
+        asked = self.sampled(block, sequence.request.limit, number)
         found = {position: begin + row for row, position in enumerate(asked)}
         chosen = block.masked
         block = block.unmask(
@@ -89,13 +89,13 @@ class Wavering(Rule):
         ).with_extra(Turns(done + 1))
         if done + 1 >= self.turns:  # a constraint may have left masks in the last of these forwards
             return block
-        sampled = block.sampled(sequence.request_spec.limit)
+        sampled = block.sampled(sequence.request.limit)
         masks = [p for p in sampled if uniform(key(seed, p, number, "remask")) < self.share]
         return block.remask(masks, mask)
 
     def measure(self, sequence: SequenceState, block: Block) -> int:
         done = block.extra.done if isinstance(block.extra, Turns) else 0
-        return self.turns - (sequence.accounting.steps - block.opened if self.alone else done)
+        return self.turns - (sequence.steps - block.opened if self.alone else done)
 
     def bound(self, size: int) -> int:
         return self.turns
@@ -128,14 +128,14 @@ def test_blocks_are_settled_when_they_are_finished(value: Strategy, data: st.Dat
     for step in run_case(case).steps:
         mask = step.after.config.spec.mask_id
         for sequence in step.after.running:
-            rule = sequence.request_spec.strategy.rule  # pyright: ignore[reportAttributeAccessIssue]
+            rule = sequence.request.strategy.rule  # pyright: ignore[reportAttributeAccessIssue]
             length = len(sequence.request.prompt)
             for block in sequence.window:
                 known = [p for p in range(block.start, block.end) if p < length]
                 assert sequence.tokens(block.start, block.start + len(known)) == sequence.request.prompt[block.start : length]
-                void = range(max(block.start, sequence.limit), block.end)
+                void = range(max(block.start, sequence.request.limit), block.end)
                 assert all(block.tokens[p - block.start] == mask for p in void), "a void position was filled"
-                if rule.finished(block) or not block.sampled(sequence.request_spec.limit):
+                if rule.finished(block) or not block.sampled(sequence.request.limit):
                     continue
                 assert sequence.settled <= block.first, "a token is settled that may be remasked"
                 assert sequence.final <= block.start

@@ -75,7 +75,7 @@ def test_every_step_writes_commits_and_feeds_what_the_rule_says() -> None:
             sequence = state.find(0)
             verdict = uniform(block.tokens, editable, offered, sequence.steps - block.opened, threshold)
             assert sequence.tokens(block.start, block.end) == tuple(verdict.tokens)
-            assert (sequence.settled >= min(block.end, sequence.limit)) == verdict.ready
+            assert (sequence.settled >= min(block.end, sequence.request.limit)) == verdict.ready
             unmasked = [p for p in span.wanted.sampled if verdict.tokens[p - block.start] != MASK and not verdict.ready]
             known = {p: Soft([proposals[p].token], [proposals[p].probability]) for p in unmasked}
             seen, sealed = seen + 1, sealed + verdict.ready

@@ -81,9 +81,8 @@ from .rule import (
 )
 from .schedule import schedule as schedule
 from .sequence import (
-    Accounting as Accounting,
+    AddedRequest as AddedRequest,
     FinishReason as FinishReason,
-    RequestSpec as RequestSpec,
     SequenceState as SequenceState,
     Strategy as Strategy,
 )

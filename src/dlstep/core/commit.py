@@ -30,11 +30,11 @@ from .state import State, WaitingQueue
 
 def forgotten(sequence: SequenceState, state: State) -> SequenceState:
     """Return `sequence` after the device has dropped its cache. Raises RequestFault."""
-    return run_user_code(sequence, state.step, _forget, sequence.with_storage(NOTHING_STORED), state.config.spec)
+    return run_user_code(sequence, state.step, _forget, replace(sequence, storage=NOTHING_STORED), state.config.spec)
 
 
 def _forget(sequence: SequenceState, spec: Spec) -> SequenceState:
-    strategy = sequence.request_spec.strategy
+    strategy = sequence.request.strategy
     after = strategy.forget(sequence, spec)
     check_sequence(strategy, "forget", sequence, after)
     return after
@@ -45,10 +45,10 @@ def _transfer(state: State, plan: Plan) -> tuple[Cache, list[SequenceState], Wai
     cache, running, waiting = state.cache, list(state.running), state.waiting
     if plan.preemptions:
         gone = set(plan.preemptions)
-        victims = [sequence for sequence in running if sequence.request_spec.request.seq_id in gone]
+        victims = [sequence for sequence in running if sequence.request.seq_id in gone]
         for victim in reversed(victims):
-            cache = cache.release(victim.pages, victim.accounting.storage.slot)
-        running = [sequence for sequence in running if sequence.request_spec.request.seq_id not in gone]
+            cache = cache.release(victim.pages, victim.storage.slot)
+        running = [sequence for sequence in running if sequence.request.seq_id not in gone]
         waiting = waiting.push_front([forgotten(victim, state) for victim in victims])
     if plan.admissions:
         entering = [(admission, waiting.get(admission.seq_id)) for admission in plan.admissions]
@@ -68,12 +68,12 @@ def _admitted(sequence: SequenceState, admission: Admission, cache: Cache, page_
     pages = admission.shared
     key = cache.keys[pages[-1]] if pages else b""
     stored = len(pages) * page_size
-    return sequence.with_storage(Storage(stored, List(pages[::-1]), len(pages), key, admission.slot))
+    return replace(sequence, storage=Storage(stored, List(pages[::-1]), len(pages), key, admission.slot))
 
 
 def _granted(grants: tuple[Grant, ...], cache: Cache, running: list[SequenceState]) -> Cache:
     """Append granted pages to the tables in `running`; return the cache without these pages."""
-    indices = {sequence.request_spec.request.seq_id: index for index, sequence in enumerate(running)}
+    indices = {sequence.request.seq_id: index for index, sequence in enumerate(running)}
     for grant in grants:
         cache = cache.take(grant.pages)
         index = indices.get(grant.seq_id)
@@ -82,22 +82,22 @@ def _granted(grants: tuple[Grant, ...], cache: Cache, running: list[SequenceStat
             cache = cache.release(grant.pages)
             continue
         sequence = running[index]
-        held = sequence.accounting.storage
+        held = sequence.storage
         table = held.table
         for page in grant.pages:
             table = table.push_front(page)
-        running[index] = sequence.with_storage(held.with_table(table))
+        running[index] = replace(sequence, storage=held.with_table(table))
     return cache
 
 
 def _published(cache: Cache, sequence: SequenceState, held: Storage, page_size: int) -> tuple[Cache, Storage]:
     """Add pages of `held` to the prefix index if all their groups are stored, and so final."""
-    grid = sequence.request_spec.grid
+    grid = sequence.request.grid
     page, stored = held.published, held.stored
     if grid.end((page + 1) * page_size - 1) > stored:
         return cache, held
     start = grid.end(page * page_size - 1) if page else 0
-    before = held.prefix_key if page else sequence.request_spec.request.salt
+    before = held.prefix_key if page else sequence.request.salt
     keys = tuple(prefix_keys(grid, page_size, page, before, start, sequence.tokens(start, stored)))
     pages = tuple(islice(held.table, len(held.table) - page))[::-1]
     cache = cache.publish(zip(pages, keys, strict=False))
@@ -106,7 +106,7 @@ def _published(cache: Cache, sequence: SequenceState, held: Storage, page_size: 
 
 def _stored(cache: Cache, sequence: SequenceState, stored: int, config: Config) -> tuple[Cache, Storage]:
     """Return the cache and the storage of `sequence` once `[0, stored)` is stored and its full pages are published."""
-    held = sequence.accounting.storage.with_stored(stored)
+    held = sequence.storage.with_stored(stored)
     return _published(cache, sequence, held, config.page_size) if config.enable_prefix_caching else (cache, held)
 
 
@@ -123,10 +123,10 @@ def _kept(cache: Cache, before: SequenceState, after: SequenceState, span: Span,
             break
         end += 1
     stored = span.rows.grid.start(end)
-    if stored <= after.accounting.storage.stored:
+    if stored <= after.storage.stored:
         return cache, after
     cache, held = _stored(cache, after, stored, config)
-    return cache, after.with_storage(held)
+    return cache, replace(after, storage=held)
 
 
 def _check_ids(samples: Samples, spec: Spec) -> None:
@@ -147,9 +147,9 @@ def advanced(state: State, sequence: SequenceState, samples: Samples, index: int
     spec, given, span, rows = state.config.spec, samples.plan.sample_spec, samples.plan.spans[index], samples.rows[index]
     if samples.any_zero and -1 in rows.tokens:
         position = span.wanted.sampled[rows.tokens.index(-1)]
-        end = max(sequence.settled, len(sequence.request_spec.request.prompt))
+        end = max(sequence.settled, len(sequence.request.prompt))
         return ended(sequence, "error", end, f"the logits of position {position} were not finite in step {state.step}")
-    strategy = sequence.request_spec.strategy
+    strategy = sequence.request.strategy
     needed = rows
     if strategy is not state.strategy or given.best >= FEW_BEST:
         needed = rows.trimmed(given, strategy.sample_spec)
@@ -160,7 +160,7 @@ def advanced(state: State, sequence: SequenceState, samples: Samples, index: int
 
 
 def _commit_rows(sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
-    strategy = sequence.request_spec.strategy
+    strategy = sequence.request.strategy
     after = strategy.commit(sequence, span, rows, spec)
     check_sequence(strategy, "commit", sequence, after)
     return after
@@ -168,7 +168,7 @@ def _commit_rows(sequence: SequenceState, span: Span, rows: SpanSamples, spec: S
 
 def _with_best(before: SequenceState, after: SequenceState, span: Span, rows: SpanSamples, width: int) -> SequenceState:
     """Return `after` with the most probable ids (`width` per row) of the positions whose token this pass set."""
-    start, end, best = span.wanted.sampled[0], span.wanted.sampled[-1] + 1, after.accounting.best
+    start, end, best = span.wanted.sampled[0], span.wanted.sampled[-1] + 1, after.best
     old, new = before.cells(start, end), after.cells(start, end)
     pairs = list(zip(rows.best_ids, rows.best_probabilities, strict=True))
     for row, position in enumerate(span.wanted.sampled):
@@ -176,7 +176,7 @@ def _with_best(before: SequenceState, after: SequenceState, span: Span, rows: Sp
         if old[cell] != new[cell]:
             own = pairs[row * width : row * width + span.who.params.top_logprobs]
             best = best.insert(position, tuple([pair for pair in own if pair[1]]))  # probability 0: forbidden
-    return after.with_accounting(replace(after.accounting, best=best))
+    return replace(after, best=best)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,12 +220,12 @@ def _prepared(state: State, plan: Plan) -> Prepared:
     indices = {span.who.seq_id: index for index, span in enumerate(plan.spans)}
     running: list[tuple[SequenceState, int]] = []
     for sequence in sequences:
-        index = indices.get(sequence.request_spec.request.seq_id, -1)
+        index = indices.get(sequence.request.seq_id, -1)
         if index >= 0:
             span = plan.spans[index]
             # A span that samples also stores all final rows: `fit` put them before the window.
             stored = sequence.final if span.wanted.sampled else span.rows.stop
-            held = sequence.accounting.storage
+            held = sequence.storage
             if stored != held.stored:
                 cache, held = _stored(cache, sequence, stored, state.config)
             sequence = sequence.after_forward(held, 1 if span.wanted.sampled else 0)
@@ -258,15 +258,15 @@ def commit(state: State, samples: Samples, prepared: Prepared | None = None) -> 
         after = sequence
         if index >= 0 and (span := plan.spans[index]).wanted.sampled:
             after = advanced(state, sequence, samples, index)
-            if span.storing.keeps_window and after.accounting.finish_info is None:
+            if span.storing.keeps_window and after.finish_info is None:
                 cache, after = _kept(cache, sequence, after, span, state.config)
-        if after.accounting.finish_info is None:
+        if after.finish_info is None:
             still.append(after)
             continue
-        if after.accounting.finish_info.reason == "error":
+        if after.finish_info.reason == "error":
             # Keys and values that led to the error may not be finite: stop sharing them.
             cache = cache.unpublish(sequence.pages)
-        cache = cache.release(sequence.pages, sequence.accounting.storage.slot)
+        cache = cache.release(sequence.pages, sequence.storage.slot)
         done.append(after)
     finished, ended, live = state.filed(done) if done else (state.finished, state.ended, state.live)
     return State(
@@ -289,7 +289,7 @@ def _releases(state: State, plan: Plan, done: list[SequenceState]) -> tuple[int,
     """Return the sequence numbers that released pages: aborted since `plan`, or ended by it."""
     known = len(plan.releases)
     gone = tuple([a.seq_id for a in plan.admissions if state.waiting.get(a.seq_id) is None]) if plan.admissions else ()
-    return state.releases[known:] + gone + tuple([sequence.request_spec.request.seq_id for sequence in done])
+    return state.releases[known:] + gone + tuple([sequence.request.seq_id for sequence in done])
 
 
 def answer_limit(request: Request, config: Config) -> int:
@@ -305,22 +305,20 @@ def stop_ids(params: SamplingParams, spec: Spec) -> tuple[int, ...]:
 
 def ended(sequence: SequenceState, reason: FinishReason, end: int, error: str = "") -> SequenceState:
     """Return the sequence as finished, without its pages; its answer ends before position `end`."""
-    info = FinishInfo(reason, end, error)
-    return sequence.with_accounting(replace(sequence.accounting, storage=NOTHING_STORED, finish_info=info))
+    return replace(sequence, storage=NOTHING_STORED, finish_info=FinishInfo(reason, end, error))
 
 
 def judge(sequence: SequenceState, since: int, spec: Spec) -> SequenceState:
     """Return `sequence` after checking the tokens of `[since, settled)`; finished if a condition holds."""
-    request_spec = sequence.request_spec
-    params = request_spec.request.params
+    request, params = sequence.request, sequence.request.params
     settled, repeated = sequence.settled, None
     if settled > since:
         new = sequence.tokens(since, settled)
-        if request_spec.constraint is not None:
-            sequence = _advanced_state(sequence, request_spec.constraint, new)
+        if request.constraint is not None:
+            sequence = _advanced_state(sequence, request.constraint, new)
         stopped = False
         # Cut `new` before the first stop id, so that the other conditions only see tokens of the answer.
-        for stop_id in request_spec.stop_ids:
+        for stop_id in request.stop_ids:
             if stop_id in new:
                 new, stopped = new[: new.index(stop_id)], True
         if params.max_repetition_run is not None:
@@ -334,22 +332,22 @@ def judge(sequence: SequenceState, since: int, spec: Spec) -> SequenceState:
     # A run that ends at `settled` ends the answer where `length` and `nfe_limit` do, which are listed first.
     if repeated is not None and repeated < settled:
         return ended(sequence, "repetition", repeated)
-    if settled == request_spec.limit:
+    if settled == request.limit:
         return ended(sequence, "length", settled)
-    if params.max_nfe is not None and sequence.accounting.steps >= params.max_nfe:
+    if params.max_nfe is not None and sequence.steps >= params.max_nfe:
         return ended(sequence, "nfe_limit", settled)
     return sequence if repeated is None else ended(sequence, "repetition", settled)
 
 
 def _advanced_state(sequence: SequenceState, constraint: RequestConstraint, new: tuple[int, ...]) -> SequenceState:
     """Return the sequence with the state of the constraint's automaton after the tokens `new`."""
-    stop_state = sequence.accounting.stop_state
-    return sequence.with_stop_state(replace(stop_state, state=constraint.run(stop_state.state, new)))
+    stop_state = sequence.stop_state
+    return replace(sequence, stop_state=replace(stop_state, state=constraint.run(stop_state.state, new)))
 
 
 def _count_run(sequence: SequenceState, since: int, new: tuple[int, ...], most: int) -> tuple[SequenceState, int | None]:
     """Return the sequence with the length of its last run of equal tokens, and the end of the first run of `most`, or None."""
-    run, last = sequence.accounting.stop_state.run, sequence.tokens(since - 1, since)
+    run, last = sequence.stop_state.run, sequence.tokens(since - 1, since)
     end = None
     for position, token in enumerate(new, since):
         run = run + 1 if (token,) == last else 1
@@ -357,7 +355,7 @@ def _count_run(sequence: SequenceState, since: int, new: tuple[int, ...], most: 
         if run >= most:
             end = position + 1
             break
-    return sequence.with_stop_state(replace(sequence.accounting.stop_state, run=run)), end
+    return replace(sequence, stop_state=replace(sequence.stop_state, run=run)), end
 
 
 def _match_stops(sequence: SequenceState, since: int, new: tuple[int, ...], spec: Spec) -> tuple[SequenceState, int | None]:
@@ -367,10 +365,10 @@ def _match_stops(sequence: SequenceState, since: int, new: tuple[int, ...], spec
     """
     stops = [text.encode() for text in sequence.request.params.stop]
     keep = max(len(stop) for stop in stops) - 1
-    tail = sequence.accounting.stop_state.tail
+    tail = sequence.stop_state.tail
     for position, token in enumerate(new, since):
         text = tail + spec.pieces[token]
         if any(stop in text for stop in stops):
             return sequence, position + 1
         tail = text[max(0, len(text) - keep) :]
-    return sequence.with_stop_state(replace(sequence.accounting.stop_state, tail=tail)), None
+    return replace(sequence, stop_state=replace(sequence.stop_state, tail=tail)), None

@@ -48,7 +48,7 @@ def is_block(block: Any, kind: type[Block]) -> bool:
 
 def before_forward(sequence: SequenceState) -> SequenceState:
     """Return the sequence without the pass that was just counted: a measure may depend on the count."""
-    return sequence.with_accounting(replace(sequence.accounting, steps=sequence.accounting.steps - 1))
+    return replace(sequence, steps=sequence.steps - 1)
 
 
 def unusable(strategy: Strategy, request: Request) -> str | None:
@@ -91,18 +91,18 @@ def _has_types(rows: Rows, wanted: Wanted, storing: Storing) -> bool:
 
 def _flaw_of(span: Span, strategy: Strategy, sequence: SequenceState, spec: Spec) -> str | None:
     """Return what is wrong with a span; None if nothing is."""
-    request_spec, who, rows, wanted, storing = sequence.request_spec, span.who, span.rows, span.wanted, span.storing
+    who, rows, wanted, storing = span.who, span.rows, span.wanted, span.storing
     if (type(who), type(rows), type(wanted), type(storing)) != (Who, Rows, Wanted, Storing):
         return f"{short(span)}: its parts must be of the classes Who, Rows, Wanted and Storing, not of subclasses"
-    request, sampled, start = request_spec.request, wanted.sampled, rows.start
+    request, sampled, start = sequence.request, wanted.sampled, rows.start
     if (who.id, who.seq_id, who.seed) != (request.id, request.seq_id, request.seed):
         return "a span of another request: its id, seq_id and seed must be those of sequence.request"
     if not _has_types(rows, wanted, storing):
         return wrong_field(rows) or wrong_field(wanted) or wrong_field(storing)
     if rows.tokens and not 0 <= min(rows.tokens) <= max(rows.tokens) <= max(spec.vocab_size - 1, spec.mask_id or 0):
         return f"tokens={short(rows.tokens)}: ids must be in [0, {spec.vocab_size})"
-    if storing.joins and rows.grid != request_spec.grid:
-        return f"grid={short(rows.grid)}: a span with joins=True needs {request_spec.grid!r}, the grid of the request"
+    if storing.joins and rows.grid != request.grid:
+        return f"grid={short(rows.grid)}: a span with joins=True needs {request.grid!r}, the grid of the request"
     if rows.query_only or rows.final_rows:
         return f"query_only={short(rows.query_only)} and final_rows={short(rows.final_rows)}: only the core may set them"
     if storing.keeps_window and (rows.draft or not storing.joins or rows.mode != "encode" or rows.soft is not None):
@@ -111,7 +111,7 @@ def _flaw_of(span: Span, strategy: Strategy, sequence: SequenceState, spec: Spec
     shift, stop = wanted.row_shift(spec.head_shift), rows.stop
     if start < sequence.final or not (rows.tokens or shift):  # with a shift, the row before can predict the first position
         return f"a span of {len(rows.tokens)} tokens from {short(start)}: it must feed one or more from {sequence.final} on"
-    if rows.end < stop or (rows.end > request_spec.limit and rows.end > strategy.reach(request)):
+    if rows.end < stop or (rows.end > request.limit and rows.end > strategy.reach(request)):
         reach = strategy.reach(request)
         return f"end={short(rows.end)}: it must lie between its last row's end {stop} and reach(request)={reach}"
     if not sampled or sampled[0] < start or sampled[-1] >= stop + shift or sampled[-1] - sampled[0] < len(sampled) - 1:
@@ -124,16 +124,19 @@ def _flaw_of(span: Span, strategy: Strategy, sequence: SequenceState, spec: Spec
     return None
 
 
+_of_core = attrgetter("storage", "steps", "nfe", "stop_state", "finish_info", "best")
+
+
 def check_sequence(strategy: Strategy, hook: str, before: SequenceState, after: Any) -> None:
     """Check the sequence from a strategy: it may change only its own fields, and no settled token."""
     if type(after) is not SequenceState:
         raise WrongAnswer(strategy, hook, f"{short(after)}: it must be a SequenceState, not a subclass")
-    forgets, limit = hook == "forget", before.request_spec.limit
-    if after.request_spec is not before.request_spec or (after.accounting is not before.accounting and not forgets):
-        raise WrongAnswer(strategy, hook, "a sequence of another request, or with accounting that only the core may change")
+    forgets, limit = hook == "forget", before.request.limit
+    if after.request is not before.request or (not forgets and _of_core(after) != _of_core(before)):
+        raise WrongAnswer(strategy, hook, "a sequence of another request, or with a changed field that belongs to the core")
     if flaw := _flaw_after(after, before.settled, 0 if forgets else before.settled, limit):
         raise WrongAnswer(strategy, hook, flaw)
-    if hook == "commit" and after.accounting.steps > limit - len(after.request_spec.request.prompt) and after.settled < limit:
+    if hook == "commit" and after.steps > limit - len(after.request.prompt) and after.settled < limit:
         # With more passes than tokens, every further pass must lower the measure.
         was, now = strategy.measure(before_forward(before)), strategy.measure(after)
         if not falls(was, now):

@@ -91,7 +91,7 @@ def fault_of(sequence: "SequenceState | None", step: int, error: BaseException) 
     if sequence is None:
         return RequestFault(-1, described(error))
     position = sequence.window[0].start if sequence.window else sequence.final
-    return RequestFault(sequence.request_spec.request.id, f"step {step}, from position {position} on: {described(error)}")
+    return RequestFault(sequence.request.id, f"step {step}, from position {position} on: {described(error)}")
 
 
 def described(error: BaseException) -> str:

@@ -12,10 +12,10 @@ from .sequence import SequenceState
 
 def masks_of(sequence: SequenceState, sampled: tuple[int, ...]) -> tuple[TokenMask, ...]:
     """Return the mask of each position in `sampled`; () without a constraint."""
-    constraint = sequence.request_spec.constraint
+    constraint = sequence.request.constraint
     if constraint is None:
         return ()
-    state, since = sequence.accounting.stop_state.state, sequence.settled
+    state, since = sequence.stop_state.state, sequence.settled
     if sampled and sampled[0] < since:  # a rule may also sample settled positions: read from the first of them
         since = sampled[0]
         state = constraint.run(0, sequence.tokens(constraint.start, since))
@@ -27,16 +27,16 @@ def causal_masks_of(sequence: SequenceState, block: Block) -> tuple[TokenMask, .
 
     Each mask depends only on the tokens before its position, as in autoregressive decoding.
     """
-    constraint = sequence.request_spec.constraint
-    return () if constraint is None else constraint.causal_masks(sequence.accounting.stop_state.state, block)
+    constraint = sequence.request.constraint
+    return () if constraint is None else constraint.causal_masks(sequence.stop_state.state, block)
 
 
 def window_filter_of(sequence: SequenceState, window: tuple[Block, ...]) -> "WindowFilter | None":
     """Return the filter that keeps the blocks of `window` within the constraint; None without a constraint."""
-    constraint = sequence.request_spec.constraint
+    constraint = sequence.request.constraint
     if constraint is None:
         return None
-    return WindowFilter(constraint, sequence.accounting.stop_state.state, sequence.settled, window)
+    return WindowFilter(constraint, sequence.stop_state.state, sequence.settled, window)
 
 
 def passes_left(sequence: SequenceState, block: Block, scheduled: int, *, remasks: bool = False) -> int:
@@ -49,9 +49,9 @@ def passes_left(sequence: SequenceState, block: Block, scheduled: int, *, remask
     sampled position if the rule `remasks` and more than one scheduled pass is left, otherwise each
     position that is masked now.
     """
-    if sequence.request_spec.constraint is None:
+    if sequence.request.constraint is None:
         return scheduled
-    may_be_masked = block.sampled(sequence.request_spec.limit) if remasks and scheduled > 1 else block.masked
+    may_be_masked = block.sampled(sequence.request.limit) if remasks and scheduled > 1 else block.masked
     return max(0, scheduled) + len(may_be_masked)
 
 
@@ -61,7 +61,7 @@ def passes_to_come(sequence: SequenceState, scheduled: int, positions: int) -> i
     `scheduled` is the bound without a constraint, `positions` the number of positions of these
     blocks. A constraint adds at most one pass for each position.
     """
-    return scheduled if sequence.request_spec.constraint is None else scheduled + positions
+    return scheduled if sequence.request.constraint is None else scheduled + positions
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from .errors import RequestFault, run_user_code
 from .options import with_options
 from .plan import EMPTY_CACHE
 from .request import Request, SamplingParams
-from .sequence import FinishReason, RequestSpec, SequenceState, Strategy
+from .sequence import AddedRequest, FinishReason, SequenceState, Strategy
 from .spec import Config, Spec
 from .state import State
 
@@ -88,17 +88,23 @@ def _empty_cache(config: Config, strategy: Strategy) -> Cache:
     return Cache(config.num_pages, slots=tuple(range(config.max_num_reqs)) if strategy.carries else ())
 
 
-def open_sequence(
-    request: Request,
-    limit: int,
-    stop_ids: tuple[int, ...],
-    grid: Grid,
-    strategy: Strategy,
-    constraint: RequestConstraint | None = None,
-) -> SequenceState:
+def open_sequence(request: Request, limit: int, stop_ids: tuple[int, ...], grid: Grid, strategy: Strategy) -> SequenceState:
     """Return a sequence without blocks; `Strategy.init` sets its window and `final`."""
-    request_spec = RequestSpec(request, limit, stop_ids, grid, strategy, constraint)
-    return SequenceState(request_spec, (), 0, len(request.prompt))
+    added = AddedRequest(
+        id=request.id,
+        prompt=request.prompt,
+        params=request.params,
+        seed=request.seed,
+        seq_id=request.seq_id,
+        index=request.index,
+        salt=request.salt,
+        automaton=request.automaton,
+        limit=limit,
+        stop_ids=stop_ids,
+        grid=grid,
+        strategy=strategy,
+    )
+    return SequenceState(added, (), 0, len(request.prompt))
 
 
 def add(state: State, request: Request) -> State:
@@ -121,13 +127,13 @@ def add(state: State, request: Request) -> State:
     if seed is None:
         seed = 0 if message else derived_seed(state.config.seed, request.prompt, request.index)
     request = replace(request, seed=seed, seq_id=state.next_seq_id)
-    limit, length = answer_limit(request, state.config), len(request.prompt)
-    stops = stop_ids(request.params, state.config.spec)
+    limit, stops = answer_limit(request, state.config), stop_ids(request.params, state.config.spec)
+    length = len(request.prompt)
     without_blocks = open_sequence(request, limit, stops, Grid(length, 1), strategy)
     if message:
         return _filed(state, ended(without_blocks, "rejected", length, f"request {request.id}: {message}"))
     try:
-        sequence = run_user_code(without_blocks, state.step, _opened, state.config, strategy, request, limit, stops)
+        sequence = run_user_code(without_blocks, state.step, _opened, state.config, without_blocks)
     except RequestFault as fault:
         return _filed(state, ended(without_blocks, "error", length, str(fault)))
     if sequence.settled > length:  # pinned tokens may settle positions, even the whole answer
@@ -137,13 +143,14 @@ def add(state: State, request: Request) -> State:
     return _queued(state, sequence)
 
 
-def _opened(config: Config, strategy: Strategy, request: Request, limit: int, stops: tuple[int, ...]) -> SequenceState:
+def _opened(config: Config, sequence: SequenceState) -> SequenceState:
     """Return the sequence of a new request, with the first window of its strategy."""
-    grid = strategy.grid(sized(request, config.max_model_len))
-    opened = open_sequence(request, limit, stops, grid, strategy, request_constraint(config, request))
-    sequence = strategy.init(opened, config.spec)
-    check_sequence(strategy, "init", opened, sequence)
-    return sequence
+    request, strategy = sequence.request, sequence.request.strategy
+    grid, constraint = strategy.grid(sized(request, config.max_model_len)), request_constraint(config, request)
+    before = replace(sequence, request=replace(request, grid=grid, constraint=constraint))
+    after = strategy.init(before, config.spec)
+    check_sequence(strategy, "init", before, after)
+    return after
 
 
 def _filed(state: State, sequence: SequenceState) -> State:
@@ -168,21 +175,21 @@ def adopt(state: State, sequence: SequenceState, request_id: int) -> State:
     """
     _check_id(state, request_id)
     if sequence.finish_info is not None:
-        raise ValueError(f"request {sequence.id} has ended by {sequence.finish}: only an unfinished one can be adopted")
+        raise ValueError(f"request {sequence.request.id} has ended by {sequence.finish}: only an unfinished one can be adopted")
     request = replace(sequence.request, id=request_id, seq_id=state.next_seq_id)
-    if state.strategy.grid(sized(request, state.config.max_model_len)) != sequence.request_spec.grid:
-        raise ValueError(f"request {sequence.id} has blocks of another size than {state.strategy!r} makes")
+    if state.strategy.grid(sized(request, state.config.max_model_len)) != sequence.request.grid:
+        raise ValueError(f"request {sequence.request.id} has blocks of another size than {state.strategy!r} makes")
     reason = unrunnable(state.config, request) or incompatibility(
-        state.config, state.strategy, sequence.request_spec.strategy, request
+        state.config, state.strategy, sequence.request.strategy, request
     )
-    if not reason and sequence.limit > state.config.max_model_len:
-        reason = f"its answer may reach {sequence.limit} tokens; max_model_len={state.config.max_model_len}"
+    if not reason and sequence.request.limit > state.config.max_model_len:
+        reason = f"its answer may reach {sequence.request.limit} tokens; max_model_len={state.config.max_model_len}"
     if reason:
-        raise ValueError(f"request {sequence.id} cannot be adopted: {reason}")
+        raise ValueError(f"request {sequence.request.id} cannot be adopted: {reason}")
     try:
-        adopted = forgotten(sequence.with_request(request), state)
+        adopted = forgotten(replace(sequence, request=request), state)
     except RequestFault as fault:
-        return _filed(state, ended(sequence.with_request(request), "error", sequence.settled, str(fault)))
+        return _filed(state, ended(replace(sequence, request=request), "error", sequence.settled, str(fault)))
     return _queued(state, adopted)
 
 
@@ -193,7 +200,7 @@ def _check_id(state: State, request_id: int) -> None:
 
 def _queued(state: State, sequence: SequenceState) -> State:
     """Return `state` with the newest sequence at the end of the waiting queue."""
-    request = sequence.request_spec.request
+    request = sequence.request
     waiting, live = state.waiting.push(sequence), state.live.insert(request.id, request.seq_id)
     return replace(state, waiting=waiting, live=live, next_seq_id=state.next_seq_id + 1)
 
@@ -224,7 +231,7 @@ def _ended_early(state: State, request_id: int, reason: FinishReason, message: s
     sequence = state.find(request_id)
     if sequence is None or sequence.finish_info is not None:
         return state
-    seq_id = sequence.request_spec.request.seq_id
+    seq_id = sequence.request.seq_id
     done, order, live = state.filed((ended(sequence, reason, sequence.settled, message),))
     state = replace(state, finished=done, ended=order, live=live)
     if state.waiting.get(seq_id) is not None:
@@ -295,16 +302,16 @@ def unrunnable(config: Config, request: Request) -> str | None:
         return f"stop_token_ids holds the mask id {spec.mask_id}, which is never sampled"
     if any(not 0 <= stop_id < spec.vocab_size for stop_id in params.stop_token_ids):
         return f"stop_token_ids holds an id outside [0, {spec.vocab_size}), the ids of the tokenizer"
-    if request.constraint is None and (source := params.constraint_source):
-        return f"its constraint {source[0]}={short(source[1])} is not compiled: set Request.constraint, as LLM does"
+    if request.automaton is None and (source := params.constraint_source):
+        return f"its constraint {source[0]}={short(source[1])} is not compiled: set Request.automaton, as LLM does"
     reason = _unpinnable(config, request) if params.pinned or params.canvas else None
-    return reason or (unsatisfiable(config, request) if request.constraint is not None else None)
+    return reason or (unsatisfiable(config, request) if request.automaton is not None else None)
 
 
 def unsatisfiable(config: Config, request: Request) -> str | None:
     """Return why no answer satisfies the constraint of the request; None if one does."""
-    assert request.constraint is not None
-    automaton, params = request.constraint.loaded, request.params
+    assert request.automaton is not None
+    automaton, params = request.automaton.loaded, request.params
     if automaton.vocab_size != config.spec.vocab_size:
         return (
             f"its constraint {automaton.source} was compiled for {automaton.vocab_size} ids, the model has "
@@ -326,10 +333,10 @@ def unsatisfiable(config: Config, request: Request) -> str | None:
 
 def request_constraint(config: Config, request: Request) -> RequestConstraint | None:
     """Return the constraint of the request; None if it has none."""
-    if request.constraint is None:
+    if request.automaton is None:
         return None
     stops, start = stop_ids(request.params, config.spec), len(request.prompt)
-    return RequestConstraint(request.constraint, stops, start, answer_limit(request, config), request.params.pinned)
+    return RequestConstraint(request.automaton, stops, start, answer_limit(request, config), request.params.pinned)
 
 
 def _unpinnable(config: Config, request: Request) -> str | None:
@@ -389,7 +396,7 @@ def incompatibility(config: Config, base: Strategy, strategy: Strategy, request:
     params = request.params
     if params.pinned and not strategy.holds_pins:
         return f"pinned={dict(params.pinned)} has no effect in {name}, which does not support pinned tokens: leave it out"
-    if request.constraint is not None and not strategy.takes_constraints:
+    if request.automaton is not None and not strategy.takes_constraints:
         return strategy.refusal(request) or f"{name} does not support constraints: leave the constraint out"
     if params.canvas and not strategy.takes_canvas:
         return f"canvas has no effect in {name}, which has no canvas of random tokens: leave it out"

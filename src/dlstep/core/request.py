@@ -229,7 +229,7 @@ class Request:
     """Number that separates equal requests of one call, so that they get different seeds."""
     salt: bytes = b""
     """Only requests with equal salts share KV cache pages."""
-    constraint: Automaton | None = None
+    automaton: Automaton | None = None
     """Automaton that accepts valid answers; None: any answer."""
 
     def __post_init__(self) -> None:

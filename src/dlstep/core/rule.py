@@ -220,7 +220,7 @@ def draw(sequence: SequenceState, block: Block) -> int:
         sequence: The sequence, which already counts the pass.
         block: A block of its window.
     """
-    return sequence.accounting.steps - block.opened - 1
+    return sequence.steps - block.opened - 1
 
 
 def best(rows: SpanSamples, begin: int, end: int) -> int:
@@ -329,7 +329,7 @@ def committed_by(
     layout = (after.start, len(after.tokens), len(after.probabilities), after.given, after.opened)
     if layout != (start, size, size, block.given, block.opened):
         raise wrong("a block of other positions or with other given tokens")
-    free = set(block.sampled(sequence.request_spec.limit))
+    free = set(block.sampled(sequence.request.limit))
     if not ascending(after.masked) or not free.issuperset(after.masked):
         raise wrong(f"masked={short(after.masked)}: masked positions must ascend, and none may be a given one")
     if not rule.remasks and not set(block.masked).issuperset(after.masked):
@@ -361,7 +361,7 @@ def check_falls(rule: Rule, sequence: SequenceState, before: Block, after: Block
     if not after.masked and (not rule.remasks or rule.finished(after)):
         return
     was, now = rule.measure(before_forward(sequence), before), rule.measure(sequence, after)
-    if sequence.request_spec.constraint is not None and whole((was, now)):
+    if sequence.request.constraint is not None and whole((was, now)):
         was = passes_left(sequence, before, was, remasks=rule.remasks)
         now = passes_left(sequence, after, now, remasks=rule.remasks)
     if not falls(was, now):

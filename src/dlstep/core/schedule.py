@@ -22,7 +22,7 @@ def fit(sequence: SequenceState, window: Span, shift: int, budget: int) -> Span 
     It is `window`, with unstored final rows before it, or only final rows, cut at group ends.
     `shift` is the model's `head_shift`.
     """
-    if sequence.accounting.storage.stored < sequence.final:
+    if sequence.storage.stored < sequence.final:
         return _fit_unstored(sequence, window, budget)
     rows, start = len(window.rows.tokens), window.rows.start
     if window.wanted.row_shift(shift) and start and window.wanted.sampled and window.wanted.sampled[0] == start:
@@ -33,7 +33,7 @@ def fit(sequence: SequenceState, window: Span, shift: int, budget: int) -> Span 
 
 def _fit_unstored(sequence: SequenceState, window: Span, budget: int) -> Span | None:
     """Return what `fit` returns for a sequence with unstored final rows."""
-    stored, final, grid = sequence.accounting.storage.stored, sequence.final, sequence.request_spec.grid
+    stored, final, grid = sequence.storage.stored, sequence.final, sequence.request.grid
     if window.storing.joins and window.rows.start == final and window.rows.grid == grid and window.rows.stop - stored <= budget:
         # One forward pass both stores the final rows and samples the window.
         return window.with_prefix(stored, sequence.tokens(stored, final), final_rows=final - stored)
@@ -42,7 +42,7 @@ def _fit_unstored(sequence: SequenceState, window: Span, budget: int) -> Span | 
     stop = final if reach >= final else grid.start(reach)
     if stop <= stored:  # not even one group fits
         return None
-    return storing_span(sequence.request_spec.request, stored, sequence.tokens(stored, stop), grid)
+    return storing_span(sequence.request, stored, sequence.tokens(stored, stop), grid)
 
 
 def shared_pages(cache: Cache, sequence: SequenceState, page_size: int) -> tuple[int, ...]:
@@ -51,7 +51,7 @@ def shared_pages(cache: Cache, sequence: SequenceState, page_size: int) -> tuple
         return ()
     pages: list[int] = []
     # Hash tokens in growing pieces, because most lookups miss on the first page.
-    grid, length, key, start = sequence.request_spec.grid, 4 * page_size, sequence.request_spec.request.salt, 0
+    grid, length, key, start = sequence.request.grid, 4 * page_size, sequence.request.salt, 0
     while start < sequence.final:
         tokens = sequence.tokens(start, min(start + length, sequence.final))
         found = 0
@@ -71,12 +71,12 @@ def shared_pages(cache: Cache, sequence: SequenceState, page_size: int) -> tuple
 
 def next_key(sequence: SequenceState, published: int, key: bytes, page_size: int) -> bytes | None:
     """Return the prefix key of page `published` after `key`; None unless it is all final."""
-    grid = sequence.request_spec.grid
+    grid = sequence.request.grid
     end = grid.end((published + 1) * page_size - 1)
     if end > sequence.final:
         return None
     start = grid.end(published * page_size - 1) if published else 0
-    before = key if published else sequence.request_spec.request.salt
+    before = key if published else sequence.request.salt
     return next(prefix_keys(grid, page_size, published, before, start, sequence.tokens(start, end)))
 
 
@@ -140,7 +140,7 @@ def window_of(state: State, sequence: SequenceState) -> Span:
 
 
 def _scheduled(sequence: SequenceState, spec: Spec) -> Span:
-    strategy = sequence.request_spec.strategy
+    strategy = sequence.request.strategy
     span = strategy.schedule(sequence, spec)
     check_span(strategy, sequence, span, spec)
     return span
@@ -155,7 +155,7 @@ def _stuck(state: State) -> RequestFault:
         f"max_num_batched_tokens={config.max_num_batched_tokens} and num_pages={config.num_pages} pages of "
         f"{config.page_size}: `atom` or `reach` returns too small a number, so the request was not rejected"
     )
-    return fault_of(sequence, state.step, WrongAnswer(sequence.request_spec.strategy, "schedule", what))
+    return fault_of(sequence, state.step, WrongAnswer(sequence.request.strategy, "schedule", what))
 
 
 # Preemption and admission.
@@ -182,15 +182,15 @@ def _continue_running(state: State, draft: _Draft) -> bool:
         span = fit(sequence, window, shift, draft.budget)
         if span is None:
             return False
-        missing = -(-window.rows.end // page_size) - len(sequence.accounting.storage.table)
+        missing = -(-window.rows.end // page_size) - len(sequence.storage.table)
         if missing > 0:
             while missing > draft.cache.available and count > index + 1:
                 count -= 1
-                draft.preemptions.append(running[count].request_spec.request.seq_id)
-                draft.cache = draft.cache.release(running[count].pages, running[count].accounting.storage.slot)
+                draft.preemptions.append(running[count].request.seq_id)
+                draft.cache = draft.cache.release(running[count].pages, running[count].storage.slot)
             if missing > draft.cache.available:
                 return False
-            draft.grant(sequence.request_spec.request.seq_id, missing)
+            draft.grant(sequence.request.seq_id, missing)
         spans.append(span)
         draft.budget -= len(span.rows.tokens)
         index += 1
@@ -217,13 +217,13 @@ def _admit_waiting(state: State, draft: _Draft) -> None:
         missing = -(-window.rows.end // config.page_size) - len(shared)
         if missing > draft.cache.available - draft.cache.unowned(shared):
             return
-        opened = sequence.with_storage(Storage(len(shared) * config.page_size))
+        opened = replace(sequence, storage=Storage(len(shared) * config.page_size))
         span = fit(opened, window, config.spec.head_shift, draft.budget)
         if span is None:
             return
         slot = draft.cache.slots[0] if strategy.carries else None
         draft.cache = draft.cache.share(shared, slot)
-        seq_id = sequence.request_spec.request.seq_id
+        seq_id = sequence.request.seq_id
         draft.admissions.append(Admission(seq_id, shared, slot))
         if missing:
             draft.grant(seq_id, missing)
@@ -237,7 +237,7 @@ def _coming_keys(state: State) -> set[bytes]:
     if not state.config.enable_prefix_caching:
         return set()
     page_size = state.config.page_size
-    stores = [(sequence, sequence.accounting.storage) for sequence in state.running]
+    stores = [(sequence, sequence.storage) for sequence in state.running]
     keys = [
         next_key(sequence, held.published, held.prefix_key, page_size)
         for sequence, held in stores

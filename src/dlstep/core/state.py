@@ -46,7 +46,7 @@ class WaitingQueue:
         sequence = self.back.get(seq_id)
         if sequence is not None:
             return sequence
-        return next((sequence for sequence in self.front if sequence.request_spec.request.seq_id == seq_id), None)
+        return next((sequence for sequence in self.front if sequence.request.seq_id == seq_id), None)
 
     def push(self, sequence: SequenceState) -> "WaitingQueue":
         """Return the queue with a new sequence at its end.
@@ -54,7 +54,7 @@ class WaitingQueue:
         Args:
             sequence: A sequence that is younger than all others.
         """
-        seq_id = sequence.request_spec.request.seq_id
+        seq_id = sequence.request.seq_id
         head = self.head if self.back else seq_id
         return WaitingQueue(self.front, self.back.insert(seq_id, sequence), head, seq_id + 1)
 
@@ -73,7 +73,7 @@ class WaitingQueue:
             seq_ids: Sequence numbers to remove; unknown ones are ignored.
         """
         gone = set(seq_ids)
-        front = tuple([sequence for sequence in self.front if sequence.request_spec.request.seq_id not in gone])
+        front = tuple([sequence for sequence in self.front if sequence.request.seq_id not in gone])
         back, head = self.back, self.head
         for seq_id in sorted(gone):
             if seq_id in back:
@@ -144,7 +144,7 @@ class State:
         """
         finished, ended, live = self.finished, self.ended, self.live
         for sequence in sequences:
-            request_id = sequence.request_spec.request.id
+            request_id = sequence.request.id
             finished, ended = finished.insert(request_id, sequence), ended.push_front(request_id)
             if request_id in live:
                 live = live.remove(request_id)
@@ -157,6 +157,6 @@ class State:
             seq_id: A sequence number.
         """
         for sequence in self.running:
-            if sequence.request_spec.request.seq_id == seq_id:
+            if sequence.request.seq_id == seq_id:
                 return sequence
         return self.waiting.get(seq_id)

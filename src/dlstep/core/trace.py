@@ -414,7 +414,7 @@ def _class(path: str) -> Any:
     return cls
 
 
-FORMAT = 4
+FORMAT = 5
 DESCRIPTORS, STANDARD = ("/dev/fd", "/proc/self/fd"), ("/dev/stdout", "/dev/stderr")
 LONGEST = 500  # characters of a message, which may quote the line
 STATE_DEPTH, EVENT_DEPTH = 2, 6  # down to the fields of a configuration, and of the rows of a span

@@ -35,12 +35,12 @@ class Update:
     @property
     def id(self) -> int:
         """The id of the request."""
-        return self.sequence.request_spec.request.id
+        return self.sequence.request.id
 
     @property
     def stop(self) -> int:
         """The end of the settled tokens of the answer."""
-        finish_info = self.sequence.accounting.finish_info
+        finish_info = self.sequence.finish_info
         return max(self.start, self.sequence.settled if finish_info is None else finish_info.end)
 
     @property
@@ -64,8 +64,8 @@ class Update:
         tokens: list[int | None] = []
         probabilities: list[float] = []
         sequence, stop = self.sequence, self.stop
-        for block in sequence.window if sequence.accounting.finish_info is None else ():
-            first, last = max(stop, block.start), min(sequence.limit, block.end)
+        for block in sequence.window if sequence.finish_info is None else ():
+            first, last = max(stop, block.start), min(sequence.request.limit, block.end)
             if first < last:
                 part, added = slice(first - block.start, last - block.start), len(tokens)
                 tokens += block.tokens[part]
@@ -78,17 +78,17 @@ class Update:
     @property
     def steps(self) -> int:
         """The number of forward passes so far that sampled a position of the request."""
-        return self.sequence.accounting.steps
+        return self.sequence.steps
 
     @property
     def nfe(self) -> int:
         """The number of forward passes so far with a span of the request."""
-        return self.sequence.accounting.nfe
+        return self.sequence.nfe
 
     @property
     def finish_info(self) -> FinishInfo | None:
         """How the answer ended; None while it is unfinished."""
-        return self.sequence.accounting.finish_info
+        return self.sequence.finish_info
 
 
 def updates(before: State, after: State) -> tuple[Update, ...]:
@@ -100,18 +100,18 @@ def updates(before: State, after: State) -> tuple[Update, ...]:
         before: A state.
         after: A later state of the same decode, with no `prune` in between.
     """
-    known = {sequence.request_spec.request.seq_id: sequence for sequence in before.running}
+    known = {sequence.request.seq_id: sequence for sequence in before.running}
 
     def update(sequence: SequenceState) -> Update:
-        request = sequence.request_spec.request
+        request = sequence.request
         earlier = known.get(request.seq_id) or before.waiting.get(request.seq_id)
         # Pinned tokens may settle positions before the first pass; no update has reported them yet.
-        if earlier is None or not earlier.accounting.nfe:
+        if earlier is None or not earlier.nfe:
             return Update(sequence, len(request.prompt))
         return Update(sequence, max(earlier.settled, len(request.prompt)))
 
     ended = [after.finished[request_id] for request_id in islice(after.ended, len(after.ended) - len(before.ended))]
-    moved = [sequence for sequence in after.running if known.get(sequence.request_spec.request.seq_id) is not sequence]
+    moved = [sequence for sequence in after.running if known.get(sequence.request.seq_id) is not sequence]
     return tuple([update(sequence) for sequence in (*reversed(ended), *moved)])
 
 

@@ -93,8 +93,8 @@ def features(name: str) -> Features:
 def _opened(strategy: Strategy, request: Request) -> int:
     """Return the number of prompt positions that are final before the first forward pass."""
     spec = next(spec for spec in _SPECS if not strategy.incompatibility(spec))
-    request_spec = open_sequence(request, len(PROMPT) + 1, (), strategy.grid(request), strategy)
-    return strategy.init(request_spec, spec).final
+    sequence = open_sequence(request, len(PROMPT) + 1, (), strategy.grid(request), strategy)
+    return strategy.init(sequence, spec).final
 
 
 def incompatible_strategies(model: "Description") -> dict[str, str | None]:

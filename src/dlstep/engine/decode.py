@@ -227,7 +227,7 @@ class Decode:
     def _passes_left(self, seq_ids: list[int]) -> int:
         """Return an upper bound on the sampling forward passes left, by the strategies' `measure`."""
         live = [sequence for seq_id in seq_ids if (sequence := self._state.sequence(seq_id)) is not None]
-        measures = [(sequence, sequence.request_spec.strategy.measure) for sequence in live]
+        measures = [(sequence, sequence.request.strategy.measure) for sequence in live]
         return sum(run_user_code(sequence, self._state.step, measure, sequence) for sequence, measure in measures)
 
 

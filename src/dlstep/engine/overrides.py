@@ -43,16 +43,17 @@ def with_changes(
     params: SamplingParams = replace(request.params, **values)
     request = replace(request, seed=request.seed if seed is None else seed, params=params)
     try:
-        strategy = with_options(sequence.request_spec.strategy, changes)
-        moves = strategy.grid(sized(request, config.max_model_len)) != sequence.request_spec.grid
+        strategy = with_options(sequence.request.strategy, changes)
+        moves = strategy.grid(sized(request, config.max_model_len)) != sequence.request.grid
         if reason := "it would move its blocks" if moves else incompatibility(config, base, strategy, request):
             raise ValueError(reason)
     except ValueError as error:
         raise ValueError(f"{changed} does not go with request {request.id}, which is under way: {error}") from error
-    sequence = sequence.with_request(request)
-    if strategy != sequence.request_spec.strategy:
+    sequence = replace(sequence, request=request)
+    if strategy != sequence.request.strategy:
         sequence = _handed_over(sequence, strategy, config)
-    return sequence.with_strategy(base if strategy == base else strategy)
+    request = replace(sequence.request, strategy=base if strategy == base else strategy)
+    return replace(sequence, request=request)
 
 
 def _handed_over(sequence: SequenceState, strategy: Strategy, config: Config) -> SequenceState:
@@ -66,7 +67,7 @@ def _handed_over(sequence: SequenceState, strategy: Strategy, config: Config) ->
         window = tuple([block.with_given(settled) for block in window])
     if held and window and not window[0].masked:
         # Only a rule that remasks leaves a block full but unfinished. The new rule may have nothing to sample there.
-        last, mask_id = window[0].with_given(settled).sampled(sequence.limit)[-1:], config.spec.mask_id
+        last, mask_id = window[0].with_given(settled).sampled(sequence.request.limit)[-1:], config.spec.mask_id
         assert mask_id is not None, "rules unmask positions"
         window = (window[0].remask(last, mask_id), *window[1:])
     return sequence.with_window(past, window, sequence.final, settled)
@@ -87,11 +88,11 @@ def forked(state: State, base: Strategy, changes: Mapping[str, Any], seed: int |
     def moved_waiting(sequence: SequenceState) -> SequenceState:
         # Waiting requests have no pages, but may have a canvas drawn with the old seed.
         after = moved(sequence)
-        return after.request_spec.strategy.forget(after, state.config.spec)
+        return after.request.strategy.forget(after, state.config.spec)
 
     running = tuple(map(moved, state.running))
     after = replace(state, strategy=base, running=running, waiting=_mapped(state.waiting, moved_waiting))
-    inexact = not all(sequence.request_spec.strategy.exact for sequence in (*state.running, *running))
+    inexact = not all(sequence.request.strategy.exact for sequence in (*state.running, *running))
     return rebuild(after) if (changes and inexact) or (seed is not None and base.carries) else after
 
 

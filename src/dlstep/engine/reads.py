@@ -73,9 +73,9 @@ class Reading(Strategy):
 
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Open the template as one block; all earlier groups are final."""
-        request, limit = sequence.request_spec.request, sequence.request_spec.limit
+        request, limit = sequence.request, sequence.request.limit
         length = len(request.prompt)
-        first = sequence.request_spec.grid.start(length)
+        first = sequence.request.grid.start(length)
         assert spec.mask_id is not None, "`incompatibility` has checked it"
         size = self.reach(request) - first
         block = open_block(first, size, limit, request.prompt, spec.mask_id, pinned=request.params.pinned)
@@ -84,18 +84,16 @@ class Reading(Strategy):
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span of the block that samples its slots."""
         del spec
-        (block,), request_spec = sequence.window, sequence.request_spec
+        (block,), request = sequence.window, sequence.request
         draws = (0,) * len(block.masked)
-        return span_of(
-            request_spec.request, block.start, block.tokens, request_spec.grid, block.masked, draws, scored_ids=self.labels
-        )
+        return span_of(request, block.start, block.tokens, request.grid, block.masked, draws, scored_ids=self.labels)
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Fill the slots, which ends the request."""
         del span, spec
         (block,) = sequence.window
         after = block.unmask_rows(range(len(block.masked)), 0, rows.tokens, rows.probabilities)
-        return sequence.with_window(sequence.past, (after,), sequence.final, sequence.request_spec.limit)
+        return sequence.with_window(sequence.past, (after,), sequence.final, sequence.request.limit)
 
     def measure(self, sequence: SequenceState) -> int:
         """Return the number of passes left."""

@@ -75,7 +75,7 @@ class AdaBlock(CanvasRule):
 
     def ends(self, sequence: SequenceState, block: Block, rows: SpanSamples, size: int) -> int:
         """Return the end of the most probable delimiter, or of a block of the canvas' size."""
-        answer = sequence.request_spec.limit - len(sequence.request_spec.request.prompt)
+        answer = sequence.request.limit - len(sequence.request.prompt)
         searched = min(floor(self.look_ahead * answer), len(rows.tokens))
         ids, chances, best = rows.best_ids, rows.best_probabilities, self.sample_spec.best
         delimiters = [row for row in range(searched) if ids[row * best] in self.delimiters]
@@ -90,12 +90,12 @@ class AdaBlock(CanvasRule):
 
     def measure(self, sequence: SequenceState, block: Block) -> int:
         """Return the number of masked positions, or of all positions before the first pass, which may drop some."""
-        return len(block.masked if sequence.accounting.steps > block.opened else block.tokens)
+        return len(block.masked if sequence.steps > block.opened else block.tokens)
 
     def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block as the inner rule leaves it; `ends` has already cut the block."""
         if draw(sequence, block) == 0:
-            sampled = self.inner.sampled(block, sequence.request_spec.limit, 0)
+            sampled = self.inner.sampled(block, sequence.request.limit, 0)
             if sampled != block.masked:
                 rows, begin = rows.at([begin + position - block.start for position in sampled], self.sample_spec.best), 0
         return inner_commit(self.inner, sequence, block, rows, begin, must, spec)

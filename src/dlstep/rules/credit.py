@@ -70,7 +70,7 @@ class Credit(Rule):
         best_ids = rows.best_ids[begin * BEST : end * BEST : BEST]
         gains = map(pow, most_probable, repeat(self.credit_power))
         ids, amounts, most = _after(memory, best_ids, gains, self.credit_decay)
-        warm = sequence.request_spec.request.params.temperature > 0.0
+        warm = sequence.request.params.temperature > 0.0
         bounds = list(map(max, most_probable, rows.probabilities[begin:end])) if warm else most_probable
         raising = (1.0 + most) ** self.credit_weight
 
@@ -117,7 +117,7 @@ class Credit(Rule):
         best_ids = rows.best_ids[row * BEST : row * BEST + BEST]
         best_probabilities = rows.best_probabilities[row * BEST : row * BEST + BEST]
         weighted, total = fused(best_ids, best_probabilities, ids, amounts, self.credit_weight)
-        request = sequence.request_spec.request
+        request = sequence.request
         if request.params.temperature:
             weighted.setdefault(rows.tokens[row], rows.probabilities[row])
             token = _drawn(weighted, key(request.seed, position, draw(sequence, block), "sample"))

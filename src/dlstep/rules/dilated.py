@@ -55,7 +55,7 @@ class Dilated(Choice):
     def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         """Return the rows of this pass's level."""
         number, masked, keep = draw(sequence, block), block.masked, self.keep
-        sampled = block.sampled(sequence.request_spec.limit)
+        sampled = block.sampled(sequence.request.limit)
         all_levels = levels(len(sampled), self.base, self.skip)
         if number >= len(all_levels) - 1:
             return list(range(begin, begin + len(masked)))
@@ -71,7 +71,7 @@ class Dilated(Choice):
 
     def measure(self, sequence: SequenceState, block: Block) -> int:
         """Return the number of levels left."""
-        return max(self.bound(len(block.sampled(sequence.request_spec.limit))) - (sequence.accounting.steps - block.opened), 1)
+        return max(self.bound(len(block.sampled(sequence.request.limit))) - (sequence.steps - block.opened), 1)
 
     def bound(self, size: int) -> int:
         """Return the number of levels."""

@@ -86,7 +86,7 @@ class EarlyCommit(CanvasRule):
 
     def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block with everything unmasked, or with the current part's share."""
-        limit, number = sequence.request_spec.limit, draw(sequence, block)
+        limit, number = sequence.request.limit, draw(sequence, block)
         region = self._region(block, limit)
         sampled = self.sampled(block, limit, number) if self.region else region
         gap = self.due((number + 1) / self.bound(len(block.tokens)))
@@ -94,8 +94,8 @@ class EarlyCommit(CanvasRule):
         start, late = block.start + number * self.part_size, _late(block)
         opened = block.opened + number * self.inner.bound(self.part_size) + late
         stop = min(start + self.part_size, block.end)
-        constrained = sequence.request_spec.constraint is not None
-        if constrained and sequence.accounting.steps - opened > self.inner.bound(stop - start):
+        constrained = sequence.request.constraint is not None
+        if constrained and sequence.steps - opened > self.inner.bound(stop - start):
             block = block.with_extra(LatePasses(late + 1))  # the part should be full by now: later parts start one pass later
         if gap is not None and _gap(region, sampled, rows, begin, forced=constrained) >= gap:
             all_rows = rows.at([begin + bisect_left(sampled, position) for position in block.masked], BEST)
@@ -107,7 +107,7 @@ class EarlyCommit(CanvasRule):
 
     def measure(self, sequence: SequenceState, block: Block) -> int:
         """Return the number of passes that the schedule has left."""
-        return self.bound(len(block.tokens)) + _late(block) - (sequence.accounting.steps - block.opened)
+        return self.bound(len(block.tokens)) + _late(block) - (sequence.steps - block.opened)
 
     def bound(self, size: int) -> int:
         """Return the number of passes that the schedule takes for all parts."""

@@ -58,7 +58,7 @@ class Hierarchy(Choice):
         """Return the block with chosen positions unmasked, and uncertain ones remasked."""
         if not self.remask_threshold:
             return Choice.commit(self, sequence, block, rows, begin, must, spec)
-        sampled, doubt, doubted = block.sampled(sequence.request_spec.limit), self.remask_threshold, list[int]()
+        sampled, doubt, doubted = block.sampled(sequence.request.limit), self.remask_threshold, list[int]()
         fed = block
         chance_of = dict(zip(sampled, rows.probabilities[begin : begin + len(sampled)], strict=True))
         if min(chance_of.values()) < doubt:

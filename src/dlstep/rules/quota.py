@@ -106,10 +106,10 @@ class Quota(Choice, CanvasRule):
     def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         """Return the first rows of the order, as many as this pass's share."""
         number, end = draw(sequence, block), begin + len(block.masked)
-        size = len(block.sampled(sequence.request_spec.limit))
+        size = len(block.sampled(sequence.request.limit))
         if self.order == "independent":
             return self._independent(sequence, block, begin, number, size)
-        if self.schedule == "dream" and sequence.request_spec.constraint is not None:
+        if self.schedule == "dream" and sequence.request.constraint is not None:
             due = self._behind(size, number, len(block.masked))
         else:
             due = self._due(size, number)
@@ -137,15 +137,15 @@ class Quota(Choice, CanvasRule):
 
     def measure(self, sequence: SequenceState, block: Block) -> int:
         """Return the passes left, at most one per masked position unless independent."""
-        size, masked = len(block.sampled(sequence.request_spec.limit)), len(block.masked)
-        number = sequence.accounting.steps - block.opened
+        size, masked = len(block.sampled(sequence.request.limit)), len(block.masked)
+        number = sequence.steps - block.opened
         left = self.bound(size) - number
         if self.order == "independent":
             return max(left, 1)
         # A fork may give the rule a block of which another rule has unmasked less than the schedule says. Under a
         # constraint, which may drop tokens, the core itself counts the masked positions.
         planned = sum(self._due(size, later) for later in range(number, number + max(left, 0)))
-        if masked > planned and sequence.request_spec.constraint is None:
+        if masked > planned and sequence.request.constraint is None:
             left = masked if self.schedule == "even" else left + 1
         return max(min(left, masked), 1)
 
@@ -174,7 +174,7 @@ class Quota(Choice, CanvasRule):
 
     def _independent(self, sequence: SequenceState, block: Block, begin: int, number: int, size: int) -> list[int]:
         """Return rows whose random number is below this pass's chance; all in the last pass."""
-        masked, forwards, seed = block.masked, self.steps_per_block or size, sequence.request_spec.request.seed
+        masked, forwards, seed = block.masked, self.steps_per_block or size, sequence.request.seed
         if number >= forwards - 1:
             return list(range(begin, begin + len(masked)))
         hit = below(seed, block.start, block.end, number, "choose", hazard(number, forwards))
@@ -183,7 +183,7 @@ class Quota(Choice, CanvasRule):
 
     def scores(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int) -> list[float]:
         """Return the scores of `order`, with noise if sampled; `eos_last` puts ends last."""
-        end, seed, number = begin + len(block.masked), sequence.request_spec.request.seed, draw(sequence, block)
+        end, seed, number = begin + len(block.masked), sequence.request.seed, draw(sequence, block)
         match self.order:
             case "confidence" | "independent":
                 scores = list(rows.probabilities[begin:end])
@@ -200,7 +200,7 @@ class Quota(Choice, CanvasRule):
             noise = map(log, map(neg, map(log, _numbers(seed, block, number))))
             scores = [score / scale - own for score, own in zip(scores, noise, strict=True)]
         if self.eos_last:
-            stop_ids = sequence.request_spec.stop_ids
+            stop_ids = sequence.request.stop_ids
             scores = [
                 _LAST_SCORE if token in stop_ids else score for token, score in zip(rows.tokens[begin:end], scores, strict=True)
             ]

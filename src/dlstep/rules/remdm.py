@@ -104,7 +104,7 @@ class ReMDM(Rule):
         del must
         if self.variant == "llada":
             return self._after_llada_pass(sequence, block, rows, begin, spec)
-        sampled, seed = block.sampled(sequence.request_spec.limit), sequence.request_spec.request.seed
+        sampled, seed = block.sampled(sequence.request.limit), sequence.request.seed
         total, step = self._length(len(sampled)), _steps_done(block)
         masked = block.masked
         chosen = [begin + bisect_left(masked, position) for position in self.lucky(block, step, total, seed)]
@@ -119,8 +119,8 @@ class ReMDM(Rule):
 
     def measure(self, sequence: SequenceState, block: Block) -> int:
         """Return the number of passes left in the schedule."""
-        total = self.bound(len(block.sampled(sequence.request_spec.limit)))
-        done = sequence.accounting.steps - block.opened if self.variant == "llada" else _steps_done(block)
+        total = self.bound(len(block.sampled(sequence.request.limit)))
+        done = sequence.steps - block.opened if self.variant == "llada" else _steps_done(block)
         return max(total - done, 1)
 
     def bound(self, size: int) -> int:
@@ -144,7 +144,7 @@ class ReMDM(Rule):
 
     def _after_llada_pass(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, spec: Spec) -> Block:
         """Return the block after a pass of `llada`, remasked if the next pass remasks."""
-        sampled, number = block.sampled(sequence.request_spec.limit), draw(sequence, block)
+        sampled, number = block.sampled(sequence.request.limit), draw(sequence, block)
         size, steps, count = len(sampled), self.steps_per_block, self.remask_count or 1
         early, loops = self._early(size), self._loops(size)
         usual = number if number < early else max(early, number - loops)  # schedule passes before this one

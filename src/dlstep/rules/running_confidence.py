@@ -53,7 +53,7 @@ class RunningConfidence(CanvasRule):
     def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block with the tokens that are kept; after the last pass, all are."""
         del must
-        limit, number, start = sequence.request_spec.limit, draw(sequence, block), block.start
+        limit, number, start = sequence.request.limit, draw(sequence, block), block.start
         sampled = block.sampled(limit)
         before, size, forwards = self._segment(len(sampled), number)
         filled = len(self.sampled(block, limit, number))
@@ -65,8 +65,8 @@ class RunningConfidence(CanvasRule):
 
     def measure(self, sequence: SequenceState, block: Block) -> int:
         """Return the number of passes left in the schedule."""
-        size = len(block.sampled(sequence.request_spec.limit))
-        return max(self.bound(size) - (sequence.accounting.steps - block.opened), 1)
+        size = len(block.sampled(sequence.request.limit))
+        return max(self.bound(size) - (sequence.steps - block.opened), 1)
 
     def bound(self, size: int) -> int:
         """Return the length of the schedule."""

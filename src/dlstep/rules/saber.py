@@ -55,7 +55,7 @@ class Saber(Rule):
     def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block after unmasking and remasking; the net gain is at least one position."""
         del must
-        sampled, least = block.sampled(sequence.request_spec.limit), self.least_taken
+        sampled, least = block.sampled(sequence.request.limit), self.least_taken
         size, extra = len(sampled), block.extra
         memory = extra if isinstance(extra, Confidences) else Confidences((NEVER,) * size, (0.0,) * size)
         now, tokens = rows.probabilities[begin : begin + size], rows.tokens[begin : begin + size]

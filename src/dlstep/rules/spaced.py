@@ -39,7 +39,7 @@ class Spaced(Choice, CanvasRule):
         chosen = chosen_by(self.inner, sequence, block, rows, begin, must)
         if len(chosen) < 2:
             return chosen or ([best(rows, begin, begin + len(block.masked))] if must else [])
-        masked, size = block.masked, len(block.sampled(sequence.request_spec.limit))
+        masked, size = block.masked, len(block.sampled(sequence.request.limit))
         gap = max(2, len(masked) * (self.stride or max(size // 2, 1)) // size)
         kept_positions: list[int] = []
         kept: list[int] = []

@@ -54,7 +54,7 @@ class Threshold(Choice):
         """Return the rows that are certain enough; if none is and `must`, the most certain one."""
         end, accept = begin + len(block.masked), self.accept_threshold
         if self.falling:
-            accept *= 1.0 - self.falling * (1.0 - len(block.masked) / len(block.sampled(sequence.request_spec.limit)))
+            accept *= 1.0 - self.falling * (1.0 - len(block.masked) / len(block.sampled(sequence.request.limit)))
         elif self.order != "confidence":
             return self._certain(rows.entropies[begin:end], begin, must)
         of_block = rows.probabilities[begin:end]

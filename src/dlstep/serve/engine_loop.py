@@ -42,9 +42,9 @@ class Steps:
         if not len(self._recorder):
             return
         for sequence, frame in self._recorder.record(event, state):
-            self._frames[sequence.id].append(frame)
-            if frame.finish_info is None and sequence.id in self._kept:
-                self._kept[sequence.id][1].append(sequence)
+            self._frames[sequence.request.id].append(frame)
+            if frame.finish_info is None and sequence.request.id in self._kept:
+                self._kept[sequence.request.id][1].append(sequence)
 
     def unsent(self, request_id: int, *, over: bool) -> tuple[Frame, ...]:
         """Return and clear the unsent frames of a request; `over`: it has ended."""
@@ -117,7 +117,7 @@ class EngineLoop:
             return
         if submit.origin is None:
             params = submit.params if self._policy is None else self._policy.applied(submit.params, live)
-            facts = {"index": submit.index, "salt": submit.salt, "constraint": submit.constraint}
+            facts = {"index": submit.index, "salt": submit.salt, "automaton": submit.constraint}
             self._decode.add(Request(submit.id, submit.prompt, params, **facts))
         else:
             self._decode.adopt(self._steps.at(submit.origin, self._decode.state), submit.id)
@@ -175,7 +175,7 @@ class EngineLoop:
 
     def _news(self, update: Update) -> News:
         submit, finish_info = self._submits[update.id], update.finish_info
-        seq_id = update.sequence.request_spec.request.seq_id
+        seq_id = update.sequence.request.seq_id
         usage = self._usage.of(seq_id)
         if finish_info is not None:
             del self._submits[update.id]

@@ -166,10 +166,9 @@ class Blocks(Strategy):
 
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Open the window at the prompt's last group boundary; all earlier positions are final."""
-        request = sequence.request_spec.request
-        length = len(request.prompt)
-        first = sequence.request_spec.grid.start(length)
-        block = open_block(first, self.block_size, sequence.limit, request.prompt, mask_of(spec), pinned=request.params.pinned)
+        request, length = sequence.request, len(sequence.request.prompt)
+        first, pinned = request.grid.start(length), request.params.pinned
+        block = open_block(first, self.block_size, request.limit, request.prompt, mask_of(spec), pinned=pinned)
         return self._advanced(sequence.with_window(sequence.past, (), first, length), (block,), spec)
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
@@ -186,7 +185,7 @@ class Blocks(Strategy):
         """Return the blocks that are not held, and whether their span joins final rows."""
         blocks = tuple(block for block in sequence.window if block.start >= sequence.final)
         # A block opened while no other was open waits until all earlier positions are stored.
-        steps, length = sequence.accounting.steps, len(sequence.request_spec.request.prompt)
+        steps, length = sequence.steps, len(sequence.request.prompt)
         return blocks, len(blocks) < len(sequence.window) or any(b.opened < steps or b.start < length for b in blocks)
 
     def _retired(self, sequence: SequenceState, window: tuple[Block, ...], spec: Spec) -> SequenceState:
@@ -196,7 +195,7 @@ class Blocks(Strategy):
 
     def _advanced(self, sequence: SequenceState, window: tuple[Block, ...], spec: Spec) -> SequenceState:
         """Return the sequence with finished blocks sealed, and the next block with masks open."""
-        past, final, limit = sequence.past, sequence.final, sequence.request_spec.limit
+        past, final, limit = sequence.past, sequence.final, sequence.request.limit
         if len(window) >= self.buffer_size and window[0].masked:  # the common case: no block to seal, no room for another
             end = self.settled_end(window[0], limit)
             return sequence.with_window(past, window, final, end if end < limit else limit)
@@ -234,19 +233,17 @@ class Blocks(Strategy):
         """Return `window` with a new block, if there is room and nothing forbids it."""
         if len(window) >= self.buffer_size:
             return window
-        request_spec = sequence.request_spec
+        request = sequence.request
         start = window[-1].end if window else final
-        if start >= request_spec.limit:
+        if start >= request.limit:
             return window
-        if window and not self._may_open_next(window[-1], request_spec.limit):
+        if window and not self._may_open_next(window[-1], request.limit):
             return window
-        prompt, pinned, steps = request_spec.request.prompt, request_spec.request.params.pinned, sequence.accounting.steps
+        prompt, pinned, steps = request.prompt, request.params.pinned, sequence.steps
         length = len(prompt)
-        if any(
-            stop_id in block.tokens[max(length - block.start, 0) :] for block in window for stop_id in request_spec.stop_ids
-        ):
+        if any(stop_id in block.tokens[max(length - block.start, 0) :] for block in window for stop_id in request.stop_ids):
             return window
-        return (*window, open_block(start, self.block_size, request_spec.limit, prompt, mask_of(spec), steps, pinned))
+        return (*window, open_block(start, self.block_size, request.limit, prompt, mask_of(spec), steps, pinned))
 
     def _may_open_next(self, block: Block, limit: int) -> bool:
         stability = self.token_stability_threshold
@@ -288,7 +285,7 @@ class Blockwise(Blocks):
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span of all open blocks that samples what the rule needs in unfinished ones."""
         del spec
-        final, steps, rule, limit = sequence.final, sequence.accounting.steps, self.rule, sequence.request_spec.limit
+        final, steps, rule, limit = sequence.final, sequence.steps, self.rule, sequence.request.limit
         blocks, joins = (sequence.window, True) if self.fold_commits else self._unsealed(sequence)
         tokens: tuple[int, ...] = ()
         sampled: tuple[int, ...] = ()
@@ -304,7 +301,7 @@ class Blockwise(Blocks):
                 draws += (number,) * len(of_block)
                 if scores:
                     scored_ids += rule.scored_ids(block, limit, number)
-        grid, request, masks = sequence.request_spec.grid, sequence.request_spec.request, masks_of(sequence, sampled)
+        grid, request, masks = sequence.request.grid, sequence.request, masks_of(sequence, sampled)
         return span_of(request, final, tokens, grid, sampled, draws, scored_ids=scored_ids, masks=masks, joins=joins)
 
     def settled_end(self, block: Block, limit: int) -> int:
@@ -326,7 +323,7 @@ class Blockwise(Blocks):
 
         Whether a block must advance depends on the previous block as it was fed.
         """
-        rule, forced, steps, limit = self.rule, spec.accept_rule == "B", sequence.accounting.steps, sequence.request_spec.limit
+        rule, forced, steps, limit = self.rule, spec.accept_rule == "B", sequence.steps, sequence.request.limit
         window_filter = window_filter_of(sequence, sequence.window)
         blocks: list[Block] = []
         begin, must = 0, True
@@ -343,7 +340,7 @@ class Blockwise(Blocks):
 
     def measure(self, sequence: SequenceState) -> int:
         """Return a bound on the passes for the open blocks and for those to come."""
-        rule, size, limit = self.rule, self.block_size, sequence.request_spec.limit
+        rule, size, limit = self.rule, self.block_size, sequence.request.limit
         opened = sequence.window[-1].end if sequence.window else sequence.final
         unopened = max(0, limit - opened)
         full, rest = divmod(unopened, size)

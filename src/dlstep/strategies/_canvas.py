@@ -82,34 +82,34 @@ class Canvas(Strategy):
 
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Open the first block after the prompt, and the rest of the canvas."""
-        length = len(sequence.request_spec.request.prompt)
+        length = len(sequence.request.prompt)
         return self._advanced(sequence, self._opened(sequence, length, spec), spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span of the canvas or of the block (and later ones), sampling for the rule."""
-        request_spec, (block, *rest) = sequence.request_spec, sequence.window
-        start, request = block.start, request_spec.request
-        number = sequence.accounting.steps - block.opened
-        sampled = sampled_by(self.rule, block, request_spec.limit, number)
+        request, (block, *rest) = sequence.request, sequence.window
+        start = block.start
+        number = sequence.steps - block.opened
+        sampled = sampled_by(self.rule, block, request.limit, number)
         if (window_rule := self._window_rule) is not None:
             start, tokens = self._window(window_rule, sequence, block, sampled[0] - spec.head_shift)
         elif sequence.extra is None or (spec.head_shift and sampled[0] == start):
             # With a shifted head, only refreshes compute the row before the block.
-            start, tokens = 0, sequence.tokens(0, request_spec.limit)
+            start, tokens = 0, sequence.tokens(0, request.limit)
         elif self.cache == "prefix" and rest:
             tokens = block.tokens + rest[0].tokens
         else:
             tokens = block.tokens
-        scored_ids = self.rule.scored_ids(block, request_spec.limit, number) if self.rule.sample_spec.scored else ()
+        scored_ids = self.rule.scored_ids(block, request.limit, number) if self.rule.sample_spec.scored else ()
         masks = masks_of(sequence, sampled)
         return span_of(
             request,
             start,
             tokens,
-            request_spec.grid,
+            request.grid,
             sampled,
             (number,) * len(sampled),
-            end=request_spec.limit,
+            end=request.limit,
             scored_ids=scored_ids,
             masks=masks,
         )
@@ -117,15 +117,15 @@ class Canvas(Strategy):
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Apply the rule to the block; after a full block open the next, with a refresh."""
         block, *rest = sequence.window
-        if isinstance(self.rule, CanvasRule) and sequence.accounting.steps - block.opened == 1:  # the block's first pass
+        if isinstance(self.rule, CanvasRule) and sequence.steps - block.opened == 1:  # the block's first pass
             # Pinned tokens alone do not make a block: nothing would be left to unmask.
             end = max(self.rule.ends(sequence, block, rows, self.block_size), block.masked[0] + 1)
             if end < block.end:
                 block, rest = block.part(block.start, end, block.opened), list(self._rest(sequence, end, spec))
         num_masked = len(block.masked)
         block = decided(self.rule, sequence, block, rows, spec, rest)
-        if self._open(block, sequence.request_spec.limit):
-            if self._window_rule is not None and self.cache != "none" and len(span.rows.tokens) == sequence.request_spec.limit:
+        if self._open(block, sequence.request.limit):
+            if self._window_rule is not None and self.cache != "none" and len(span.rows.tokens) == sequence.request.limit:
                 sequence = refreshed(sequence, num_masked)
             elif self.cache != "none":
                 sequence = warmed(sequence)
@@ -135,7 +135,7 @@ class Canvas(Strategy):
 
     def _advanced(self, sequence: SequenceState, window: tuple[Block, ...], spec: Spec) -> SequenceState:
         """Return the sequence at its first unfinished block or the last one; skip pinned blocks."""
-        past, limit = sequence.past, sequence.request_spec.limit
+        past, limit = sequence.past, sequence.request.limit
         while not self._open(window[0], limit):
             block, *rest = window
             if not rest:
@@ -150,7 +150,7 @@ class Canvas(Strategy):
         full, left = divmod(len(rest[0].tokens) if rest else 0, self.block_size)
         to_come = full * self.rule.bound(self.block_size) + (self.rule.bound(left) if left else 0)
         of_block = 0
-        if self._open(block, sequence.request_spec.limit):
+        if self._open(block, sequence.request.limit):
             of_block = passes_left(sequence, block, self.rule.measure(sequence, block), remasks=self.rule.remasks)
         return of_block + passes_to_come(sequence, to_come, len(rest[0].masked) if rest else 0)
 
@@ -174,16 +174,16 @@ class Canvas(Strategy):
 
     def _opened(self, sequence: SequenceState, start: int, spec: Spec) -> tuple[Block, ...]:
         """Return the block at `start`, and the rest of the canvas as a second block."""
-        limit, request = sequence.request_spec.limit, sequence.request_spec.request
+        limit, request = sequence.request.limit, sequence.request
         prompt, pinned = request.prompt, request.params.pinned
         size, answer = self.block_size, limit - len(prompt)
         end = min(start + (self.rule.opens(size, answer) if isinstance(self.rule, CanvasRule) else size), limit)
-        block = open_block(start, end - start, limit, prompt, mask_of(spec), sequence.accounting.steps, pinned)
+        block = open_block(start, end - start, limit, prompt, mask_of(spec), sequence.steps, pinned)
         return (block, *self._rest(sequence, end, spec))
 
     def _rest(self, sequence: SequenceState, end: int, spec: Spec) -> tuple[Block, ...]:
         """Return the rest of the canvas from `end` on as an unopened block; () if empty."""
-        limit, request = sequence.request_spec.limit, sequence.request_spec.request
+        limit, request = sequence.request.limit, sequence.request
         if end >= limit:
             return ()
         return (open_block(end, limit - end, limit, request.prompt, mask_of(spec), pinned=request.params.pinned),)
@@ -195,7 +195,7 @@ class Canvas(Strategy):
 
     def _window(self, rule: CanvasRule, sequence: SequenceState, block: Block, first: int) -> tuple[int, tuple[int, ...]]:
         """Return start and tokens of the part of the canvas to feed, which contains row `first`."""
-        limit, part = sequence.request_spec.limit, None
+        limit, part = sequence.request.limit, None
         if isinstance(sequence.extra, Warm):
             part = rule.fed(block, sequence.extra.num_masked - len(block.masked))
         if part is None:

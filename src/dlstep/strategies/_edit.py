@@ -94,7 +94,7 @@ class Revising(Blocks):
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span of all open blocks that samples every position of the answer."""
         del spec
-        request_spec, final, steps = sequence.request_spec, sequence.final, sequence.accounting.steps
+        request, final, steps = sequence.request, sequence.final, sequence.steps
         blocks, joins = (sequence.window, True) if self.fold_commits else self._unsealed(sequence)
         tokens: tuple[int, ...] = ()
         draws: tuple[int, ...] = ()
@@ -102,25 +102,25 @@ class Revising(Blocks):
             held = block.tokens
             tokens += held
             draws += (steps - block.opened,) * len(held)
-        stop, request = final + len(tokens), request_spec.request
+        stop = final + len(tokens)
         if request.params.pinned:
-            sampled = sampled_of(blocks, request_spec.limit)
+            sampled = sampled_of(blocks, request.limit)
             draws = tuple([draws[position - final] for position in sampled])
         else:
-            first, end = first_sampled(blocks), min(stop, request_spec.limit)
+            first, end = first_sampled(blocks), min(stop, request.limit)
             sampled, draws = positions(first, end), draws[first - final : end - final]
         masks, soft, penalty = masks_of(sequence, sampled), self.soft(blocks), self.penalty()
-        grid = request_spec.grid
+        grid = request.grid
         return span_of(request, final, tokens, grid, sampled, draws, soft=soft, masks=masks, penalty=penalty, joins=joins)
 
     def measure(self, sequence: SequenceState) -> int:
         """Return an upper bound: `most_forwards` passes for each block that is not final, less those that the first one had."""
-        remaining, most = -(-(sequence.limit - sequence.final) // self.block_size), self.most_forwards
+        remaining, most = -(-(sequence.request.limit - sequence.final) // self.block_size), self.most_forwards
         first = next((block for block in sequence.window if block.start >= sequence.final), None)
         if first is None:
-            return passes_to_come(sequence, remaining * most, sequence.limit - sequence.final)
+            return passes_to_come(sequence, remaining * most, sequence.request.limit - sequence.final)
         of_first = passes_left(sequence, first, most - (sequence.steps - first.opened), remasks=True)
-        return of_first + passes_to_come(sequence, (remaining - 1) * most, max(0, sequence.limit - first.end))
+        return of_first + passes_to_come(sequence, (remaining - 1) * most, max(0, sequence.request.limit - first.end))
 
 
 def revision(block: Block) -> Revision:

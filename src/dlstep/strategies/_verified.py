@@ -106,13 +106,13 @@ class Verified(Causal):
 
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Open the first position of the answer; the prompt is final."""
-        return self._to_verify(sequence, len(sequence.request_spec.request.prompt), (), (), spec)
+        return self._to_verify(sequence, len(sequence.request.prompt), (), (), spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span that drafts, or one that verifies, in which each row predicts the next position."""
         del spec
         (block,), final = sequence.window, sequence.final
-        request, grid = sequence.request_spec.request, sequence.request_spec.grid
+        request, grid = sequence.request, sequence.request.grid
         sampled = positions(block.start, block.end)
         draws, masks = (0,) * len(sampled), causal_masks_of(sequence, block)
         if final == block.start:
@@ -128,7 +128,7 @@ class Verified(Causal):
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Store the drafted tokens, or settle the right ones and the token sampled after them."""
-        (block,), limit = sequence.window, sequence.request_spec.limit
+        (block,), limit = sequence.window, sequence.request.limit
         if sequence.final != block.start:
             return self._to_verify(sequence, block.start, rows.tokens, rows.probabilities, spec)
         _, settled = accepted(block, rows)
@@ -136,13 +136,13 @@ class Verified(Causal):
         # Do not draft the last position of the answer: the pass that verifies the positions before it samples it anyway.
         end = settled.end
         if masks := max(0, min(self.draft_rows - 1, limit - 1 - end)):
-            block = proposing(end, (), (), masks, sequence.accounting.steps, spec)
+            block = proposing(end, (), (), masks, sequence.steps, spec)
             return sequence.with_window(sequence.past, (block,), end - 1, end)
         return self._to_verify(sequence, end, (), (), spec)
 
     def measure(self, sequence: SequenceState) -> int:
         """Return an upper bound on the passes: each verifying pass settles a token, and at most one draft precedes it."""
-        left = sequence.request_spec.limit - sequence.settled
+        left = sequence.request.limit - sequence.settled
         if self.draft_rows == 1 or left < 2:
             return left
         # The last verifying pass needs no draft. If a verifying pass is next, its draft is done as well.
@@ -153,7 +153,7 @@ class Verified(Causal):
         sequence: SequenceState, start: int, tokens: tuple[int, ...], probabilities: tuple[float, ...], spec: Spec
     ) -> SequenceState:
         """Return the sequence with a window of drafted tokens and one mask; all tokens before the window are final."""
-        if start == sequence.request_spec.limit:
+        if start == sequence.request.limit:
             return sequence.with_window(sequence.past, (), start, start)
-        block = proposing(start, tokens, probabilities, 1, sequence.accounting.steps, spec)
+        block = proposing(start, tokens, probabilities, 1, sequence.steps, spec)
         return sequence.with_window(sequence.past, (block,), start, start)

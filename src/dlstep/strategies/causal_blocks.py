@@ -81,20 +81,19 @@ class CausalBlocks(Strategy):
 
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Open the first position after the prompt; the prompt is final."""
-        final = len(sequence.request_spec.request.prompt)
+        final = len(sequence.request.prompt)
         return self._advanced(sequence, sequence.past, self._opened(sequence, final, final + 1, spec), final, spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span that samples a block's first position, or that feeds the whole block and samples for the rule."""
         del spec
         (block,), final, rule = sequence.window, sequence.final, self.rule
-        request_spec, number = sequence.request_spec, sequence.accounting.steps - block.opened
-        request, limit = request_spec.request, request_spec.limit
+        request, limit, number = sequence.request, sequence.request.limit, sequence.steps - block.opened
         if block.start == final:
             # The span has no rows: the core puts the row before it, which predicts its position, into the pass.
             sampled, none = (final,), (-1,) * rule.sample_spec.scored
             masks = masks_of(sequence, sampled)
-            return span_of(request, final, (), request_spec.grid, sampled, (number,), scored_ids=none, masks=masks, shift=1)
+            return span_of(request, final, (), request.grid, sampled, (number,), scored_ids=none, masks=masks, shift=1)
         sampled = sampled_by(rule, block, limit, number)
         tokens = sequence.tokens(final, block.end)
         # `joins` is False because rows of one group attend to one another, but final rows must attend causally.
@@ -122,7 +121,7 @@ class CausalBlocks(Strategy):
 
     def measure(self, sequence: SequenceState) -> int:
         """Return an upper bound on the passes for the open block and for the blocks after it."""
-        limit, final, size = sequence.request_spec.limit, sequence.final, self.block_size
+        limit, final, size = sequence.request.limit, sequence.final, self.block_size
         if not sequence.window:
             return 0
         (block,) = sequence.window
@@ -142,8 +141,8 @@ class CausalBlocks(Strategy):
 
     def _opened(self, sequence: SequenceState, start: int, stop: int, spec: Spec) -> Block:
         """Return the positions `[start, stop)` as a block of masks and pinned tokens."""
-        limit, request = sequence.request_spec.limit, sequence.request_spec.request
-        steps = sequence.accounting.steps
+        limit, request = sequence.request.limit, sequence.request
+        steps = sequence.steps
         return open_block(start, stop - start, limit, request.prompt, mask_of(spec), steps, request.params.pinned)
 
     def _advanced(self, sequence: SequenceState, past: "List[Sealed]", block: Block, final: int, spec: Spec) -> SequenceState:
@@ -152,7 +151,7 @@ class CausalBlocks(Strategy):
         The parts of a block are its first position and its other positions. `final` is the start of
         the block to which `block` belongs.
         """
-        limit = sequence.request_spec.limit
+        limit = sequence.request.limit
         while True:  # pinned tokens may complete several parts at once
             if block.masked or (block.start != final and still_open(self.rule, block, limit)):
                 settled = block.first if self.rule.remasks else block.masked[0]

@@ -128,15 +128,15 @@ class DiffusionGemma(Strategy):
 
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Mark the prompt as final and open the first canvas."""
-        length = len(sequence.request_spec.request.prompt)
+        length = len(sequence.request.prompt)
         sequence = sequence.with_window(sequence.past, (), length, length)
         return self._advanced(sequence, self._opened(sequence, length, spec), spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span that samples the whole canvas. Final rows never join it."""
         del spec
-        block, request = sequence.window[0], sequence.request_spec.request
-        number = sequence.accounting.steps - block.opened
+        block, request = sequence.window[0], sequence.request
+        number = sequence.steps - block.opened
         count = len(block.tokens)
         sampled = positions(block.start, block.end)  # positions past the answer too: a canvas is denoised whole
         span = span_of(
@@ -167,9 +167,7 @@ class DiffusionGemma(Strategy):
         before = block.extra
         run = before.run + 1 if isinstance(before, CanvasDraft) and before.tokens == best else 1
         stable = run > self.stability_threshold
-        last = (
-            sequence.accounting.steps - block.opened >= self.max_denoising_steps
-        )  # "more" if the option was lowered meanwhile
+        last = sequence.steps - block.opened >= self.max_denoising_steps  # "more" if the option was lowered meanwhile
         if last or (stable and fsum(entropies) / (len(best) - len(pinned)) < self.confidence_threshold):
             done = Block(block.start, best, (), chances, block.given, block.opened)
             if window_filter is not None:
@@ -187,7 +185,7 @@ class DiffusionGemma(Strategy):
     def forget(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Return the sequence with its canvas restarted; equal draws give the same answer."""
         opened = sequence.window[0].opened
-        sequence = sequence.with_accounting(replace(sequence.accounting, steps=opened))
+        sequence = replace(sequence, steps=opened)
         block = self._opened(sequence, sequence.window[0].start, spec)
         return sequence.with_window(sequence.past, (block,), sequence.final, sequence.settled)
 
@@ -210,9 +208,9 @@ class DiffusionGemma(Strategy):
         if not sequence.window:
             return 0
         block = sequence.window[0]
-        most, later = self.max_denoising_steps, -((block.end - sequence.limit) // self.canvas_length)
+        most, later = self.max_denoising_steps, -((block.end - sequence.request.limit) // self.canvas_length)
         of_block = passes_left(sequence, block, most - (sequence.steps - block.opened))
-        return of_block + passes_to_come(sequence, later * most, max(0, sequence.limit - block.end))
+        return of_block + passes_to_come(sequence, later * most, max(0, sequence.request.limit - block.end))
 
     def incompatibility(self, spec: Spec) -> str | None:
         """Return why a model with a mask token or a shifted head does not fit; None for others."""
@@ -261,15 +259,15 @@ class DiffusionGemma(Strategy):
 
     def _opened(self, sequence: SequenceState, start: int, spec: Spec) -> Block:
         """Return a canvas at `start`, of the request's or of random ids, fixed per position."""
-        request_spec, length = sequence.request_spec, self.canvas_length
-        stop, request = start + length, request_spec.request
+        request, length = sequence.request, self.canvas_length
+        stop = start + length
         params, origin = request.params, len(request.prompt)
         tokens = integers(request.seed, start, stop, 0, "open", spec.vocab_size)
         if params.canvas:
             own = params.canvas[start - origin : stop - origin]
             tokens = own + tokens[len(own) :]
-        masked = positions(start, min(stop, request_spec.limit))
-        block = Block(start, tokens, masked, (0.0,) * length, opened=sequence.accounting.steps)
+        masked = positions(start, min(stop, request.limit))
+        block = Block(start, tokens, masked, (0.0,) * length, opened=sequence.steps)
         return block.with_pinned(params.pinned, origin) if params.pinned else block
 
     def _advanced(self, sequence: SequenceState, block: Block, spec: Spec) -> SequenceState:
@@ -277,12 +275,12 @@ class DiffusionGemma(Strategy):
 
         A full canvas is final unless the answer ends inside it.
         """
-        past, request_spec, end = sequence.past, sequence.request_spec, block.start
+        past, request, end = sequence.past, sequence.request, block.start
         while not block.masked:
-            if block.end > request_spec.limit:
-                return sequence.with_window(past, (block,), end, request_spec.limit)
+            if block.end > request.limit:
+                return sequence.with_window(past, (block,), end, request.limit)
             past, end = past.push_front(block.sealed()), block.end
-            if end == request_spec.limit or any(stop_id in block.tokens for stop_id in request_spec.stop_ids):
+            if end == request.limit or any(stop_id in block.tokens for stop_id in request.stop_ids):
                 return sequence.with_window(past, (), end, end)
             block = self._opened(sequence, end, spec)
         return sequence.with_window(past, (block,), end, end)

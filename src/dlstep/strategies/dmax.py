@@ -133,21 +133,21 @@ class DMax(Revising):
     def revised(self, sequence: SequenceState, blocks: tuple[Block, ...], rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return the open blocks with masks filled, tokens refreshed and new soft inputs."""
         del spec
-        request_spec, steps, last, first = (
-            sequence.request_spec,
-            sequence.accounting.steps,
+        request, steps, last, first = (
+            sequence.request,
+            sequence.steps,
             self.most_forwards,
             first_sampled(blocks),
         )
         accept = self.accept_threshold
         if (window_filter := window_filter_of(sequence, sequence.window)) is not None:
             return self._constrained(sequence, blocks, rows, window_filter)
-        if request_spec.request.params.pinned:
+        if request.params.pinned:
             return self._around_pins(sequence, blocks, rows)
         revised: list[Block] = []
         begin = 0
         for block in blocks:
-            end = min(block.end, request_spec.limit) - first
+            end = min(block.end, request.limit) - first
             timed_out = steps - block.opened >= last
             revised.append(self._refreshed(block, begin, end, rows, accept, timed_out=timed_out))
             begin = end
@@ -160,7 +160,7 @@ class DMax(Revising):
 
     def refusal(self, request: Request) -> str | None:
         """Return why a constraint is not possible with soft tokens; None for requests without a constraint."""
-        if request.constraint is None or self.takes_constraints:
+        if request.automaton is None or self.takes_constraints:
             return None
         return (
             "DMax feeds blends of tokens, which a constraint does not bind: leave the constraint out, or feed plain tokens "
@@ -171,7 +171,7 @@ class DMax(Revising):
         self, sequence: SequenceState, blocks: tuple[Block, ...], rows: SpanSamples, window_filter: WindowFilter
     ) -> tuple[Block, ...]:
         """Return the open blocks after a pass with plain tokens, within the constraint."""
-        steps, limit = sequence.accounting.steps, sequence.request_spec.limit
+        steps, limit = sequence.steps, sequence.request.limit
         revised: list[Block] = []
         begin = 0
         for block in blocks:
@@ -206,7 +206,7 @@ class DMax(Revising):
 
     def _around_pins(self, sequence: SequenceState, blocks: tuple[Block, ...], rows: SpanSamples) -> tuple[Block, ...]:
         """Return the same for blocks with pinned tokens, refreshed without given positions."""
-        steps, limit = sequence.accounting.steps, sequence.request_spec.limit
+        steps, limit = sequence.steps, sequence.request.limit
         revised: list[Block] = []
         begin = 0
         for block in blocks:

@@ -70,14 +70,14 @@ class FastDLLMV2(Strategy):
 
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Mark diffusion blocks of prompt tokens as final; open the block with the rest."""
-        length = len(sequence.request_spec.request.prompt)
-        first = sequence.request_spec.grid.start(length)
+        length = len(sequence.request.prompt)
+        first = sequence.request.grid.start(length)
         return sequence.with_window(sequence.past, (self._opened(sequence, first, spec),), first, length)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return the seed, whole or part span that the block's state requires."""
         del spec
-        request_spec, (block,) = sequence.request_spec, sequence.window
+        request, (block,) = sequence.request, sequence.window
         start, end, masked = block.start, block.end, block.masked
         first = masked[0]
         if first == start:
@@ -91,10 +91,9 @@ class FastDLLMV2(Strategy):
                 tokens = block.tokens
             else:
                 tokens, start = block.tokens[sub - start : stop - start], sub
-        request = request_spec.request
-        draws = (sequence.accounting.steps - block.opened,) * len(sampled)
+        draws = (sequence.steps - block.opened,) * len(sampled)
         masks = masks_of(sequence, sampled)
-        return span_of(request, start, tokens, request_spec.grid, sampled, draws, end=end, masks=masks)
+        return span_of(request, start, tokens, request.grid, sampled, draws, end=end, masks=masks)
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Unmask positions of one sub-block; a full block becomes final and the next one opens."""
@@ -112,7 +111,7 @@ class FastDLLMV2(Strategy):
                 sequence = warmed(sequence)
             return sequence.with_window(sequence.past, (block,), start, block.masked[0])
         end = block.end
-        if end == sequence.request_spec.limit:
+        if end == sequence.request.limit:
             return sequence.with_window(sequence.past, (block,), start, end)
         past, window = sequence.past.push_front(block.sealed()), (self._opened(sequence, end, spec),)
         return cooled(sequence).with_window(past, window, end, end)
@@ -120,7 +119,7 @@ class FastDLLMV2(Strategy):
     def measure(self, sequence: SequenceState) -> int:
         """Return the masked positions of the answer: each pass unmasks at least one."""
         (block,) = sequence.window
-        return len(block.masked) + sequence.request_spec.limit - block.end
+        return len(block.masked) + sequence.request.limit - block.end
 
     def forget(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Return the sequence without a block cache: the next pass feeds the whole block."""
@@ -129,11 +128,9 @@ class FastDLLMV2(Strategy):
 
     def _opened(self, sequence: SequenceState, start: int, spec: Spec) -> Block:
         """Return the block at `start`, cut at the answer's end."""
-        request_spec = sequence.request_spec
-        size = min(self.block_size * self.buffer_size, request_spec.limit - start)
-        return open_block(
-            start, size, request_spec.limit, request_spec.request.prompt, mask_of(spec), sequence.accounting.steps
-        )
+        request = sequence.request
+        size = min(self.block_size * self.buffer_size, request.limit - start)
+        return open_block(start, size, request.limit, request.prompt, mask_of(spec), sequence.steps)
 
 
 STRATEGY = FastDLLMV2

@@ -101,9 +101,9 @@ class MultiBDEdit(Revising):
 
     def revised(self, sequence: SequenceState, blocks: tuple[Block, ...], rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return the open blocks with their masks filled and their tokens edited."""
-        first, late = first_sampled(blocks), sequence.accounting.steps - self.most_forwards
-        if sequence.request_spec.request.params.pinned:
-            rows = without_gaps(rows, blocks, sequence.request_spec.limit)
+        first, late = first_sampled(blocks), sequence.steps - self.most_forwards
+        if sequence.request.params.pinned:
+            rows = without_gaps(rows, blocks, sequence.request.limit)
         chosen, changes = _compared(blocks, first, rows, self.accept_threshold, mask_of(spec))
         calm = not (changes or self.remasking)
         window_filter = window_filter_of(sequence, sequence.window)
@@ -118,7 +118,7 @@ class MultiBDEdit(Revising):
                 if block.opened <= late:
                     after = _timed_out(block, first, mine, rows, rule)
                 else:
-                    end = min(block.end, sequence.request_spec.limit)
+                    end = min(block.end, sequence.request.limit)
                     after = _edited(block, first, fills, mine, end, rows, rule)
             revised.append(after if window_filter is None else window_filter.leave(after, block))
         return tuple(revised)

@@ -49,16 +49,16 @@ class Strided(Causal):
 
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Open the window after the prompt; the prompt is final."""
-        return self._opened(sequence, len(sequence.request_spec.request.prompt), (), (), spec)
+        return self._opened(sequence, len(sequence.request.prompt), (), (), spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span that feeds the window except its last position; each row predicts the next position."""
         del spec
-        (block,), request_spec = sequence.window, sequence.request_spec
+        (block,), request = sequence.window, sequence.request
         sampled = positions(block.start, block.end)
-        request, tokens, draws = request_spec.request, block.tokens[:-1], (0,) * len(sampled)
+        tokens, draws = block.tokens[:-1], (0,) * len(sampled)
         masks = causal_masks_of(sequence, block)
-        return span_of(request, block.start, tokens, request_spec.grid, sampled, draws, masks=masks, keeps_window=True)
+        return span_of(request, block.start, tokens, request.grid, sampled, draws, masks=masks, keeps_window=True)
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Settle the right proposals and the token after them; use the new proposals only if all old ones were right."""
@@ -72,7 +72,7 @@ class Strided(Causal):
 
     def measure(self, sequence: SequenceState) -> int:
         """Return the number of positions that are not settled yet; each pass settles at least one."""
-        return sequence.request_spec.limit - sequence.settled
+        return sequence.request.limit - sequence.settled
 
     def _opened(
         self, sequence: SequenceState, start: int, tokens: tuple[int, ...], probabilities: tuple[float, ...], spec: Spec
@@ -81,13 +81,13 @@ class Strided(Causal):
 
         The last position of the window is sampled but not fed. All positions before `start` are final.
         """
-        limit = sequence.request_spec.limit
+        limit = sequence.request.limit
         if start == limit:
             return sequence.with_window(sequence.past, (), start, start)
         # The last position of the answer is never fed, so a proposal for it would be of no use.
         tokens, probabilities = tokens[: limit - 1 - start], probabilities[: limit - 1 - start]
         masks = min(self.block_size + 1, limit - start - len(tokens))
-        block = proposing(start, tokens, probabilities, masks, sequence.accounting.steps, spec)
+        block = proposing(start, tokens, probabilities, masks, sequence.steps, spec)
         return sequence.with_window(sequence.past, (block,), start, start)
 
 

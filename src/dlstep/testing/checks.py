@@ -27,7 +27,7 @@ def check_ownership(state: State) -> None:
 def check_device(state: State, device: ShadowDriver) -> None:
     """Check that the device last ran a plan of `state`, with the right tokens in its pages."""
     for sequence in state.running:
-        seq_id, tokens = sequence.request.seq_id, sequence.tokens(0, sequence.stored)
+        seq_id, tokens = sequence.request.seq_id, sequence.tokens(0, sequence.storage.stored)
         assert device.now.tables[seq_id] == list(sequence.pages), "the device has other pages for the request"
         for position, token in enumerate(tokens):
             held = device.now.slots[device.slot(seq_id, position)]
@@ -39,13 +39,13 @@ def _check_requests(state: State) -> None:
     """Check that requests are found by id, and only running ones hold pages, each page once."""
     for sequence in state.running:
         assert len(set(sequence.pages)) == len(sequence.pages), "a page twice in a table"
-        assert sequence.stored <= sequence.final <= max(sequence.settled, sequence.final)
-    live = {sequence.id: sequence.request.seq_id for sequence in (*state.running, *state.waiting)}
+        assert sequence.storage.stored <= sequence.final <= max(sequence.settled, sequence.final)
+    live = {sequence.request.id: sequence.request.seq_id for sequence in (*state.running, *state.waiting)}
     assert {key: state.live[key] for key in state.live} == live, "an id does not find its request"
     assert sorted(state.ended) == sorted(state.finished), "the finished requests are not those that ended"
     assert len(state.waiting) == len(list(state.waiting))
     for sequence in (*state.waiting, *(state.finished[key] for key in state.finished)):
-        assert not sequence.pages and not sequence.stored and sequence.storage.slot is None, (
+        assert not sequence.pages and not sequence.storage.stored and sequence.storage.slot is None, (
             "a sequence that does not run holds pages"
         )
 
@@ -63,7 +63,7 @@ def check_answer(state: State, request: Request) -> None:
         return
     length = len(request.prompt)
     assert sequence.tokens(0, length) == request.prompt
-    assert not set(answer) & set(sequence.stop_ids), "an answer holds a stop id"
+    assert not set(answer) & set(sequence.request.stop_ids), "an answer holds a stop id"
     _check_reason(sequence, request.params, spec, limit)
 
 
@@ -78,7 +78,7 @@ def _check_reason(sequence: SequenceState, params: SamplingParams, spec: Spec, l
     match sequence.finish:
         case "stop":
             end = len(sequence.request.prompt) + len(answer)
-            assert stopped or sequence.tokens(end, end + 1)[0] in sequence.stop_ids
+            assert stopped or sequence.tokens(end, end + 1)[0] in sequence.request.stop_ids
         case "length":
             assert len(answer) == limit and not stopped
         case "nfe_limit":
@@ -93,7 +93,7 @@ def _check_reason(sequence: SequenceState, params: SamplingParams, spec: Spec, l
 def check_order(step: Step) -> None:
     """Check that the plan of a step respects the order of the sequence numbers."""
     planned, plan = step.planned, step.plan
-    live = [sequence.id for sequence in (*planned.running, *planned.waiting)]
+    live = [sequence.request.id for sequence in (*planned.running, *planned.waiting)]
     seq_ids = [sequence.request.seq_id for sequence in (*planned.running, *planned.waiting)]
     assert seq_ids == sorted(seq_ids)
     served = [span.who.id for span in plan.spans]

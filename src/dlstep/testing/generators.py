@@ -291,7 +291,7 @@ def _constrained(request: Request) -> st.SearchStrategy[Request]:
 def under(request: Request, automaton: Automaton) -> Request:
     """Return `request` with a constraint, and without limits that end its answer outside the language."""
     params = replace(request.params, ignore_eos=False, max_nfe=None, max_repetition_run=None)
-    return replace(request, params=params, constraint=automaton)
+    return replace(request, params=params, automaton=automaton)
 
 
 @lru_cache

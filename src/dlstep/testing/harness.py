@@ -141,7 +141,7 @@ def answered_alone(spec: Spec, strategy: Strategy, request: Request, *, blind: f
 
 def disturbed(run: CaseRun) -> set[int]:
     """Return the ids that were preempted: only exact strategies answer these unchanged."""
-    ids = {sequence.request.seq_id: sequence.id for step in run.steps for sequence in step.planned.running}
+    ids = {sequence.request.seq_id: sequence.request.id for step in run.steps for sequence in step.planned.running}
     return {ids[seq_id] for step in run.steps for seq_id in step.plan.preemptions}
 
 

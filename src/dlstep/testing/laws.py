@@ -85,7 +85,7 @@ def single_writer(kind: Kind, data: DataObject) -> None:
         for sequence in state.running:
             for index, page in enumerate(sequence.pages):
                 if state.cache.owners[page] > 1 or page in state.cache.keys:
-                    assert (index + 1) * size <= sequence.stored, "a shared page is not final"
+                    assert (index + 1) * size <= sequence.storage.stored, "a shared page is not final"
 
     run_case(data.draw(cases(kind)), watch=watch)
 
@@ -98,7 +98,7 @@ def written_before_read(kind: Kind, data: DataObject) -> None:
         assert isinstance(device, ShadowDriver)
         check_device(run.state, device)
         for sequence in run.state.running:
-            assert _is_cut(sequence.request_spec.grid, sequence.stored), "a group is stored in part"
+            assert _is_cut(sequence.request.grid, sequence.storage.stored), "a group is stored in part"
 
     run_case(data.draw(cases(kind)), watch=watch)
 
@@ -130,7 +130,7 @@ def _check_draws(span: Span, sequence: SequenceState, drawn: Counter[tuple[int, 
     `drawn` holds these counts by request and start of block. A `fresh` window restarts at 0. If the
     strategy gives the answers of autoregressive decoding, every draw number is 0, as it is there.
     """
-    one_by_one = sequence.request_spec.strategy.autoregressive is not None
+    one_by_one = sequence.request.strategy.autoregressive is not None
     draws = dict(zip(span.wanted.sampled, span.wanted.draws, strict=True))
     for block in sequence.window:
         own = {draws.pop(position) for position in span.wanted.sampled if block.start <= position < block.end}
@@ -158,7 +158,7 @@ def _check_rows(span: Span, sequence: SequenceState, exact: bool) -> None:
 def _check_sampled(span: Span, sequence: SequenceState, shift: int) -> None:
     """Check that sampled positions ascend and have rows, and the number of their scored ids."""
     assert list(span.wanted.sampled) == sorted(set(span.wanted.sampled))
-    assert len(span.wanted.scored_ids) == sequence.request_spec.strategy.sample_spec.scored * len(span.wanted.sampled), (
+    assert len(span.wanted.scored_ids) == sequence.request.strategy.sample_spec.scored * len(span.wanted.sampled), (
         "the scored ids are not those of the sampled positions"
     )
     for position in span.wanted.sampled:
@@ -173,7 +173,7 @@ def spans_are_sound(kind: Kind, data: DataObject) -> None:
     for step in run_case(case).steps:
         shift = step.planned.config.spec.head_shift
         for span, sequence in step.planned_spans():
-            _check_rows(span, sequence, sequence.request_spec.strategy.exact)
+            _check_rows(span, sequence, sequence.request.strategy.exact)
             _check_sampled(span, sequence, span.wanted.row_shift(shift))
             _check_draws(span, sequence, drawn)
 
@@ -187,7 +187,9 @@ def progress(kind: Kind, data: DataObject) -> None:
     def watch(run: CaseRun) -> None:  # step by step: a decode that does not progress never ends
         step = run.steps[-1]
         assert step.plan.spans or step.planned.done, "nothing was planned though work is queued"
-        losses.update(sequence.id for sequence in step.planned.running if sequence.request.seq_id in step.plan.preemptions)
+        losses.update(
+            sequence.request.id for sequence in step.planned.running if sequence.request.seq_id in step.plan.preemptions
+        )
         for span, before, after in step.served():
             if before.finish_info is not None:  # aborted after it was planned
                 assert after == before
@@ -195,9 +197,9 @@ def progress(kind: Kind, data: DataObject) -> None:
             assert after.nfe == before.nfe + 1 and after.steps == before.steps + bool(span.wanted.sampled)
             if not span.wanted.sampled:
                 storing[span.who.id] += 1
-                assert after.stored == span.rows.stop
+                assert after.storage.stored == span.rows.stop
             elif after.finish_info is None:
-                strategy = after.request_spec.strategy
+                strategy = after.request.strategy
                 assert 0 <= strategy.measure(after) < strategy.measure(before), "the measure did not fall"
 
     run_case(case, watch=watch)
@@ -428,19 +430,19 @@ def constrained(kind: Kind, data: DataObject) -> None:
     run = run_case(case)
     for step in run.steps:
         for span, sequence in step.planned_spans():
-            if sequence.request.constraint is not None and span.wanted.sampled:
+            if sequence.request.automaton is not None and span.wanted.sampled:
                 _check_masks(span, sequence)
     for request in case.requests:
         done = run.state.finished[request.id]
-        if not done.request_spec.strategy.takes_constraints:
+        if not done.request.strategy.takes_constraints:
             assert done.finish in ("rejected", "abort"), "a constraint is ignored"
         elif done.finish in ("stop", "length") and not _stopped_by_text(done):
-            assert request.constraint is not None and request.constraint.accepts(done.answer), (
-                "an answer is not in the language"
-            )
+            assert request.automaton is not None and request.automaton.accepts(done.answer), "an answer is not in the language"
         elif done.finish == "rejected" and "no text that matches" in done.error:
             cells = _gaps(done, answer_limit(request, case.config))
-            assert not _completable(request.constraint, done.stop_ids, cells), "a request is rejected though it has an answer"
+            assert not _completable(request.automaton, done.request.stop_ids, cells), (
+                "a request is rejected though it has an answer"
+            )
 
 
 def _with_constraints(case: Case, data: DataObject) -> Case:
@@ -485,23 +487,23 @@ def _check_masks(span: Span, sequence: SequenceState) -> None:
     """
     request, start = sequence.request, len(sequence.request.prompt)
     assert len(span.wanted.masks) == len(span.wanted.sampled)
-    known = _gaps(sequence, sequence.limit)
-    causal = sequence.request_spec.strategy.autoregressive is not None
+    known = _gaps(sequence, sequence.request.limit)
+    causal = sequence.request.strategy.autoregressive is not None
     settled = sequence.settled - start if causal else len(known)
     cells = known[:settled] + [None] * (len(known) - settled)
-    assert _completable(request.constraint, sequence.stop_ids, cells), "the window can no longer be completed"
+    assert _completable(request.automaton, sequence.request.stop_ids, cells), "the window can no longer be completed"
     for position, mask in zip(span.wanted.sampled, span.wanted.masks, strict=True):
         if causal:
             cells[settled : position - start] = known[settled : position - start]
-        if position >= sequence.limit or not _completable(request.constraint, sequence.stop_ids, cells):
+        if position >= sequence.request.limit or not _completable(request.automaton, sequence.request.stop_ids, cells):
             # Positions past the answer are sampled, because a canvas is denoised as a whole, and so are positions
             # after a wrong proposal, whose samples are not used.
             assert len(mask.ids()) == VOCABULARY, "a position past the answer is constrained"
             continue
         allowed, before = set(mask.ids()), cells[position - start]
-        for token in (*range(5), *sequence.stop_ids[:2], *range(45, 50)):
+        for token in (*range(5), *sequence.request.stop_ids[:2], *range(45, 50)):
             cells[position - start] = token
-            fits = _completable(request.constraint, sequence.stop_ids, cells)
+            fits = _completable(request.automaton, sequence.request.stop_ids, cells)
             assert fits == (token in allowed), f"id {token} at position {position} is {'missing' if fits else 'allowed'}"
         cells[position - start] = before
 
@@ -510,7 +512,9 @@ def _stopped_by_text(done: SequenceState) -> bool:
     """Return whether a stop string ended the answer."""
     end = done.settled if done.finish_info is None else done.finish_info.end
     params: SamplingParams = done.request.params
-    stopped = end < done.limit and done.tokens(end, end + 1)[:1] and done.tokens(end, end + 1)[0] in done.stop_ids
+    stopped = (
+        end < done.request.limit and done.tokens(end, end + 1)[:1] and done.tokens(end, end + 1)[0] in done.request.stop_ids
+    )
     return bool(params.stop) and not stopped and done.finish == "stop"
 
 
@@ -545,7 +549,7 @@ def lossless(kind: Kind, data: DataObject) -> None:
     for step in run.steps:
         for sequence in step.after.running:
             answer = sequence.answer
-            assert answer == answers[sequence.id][: len(answer)], "a settled token is not the one of the answer"
+            assert answer == answers[sequence.request.id][: len(answer)], "a settled token is not the one of the answer"
 
 
 def _without_nfe_limit(case: Case) -> Case:

@@ -153,7 +153,7 @@ def check_forwards(before: State, events: list[Event]) -> None:
     def left(state: State) -> int:
         """Return the strategies' bounds on the remaining sampling passes of these requests."""
         live = [sequence for seq_id in under_way if (sequence := state.sequence(seq_id)) is not None]
-        return sum(sequence.request_spec.strategy.measure(sequence) for sequence in live)
+        return sum(sequence.request.strategy.measure(sequence) for sequence in live)
 
     state = before
     for event in events:

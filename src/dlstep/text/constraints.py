@@ -72,9 +72,9 @@ def constrained(request: Request, spec: Spec) -> Request:
     Raises ValueError, with the name of the parameter, if the constraint cannot be compiled.
     """
     source = request.params.constraint_source
-    if source is None or request.constraint is not None:
+    if source is None or request.automaton is not None:
         return request
-    return replace(request, constraint=compiled(*source, spec))
+    return replace(request, automaton=compiled(*source, spec))
 
 
 def recompiled(trace: Trace) -> Trace:

@@ -81,7 +81,7 @@ def cells(sequence: SequenceState, spec: Spec) -> tuple[PictureCell, ...]:
 
 def _phase(sequence: SequenceState, block: Sealed | Block, position: int, in_window: bool) -> Phase:
     """Return the phase of an answer position in a sequence that has not ended."""
-    if position >= sequence.limit:
+    if position >= sequence.request.limit:
         return "void"
     if position < sequence.final or isinstance(block, Sealed):
         return "held" if in_window else "final"

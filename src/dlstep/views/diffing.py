@@ -6,7 +6,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Literal
 
-from ..core import Event, ReplayDiverged, Request, Samples, SequenceState, Spec, State, Trace
+from ..core import AddedRequest, Event, ReplayDiverged, Samples, SequenceState, Spec, State, Trace
 from ..core.checks import short
 from ..core.options import shown_options
 from ..core.trace import INAPPLICABLE, applied, differing, folded, names_of, reason_of
@@ -135,7 +135,7 @@ def _shown(value: object) -> str:
 def _requests_diff(old: State, new: State) -> Iterator[ValueDiff]:
     """Yield the differences of requests, matched by sequence number, id and prompt."""
     before, after = (
-        {(one.request.seq_id, one.id, one.request.prompt): (one, waits) for one, waits in state.sequences()}
+        {(one.request.seq_id, one.request.id, one.request.prompt): (one, waits) for one, waits in state.sequences()}
         for state in (old, new)
     )
     for key in sorted(before.keys() | after.keys()):
@@ -158,10 +158,8 @@ def _request_diff(title: str, old: tuple[SequenceState, bool], new: tuple[Sequen
     redrafted = sum(drafts.get(position, token) != token for position, token in _drafts(one).items())
     parts = [*_numbers(runs), *([f"{redrafted} redrafted"] if redrafted else []), *_moves(_counts(*old), _counts(*new))]
     if not parts:
-        others = differing(one.request, two.request, names_of(Request))
-        others += differing(one.request_spec, two.request_spec, ("limit", "stop_ids", "grid", "strategy"))
-        others += differing(one, two, ("extra", "window", "past"))
-        others += differing(one.accounting, two.accounting, ("stop_state", "storage", "finish_info"))
+        others = differing(one.request, two.request, names_of(AddedRequest))
+        others += differing(one, two, ("extra", "window", "past", "stop_state", "storage", "finish_info"))
         parts = [f"other {name}" for name in others]
     return ValueDiff(title, tuple(parts), tuple(runs))
 
@@ -182,7 +180,7 @@ def _counts(sequence: SequenceState, waits: bool) -> dict[str, object]:
         "steps": sequence.steps,
         "forward passes": sequence.nfe,
         "pages": len(sequence.storage.table),
-        "stored": sequence.stored,
+        "stored": sequence.storage.stored,
         "answer length": len(sequence.answer),
     }
 

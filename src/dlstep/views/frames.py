@@ -103,12 +103,12 @@ class FrameRecorder:
 
     def open(self, sequence: SequenceState) -> tuple[Frame, ...]:
         """Record a sequence. Return a frame of its settled tokens, and a second one if it has ended."""
-        request, seq = sequence.request_spec.request, sequence.accounting.nfe
+        request, seq = sequence.request, sequence.nfe
         first = _frame(sequence, seq, len(request.prompt), None)
         reported = first.settled + len(request.prompt)
-        if sequence.accounting.finish_info is not None:
+        if sequence.finish_info is not None:
             return first._replace(finish_info=None), _frame(sequence, seq + 1, reported, None)
-        storage, usage = sequence.accounting.storage, self._usage.open(request.seq_id, len(request.prompt))
+        storage, usage = sequence.storage, self._usage.open(request.seq_id, len(request.prompt))
         usage.pages, usage.cached = len(storage.table), 0 if len(storage.table) else None
         self._answers[request.seq_id] = _Answer(seq, reported, storage.stored, usage)
         return (first,)
@@ -123,9 +123,9 @@ class FrameRecorder:
                 return list(self._fed(event, state))
             case Abort(id=request_id) | Fail(id=request_id):
                 sequence = state.finished.get(request_id)
-                if sequence is None or sequence.request_spec.request.seq_id not in self._answers:
+                if sequence is None or sequence.request.seq_id not in self._answers:
                     return []
-                answer = self._close(sequence.request_spec.request.seq_id)
+                answer = self._close(sequence.request.seq_id)
                 return [(sequence, _frame(sequence, answer.seq + 1, answer.reported, None))]
             case Rebuild():
                 self._usage.rebuild()
@@ -140,7 +140,7 @@ class FrameRecorder:
     def _fed(self, samples: Samples, state: State) -> Iterator[tuple[SequenceState, Frame]]:
         """Yield the frames of the recorded answers in a forward pass."""
         plan = samples.plan
-        running = {sequence.request_spec.request.seq_id: sequence for sequence in state.running}
+        running = {sequence.request.seq_id: sequence for sequence in state.running}
         all_rows = sum([len(span.rows.tokens) for span in plan.spans])
         for span, rows in zip(plan.spans, samples.rows, strict=True):
             answer = self._answers.get(span.who.seq_id)
@@ -159,8 +159,8 @@ class FrameRecorder:
 
 def _feeding(answer: _Answer, sequence: SequenceState, span: Span, rows: SpanSamples, requests: int, all_rows: int) -> Feeding:
     """Return the part of a span in its forward pass."""
-    stored, usage = sequence.accounting.storage.stored, answer.usage
-    if sequence.accounting.finish_info is not None:  # its storage is already released
+    stored, usage = sequence.storage.stored, answer.usage
+    if sequence.finish_info is not None:  # its storage is already released
         before = 0 if usage.lost else answer.stored
         stored = max(before, span.rows.start + span.rows.query_only + span.rows.final_rows if span.rows.final_rows else 0)
     return Feeding(
@@ -180,25 +180,25 @@ def _feeding(answer: _Answer, sequence: SequenceState, span: Span, rows: SpanSam
 
 def _frame(sequence: SequenceState, seq: int, reported: int, fed: Feeding | None) -> Frame:
     """Return the frame of a sequence whose positions `[0, reported)` were already reported."""
-    accounting, prompt = sequence.accounting, len(sequence.request_spec.request.prompt)
-    stop = max(reported, sequence.settled if accounting.finish_info is None else accounting.finish_info.end)
+    finish_info, prompt = sequence.finish_info, len(sequence.request.prompt)
+    stop = max(reported, sequence.settled if finish_info is None else finish_info.end)
     tokens, chances = (), ()
     if stop > reported:
         tokens, chances = sequence.tokens(reported, stop), sequence.probabilities_of(reported, stop)
-    ended = accounting.finish_info is not None
+    ended = finish_info is not None
     cells, shown = (b"", b"") if ended else _window(sequence, stop)
-    allowed = () if ended or sequence.request_spec.constraint is None else _allowed(sequence, stop)
+    allowed = () if ended or sequence.request.constraint is None else _allowed(sequence, stop)
     return Frame(
         seq,
-        accounting.steps,
-        accounting.nfe,
+        sequence.steps,
+        sequence.nfe,
         stop - prompt,
         tokens,
         chances,
         cells,
         shown,
         fed,
-        accounting.finish_info,
+        finish_info,
         allowed,
         sequence.best_of(reported, stop),
     )
@@ -206,14 +206,14 @@ def _frame(sequence: SequenceState, seq: int, reported: int, fed: Feeding | None
 
 def _allowed(sequence: SequenceState, stop: int) -> tuple[int, ...]:
     """Return the number of ids that each masked position of the window, from `stop` to the answer's limit, may hold."""
-    limit = sequence.request_spec.limit
+    limit = sequence.request.limit
     masked = tuple([place for block in sequence.window for place in block.masked if stop <= place < limit])
     return tuple([mask.count for mask in masks_of(sequence, masked)])
 
 
 def _window(sequence: SequenceState, stop: int) -> tuple[bytes, bytes]:
     """Return the packed ids and probabilities of the window from `stop` to the answer's limit."""
-    limit = sequence.request_spec.limit
+    limit = sequence.request.limit
     ids: list[int] = []
     chances: list[float] = []
     for block in sequence.window:
@@ -327,8 +327,8 @@ def head_of(
     sequence: SequenceState, spec: Spec, *, request: str, kind: str, model: str, forked_from: Mapping[str, Any] | None = None
 ) -> Json:
     """Return the facts of an answer before its first forward pass, as JSON."""
-    request_spec = sequence.request_spec
-    submitted, strategy, grid = request_spec.request, request_spec.strategy, request_spec.grid
+    submitted = sequence.request
+    strategy, grid = submitted.strategy, submitted.grid
     prompt = Pieces(spec.pieces).texts(submitted.prompt)
     return {
         "request": request,
@@ -340,7 +340,7 @@ def head_of(
         "options": shown_options(strategy),
         "seed": submitted.seed,
         "temperature": submitted.params.temperature,
-        "max_tokens": request_spec.limit - len(submitted.prompt),
+        "max_tokens": submitted.limit - len(submitted.prompt),
         "grid": {"start": grid.origin - len(submitted.prompt), "size": grid.size},
         "mask": spec.mask_id,
         "eos": list(spec.eos_ids),

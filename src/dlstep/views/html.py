@@ -123,7 +123,7 @@ def sequence_html(sequence: SequenceState, state: State) -> str:
     left_out = max(0, len(shown) - MOST_CELLS)
     passes = f"{counted(sequence.steps, 'step')}, {counted(sequence.nfe, 'forward pass')}"
     now = status(sequence, sequence in state.waiting)
-    head = f"request {sequence.request.id}, {now}: final {sequence.final}, stored {sequence.stored}, {passes}"
+    head = f"request {sequence.request.id}, {now}: final {sequence.final}, stored {sequence.storage.stored}, {passes}"
     if sequence.error:
         head += f". {sequence.error}"
     body = f"[{left_out} positions before] " if left_out else ""

@@ -40,7 +40,7 @@ def counts(state: State) -> str:
 
 def _request_lines(state: State, sequence: SequenceState, waits: bool) -> Iterator[str]:
     """Yield two lines: counts, and the answer with a dot for each masked position."""
-    head = f"  request {sequence.id}, {status(sequence, waits)}"
+    head = f"  request {sequence.request.id}, {status(sequence, waits)}"
     forwards = counted(sequence.nfe, "forward pass")
     if sequence.error:
         yield clipped(f"{head}: {printable(sequence.error)}")
@@ -50,7 +50,7 @@ def _request_lines(state: State, sequence: SequenceState, waits: bool) -> Iterat
         end = start + len(sequence.answer)
         yield f"{head} after {forwards}: {counted(end - start, 'token')}"
     else:
-        end = min(max([start, *(block.end for block in sequence.window)]), sequence.limit)
+        end = min(max([start, *(block.end for block in sequence.window)]), sequence.request.limit)
         yield f"{head}, {forwards}: {len(known)} unmasked, {end - start - len(known)} masked"
     if end > start:
         text = "".join([piece(state.config.spec, known.get(position)) for position in range(start, end)])

@@ -131,11 +131,11 @@ def test_automata_that_differ_in_moves_alone_are_not_equal() -> None:
 
 
 def test_a_trace_holds_source_and_digest_and_finds_the_tables_again() -> None:
-    request = Request(0, (1,), SamplingParams(regex="(ab)*"), constraint=MADE)
+    request = Request(0, (1,), SamplingParams(regex="(ab)*"), automaton=MADE)
     data = to_json(request)
-    assert data["constraint"] == {"class": "dlstep.core:Automaton", "source": "(ab)*", "digest": {"bytes": MADE.digest.hex()}}
+    assert data["automaton"] == {"class": "dlstep.core:Automaton", "source": "(ab)*", "digest": {"bytes": MADE.digest.hex()}}
     read = from_json(data)
-    assert read == request and read.constraint.loaded is MADE
+    assert read == request and read.automaton.loaded is MADE
     assert pickle.loads(pickle.dumps(MADE)).moves == MADE.moves
 
 

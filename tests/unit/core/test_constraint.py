@@ -186,7 +186,7 @@ CONFIG = Config(SPEC, page_size=4, num_pages=16, max_model_len=16)
 
 
 def refused(params: SamplingParams, constraint: Automaton | None, strategy: object = None) -> str:
-    state: State = add(init(CONFIG, strategy or MultiBD(block_size=4)), Request(0, (0,), params, constraint=constraint))  # type: ignore[arg-type]
+    state: State = add(init(CONFIG, strategy or MultiBD(block_size=4)), Request(0, (0,), params, automaton=constraint))  # type: ignore[arg-type]
     return state.finished[0].error if 0 in state.finished else ""
 
 

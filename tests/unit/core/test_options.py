@@ -23,7 +23,7 @@ def test_options_of_the_inner_rule_are_options_of_the_outer_one() -> None:
         with_options(canvas, {"steps_per_block": 3})
     params = SamplingParams(thresholds=Thresholds(accept_threshold=0.1))
     (waiting,) = add(init(Config(Spec(99, (98,), 100)), canvas), Request(0, (1,), params)).waiting
-    assert waiting.request_spec.strategy.rule.inner.accept_threshold == 0.1  # type: ignore[attr-defined]
+    assert waiting.request.strategy.rule.inner.accept_threshold == 0.1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("owner", [SamplingParams, Thresholds])

@@ -51,7 +51,7 @@ def random_run(seed: int, name: str) -> tuple[State, int, int]:
         if draw.random() < 0.05:
             live = [*state.running, *state.waiting]
             if live:
-                state, aborts = abort(state, draw.choice(live).id), aborts + 1
+                state, aborts = abort(state, draw.choice(live).request.id), aborts + 1
         state = commit(state, samples)
     return state, preemptions, aborts
 

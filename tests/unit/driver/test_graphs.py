@@ -316,7 +316,7 @@ def test_graphs_read_the_masks_of_each_forward_pass(
                 number = state.next_seq_id
                 params = SamplingParams(max_tokens=16 + number, temperature=0.8, seed=number, ignore_eos=not size)
                 constraint = automaton_of(spec.vocab_size, {spec.mask_id, *spec.eos_ids}, size, number) if size else None
-                state = add(state, Request(number, tuple(range(10, 14 + wave)), params, constraint=constraint))
+                state = add(state, Request(number, tuple(range(10, 14 + wave)), params, automaton=constraint))
             while not state.done:
                 words, before = driver._target.mask_words, dict(executor._captured)
                 state = commit(state, driver.run(schedule(state)))
@@ -329,7 +329,7 @@ def test_graphs_read_the_masks_of_each_forward_pass(
         answers.append([state.finished[number].answer for number in range(state.next_seq_id)])
         for done in state.finished.values():
             assert done.finish in ("stop", "length")
-            automaton = done.request.constraint
+            automaton = done.request.automaton
             assert automaton is None or automaton.accepts([token for token in done.answer if token not in spec.eos_ids])
     assert answers[0] == answers[1]
     assert kinds == {False, True}

@@ -27,7 +27,7 @@ def left_after_each_pass(strategy: Strategy, automaton: Automaton, size: int, se
         pairs = zip(chances, seconds, strict=True)
         return SpanSamples(tokens, chances, (), (), tuple(sum(best, ())), tuple(sum(pairs, ())))
 
-    request = Request(0, (0,), SamplingParams(max_tokens=size, seed=seed), constraint=automaton)
+    request = Request(0, (0,), SamplingParams(max_tokens=size, seed=seed), automaton=automaton)
     state = add(init(Config(Spec(MASK, (), VOCABULARY, pieces=PIECES)), strategy), request)
     found: list[tuple[int, ...]] = []
     while not state.done:

@@ -38,7 +38,7 @@ class Forward:
     def chosen(self, rule: Choice, *, must: bool = True) -> list[int]:
         """Offsets that the rule takes."""
         sequence = sequence_of(self.size)
-        sequence = sequence.with_accounting(replace(sequence.accounting, steps=self.number + 1))
+        sequence = replace(sequence, steps=self.number + 1)
         block: Block = open_block(PROMPT, self.size, PROMPT + self.size, (), MASK)
         gone = [offset for offset in range(self.size) if offset not in self.left]
         block = block.unmask_rows(gone, 0, (1,) * self.size, (1.0,) * self.size)

@@ -76,4 +76,4 @@ def test_a_request_may_bring_a_list_of_whole_numbers(given_ids: object) -> None:
     strategy = DualCache(cache="none", rule=AdaBlock())
     state = add(init(Config(Spec(99, (98,), 100)), strategy), Request(0, (1,), params))
     (waiting,) = state.waiting
-    assert waiting.request_spec.strategy == DualCache(cache="none", rule=AdaBlock((4, 9), inner=Threshold(0.5, inclusive=True)))
+    assert waiting.request.strategy == DualCache(cache="none", rule=AdaBlock((4, 9), inner=Threshold(0.5, inclusive=True)))

@@ -1,6 +1,7 @@
 """The rule that remembers: credit of ids, by hand and where it is another rule."""
 
 import math
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -77,7 +78,7 @@ def test_credit_samples_from_the_fused_probabilities() -> None:
         chances = [weight / math.fsum(weights) for weight in weights]
         block = fresh(1).with_extra(Credits(((3, 8, 11),), ((random.random() * 3, random.random(), 0.4),)))
         sequence = begun(rule, block, temperature=1.0)
-        sequence = sequence.with_request(Request(0, (1,), SamplingParams(temperature=1.0), seed=number))
+        sequence = replace(sequence, request=replace(sequence.request, seed=number))
         order = sorted(range(20), key=lambda token: -chances[token])
         stream = key(number, 1, 0, "sample")
         noise = [-math.log(-math.log(token_uniform(stream, token))) for token in range(20)]
@@ -134,6 +135,6 @@ def test_credit_draws_a_token_where_few_ids_are_allowed(
     """A device fills the list of most probable ids with any ids of probability 0, also with those listed before."""
     params, automaton = SamplingParams(max_tokens=size, temperature=1.0, seed=seed), random_automata()[number]
     strategy = MultiBD(block_size=block_size, buffer_size=2, rule=Credit(0.99))
-    request = Request(0, (1, 2, prompt), params, constraint=automaton)
+    request = Request(0, (1, 2, prompt), params, automaton=automaton)
     done = answered_alone(Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES), strategy, request)
     assert done.finish == "rejected" or automaton.accepts(done.answer)

@@ -54,7 +54,7 @@ class Step:
     def editable(self, block: Block) -> list[int]:
         """The positions of the answer in a block."""
         length = len(self.before.request.prompt)
-        return [position for position in range(block.start, block.end) if length <= position < self.before.limit]
+        return [position for position in range(block.start, block.end) if length <= position < self.before.request.limit]
 
     def answer(self, position: int) -> tuple[int, float]:
         """Token and probability that the forward gave for a position."""
@@ -118,7 +118,7 @@ def check_step(step: Step, rule: Any, loop: Any, memories: dict[int, Memory]) ->
         kept = [b for b in step.after.window if b.start == block.start]
         assert all(b.probabilities == tuple(chances) for b in kept)
         sealed = sealed and ready
-        end = min(block.end, step.after.limit)
+        end = min(block.end, step.after.request.limit)
         assert (step.after.settled >= end) == sealed, "a block is sealed that is not ready, or waits though it is"
         assert not sealed or MASK not in tokens[: end - block.start], "a sealed block holds a mask"
 
@@ -142,7 +142,7 @@ def under_a_constraint(strategy: Revising, answers: list[tuple[tuple[int, ...], 
         assert all(token in ids for token, ids in zip(tokens, allowed, strict=True)), allowed
         return SpanSamples(tokens, chances)
 
-    request = Request(0, (5, 5), SamplingParams(max_tokens=2, stop_token_ids=()), constraint=AB_OR_BA)
+    request = Request(0, (5, 5), SamplingParams(max_tokens=2, stop_token_ids=()), automaton=AB_OR_BA)
     state = add(init(CONFIG, strategy), request)
     while not state.done:
         before, state = state.find(0), commit(state, ScriptedDriver(say).run(schedule(state)))

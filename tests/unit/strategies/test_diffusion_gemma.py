@@ -302,7 +302,7 @@ def under_a_constraint(steps: int, forwards: list[tuple[tuple[int, int], tuple[f
         return SpanSamples(answer, chances, (*entropies, 0.0), (), answer, chances, (NOISE,) * 3)
 
     value = DiffusionGemma(canvas_length=3, max_denoising_steps=steps, stability_threshold=0)
-    state = add(init(Config(SPEC), value), Request(0, (4, 4), SamplingParams(max_tokens=2), constraint=AB_OR_BA))
+    state = add(init(Config(SPEC), value), Request(0, (4, 4), SamplingParams(max_tokens=2), automaton=AB_OR_BA))
     while not state.done:
         before, state = state.find(0), commit(state, ScriptedDriver(say).run(schedule(state)))
         sequence = state.find(0)

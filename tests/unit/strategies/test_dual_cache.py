@@ -28,7 +28,7 @@ def test_dual_cache_feeds_canvases_blocks_and_ends(data: st.DataObject) -> None:
         for span in step.plan.spans:
             before = step.before.find(span.who.id)
             assert before is not None
-            limit, length = before.limit, len(before.request.prompt)
+            limit, length = before.request.limit, len(before.request.prompt)
             assert span.rows.end == span.rows.grid.end(0) == limit, "a position is not seen"
             start = span.wanted.sampled[0] - (span.wanted.sampled[0] - length) % value.block_size
             end = min(start + value.block_size, limit)

@@ -50,7 +50,7 @@ def test_no_block_takes_more_forwards_than_it_may(rule: Revising, random: Random
         seen[first.start] = step.after.steps - first.opened
         assert seen[first.start] <= rule.most_forwards
         if seen[first.start] == rule.most_forwards:
-            assert step.after.settled >= min(first.end, step.after.limit)
+            assert step.after.settled >= min(first.end, step.after.request.limit)
     assert len(step.after.answer) == step.after.request.params.max_tokens
 
 

@@ -26,7 +26,7 @@ def test_fast_dllm_v2_feeds_seeds_blocks_and_parts(data: st.DataObject) -> None:
             if not span.wanted.sampled or before.finish_info is not None:
                 continue
             start, first = before.final, span.wanted.sampled[0]
-            end, corner = min(start + size, before.limit), first - first % sub
+            end, corner = min(start + size, before.request.limit), first - first % sub
             assert start % size == 0 and (before.window[0].start, before.window[0].end) == (start, end)
             where = (span.rows.start + span.rows.query_only + span.rows.final_rows, span.rows.stop, span.rows.end)
             if first == start:

@@ -80,9 +80,9 @@ def test_remasked_positions_count_in_the_measure() -> None:
 
 def test_a_block_with_masks_is_not_ready_although_its_passes_are_used_up() -> None:
     strategy = MultiBDEdit(block_size=4, remasking=True)
-    request = Request(0, (5, 5), SamplingParams(max_tokens=2), constraint=AB_OR_BA)
+    request = Request(0, (5, 5), SamplingParams(max_tokens=2), automaton=AB_OR_BA)
     (sequence,) = add(init(CONFIG, strategy), request).waiting
-    aged = sequence.with_accounting(replace(sequence.accounting, steps=99))
+    aged = replace(sequence, steps=99)
     rows = SpanSamples((0, 0), (0.9, 0.8))
     after = strategy.commit(aged, strategy.schedule(aged, CONFIG.spec), rows, CONFIG.spec)
     assert (after.tokens(2, 4), after.settled) == ((0, MASK), 2)

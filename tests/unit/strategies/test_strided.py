@@ -28,4 +28,4 @@ def test_pinned_tokens_are_refused_by_name() -> None:
 def test_requests_may_have_other_numbers_of_masks() -> None:
     params = SamplingParams(max_tokens=4, strategy_options=(("block_size", 0),))
     (sequence,) = add(init(Config(SPEC), Strided()), Request(0, (1, 2), params)).waiting
-    assert sequence.request_spec.strategy == Strided().autoregressive == Strided(block_size=0)
+    assert sequence.request.strategy == Strided().autoregressive == Strided(block_size=0)

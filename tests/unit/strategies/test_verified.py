@@ -67,7 +67,9 @@ def decode(strategy: Strategy, max_tokens: int, **limits: Any) -> list[tuple[int
         state = commit(state, driver.run(plan))
         (span,), sequence = plan.spans, state.find(0)
         assert sequence is not None
-        spans.append((span.rows.start, len(span.rows.tokens), span.wanted.sampled, span.rows.grid.size, sequence.stored))
+        spans.append(
+            (span.rows.start, len(span.rows.tokens), span.wanted.sampled, span.rows.grid.size, sequence.storage.stored)
+        )
     sequence = state.find(0)
     assert sequence is not None and sequence.answer == tuple(range(2, 2 + max_tokens))
     assert set(sequence.probabilities) == {0.5}, "a probability comes from a draft"

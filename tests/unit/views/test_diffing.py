@@ -40,7 +40,7 @@ def tokens(sequence: SequenceState) -> dict[int, int]:
     """The unmasked tokens of an answer, read position by position."""
     blocks = [*sequence.past, *sequence.window]
     masked = {position for block in sequence.window for position in block.masked}
-    stop = min(max(block.end for block in blocks), sequence.limit) if blocks else 0
+    stop = min(max(block.end for block in blocks), sequence.request.limit) if blocks else 0
     answered = range(len(sequence.request.prompt), stop)
     return {position: sequence.tokens(position, position + 1)[0] for position in answered if position not in masked}
 
@@ -48,7 +48,7 @@ def tokens(sequence: SequenceState) -> dict[int, int]:
 def requests(state: State) -> dict[tuple[int, int], SequenceState]:
     """The requests of a state by sequence number and id."""
     found = (*state.running, *state.waiting, *state.finished.values())
-    return {(sequence.request.seq_id, sequence.id): sequence for sequence in found}
+    return {(sequence.request.seq_id, sequence.request.id): sequence for sequence in found}
 
 
 def check_text(value: object) -> None:
@@ -110,7 +110,7 @@ def test_fields_that_nothing_else_shows_are_named() -> None:
     state = start()
     (sequence,) = state.waiting
     other = replace(sequence.request, params=replace(sequence.request.params, temperature=0.5))
-    waiting = state.waiting.remove([0]).push_front([sequence.with_request(other)])
+    waiting = state.waiting.remove([0]).push_front([replace(sequence, request=other)])
     for changed, name in (
         (replace(state, cache_digest=5), "KV cache"),
         (replace(state, releases=(3,)), "releases"),
@@ -131,7 +131,7 @@ def test_fields_that_nothing_else_shows_are_named() -> None:
     assert diff(state, replace(state, strategy=options)).parts == ("accept_threshold 0.9 -> 0.25",)
     other_rule = replace(state.strategy, rule=Quota(2))
     assert diff(state, replace(state, strategy=other_rule)).parts == ("rule Threshold -> Quota",)
-    decoded = state.waiting.remove([0]).push_front([sequence.with_strategy(options)])
+    decoded = state.waiting.remove([0]).push_front([replace(sequence, request=replace(sequence.request, strategy=options))])
     assert str(diff(state, replace(state, waiting=decoded))) == "request 0: other strategy"
 
 

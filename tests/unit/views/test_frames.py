@@ -161,7 +161,7 @@ def test_a_frame_tells_its_part_of_the_plan(name: str) -> None:
             assert (fed.requests, fed.all_rows) == (len(plan.spans), sum(len(span.rows.tokens) for span in plan.spans))
             assert fed.pages >= -(-max(fed.stored, 1) // state.config.page_size) or sequence.finish_info is not None
             if sequence.finish_info is None:
-                assert (fed.pages, fed.stored) == (len(sequence.pages), sequence.stored)
+                assert (fed.pages, fed.stored) == (len(sequence.pages), sequence.storage.stored)
             gone |= {*plan.preemptions}
             lost += fed.lost
             assert fed.lost or seq_id not in gone

@@ -45,7 +45,9 @@ def test_a_stay_covers_exactly_the_states_between_its_forward_passes(options: di
         start, step = len(sequence.request.prompt), sequence.steps
         blocks = [*sequence.past, *sequence.window]
         assert all(isinstance(block, Sealed) for block in sequence.past)
-        held = {p: t for block in blocks for p, t in enumerate(block.tokens, block.start) if start <= p < sequence.limit}
+        held = {
+            p: t for block in blocks for p, t in enumerate(block.tokens, block.start) if start <= p < sequence.request.limit
+        }
         expected = {p - start: t for p, t in held.items() if p not in masked(sequence)}
         assert {s.offset: s.token for s in found if s.since <= step and (s.until is None or step < s.until)} == expected
     assert {stay.offset for stay in found if stay.until is None} == set(range(20))

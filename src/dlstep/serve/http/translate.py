@@ -290,7 +290,7 @@ def translated(facts: Facts, body: CompletionRequest | ChatRequest, constraint: 
     seeded = [_seeded(params, number) for number in range(copies)]
     requests = numbered([prompt for prompt in prompts for _ in range(copies)], seeded * len(prompts))
     if params.constraint_source is not None:
-        requests = [constrained(replace(request, constraint=constraint), spec) for request in requests]
+        requests = [constrained(replace(request, automaton=constraint), spec) for request in requests]
     stream = body.dlstep.stream
     drafts, steps = bool(body.stream) and stream == "drafts", stream == "steps"
     differing = requests[:: 1 if steps or params.seed is not None else copies]
@@ -306,7 +306,7 @@ def translated(facts: Facts, body: CompletionRequest | ChatRequest, constraint: 
             steps=steps,
             keeps=steps and len(requests) <= facts.most_kept,
             salt=(body.cache_salt or "").encode(),
-            constraint=request.constraint,
+            constraint=request.automaton,
             may_be_cut=forced,
         )
         for request in requests
