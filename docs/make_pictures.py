@@ -73,7 +73,8 @@ def section(row: RuleRow) -> str:
     lines = (
         "## A story, pass by pass\n",
         f"![{row.name}: which forward pass unmasked which position](pictures/{row.name}.svg)\n",
-        f"Decoded by {' and by '.join(drawn)}, with {changed or 'default options'}.",
+        f"Decoded by {' and by '.join(drawn)},",
+        f"with {changed or 'default options'}.",
     )
     return "\n".join(lines) + "\n"
 
