@@ -32,7 +32,7 @@ from dlstep.driver import TorchDriver
 from dlstep.models import Checkpoint, load_checkpoint
 
 from .counted_draws import CountedDraws
-from .diffusion_gemma import Asked, Draws, Gaps, GeneratorDraws, Network, Transformers, accepted, answer_of, replay
+from .diffusion_gemma import Asked, Draws, Gaps, GeneratorDraws, Network, Transformers, answer_of, replay
 from .gemma_recipe import CANVAS, VOCABULARY, Preset, Settings, generate, make_model, write_folder
 
 PRESETS: tuple[Preset, ...] = ("converging", "chaotic")
@@ -238,10 +238,3 @@ def test_the_engine_answers_as_the_loop_does(cases: int, preset: Preset, tmp_pat
         compared += 1
     report(f"diffusion_gemma, {preset}: {compared} answers compared; {close} too close to call")
     assert compared > 5 * cases // 8
-
-
-def test_positions_are_accepted_while_those_before_them_are_within_the_bound() -> None:
-    entropies = [0.330, 0.257, 0.516, 0.454, 0.116, 0.649, 0.144, 1.078]
-    assert accepted(entropies, 0.5, Gaps()) == [4, 6, 1]
-    assert accepted([1.2, 0.588, 0.9], 0.5, Gaps()) == [1]
-    assert accepted([0.1, 0.1], 9.0, Gaps()) == [0, 1]

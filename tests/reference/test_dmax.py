@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from . import dmax
-from .dmax import Rules, Soft, merged_embedding, uniform
+from .dmax import Rules, Soft, merged_embedding
 from .engine import Pair, compare, random_cases
-from .models import EOS, MASK, ROWS, WORDS, Dense, Proposal
+from .models import EOS, MASK, ROWS, WORDS, Dense
 
 BLOCK = 4
 
@@ -39,56 +39,6 @@ def test_answers_are_those_of_the_loop(pairs: list[Pair], count: int, report: Ca
     tally = compare(pairs, random_cases(11, count, BLOCK, options), "dmax", loop)
     report(f"dmax: {tally}")
     assert tally.compared > 2 * count // 3 and tally.stopped > count // 10
-
-
-M = MASK
-
-
-@pytest.mark.parametrize(
-    ("tokens", "proposed", "threshold", "expected"),
-    [
-        ([M, M, M, M], [(5, 0.95), (6, 0.6), (7, 0.4), (8, 0.95)], 0.5, [5, 6, M, M]),
-        ([M, M, M], [(5, 0.3), (6, 0.99), (7, 0.99)], 0.5, [5, M, M]),
-        ([M, 7, M], [(5, 0.6), (9, 0.1), (6, 0.3)], 0.5, [5, 9, M]),
-        ([M, M], [(5, 0.5), (6, 1.0)], 0.5, [5, 6]),
-        ([9, M, M], [(3, 0.39), (5, 0.95), (6, 0.2)], 0.9, [3, 5, M]),
-    ],
-)
-def test_masks_are_filled_from_the_left_and_tokens_are_replaced(tokens, proposed, threshold, expected) -> None:
-    verdict = uniform(tokens, range(len(tokens)), [Proposal(*each) for each in proposed], 1, threshold)
-    assert verdict.tokens == expected
-
-
-def test_a_block_is_ready_when_nothing_changed_or_everything_is_confident() -> None:
-    same = [Proposal(5, 0.2), Proposal(6, 0.3), Proposal(7, 0.4)]
-    assert uniform([5, 6, 7], range(3), same, 1, 0.5).ready
-    assert not uniform([5, 6, 8], range(3), same, 1, 0.5).ready
-    assert uniform([5, 6, 8], range(3), [Proposal(p.token, 0.9) for p in same], 1, 0.5).ready
-    assert not uniform([5, M, M], range(3), [Proposal(p.token, 0.9) for p in same], 1, 0.95).ready
-
-
-def test_a_block_is_ready_after_as_many_forwards_as_it_has_positions() -> None:
-    verdict = uniform([5, M, M], range(3), [Proposal(6, 0.1), Proposal(7, 0.1), Proposal(8, 0.1)], 3, 0.5)
-    assert verdict.ready and verdict.tokens == [6, 7, 8]
-
-
-@pytest.mark.parametrize(
-    ("soft", "rules", "expected"),
-    [
-        (Soft([3], [0.6]), Rules(4), (2.5412, 2.2588)),
-        (Soft([3], [0.6]), Rules(4, token_merge_renormalize=False), (1.8, 1.6)),
-        (Soft([3], [1.0]), Rules(4), (3.0, 0.0)),
-        (Soft([3, 4], [0.6, 0.3]), Rules(4), (2.4476, 1.3598)),
-        (Soft([3, 4], [0.6, 0.3]), Rules(4, token_merge_mode="iter_smooth_topk", token_merge_weight=0.5), (3.9, 0.3)),
-        (Soft([5], [0.5]), Rules(4), (0.0, 0.0)),
-    ],
-)
-def test_a_soft_token_lies_between_the_token_and_the_mask(soft: Soft, rules: Rules, expected: tuple[float, float]) -> None:
-    embedding = torch.zeros(6, 2)
-    embedding[3], embedding[4], embedding[MASK] = torch.tensor([3.0, 0.0]), torch.tensor([0.0, 2.0]), torch.tensor([0.0, 4.0])
-    if soft.ids == [5]:  # token and mask cancel each other
-        embedding[5], embedding[MASK] = torch.tensor([1.0, 0.0]), torch.tensor([-1.0, 0.0])
-    assert merged_embedding(embedding, soft, rules, 3).tolist() == pytest.approx(expected, abs=1e-4)
 
 
 class Recited(Dense):

@@ -9,7 +9,7 @@ import pytest
 from dlstep.rules.quota import Quota
 
 from . import dual_cache
-from .dual_cache import Rules, share
+from .dual_cache import Rules
 from .engine import Pair, compare, random_cases
 
 
@@ -37,9 +37,3 @@ def test_answers_are_those_of_the_loop(pairs: list[Pair], count: int, head_shift
     tally = compare(pairs, random_cases(17, count, 4, options), "dual_cache", loop, head_shift)
     report(f"dual_cache, shift {head_shift}: {tally}")
     assert tally.compared > 3 * count // 4 and tally.stopped > count // 10
-
-
-def test_what_is_left_over_goes_first() -> None:
-    assert [share(8, 3, step) for step in range(3)] == [3, 3, 2]
-    assert [share(2, 4, step) for step in range(2)] == [1, 1]
-    assert share(8, None, 0) is None

@@ -1,7 +1,6 @@
 """Constraints: masks are exact by brute force, and blocks drop only what contradicts what they keep."""
 
 import gc
-import pickle
 from itertools import product
 from weakref import ref
 
@@ -13,7 +12,6 @@ from dlstep.core.automaton import Automaton, token_automaton
 from dlstep.core.block import Block, open_block
 from dlstep.core.constraint import RequestConstraint, bound
 from dlstep.core.filtering import WindowFilter
-from dlstep.strategies.dmax import DMax
 from dlstep.strategies.multi_bd import MultiBD
 
 PIECES = (b"a", b"b", b"ab", b"", b"")
@@ -173,14 +171,6 @@ def test_remasked_and_partial_blocks_stay_filtered() -> None:
     assert once.with_part(part.unmask([1], [1], [0.5])).with_extra(None).unmask([2], [1], [0.9]).masked == (2, 3)
 
 
-def test_masks_survive_pickling_and_differ_by_content() -> None:
-    constraint = bound(token_automaton("(ab)*", [{97: 1}, {98: 0}], [0], PIECES, (STOP, MASK)), (STOP,))
-    start, following = constraint.states(1), constraint.states(2)
-    one, other = constraint.masks([(start, start), (start, following)])
-    assert pickle.loads(pickle.dumps(one)) == one != other
-    assert pickle.loads(pickle.dumps(constraint)) is constraint
-
-
 SPEC = Spec(MASK, (STOP,), 5, pieces=PIECES)
 CONFIG = Config(SPEC, page_size=4, num_pages=16, max_model_len=16)
 
@@ -206,13 +196,6 @@ AB = token_automaton("ab", [{97: 1}, {98: 2}, {}], [2], PIECES, (STOP, MASK))
 )
 def test_requests_that_cannot_be_valid_are_rejected(params: dict[str, object], constraint: Automaton, reason: str) -> None:
     assert reason in refused(SamplingParams(**{"max_tokens": 8, **params}), constraint)  # type: ignore[arg-type]
-
-
-def test_a_strategy_without_constraints_rejects_them_by_name() -> None:
-    reason = refused(SamplingParams(max_tokens=8), AB, DMax(block_size=4))
-    assert "DMax feeds blends of tokens, which a constraint does not bind: leave the constraint out, or feed plain" in reason
-    assert refused(SamplingParams(max_tokens=8), AB, DMax(block_size=4, token_merge_weight=0.0)) == ""
-    assert refused(SamplingParams(max_tokens=8), AB) == ""
 
 
 def test_a_constraint_lives_as_long_as_a_request_needs_it() -> None:

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-from hypothesis import given, strategies as st
-
 from dlstep.core import (
     Config,
     Request,
@@ -82,24 +80,6 @@ def test_releases_are_planned_once() -> None:
         state = commit(state, device.run(schedule(state)))
         assert len(state.releases) <= 1
         state = abort(state, number - 1)
-
-
-@given(seeds=st.tuples(st.integers(0, 9), st.integers(0, 9)), index=st.integers(0, 2))
-def test_a_seed_is_that_of_prompt_index_and_engine(seeds: tuple[int, int], index: int) -> None:
-    def seed(engine: int, prompt: tuple[int, ...], number: int, params: SamplingParams, before: int) -> int:
-        state = init(replace(CONFIG, seed=engine), ONE_BLOCK)
-        for other in range(before):
-            state = add(state, Request(100 + other, (9,)))
-        (*_, sequence) = add(state, Request(0, prompt, params, index=number)).waiting
-        return sequence.request.seed
-
-    first, second = seeds
-    base = seed(first, (1, 2), index, SamplingParams(), 0)
-    assert base == seed(first, (1, 2), index, SamplingParams(temperature=1.0, max_tokens=3), 3)
-    assert (base == seed(second, (1, 2), index, SamplingParams(), 0)) == (first == second)
-    assert base != seed(first, (1, 2), index + 1, SamplingParams(), 0)
-    assert base != seed(first, (2, 1), index, SamplingParams(), 0)
-    assert seed(first, (1, 2), index, SamplingParams(seed=5), 0) == 5
 
 
 def test_samples_of_a_request_are_not_committed_to_another_of_its_id() -> None:

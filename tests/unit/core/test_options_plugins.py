@@ -2,13 +2,12 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dlstep import rules, strategies
-from dlstep.core import Rule
 from dlstep.core.options import ImportFailed, PluginGroup, searched
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
@@ -134,13 +133,6 @@ def test_a_file_without_a_class_is_one_sentence(group: Group, tmp_path: Path, ex
         assert "\n" not in str(caught.value)
 
 
-def test_class_of_the_other_kind_is_named_in_the_error(group: Group, tmp_path: Path) -> None:
-    other = {"RULE": "STRATEGY", "STRATEGY": "RULE"}[group[2]]
-    path = write(tmp_path, group, last=f"\n{other} = Odd\n")
-    with pytest.raises(ValueError, match=rf"has no class \(it has a {other}, which is another kind\)"):
-        group[0].load(str(path))
-
-
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
@@ -186,16 +178,6 @@ def test_a_name_that_leads_nowhere_is_one_sentence(group: Group, name: str, mess
         group[0].load(name)
 
 
-def test_name_of_the_other_kind_and_near_name_are_hints() -> None:
-    for plugins, other in ((rules, strategies), (strategies, rules)):
-        for name in other.own():
-            with pytest.raises(ValueError, match=rf"is unknown: did you mean \w+='{name}'\?"):
-                plugins.load(name)
-        for name in plugins.own():
-            with pytest.raises(ValueError, match=rf"is unknown: did you mean {name}\? `dlstep \w+` lists"):
-                plugins.load(f"{name}s")
-
-
 def test_option_that_can_change_is_named(group: Group, tmp_path: Path) -> None:
     path = write(tmp_path, group, "from dataclasses import field")
     changed = "odd: object = field(default_factory=list)"
@@ -203,28 +185,6 @@ def test_option_that_can_change_is_named(group: Group, tmp_path: Path) -> None:
     path.write_text(source.replace("check_ranges(self)", "pass"))
     with pytest.raises(ValueError, match=r"Odd.odd=\[\] can change: give a number, a text or a tuple"):
         group[0].value(str(path))
-
-
-def test_a_file_cannot_take_the_name_of_another_module(group: Group, tmp_path: Path) -> None:
-    path = write(tmp_path, group).rename(tmp_path / "pytest.py")
-    with pytest.raises(ValueError, match="a module 'pytest' is loaded already, give the file another name"):
-        group[0].load(str(path))
-
-
-@pytest.mark.parametrize("given", [5, int, Rule, object()])
-def test_a_value_is_of_its_kind(given: object) -> None:
-    with pytest.raises(ValueError, match="a rule must be a name, a class or a value, got"):
-        rules.PLUGINS.value(given)  # pyright: ignore[reportArgumentType]
-
-
-def test_a_class_whose_options_have_no_defaults() -> None:
-    @dataclass(frozen=True)
-    class Without(MultiBD):  # pyright: ignore[reportGeneralTypeIssues]
-        block_size: int  # pyright: ignore[reportGeneralTypeIssues]
-
-    Without.__dataclass_fields__["block_size"].default = Without.__dataclass_fields__["block_size"].default_factory
-    with pytest.raises(ValueError, match=r"Without\.block_size has no default"):
-        strategies.PLUGINS.value(Without)
 
 
 def test_rules_by_name_become_values() -> None:

@@ -238,17 +238,6 @@ def test_diff_with_a_forged_or_truncated_trace_raises_only_named_errors(tmp_path
     assert all(count for outcome, count in seen.items() if outcome != "equal"), seen
 
 
-def test_an_event_that_is_added_twice_is_named_by_its_number(tmp_path: Path) -> None:
-    lines = saved("multi_bd", tmp_path)[1].splitlines()
-    at = next(
-        number for number, line in enumerate(lines) if json.loads(line).get("event", {}).get("class") == "dlstep.core:Add"
-    )
-    path = tmp_path / "twice.jsonl"
-    path.write_bytes(b"\n".join(with_a_repeated_event(lines, at)) + b"\n")
-    with pytest.raises(ReplayDiverged, match=rf"event {at} \(Add\) cannot be applied: request id \d+ is in use"):
-        Trace.load(path).replay()
-
-
 @pytest.mark.parametrize("emptied", [[], {}, None, 0, [[]]])
 def test_checksums_of_another_shape_are_refused(emptied: Any, tmp_path: Path) -> None:
     """Whatever takes the place of a checksum or of a tree of them, the data below it counts as changed."""
@@ -260,16 +249,6 @@ def test_checksums_of_another_shape_are_refused(emptied: Any, tmp_path: Path) ->
         if holder[place] != emptied:
             holder[place] = emptied
             assert "is not as it was written" in refusal(path, content, number, data)
-
-
-def test_a_file_with_another_number_of_events_is_refused(tmp_path: Path) -> None:
-    trace, content = saved("multi_bd", tmp_path)
-    path, lines, count = tmp_path / "changed.jsonl", content.splitlines(keepends=True), len(trace.events)
-    one_more = json.dumps({**json.loads(lines[-1]), "number": count}).encode()
-    for there in (*range(count), count + 1):  # whole lines: each by itself is as it was written
-        path.write_bytes(b"".join([*lines, one_more][: there + 1]))
-        with pytest.raises(ValueError, match=f"the file holds {there} of {count} events"):
-            Trace.load(path)
 
 
 def other_than(value: Any) -> Any:
@@ -431,27 +410,3 @@ def test_a_strategy_of_ones_own_is_read_once_its_module_is_imported(tmp_path: Pa
     assert Trace.load(tmp_path / "own.jsonl") == own
     text = (tmp_path / "own.jsonl").read_text()
     assert f"{__name__}:OwnStrategy" in text
-
-
-def test_the_command_says_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, codes = tmp_path / "changed.jsonl", set()
-    contents = [mutated(random.Random(seed), saved(NAMES[seed % len(NAMES)], tmp_path)[1]) for seed in range(15)]
-    trace = saved("multi_bd", tmp_path)[0]
-    number = next(n for n, event in enumerate(trace.events) if isinstance(event, Samples))
-    event = trace.events[number]
-    assert isinstance(event, Samples)
-    other = replace(event, plan=replace(event.plan, num_pages=1))
-    Trace(trace.first, (*trace.events[:number], other)).save(path)
-    for content in (path.read_bytes(), saved("d2f", tmp_path)[1], b"", b"\n", b"[]", b"\xff\xfe", b"{" * 100_000, *contents):
-        path.write_bytes(content)
-        code = main(["replay", str(path)])
-        said = capsys.readouterr()
-        assert code in (0, 1, 2) and len((said.out + said.err).splitlines()) == 1
-        assert (code == 2) == said.err.startswith("dlstep: error: ") and (code == 1) == said.out.startswith("diverged: ")
-        codes.add(code)
-    assert codes == {0, 1, 2}
-    path.write_bytes(saved("multi_bd", tmp_path)[1])
-    steps = sum(isinstance(event, Samples) for event in trace.events)
-    assert main(["replay", str(path)]) == 0 and f"replayed {steps} steps" in capsys.readouterr().out
-    assert main(["replay", str(tmp_path)]) == 2
-    capsys.readouterr()

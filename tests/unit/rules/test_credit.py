@@ -29,31 +29,6 @@ def test_credit_without_weight_is_threshold(
         assert answered(one, request, salt) == answered(other, request, salt)
 
 
-def test_credit_by_hand() -> None:
-    """Two forwards of one position, and one that the threshold is not reached in."""
-    rule = Credit(0.9, credit_weight=1.0, credit_power=1.0, credit_decay=0.5)
-    ids, chances = (1, 2, 3, 4, 5, 6, 7, 8), (0.5, 0.4, 0.1, 0, 0, 0, 0, 0)
-    block = fresh(2)
-    twice = SpanSamples((1, 1), (0.5, 0.5), (), (), ids * 2, chances * 2)
-    sequence = begun(rule, block)
-    block = rule.commit(sequence, block, twice, 0, False, SPEC)
-    assert block.masked == (1, 2)
-    assert block.extra == Credits(((1,), (1,)), ((0.5,), (0.5,)))
-    swapped = SpanSamples(
-        (2, 1), (0.4, 0.5), (), (), (2, 1, 3, 4, 5, 6, 7, 8, *ids), (0.4, 0.35, 0.25, 0, 0, 0, 0, 0, *chances)
-    )
-    sequence = sequence.after_forward(sequence.storage, 1)
-    block = rule.commit(sequence, block, swapped, 0, True, SPEC)
-    # Position 1: id 2 has 0.4, 0.4 (1 + 0.4) = 0.56; id 1 has 0.25, 0.35 (1 + 0.25) = 0.4375; id 3 0.25. 0.56 / 1.2475.
-    # Position 2: id 1 has 0.75: 0.5 (1 + 0.75) = 0.875; 0.875 / (0.875 + 0.5), which is the best.
-    assert block.masked == (1,) and block.tokens == (MASK, 1)
-    assert block.probabilities[1] == pytest.approx(0.875 / 1.375)
-    assert block.extra == Credits(((2, 1),), ((0.4, 0.25),))
-    # Id 1 is the best one again: half of its 0.25, and 0.5 gained; id 2 keeps half of its 0.4.
-    again = rule.commit(sequence, block, SpanSamples((1,), (0.5,), (), (), ids, chances), 0, False, SPEC)
-    assert again.extra == Credits(((1, 2),), ((0.625, 0.2),)) and again.masked == (1,)
-
-
 def test_no_more_than_so_many_ids_have_credit() -> None:
     """The weakest credit goes, never that of the id that is the most probable one now."""
     rule, block = Credit(1.0, credit_weight=0.0, credit_power=1.0, credit_decay=1.0), fresh(1)

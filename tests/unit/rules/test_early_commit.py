@@ -31,12 +31,6 @@ def test_a_part_may_begin_early_because_those_before_it_are_pinned(
     assert answer[: len(pinned)] == (1,) * len(pinned)
 
 
-@given(request=REQUESTS, salt=SALTS)
-def test_early_commit_with_no_gap_due_unmasks_all_at_once(request: Request, salt: int) -> None:
-    rule = EarlyCommit(0.0, 0.0, 0.0)
-    assert answered(DualCache(cache="none", rule=rule), request, salt)[2] == 1
-
-
 def test_a_position_with_one_possible_token_is_no_evidence() -> None:
     """Its gap is infinite whatever the network computes: an answer of such positions is decoded by the schedule."""
     rule = EarlyCommit(1.0, 1.0, 1.0, part_size=2)
@@ -54,10 +48,6 @@ def test_the_schedule_of_a_part_begins_after_the_late_passes_of_earlier_ones() -
         (7,),
         (),
     ]
-
-
-def test_an_early_end_that_contradicts_itself_continues() -> None:
-    assert left_after_each_pass(DualCache(cache="none", rule=EarlyCommit(0.0, 0.0, 0.0)), PAIRS, 4) == [(1, 3), ()]
 
 
 @given(seed=st.integers(0, 1 << 30))

@@ -1,7 +1,5 @@
 """Quotas: so many tokens a forward, in several orders and by several schedules."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, strategies as st
 
@@ -19,12 +17,6 @@ def test_a_quota_of_one_with_a_threshold_beside_it_is_the_threshold_rule(forward
     assert forward.chosen(Quota(dynamic_threshold=accept)) == forward.chosen(Threshold(accept))
 
 
-@given(forward=forwards(), order=st.sampled_from(ORDERS))
-def test_one_forward_pass_unmasks_all(forward: Forward, order: str) -> None:
-    for schedule_ in ("even", "dream"):
-        assert forward.chosen(Quota(1, schedule=schedule_, order=order)) == list(forward.left)  # type: ignore[arg-type]
-
-
 @given(
     forward=forwards(),
     heat=st.sampled_from([None, 0.3]),
@@ -35,11 +27,6 @@ def test_ends_of_the_answer_come_last(forward: Forward, heat: float | None, orde
     chosen = forward.chosen(rule)
     ends = {offset for offset, token in zip(forward.left, forward.tokens, strict=True) if token == EOS}
     assert not ends & set(chosen) or set(forward.left) - ends <= set(chosen)
-
-
-@given(forward=forwards(distinct=True), count=st.integers(1, 3))
-def test_a_cold_temperature_of_the_order_is_none(forward: Forward, count: int) -> None:
-    assert forward.chosen(Quota(count, order_temperature=1e-6)) == forward.chosen(Quota(count))
 
 
 @given(size=st.integers(1, 300), forwards=st.integers(1, 2000))
@@ -55,13 +42,6 @@ def test_the_shares_of_dream_are_those_of_its_schedule_without_zeros(size: int, 
 
 def test_the_shares_of_very_many_forwards_are_found_at_once() -> None:
     assert sum(dream_shares(20, 10**12)) == 20
-
-
-@given(forward=forwards(least=6))
-def test_the_last_forward_pass_unmasks_all_that_are_left(forward: Forward) -> None:
-    rule = Quota(1000, schedule="dream", order="independent")
-    assert replace(forward, number=999).chosen(rule) == list(forward.left)
-    assert len(replace(forward, number=3).chosen(rule)) < 6
 
 
 @pytest.mark.parametrize(

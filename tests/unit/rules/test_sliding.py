@@ -62,15 +62,6 @@ WINDOW: list[tuple[Shape, tuple[float, ...]]] = [
 ]
 
 
-def test_a_window_by_hand() -> None:
-    rule = Sliding(window=3, max_window=4, refresh_count=3)
-    expected = [shape for shape, _ in WINDOW]
-    assert shapes(DualCache(rule=rule), WINDOW) == expected
-    fed_behind = [(start, 11, sampled) for start, _, sampled in expected]
-    assert shapes(DualCache(cache="prefix", rule=rule), WINDOW) == fed_behind
-    assert shapes(DualCache(cache="none", rule=rule), WINDOW) == [(0, 11, sampled) for *_, sampled in expected]
-
-
 @pytest.mark.parametrize(("delay", "starts"), [(1, (3, 5, 5, 9)), (9, (3, 3, 3, 3))])
 def test_what_is_in_front_of_a_window_is_fed_with_it(delay: int, starts: tuple[int, ...]) -> None:
     """As far as the answer goes, and with a shifted head the row before in any case."""

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 import pytest
@@ -32,19 +32,6 @@ def test_acceptance_is_the_longest_prefix_within_the_bound(entropies: tuple[floa
     chosen, others = [entropies[i] for i in kept], [h for i, h in enumerate(entropies) if i not in kept]
     assert chosen and max(chosen) <= min(others, default=max(chosen))
     assert sum(chosen) - max(chosen) <= bound and (not others or sum(chosen) > bound)
-
-
-@given(entropies=ENTROPIES, bounds=st.tuples(BOUNDS, BOUNDS).map(sorted))
-def test_a_larger_bound_accepts_no_less(entropies: tuple[float, ...], bounds: list[float]) -> None:
-    assert set(accepted(entropies, bounds[0])) <= set(accepted(entropies, bounds[1]))
-
-
-@given(entropies=ENTROPIES.map(set).map(tuple), bound=BOUNDS, random=st.randoms(use_true_random=False))
-def test_acceptance_does_not_look_at_positions(entropies: tuple[float, ...], bound: float, random: Random) -> None:
-    shuffled = list(range(len(entropies)))
-    random.shuffle(shuffled)
-    kept = accepted(tuple(entropies[i] for i in shuffled), bound)
-    assert {shuffled[place] for place in kept} == set(accepted(entropies, bound))
 
 
 @given(data=st.data(), entropies=ENTROPIES, bound=BOUNDS)
@@ -208,50 +195,6 @@ def test_positions_are_encoded_once_in_order_and_canvases_are_denoised_whole(
     assert encoded == max(span.rows.start for span in spans if span.wanted.sampled)
 
 
-@given(
-    value=GEMMAS, request=REQUESTS, network=st.builds(Network, st.integers(0, 999)), random=st.randoms(use_true_random=False)
-)
-def test_no_id_means_anything_before_a_canvas_is_committed(
-    value: DiffusionGemma, request: Request, network: Network, random: Random
-) -> None:
-    renamed = list(range(EOS))
-    random.shuffle(renamed)
-    renamed.append(EOS)
-
-    def answer(span: Span) -> SpanSamples:
-        rows = network.answer(span)
-        tokens, best, noise = ((tuple(renamed[i] for i in ids)) for ids in (rows.tokens, rows.best_ids, rows.noise))
-        return replace(rows, tokens=tokens, best_ids=best, noise=noise)
-
-    plain, other = decode(value, request, network.answer)[0], decode(value, request, answer)[0]
-    assert other.answer == tuple(renamed[token] for token in plain.answer)
-    assert (other.finish, other.steps, other.probabilities) == (plain.finish, plain.steps, plain.probabilities)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"canvas_length": 0},
-        {"max_denoising_steps": 0},
-        {"entropy_bound": 0.0},
-        {"entropy_bound": float("nan")},
-        {"entropy_bound": float("inf")},
-        {"t_min": -0.1},
-        {"t_min": 0.8},
-        {"t_max": 0.4},
-        {"t_max": float("nan")},
-        {"t_max": 1e39},
-        {"t_min": 0.0, "t_max": 1e-46},
-        {"stability_threshold": -1},
-        {"confidence_threshold": 0.0},
-    ],
-    ids=str,
-)
-def test_values_out_of_range_are_refused_by_name(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=rf"DiffusionGemma\.({'|'.join((*wrong, 't_max'))}) must be"):
-        DiffusionGemma(**wrong)  # pyright: ignore[reportArgumentType]
-
-
 @pytest.mark.parametrize("given_", [{"temperature": 0.5}, {"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.1}], ids=str)
 def test_sampling_settings_of_a_request_are_refused(given_: dict[str, float]) -> None:
     request = Request(0, (1,), SamplingParams(max_tokens=4, **given_))  # pyright: ignore[reportArgumentType]
@@ -264,18 +207,6 @@ def test_sampling_settings_of_a_request_are_refused(given_: dict[str, float]) ->
 def test_models_of_another_kind_are_refused(spec: Spec, word: str) -> None:
     with pytest.raises(ValueError, match=f"DiffusionGemma cannot decode this model: .*{word}"):
         init(Config(spec, 4, 64, MAX_MODEL_LEN, 64, 1), DiffusionGemma(canvas_length=4))
-
-
-@pytest.mark.parametrize("steps", [1, 4, 48])
-@pytest.mark.parametrize(("t_min", "t_max"), [(0.0, 1e-29), (0.0, 1e-30), (9e-31, 1.1e-30), (0.4, 1e29), (0.0, 5e-31)])
-def test_every_temperature_of_a_schedule_is_one_that_can_be_sampled_at(t_min: float, t_max: float, steps: int) -> None:
-    try:
-        value = DiffusionGemma(canvas_length=2, max_denoising_steps=steps, t_min=t_min, t_max=t_max)
-    except ValueError as error:
-        assert "t_max" in str(error)
-        return
-    for remaining in range(1, steps + 1):
-        SamplingParams(temperature=value.temperature(remaining))
 
 
 def test_spans_hold_the_temperature_and_nothing_that_may_be_long() -> None:

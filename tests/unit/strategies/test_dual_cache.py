@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.core import Request, SamplingParams, Thresholds, add, init
 from dlstep.rules.quota import Quota
-from dlstep.rules.threshold import Threshold
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.testing.generators import ample, cases, hyperparameters, specs
 from dlstep.testing.harness import alone, run_case
@@ -38,32 +36,6 @@ def test_dual_cache_feeds_canvases_blocks_and_ends(data: st.DataObject) -> None:
                 fed.add((span.who.seq_id, start))
             else:
                 assert (span.rows.start, span.rows.stop) == (start, end if value.cache == "dual" else limit)
-
-
-DUAL: Script = [
-    ((0, 13, 13, (2, 3, 4, 5)), (0.9, 0.4, 0.4, 0.3)),  # 0.9 is enough, and it is the block's first position
-    ((2, 6, 13, (3, 4, 5)), (0.4, 0.4, 0.3)),
-    ((2, 6, 13, (4, 5)), (0.95, 0.9)),
-    ((0, 13, 13, (6, 7, 8, 9)), (0.1, 0.5, 0.2, 0.2)),
-    ((0, 13, 13, (6, 8, 9)), (0.5, 0.2, 0.4)),  # the first position of the block needs the row before it
-    ((6, 10, 13, (8, 9)), (0.5, 0.2)),
-    ((6, 10, 13, (9,)), (0.5,)),
-    ((0, 13, 13, (10, 11, 12)), (0.99, 0.5, 0.2)),
-    ((10, 13, 13, (11, 12)), (0.95, 0.95)),
-]
-
-
-def test_dual_cache_by_hand() -> None:
-    """Blocks of 4, a prompt of 2 and an answer of 11, on a shifted head."""
-    assert shapes(DualCache(4), 2, 11, DUAL) == [shape for shape, _ in DUAL]
-    prefix = [(start, 13, 13, sampled) for (start, _, _, sampled), _ in DUAL]
-    assert shapes(DualCache(4, cache="prefix"), 2, 11, DUAL) == prefix
-    assert shapes(DualCache(4, cache="none"), 2, 11, DUAL) == [(0, *shape[1:]) for shape in prefix]
-
-
-@pytest.mark.parametrize("own", [0.05, 1.0])
-def test_a_request_of_dual_cache_may_bring_its_threshold(own: float) -> None:
-    assert shapes(DualCache(4, rule=Threshold(own, inclusive=True)), 2, 11, DUAL, 0.9) == [shape for shape, _ in DUAL]
 
 
 def test_dual_cache_shares_a_block_among_its_steps() -> None:

@@ -40,23 +40,6 @@ def test_fast_dllm_v2_feeds_seeds_blocks_and_parts(data: st.DataObject) -> None:
                 assert after.final == (start if after.settled < start + size else start + size)
 
 
-def test_fast_dllm_v2_by_hand() -> None:
-    """Sub-blocks of 4 in blocks of 8, a prompt of 13 and an answer of 11."""
-    script: Script = [
-        ((8, 16, 16, (13, 14, 15)), (0.95, 0.4, 0.3)),  # the prompt's second block, its first stored before it
-        ((12, 16, 16, (14, 15)), (0.97, 0.2)),
-        ((12, 16, 16, (15,)), (0.6,)),
-        ((16, 16, 16, (16,)), (0.1,)),  # the block before is stored, and gives the first token
-        ((16, 24, 24, (17, 18, 19)), (0.5, 0.6, 0.7)),
-        ((16, 20, 24, (17, 18)), (0.5, 0.95)),
-        ((16, 20, 24, (17,)), (0.4,)),
-        ((16, 24, 24, (20, 21, 22, 23)), (0.3, 0.8, 0.2, 0.1)),
-        ((16, 24, 24, (20, 22, 23)), (0.95, 0.92, 0.5)),
-        ((20, 24, 24, (23,)), (0.5,)),
-    ]
-    assert shapes(FastDLLMV2(4, 2), 13, 11, script) == [shape for shape, _ in script]
-
-
 def test_fast_dllm_v2_unmasks_what_is_above_the_threshold_and_the_first_of_equals() -> None:
     script: Script = [
         ((0, 8, 8, (5, 6, 7)), (0.9, 0.9, 0.1)),  # 0.9 is not above 0.9: the best one, and of two the first
