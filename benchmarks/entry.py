@@ -2,14 +2,19 @@
 
 import sys
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
+from rich.console import Console
+from rich.table import Table
 
-from dlstep.cli.rows import followed, report
+from dlstep.cli.options import json_text
+from dlstep.views.progress_bars import measuring_bar
+
+CHECKS = ("equal", "good")  # fields that record whether the measured result is right
 
 
 def listed(text: str) -> tuple[Any, ...]:
@@ -43,4 +48,40 @@ def run(
     parser.add_argument("--json", action="store_true", help="Print a JSON list of rows, and nothing else, on stdout.")
     values = vars(parser.parse_args())
     as_json = values.pop("json")
-    parser.exit(report(followed(measure(**values), facts), columns, as_json=as_json))
+    rows = list[Any]()
+    with measuring_bar(None) as show:
+        for row in measure(**values):
+            rows.append(row)
+            show(facts(row))
+    parser.exit(report(rows, columns, as_json=as_json))
+
+
+def report(rows: Iterable[Any], columns: Sequence[str] = (), *, as_json: bool) -> int:
+    """Print rows as JSON, or as a table of some columns. Return 1 if a check of a row failed, else 0."""
+    values: list[Mapping[str, Any]] = [row if isinstance(row, dict) else asdict(row) for row in rows]
+    if as_json:
+        print(json_text(values))
+    else:
+        print_rows(values, columns)
+    return int(any(row.get(name) is False for row in values for name in CHECKS))
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> None:
+    """Print a narrow table for 80 columns, whose headings may wrap between words.
+
+    Without `columns`, all are shown.
+    """
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in columns or rows[0]:
+        heading = name.replace("_", " ")
+        widest = max(map(len, [*heading.split(), *(_cell(row[name]) for row in rows)]))
+        table.add_column(heading, min_width=min(widest, 40))
+    for row in rows:
+        table.add_row(*(_cell(row[name]) for name in columns or row))
+    Console().print(table)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)

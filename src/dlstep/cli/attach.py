@@ -17,7 +17,7 @@ from rich.text import Text
 
 from ..text.words import counted, harmless, printable
 from ..views import frames_view, legend
-from .options import ArgumentParser, Namespace, command_parser
+from .options import Namespace
 
 EXAMPLES = """dlstep attach http://127.0.0.1:8000                        list requests
 dlstep attach http://127.0.0.1:8000 --request cmpl-1f2e    watch one
@@ -44,9 +44,7 @@ class AttachCommand:
     """Print frames, or the list, as JSON lines on stdout."""
 
 
-def parser() -> ArgumentParser:
-    """Return the parser of `dlstep attach`."""
-    return command_parser("attach", AttachCommand, EXAMPLES)
+COMMAND = AttachCommand
 
 
 def run(options: Namespace) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from ..batch.options import BatchOptions
 from ..engine.config import EngineConfig
 from ..extras import require
-from .options import OF_STRATEGY, ArgumentParser, Namespace, add_config_option, command_parser, engine_of
+from .options import OF_STRATEGY, ArgumentParser, Namespace, engine_of
 
 EXAMPLES = """dlstep batch in.jsonl out.jsonl             an embedded model, in this process
 dlstep batch in.jsonl out.jsonl             again after a kill: it resumes
@@ -34,13 +34,13 @@ class BatchCommand:
     """Draw a progress bar where stderr is a terminal."""
 
 
-def parser() -> ArgumentParser:
-    """Return the parser of `dlstep batch`, without the options of the strategy."""
-    options = command_parser("batch", BatchCommand, EXAMPLES)
-    add_config_option(options)
-    options.add_options(BatchOptions, "batch")
-    options.add_options(EngineConfig, "engine", without=OF_STRATEGY)
-    return options
+COMMAND = BatchCommand
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Add the options of the batch and of the engine."""
+    parser.add_options(BatchOptions, "batch")
+    parser.add_options(EngineConfig, "engine", without=OF_STRATEGY)
 
 
 def run(options: Namespace) -> int:

@@ -10,9 +10,11 @@ from statistics import fmean
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+from rich.table import Table
+
 from ..core import Request, SamplingParams, State, add, commit, schedule
-from .options import ArgumentParser, Namespace, command_parser
-from .rows import report
+from .options import Namespace, json_text
 
 if TYPE_CHECKING:
     from ..engine.loader import LoadedEngine
@@ -27,7 +29,7 @@ Row = dict[str, float]
 
 
 @dataclass(frozen=True)
-class BenchOptions:
+class BenchCommand:
     """Measure a model's decode steps at batch 1, 8 and 32, and the share outside the network's forward pass."""
 
     _: KW_ONLY
@@ -39,9 +41,7 @@ class BenchOptions:
     """Print a JSON list of rows, and nothing else, on stdout."""
 
 
-def parser() -> ArgumentParser:
-    """Return the parser of `dlstep bench decode`."""
-    return command_parser("bench decode", BenchOptions, EXAMPLES)
+COMMAND = BenchCommand
 
 
 def run(options: Namespace) -> int:
@@ -51,7 +51,15 @@ def run(options: Namespace) -> int:
 
     # The parts of captured graphs cannot be timed.
     config = EngineConfig(options.model, device=options.device, enforce_eager=True, max_num_reqs=max(BATCHES))
-    return report(measure_decode(load_engine(config)), as_json=options.json)
+    rows = measure_decode(load_engine(config))
+    if options.json:
+        print(json_text(rows))
+        return 0
+    table = Table(*rows[0], box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(f"{value:.2f}" if isinstance(value, float) else str(value) for value in row.values()))
+    Console().print(table)
+    return 0
 
 
 class _ClockedForward:

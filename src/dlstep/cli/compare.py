@@ -14,7 +14,7 @@ from ..core.checks import short
 from ..engine.config import EngineConfig
 from ..text.words import printable
 from .eval import ENGINE_FIELDS, report_failures
-from .options import OF_STRATEGY, ArgumentParser, Namespace, command_parser, json_text
+from .options import OF_STRATEGY, ArgumentParser, Namespace, json_text
 
 if TYPE_CHECKING:
     from ..evaluate.options import EvalOptions
@@ -69,14 +69,15 @@ class CompareCommand:
     """Draw a progress bar where stderr is a terminal."""
 
 
-def parser() -> ArgumentParser:
-    """Return the parser of `dlstep compare`."""
+COMMAND = CompareCommand
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Add the options of the evaluation and of the engine."""
     from ..evaluate.options import EvalOptions
 
-    options = command_parser("compare", CompareCommand, EXAMPLES)
-    options.add_options(EvalOptions, "evaluation", without=OWN_OF_EVAL)
-    options.add_options(EngineConfig, "engine", without=(*OF_STRATEGY, *OWN_OF_ENGINE))
-    return options
+    parser.add_options(EvalOptions, "evaluation", without=OWN_OF_EVAL)
+    parser.add_options(EngineConfig, "engine", without=(*OF_STRATEGY, *OWN_OF_ENGINE))
 
 
 def run(options: Namespace) -> int:

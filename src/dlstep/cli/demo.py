@@ -23,10 +23,9 @@ from ..llm import LLM
 from ..session import Session
 from ..text.words import counted, harmless
 from ..views import frames_view, legend, sequence_view
-from ..views.progress_bars import drawing
+from ..views.progress_bars import drawing, measuring_bar
 from ..views.terminal import MASK
-from .options import ArgumentParser, Namespace, command_parser, json_text
-from .rows import followed
+from .options import Namespace, json_text
 
 EXAMPLES = "dlstep demo\ndlstep demo --problems 500\ndlstep demo --json > rows.json"
 SHOWN = DECODERS[1:]  # the decoders whose blocks are shown
@@ -50,9 +49,7 @@ class DemoCommand:
     """Print a JSON list of rows, and nothing else, on stdout."""
 
 
-def parser() -> ArgumentParser:
-    """Return the parser of `dlstep demo`."""
-    return command_parser("demo", DemoCommand, EXAMPLES)
+COMMAND = DemoCommand
 
 
 def run(options: Namespace) -> int:
@@ -63,8 +60,11 @@ def run(options: Namespace) -> int:
             show_all(tiny.problems(options.shown, options.seed), device, console)
     problems = tiny.problems(options.problems, options.seed)
     points = [(decoder, value) for decoder in DECODERS for value in decoder.values]
-    measured = (measure(decoder, value, problems, device, progress=False) for decoder, value in points)
-    rows = followed(measured, lambda row: f"{row['decoder']}, {words(row['option'])} {row['value']}", len(points))
+    rows = list[dict[str, Any]]()
+    with measuring_bar(len(points)) as show_row:
+        for decoder, value in points:
+            rows.append(measure(decoder, value, problems, device, progress=False))
+            show_row(f"{decoder.label}, {words(decoder.knob)} {value}")
     if options.json:
         print(json_text(rows))
     else:

@@ -17,7 +17,7 @@ from ..engine.devices import GIB
 from ..extras import EXTRAS, installed
 from ..text.words import counted, printable
 from ..views.progress_bars import waiting_line
-from .options import ArgumentParser, Namespace, command_parser, json_text
+from .options import Namespace, json_text
 
 NEEDED = ("torch", "transformers", "triton", "tokenizers", "safetensors", "huggingface-hub", "numpy")
 PROBLEM = "problem"
@@ -33,9 +33,7 @@ class DoctorCommand:
     """Print a JSON object, and nothing else, on stdout."""
 
 
-def parser() -> ArgumentParser:
-    """Return the parser of `dlstep doctor`."""
-    return command_parser("doctor", DoctorCommand, EXAMPLES)
+COMMAND = DoctorCommand
 
 
 def run(options: Namespace) -> int:

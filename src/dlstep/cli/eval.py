@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ..engine.config import EngineConfig, engine_config
 from ..text.words import counted, printable
-from .options import OF_STRATEGY, ArgumentParser, Namespace, add_config_option, command_parser, json_text
+from .options import OF_STRATEGY, ArgumentParser, Namespace, json_text
 
 EXAMPLES = """dlstep eval                     500 problems of the embedded task
 dlstep eval --config configs/sdar.multi_bd.yaml --model org/name --data /data
@@ -40,15 +40,15 @@ class EvalCommand:
     """Draw a progress bar where stderr is a terminal."""
 
 
-def parser() -> ArgumentParser:
-    """Return the parser of `dlstep eval`, without the options of the strategy."""
+COMMAND = EvalCommand
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Add the options of the evaluation and of the engine."""
     from ..evaluate.options import EvalOptions
 
-    options = command_parser("eval", EvalCommand, EXAMPLES)
-    add_config_option(options)
-    options.add_options(EvalOptions, "evaluation", without=("grid",))
-    options.add_options(EngineConfig, "engine", without=OF_STRATEGY)
-    return options
+    parser.add_options(EvalOptions, "evaluation", without=("grid",))
+    parser.add_options(EngineConfig, "engine", without=OF_STRATEGY)
 
 
 def run(options: Namespace) -> int:

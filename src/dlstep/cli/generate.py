@@ -19,8 +19,6 @@ from .options import (
     OF_STRATEGY,
     ArgumentParser,
     Namespace,
-    add_config_option,
-    command_parser,
     engine_of,
     json_text,
     pins_of,
@@ -67,14 +65,14 @@ class GenerateCommand:
     """Pinned tokens: offsets in the answer, each with an id or a text, like '{"5": 42, "9": " shells"}'."""
 
 
-def parser() -> ArgumentParser:
-    """Return the parser of `dlstep generate`, without the options of the strategy."""
-    options = command_parser("generate", GenerateCommand, EXAMPLES)
-    add_config_option(options)
+COMMAND = GenerateCommand
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Add the options of the engine and of a request."""
     # `seed` is the request's option: with a single caller, the engine's seed has no additional effect.
-    options.add_options(EngineConfig, "engine", without=("seed", *OF_STRATEGY))
-    options.add_options(SamplingParams, "sampling", without=OF_REQUEST)
-    return options
+    parser.add_options(EngineConfig, "engine", without=("seed", *OF_STRATEGY))
+    parser.add_options(SamplingParams, "sampling", without=OF_REQUEST)
 
 
 def run(options: Namespace) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from annotated_types import Ge, Interval
 
 from ..extras import require
-from .options import ArgumentParser, Namespace, command_parser, json_text
+from .options import Namespace, json_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,9 +43,7 @@ class LawsCommand:
     """Print a JSON list of rows, and nothing else, on stdout."""
 
 
-def parser() -> ArgumentParser:
-    """Return the parser of `dlstep laws`."""
-    return command_parser("laws", LawsCommand, EXAMPLES)
+COMMAND = LawsCommand
 
 
 def run(options: Namespace) -> int:

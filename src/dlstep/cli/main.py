@@ -14,7 +14,7 @@ from ..core import DlstepError
 from ..core.checks import did_you_mean
 from ..extras import require
 from ..text.words import printable
-from .options import ArgumentParser, Namespace, StoreOption, kinds, with_flags
+from .options import ArgumentParser, Namespace, StoreOption, add_config_option, add_strategy_options, kinds, with_flags
 
 SPINS = "1000"  # iterations of OpenMP's spin loop before a thread sleeps; the default is millions
 CLOSED_PIPE = 128 + 13  # exit code that a shell reports for a process ended by SIGPIPE
@@ -30,7 +30,8 @@ FIRST_STEPS = {
     "check what this machine can use": "dlstep doctor",
 }
 
-# Summaries of the commands. The module of a command, such as `models_check` for `models check`, defines `parser` and `run`.
+# Summaries of the commands. The module of a command, such as `models_check` for `models check`, defines `COMMAND`, the
+# dataclass of its own options, `EXAMPLES` and `run`; some commands add options of other dataclasses with `add_options`.
 COMMANDS = {
     "demo": "Watch embedded models decode, then compare accuracy and speed.",
     "generate": "Answer prompts.",
@@ -50,7 +51,8 @@ COMMANDS = {
     "bench decode": "Measure decode steps of a model.",
     "doctor": "Check versions, devices, kernels and optional packages.",
 }
-WITH_STRATEGY = ("generate", "serve", "batch", "eval")  # commands with the options of a strategy
+WITH_STRATEGY = ("generate", "serve", "batch", "eval")  # commands with the options of a strategy, and with option files
+WITH_OPTIONS = (*WITH_STRATEGY, "compare")  # commands whose modules define `add_options`
 NAMES = {"decoding_strategy": strategies.available, "rule": rules.available, "inner": rules.available}
 Run = Callable[[Namespace], int]
 
@@ -174,9 +176,13 @@ def module_of(command: str) -> Any:
 
 def parser_of(command: str, arguments: Sequence[str] = ()) -> ArgumentParser:
     """Return the parser of a command, with the options of the strategy that `arguments` name."""
-    from .options import add_strategy_options
-
-    parser = module_of(command).parser()
+    module = module_of(command)
+    parser = ArgumentParser(f"dlstep {command}", module.COMMAND.__doc__, module.EXAMPLES)
+    parser.add_own(module.COMMAND)
+    if command in WITH_STRATEGY:
+        add_config_option(parser)
+    if command in WITH_OPTIONS:
+        module.add_options(parser)
     if command in WITH_STRATEGY:
         add_strategy_options(parser, arguments)
     return parser

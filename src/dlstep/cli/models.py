@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from .options import ArgumentParser, Namespace, command_parser, json_text
+from .options import Namespace, json_text
 from .strategies import print_wrapped
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ class ModelsCommand:
     """Print a JSON list, and nothing else, on stdout."""
 
 
-def parser() -> ArgumentParser:
-    """Return the parser of `dlstep models`."""
-    return command_parser("models", ModelsCommand, EXAMPLES)
+COMMAND = ModelsCommand
 
 
 def run(options: Namespace) -> int:

@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .options import ArgumentParser, Namespace, command_parser, json_text
+from .options import Namespace, json_text
 
 if TYPE_CHECKING:
     from ..models.check import CheckpointReport
@@ -33,9 +33,7 @@ class CheckCommand:
     """Print a JSON object, and nothing else, on stdout."""
 
 
-def parser() -> ArgumentParser:
-    """Return the parser of `dlstep models check`."""
-    return command_parser("models check", CheckCommand, EXAMPLES)
+COMMAND = CheckCommand
 
 
 def run(options: Namespace) -> int:

@@ -287,13 +287,6 @@ def as_yaml(text: str) -> str:
     return re.sub(r"\bNone\b", "null", text)
 
 
-def command_parser(command: str, owner: Any, examples: str) -> ArgumentParser:
-    """Return the parser of a command with the options in the fields of `owner`, whose docstring is the summary."""
-    parser = ArgumentParser(f"dlstep {command}", owner.__doc__, examples)
-    parser.add_own(owner)
-    return parser
-
-
 def add_config_option(parser: ArgumentParser) -> None:
     """Add `--config FILE.yaml` and `--print_config`."""
     parser.add_argument(

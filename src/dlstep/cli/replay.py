@@ -6,7 +6,7 @@ from pathlib import Path
 from ..core import Abort, Add, Adopt, Fail, Prune, Rebuild, ReplayDiverged, Samples, Trace
 from ..text.constraints import recompiled
 from ..text.words import counted, printable
-from .options import ArgumentParser, Namespace, command_parser, json_text
+from .options import Namespace, json_text
 
 EXAMPLES = "dlstep replay decode.jsonl"
 
@@ -22,9 +22,7 @@ class ReplayCommand:
     """Print a JSON object, and nothing else, on stdout."""
 
 
-def parser() -> ArgumentParser:
-    """Return the parser of `dlstep replay`."""
-    return command_parser("replay", ReplayCommand, EXAMPLES)
+COMMAND = ReplayCommand
 
 
 def run(options: Namespace) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..text.words import counted
-from .options import ArgumentParser, Namespace, command_parser, json_text
+from .options import Namespace, json_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,9 +35,7 @@ class ReportCommand:
     """Print the table as JSON, and nothing else, on stdout."""
 
 
-def parser() -> ArgumentParser:
-    """Return the parser of `dlstep report`."""
-    return command_parser("report", ReportCommand, EXAMPLES)
+COMMAND = ReportCommand
 
 
 def run(options: Namespace) -> int:

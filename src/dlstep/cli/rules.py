@@ -12,7 +12,7 @@ from ..core import Rule, needs_canvas
 from ..core.options import options_of, searched
 from ..engine.option_help import paragraphs
 from ..strategies._canvas import Canvas
-from .options import ArgumentParser, Namespace, command_parser, json_text
+from .options import Namespace, json_text
 from .strategies import flat, print_entry, print_options
 
 EXAMPLES = "dlstep rules\ndlstep rules quota\ndlstep rules --json"
@@ -29,9 +29,7 @@ class RulesCommand:
     """Print a JSON list, and nothing else, on stdout."""
 
 
-def parser() -> ArgumentParser:
-    """Return the parser of `dlstep rules`."""
-    return command_parser("rules", RulesCommand, EXAMPLES)
+COMMAND = RulesCommand
 
 
 @dataclass(frozen=True, slots=True)

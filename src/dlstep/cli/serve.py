@@ -8,7 +8,7 @@ import yaml
 from ..engine.config import EngineConfig
 from ..extras import require
 from ..serve.settings import ServeOptions
-from .options import OF_STRATEGY, ArgumentParser, Namespace, add_config_option, command_parser, engine_of, load
+from .options import OF_STRATEGY, ArgumentParser, Namespace, engine_of, load
 
 EXAMPLES = """dlstep serve --open            an embedded model, and its page in a browser
 dlstep serve /path/to/checkpoint --device cuda --host 0.0.0.0 \\
@@ -31,14 +31,14 @@ class ServeCommand:
     {buffer_size: 1}]."""
 
 
-def parser() -> ArgumentParser:
-    """Return the parser of `dlstep serve`, without the options of the strategy."""
-    options = command_parser("serve", ServeCommand, EXAMPLES)
-    options.usage = "dlstep serve [MODEL] [options]"
-    add_config_option(options)
-    options.add_options(ServeOptions, "server")
-    options.add_options(EngineConfig, "engine", without=OF_STRATEGY)
-    return options
+COMMAND = ServeCommand
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Add the options of the server and of the engine."""
+    parser.usage = "dlstep serve [MODEL] [options]"
+    parser.add_options(ServeOptions, "server")
+    parser.add_options(EngineConfig, "engine", without=OF_STRATEGY)
 
 
 def _policy(path: Path | None) -> object:

@@ -15,7 +15,7 @@ from ..core.options import Options, searched, with_options
 from ..engine.compatibility import Features, MatrixRow, matrix
 from ..engine.config import EngineConfig, embedded_models_for
 from ..engine.option_help import option_rows, paragraphs, parts_of
-from .options import ArgumentParser, Namespace, as_yaml, command_parser, json_text, title_of
+from .options import Namespace, as_yaml, json_text, title_of
 
 EXAMPLES = "dlstep strategies dual_cache\ndlstep strategies dual_cache --rule quota\ndlstep strategies --matrix"
 SHORT = ("mode", "blocks", "exact", "shares", "cuts", "temp.", "carries")  # headings for the fields of `Features`
@@ -36,9 +36,7 @@ class StrategiesCommand:
     """Print a JSON list, and nothing else, on stdout."""
 
 
-def parser() -> ArgumentParser:
-    """Return the parser of `dlstep strategies`."""
-    return command_parser("strategies", StrategiesCommand, EXAMPLES)
+COMMAND = StrategiesCommand
 
 
 @dataclass(frozen=True, slots=True)

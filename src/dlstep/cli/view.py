@@ -13,7 +13,7 @@ from ..text.constraints import recompiled
 from ..text.words import counted
 from ..views.frames import KIND, VERSION, recording
 from ..views.page import page_of
-from .options import ArgumentParser, Namespace, command_parser
+from .options import Namespace
 
 EXAMPLES = "dlstep view dlstep-recording.json --open\ndlstep view decode.jsonl --out decode.html"
 TRACE = '{"dlstep_trace":'  # how the first line of a trace begins
@@ -32,9 +32,7 @@ class ViewCommand:
     """Open it in a browser."""
 
 
-def parser() -> ArgumentParser:
-    """Return the parser of `dlstep view`."""
-    return command_parser("view", ViewCommand, EXAMPLES)
+COMMAND = ViewCommand
 
 
 def run(options: Namespace) -> int:

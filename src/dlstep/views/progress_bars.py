@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
@@ -145,15 +146,19 @@ def counting_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, str], 
 
 
 @contextmanager
-def measuring_bar(total: int | None) -> Iterator[Callable[[str], None] | None]:
-    """Show how many of `total` rows are measured. Yield None if no bar is drawn.
+def measuring_bar(total: int | None) -> Iterator[Callable[[str], None]]:
+    """Show how many of `total` rows are measured: as a bar, or as a line on stderr for each row if no bar is drawn.
 
-    Otherwise, yield a function that counts one more row and shows its description.
+    Yield a function that counts one more row and shows its description.
 
     Rows arrive in bursts, half a minute apart: a spinner and a clock show that the program is running.
     """
+    numbers, of = count(1), "" if total is None else f" of {total}"
     with Bar("measuring", total, SpinnerColumn(), *_counts(), TextColumn("{task.fields[note]}")) as bar:
-        yield (lambda words: bar.show(advance=1, note=f"after {words}")) if not bar.disable else None
+        if bar.disable:
+            yield lambda words: print(f"measured {next(numbers)}{of}: {words}", file=sys.stderr)
+        else:
+            yield lambda words: bar.show(advance=1, note=f"after {words}")
 
 
 @contextmanager

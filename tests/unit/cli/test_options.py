@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from dlstep import EngineConfig, SamplingParams
-from dlstep.cli.generate import parser
+from dlstep.cli.main import parser_of
 from dlstep.cli.options import OF_STRATEGY, sampling_params
 from dlstep.engine.option_help import field_help
 
@@ -22,7 +22,7 @@ def test_every_option_has_a_help_text() -> None:
 
 
 def params_of(*arguments: str) -> SamplingParams:
-    return sampling_params(parser().parse_args(["a prompt", *arguments]))
+    return sampling_params(parser_of("generate").parse_args(["a prompt", *arguments]))
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff", "\n"])
