@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dlstep_kernels.attention import Spans, store_kv
-from dlstep_kernels.embeddings import SoftRows, mean_embeddings, merge_embeddings
+from dlstep_kernels.embeddings import SoftRows, merge_embeddings
 from dlstep_kernels.experts import ExpertScales, mix_experts
 from dlstep_kernels.head import head_and_sample
 from dlstep_kernels.quantization import quantize_rows
@@ -92,7 +92,6 @@ def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes = USUAL) -> Ite
     for count in (sizes.sampled, max(1, sizes.sampled // 8)):
         yield headed(device, dtype, sizes, count)
     yield merged(device, dtype, sizes)
-    yield averaged(device, dtype, sizes)
     for rows in (130, 1040, 4160):
         yield routed(device, dtype, *((max(1, rows // 130), 12, 32) if small else (rows, 256, 2048)))
         for quantized in (False, True):
@@ -217,23 +216,6 @@ def merged(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> KernelCase
         lambda: apart(calls[0](), merge_embeddings.twin(embedded, table, 0, sets[0])),
         NEAR[dtype],
         need,
-    )
-
-
-def averaged(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> KernelCase:
-    """Return the case of a canvas's mean embeddings."""
-    rows, vocabulary, width = sizes.sampled, sizes.vocabulary, max(16, sizes.hidden * 11 // 16)
-    table = _random(device, dtype, vocabulary, width)
-    sets = [_random(device, torch.float32, rows, vocabulary) for _ in range(SETS)]
-    hot = torch.full((rows,), 0.6, device=device)
-    calls = [lambda logits=logits: mean_embeddings.kernel(logits, hot, table) for logits in sets]
-    return KernelCase(
-        "mean_embeddings",
-        f"{rows} rows of {vocabulary} to {width}",
-        calls,
-        lambda: apart(calls[0](), mean_embeddings.twin(sets[0], hot, table)),
-        NEAR[dtype],
-        Need(table.nbytes + sets[0].nbytes, 2.0 * rows * table.numel()),
     )
 
 

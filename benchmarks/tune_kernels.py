@@ -32,7 +32,6 @@ GRIDS: dict[str, Mapping[str, tuple[int, ...]]] = {
     "scan_tiles": {"block": (512, 1024, 2048), "num_warps": (1, 4), "programs": (528, 1056, 2112)},
     "read_head": {"columns": (64, 128, 256), "num_warps": (4, 8), "num_stages": (3, 4)},
     "blend_rows": {"num_warps": (2, 4, 8, 16)},
-    "blend_tiles": {"rows": (64, 128), "columns": (128, 256), "num_stages": (3, 4)},
     "multiply_gated": {"columns": (32, 64, 128), "depth": (64, 128), "num_warps": (4, 8), "num_stages": (3, 4, 5)},
     "multiply_down": {"columns": (64, 128, 256), "depth": (64, 128), "num_warps": (4, 8), "num_stages": (3, 4, 5)},
 }

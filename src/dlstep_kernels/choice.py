@@ -29,7 +29,7 @@ def has_kernels(device: torch.device) -> bool:
 class Twinned(Generic[P, R]):
     """A function that calls its kernel if the device has one and `suits` accepts, else its twin."""
 
-    def __init__(self, twin: Callable[P, R], module: str, suits: Callable[P, bool] | None) -> None:
+    def __init__(self, twin: Callable[P, R], module: str, suits: Callable[..., bool] | None) -> None:
         self.twin, self._module, self._suits = twin, module, suits
         update_wrapper(self, twin)
 
@@ -47,6 +47,6 @@ class Twinned(Generic[P, R]):
         return self.twin(*args, **kwargs)
 
 
-def with_kernel(module: str, suits: Callable[P, bool] | None = None) -> Callable[[Callable[P, R]], Twinned[P, R]]:
+def with_kernel(module: str, suits: Callable[..., bool] | None = None) -> Callable[[Callable[P, R]], Twinned[P, R]]:
     """Decorate a twin with its kernel in `gpu.<module>`, used for what `suits` accepts."""
     return lambda twin: Twinned(twin, module, suits)

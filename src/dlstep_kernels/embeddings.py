@@ -1,4 +1,4 @@
-"""Blended embeddings: of the tokens of a soft input, and of a row's whole distribution, which a canvas carries on."""
+"""Embeddings of soft rows, which blend several tokens."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -62,20 +62,3 @@ def merge_embeddings(
             target = (shares * parts.norm(dim=-1, keepdim=True)).sum(1) + rest * masked.norm()
             blend = blend * (target / blend.norm(dim=-1, keepdim=True).clamp(min=1e-12))
     return torch.index_copy(embedded, 0, rows, blend.to(embedded.dtype))
-
-
-@with_kernel("embeddings")
-def mean_embeddings(
-    logits: Float[Tensor, "n vocab"], temperatures: Float32[Tensor, " n"], table: Float[Tensor, "vocab width"]
-) -> Float[Tensor, "n width"]:
-    """Return softmax(logits / temperature) @ table. Each of the three operations rounds to the dtype of `table`.
-
-    The softmax is computed in fp32 from the rounded quotients. The matrix product accumulates in fp32.
-
-    Args:
-        logits: Logits of each row.
-        temperatures: Temperature of each row, above 0.
-        table: Embedding of each id.
-    """
-    scaled = (logits / temperatures[:, None]).to(table.dtype)
-    return scaled.softmax(dim=-1, dtype=torch.float32).to(table.dtype) @ table

@@ -27,10 +27,9 @@ class ExpertScales:
 
 
 def _suits(
-    hidden: Tensor, chosen: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor, scales: ExpertScales | None = None,
-    *, activation: Activation,
-) -> bool:  # fmt: skip
-    del chosen, weights, activation
+    hidden: Tensor, chosen: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor, scales: object = None, **options: object
+) -> bool:
+    del chosen, weights, options
     kind = hidden.dtype if scales is None else FP8
     return kind == gate_up.dtype == down.dtype and gate_up.is_contiguous() and down.is_contiguous()
 

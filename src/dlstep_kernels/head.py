@@ -11,22 +11,9 @@ from .sampling import SIMPLE, Drawn, SamplerConfig, Settings, sample, sampled_by
 from .vocabulary import Share, sample_cut
 
 
-def _suits(
-    hidden: Tensor,
-    weight: Tensor,
-    settings: Settings,
-    *,
-    vocab_size: int,
-    mask_id: int | None,
-    sampler: SamplerConfig = SIMPLE,
-    bias: Tensor | None = None,
-    softcap: float | None = None,
-    filled: Tensor | None = None,
-    share: Share | None = None,
-) -> bool:
-    del bias, softcap, filled, share
+def _suits(hidden: Tensor, weight: Tensor, settings: Settings, *, sampler: SamplerConfig = SIMPLE, **others: object) -> bool:
     alike = hidden.dtype == weight.dtype and weight.stride(1) == 1
-    return alike and sampled_by_kernel(hidden, settings, vocab_size=vocab_size, mask_id=mask_id, sampler=sampler)
+    return alike and sampled_by_kernel(hidden, settings, sampler=sampler, **others)
 
 
 @with_kernel("head", suits=_suits)
@@ -39,11 +26,10 @@ def head_and_sample(
     mask_id: int | None,
     sampler: SamplerConfig = SIMPLE,
     bias: Float[Tensor, " vocab"] | None = None,
-    softcap: float | None = None,
     filled: Int64[Tensor, "1"] | None = None,
     share: Share | None = None,
 ) -> Drawn:
-    """Return `sample` of logits hidden @ weight.T + bias, or softcap * tanh(logits / softcap).
+    """Return `sample` of logits hidden @ weight.T + bias.
 
     Products are summed in fp32 and logits stay in fp32: rounding them to the head's dtype would
     create ties. The kernel never writes logits to memory.
@@ -56,14 +42,11 @@ def head_and_sample(
         mask_id: Id that is never sampled; None: no such id.
         sampler: Statistics to report.
         bias: Bias of the head.
-        softcap: Bound of the logits; None: no bound.
         filled: Number of rows that count; later rows are undefined. None: all.
         share: This rank's part of weight and bias. All ranks get the result for the whole.
     """
     del filled
     logits = logits_of(hidden, weight, bias)
-    if softcap is not None:
-        logits = softcap * torch.tanh(logits / softcap)
     if share is not None:
         facts: Any = {"vocab_size": vocab_size, "mask_id": mask_id, "sampler": sampler}
         return sample_cut(logits, settings, share.cut, share.exchange, **facts)

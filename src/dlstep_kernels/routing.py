@@ -8,18 +8,8 @@ from torch.nn.functional import linear
 from .choice import with_kernel
 
 
-def _suits(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    *,
-    groups: int,
-    kept_groups: int,
-    count: int,
-    normalised: bool,
-    scale: float,
-) -> bool:
-    del bias, groups, kept_groups, count, normalised, scale
+def _suits(hidden: Tensor, weight: Tensor, *others: object, **options: object) -> bool:
+    del others, options
     return hidden.dtype == weight.dtype and weight.stride(1) == 1
 
 

@@ -144,11 +144,9 @@ def filtered(settings: Settings) -> bool:
     return settings.top_k is not None or settings.top_p is not None or settings.min_p is not None
 
 
-def sampled_by_kernel(
-    logits: Tensor, settings: Settings, *, vocab_size: int, mask_id: int | None, sampler: SamplerConfig = SIMPLE
-) -> bool:
+def sampled_by_kernel(logits: Tensor, settings: Settings, *, sampler: SamplerConfig = SIMPLE, **others: object) -> bool:
     """Return whether the kernel supports the settings; filters need the twin's sorted logits."""
-    del logits, vocab_size, mask_id
+    del logits, others
     return not filtered(settings) and sampler.best <= MAX_BEST and (settings.temperatures is None or settings.noise is not None)
 
 
@@ -206,7 +204,7 @@ def sample(
         *_statistics(weights, broken, sampler.statistics),
         noise=random_ids(settings, vocab_size) if "noise" in sampler.statistics else None,
         **_best(scores if sampler.tempered else plain, measured, total, broken, sampler),
-        log_sums=_log_sums(best, total, settings, sampler, broken) if "log_sum" in sampler.statistics else None,
+        log_sums=log_sums_of(best, total, settings, sampler, broken) if "log_sum" in sampler.statistics else None,
         scored_probabilities=None if settings.scored_ids is None else _scored(measured, total, settings.scored_ids, broken),
     )
 
@@ -258,7 +256,7 @@ def _statistics(
     return entropies, margins
 
 
-def _log_sums(
+def log_sums_of(
     best: Float32[Tensor, " n"],
     total: Float32[Tensor, " n"],
     settings: Settings,
@@ -284,13 +282,7 @@ def _best(
         return {}
     ranked = pad(ranked, (0, max(0, count - width)), value=float("-inf"))
     measured = pad(measured, (0, max(0, count - width)))
-    if count == 1:
-        ids = first_best(ranked, sampler.ties)[:, None]
-    elif sampler.ties == "lowest":
-        ids = ranked.sort(dim=-1, descending=True, stable=True).indices[:, :count]
-    else:
-        flipped = ranked.flip(-1).sort(dim=-1, descending=True, stable=True).indices[:, :count]
-        ids = ranked.shape[1] - 1 - flipped
+    ids = first_best(ranked, sampler.ties)[:, None] if count == 1 else in_order(ranked, sampler.ties)[:, :count]
     probabilities = measured.gather(1, ids) / total[:, None]
     return {
         "best_ids": ids.masked_fill(broken[:, None], -1),
@@ -344,3 +336,10 @@ def first_best(scores: Float32[Tensor, "n vocab"], ties: Ties) -> Int64[Tensor, 
     if ties == "lowest":
         return scores.argmax(-1)
     return scores.shape[1] - 1 - scores.flip(-1).argmax(-1)
+
+
+def in_order(scores: Float32[Tensor, "n vocab"], ties: Ties) -> Int64[Tensor, "n vocab"]:
+    """Return the ids by score, the largest first."""
+    if ties == "lowest":
+        return scores.sort(dim=-1, descending=True, stable=True).indices
+    return scores.shape[1] - 1 - scores.flip(-1).sort(dim=-1, descending=True, stable=True).indices

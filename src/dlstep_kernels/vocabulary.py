@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float, Float32
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -19,11 +19,12 @@ from .sampling import (
     Penalty,
     SamplerConfig,
     Settings,
-    Ties,
     divisors,
     filtered,
     first_best,
     forbid,
+    in_order,
+    log_sums_of,
     penalise,
     perturbed,
     random_ids,
@@ -146,15 +147,8 @@ def _ranked(
     count = sampler.best
     more = max(0, count - ranked.shape[1])
     ranked, measured = pad(ranked, (0, more), value=float("-inf")), pad(measured, (0, more))
-    ids = _in_order(ranked, sampler.ties)[:, :count]
+    ids = in_order(ranked, sampler.ties)[:, :count]
     return [*ranked.gather(1, ids).T, *(ids + cut.first).T, *measured.gather(1, ids).T]
-
-
-def _in_order(values: Float32[Tensor, "n k"], ties: Ties) -> Int64[Tensor, "n k"]:
-    """Return the places of `values`, largest first; among equals, last first unless "lowest"."""
-    if ties == "lowest":
-        return values.sort(dim=-1, descending=True, stable=True).indices
-    return values.shape[1] - 1 - values.flip(-1).sort(dim=-1, descending=True, stable=True).indices
 
 
 def merged(
@@ -182,9 +176,7 @@ def merged(
         scored = torch.stack([line.sum(0) / total for line in lines], 1)
         scored = scored.masked_fill(broken[:, None], 0.0)
     if "log_sum" in sampler.statistics:
-        tempered = settings.temperatures if sampler.tempered else None
-        best = peaks[1] if tempered is None else peaks[1] / divisors(tempered)
-        log_sums = (best + total.log()).masked_fill(broken, 0.0)
+        log_sums = log_sums_of(peaks[1], total, settings, sampler, broken)
     return Drawn(
         tokens.gather(0, place)[0].nan_to_num(-1.0).long().masked_fill(broken, -1),
         probabilities.masked_fill(broken, 0.0),
@@ -217,7 +209,7 @@ def _best(
     """Return the most probable ids of all lists (values, ids, weights), each sorted by `ties`."""
     ordered = [values.flip(0) if sampler.ties == "highest" else values for values in lists]
     values, ids, weights = (part.transpose(0, 1).flatten(1) for part in ordered)
-    places = _in_order(values, "lowest")[:, : sampler.best]
+    places = in_order(values, "lowest")[:, : sampler.best]
     probabilities = weights.gather(1, places) / total[:, None]
     best = ids.gather(1, places).long()
     return best.masked_fill(broken[:, None], -1), probabilities.masked_fill(broken[:, None], 0.0)

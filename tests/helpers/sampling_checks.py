@@ -170,21 +170,6 @@ def scores_of(logits: Tensor, chosen: Settings, *, vocab_size: int, mask_id: int
     return (allowed - allowed.amax(1, keepdim=True)) / temperatures - (-numbers.log()).log()
 
 
-def capped(logits: Tensor, softcap: float | None) -> Tensor:
-    """Logits as a softcap bends them."""
-    return logits if softcap is None else softcap * torch.tanh(logits / softcap)
-
-
-def capped_blur(softcap: float | None, temperatures: tuple[float, ...] | None) -> float:
-    """How far the two sides' scores may be apart for a softcap; logits that are equal stay so, whatever the temperature.
-
-    Ten roundings of tanh make the kernel's exponential, a difference that may halve it, a sum and a quotient of those, and
-    two make torch's.
-    """
-    coldest = min((each for each in temperatures or () if each > 1e-30), default=1.0)
-    return 0.0 if softcap is None else 12 * softcap * ROUNDING / min(1.0, coldest)
-
-
 def far_blur(spread: float, scores: Tensor | None) -> float:
     """The same where no row is sampled from: exponentials are relative to a logit at most 60 off."""
     return 2 * min(60.0, 8 * spread) * ROUNDING if scores is None else 0.0

@@ -26,7 +26,6 @@ from dlstep_kernels import (
     SoftRows,
     has_kernels,
     head_and_sample,
-    mean_embeddings,
     merge_embeddings,
     sample,
 )
@@ -378,14 +377,11 @@ class CanvasNetwork(PagedNetwork):
     def _signal(self, logits: Float32[Tensor, "n vocab"], temperatures: Float32[Tensor, " n"]) -> Float[Tensor, "n hidden"]:
         """Return the next self-conditioning signal: mean embeddings, rounded as by transformers."""
         embedding = self._decoder.embed_tokens
-        scale = embedding.embed_scale.to(embedding.weight.dtype)
+        table, scale = embedding.weight, embedding.embed_scale.to(embedding.weight.dtype)
+        shares = (logits / temperatures[:, None]).to(table.dtype).softmax(-1, dtype=torch.float32)
         if isinstance(embedding, VocabRows):  # each rank weighs its rows of whole distributions
-            cut = embedding.cut
-            scaled = (logits / temperatures[:, None]).to(embedding.weight.dtype)
-            shares = scaled.softmax(-1, dtype=torch.float32)[:, cut.first : cut.first + cut.count]
-            return self.ranks.add_up(shares.to(embedding.weight.dtype) @ embedding.weight) * scale
-        # The PyTorch twin on every device: the kernel is not faster, and may round differently.
-        return mean_embeddings.twin(logits, temperatures, embedding.weight) * scale
+            shares = shares[:, embedding.cut.first : embedding.cut.first + embedding.cut.count]
+        return self.ranks.add_up(shares.to(table.dtype) @ table) * scale
 
 
 @contextmanager

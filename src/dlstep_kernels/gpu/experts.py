@@ -16,10 +16,9 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ..experts import Activation, ExpertScales
-from .launch import Parameters, architecture, compiled_with, divided_up, parameters, power_of_two
+from .launch import ALIGNMENT, Parameters, aligned, architecture, compiled_with, divided_up, parameters, power_of_two
 from .quantization import quantize_rows
 
-ALIGNMENT = 16  # bytes; rows that a descriptor reads must start at multiples
 MAX_PAIRS = 128  # pairs per expert; launch parameters do not change beyond this
 # Tiles of this height are halved if that holds all their pairs. Smaller products would use another
 # instruction, whose sums may differ in the last bit.
@@ -268,7 +267,7 @@ def _read_as(
 ) -> tuple[Tensor | TensorDescriptor, dict[str, int | bool]]:
     """Return all experts' weights as a matrix or descriptor, and kernel options to read it."""
     matrix, depth = weight.flatten(0, 1), weight.shape[2]
-    bulk = bool(launch["bulk"]) and matrix.data_ptr() % ALIGNMENT == depth * matrix.itemsize % ALIGNMENT == 0
+    bulk = bool(launch["bulk"]) and aligned(matrix)
     how = {"COLUMNS": launch["columns"], "DEPTH": launch["depth"], "EVEN": depth % launch["depth"] == 0, "BULK": bulk}
     return TensorDescriptor.from_tensor(matrix, [launch["columns"], launch["depth"]]) if bulk else matrix, how
 

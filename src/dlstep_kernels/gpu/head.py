@@ -17,7 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from ..sampling import SIMPLE, Drawn, SamplerConfig, Settings
 from ..vocabulary import Share, cut_of
 from .draws import complement, order_key
-from .launch import Parameters, architecture, compiled_with, divided_up, parameters, power_of_two
+from .launch import Parameters, aligned, architecture, compiled_with, divided_up, parameters, power_of_two
 from .named import with_named
 from .parts import (
     LEAST,
@@ -29,27 +29,17 @@ from .parts import (
     RACERS,
     TOTALS,
     answer,
+    counters_of,
     kept_keys,
     line_of,
     only,
+    penalties_of,
     room,
     side_by_side,
     stream_of,
     table_of,
     temperature_of,
 )
-
-
-@triton.jit
-@no_type_check
-def _capped(logits, softcap):
-    """Return softcap * tanh(logits / softcap); a series for small quotients avoids cancellation."""
-    x = logits / softcap
-    rest = tl.exp(-2.0 * tl.abs(x))
-    far = (1.0 - rest) / (1.0 + rest)
-    square = x * x
-    series = 1.0 + square * (-1 / 3 + square * (2 / 15 + square * (-17 / 315 + square * (62 / 2835))))
-    return softcap * tl.where(tl.abs(x) < 0.25, x * series, tl.where(x < 0.0, -far, far))
 
 
 @triton.jit
@@ -188,12 +178,11 @@ def _masked(x, mask_words, mask_rows, words, row, inside, start_id, ROWS: tl.con
 @triton.jit
 @no_type_check
 def _read_head(
-    hidden, weight, bias, softcap, hidden_stride, weight_stride, rows, filled, width, first_id, depth, vocab_size, mask_id,
+    hidden, weight, bias, hidden_stride, weight_stride, rows, filled, width, first_id, depth, vocab_size, mask_id,
     splits, plane, temperatures, seeds, positions, draws, penalty_ids, penalties, mask_words, mask_rows, words,
     numbers, winners, keys,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, KEPT: tl.constexpr,
-    HIGHEST: tl.constexpr, ENTROPY: tl.constexpr, PLAIN: tl.constexpr, RACED: tl.constexpr, CAPPED: tl.constexpr,
-    BULK: tl.constexpr,
+    HIGHEST: tl.constexpr, ENTROPY: tl.constexpr, PLAIN: tl.constexpr, RACED: tl.constexpr, BULK: tl.constexpr,
 ):  # fmt: skip
     if filled is not None:
         rows = tl.load(filled).to(tl.int32)
@@ -214,8 +203,6 @@ def _read_head(
     part = row.to(tl.int64) * splits + tile
     if bias is not None:
         x += tl.load(bias + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
-    if CAPPED:
-        x = _capped(x, softcap)
     masked = (mask_id >= start_id) & (mask_id < start_id + COLUMNS)
     if (start + COLUMNS > width) | (start_id + COLUMNS > vocab_size) | masked:
         # Forbidden logits do not count, but NaN or +inf among them must make the row broken.
@@ -250,8 +237,7 @@ def _read_head(
 @triton.jit
 @no_type_check
 def _read_named(
-    hidden, weight, bias, softcap, hidden_stride, weight_stride, filled, width, depth, named, logits,
-    DEPTH: tl.constexpr, CAPPED: tl.constexpr,
+    hidden, weight, bias, hidden_stride, weight_stride, filled, width, depth, named, logits, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """Compute the logit of one scored id of a row. The result is undefined for an id outside the vocabulary shard."""
     row = tl.program_id(0).to(tl.int64)
@@ -269,8 +255,6 @@ def _read_named(
     x = tl.sum(sums, 0)
     if bias is not None:
         x += tl.load(bias + column).to(tl.float32)
-    if CAPPED:
-        x = _capped(x, softcap)
     tl.store(logits + at, x)
 
 
@@ -279,7 +263,6 @@ def _scored_logits(
     weight: Tensor,
     ids: Int64[Tensor, "n k"],
     bias: Tensor | None,
-    softcap: float | None,
     filled: Tensor | None,
 ) -> Float32[Tensor, "n k"]:
     """Return the logits of scored ids, before penalties."""
@@ -287,9 +270,8 @@ def _scored_logits(
     chosen = parameters("read_named", architecture(hidden.device))
     if ids.numel():
         _read_named[tuple(ids.shape)](
-            hidden, weight, bias, 0.0 if softcap is None else softcap, hidden.stride(0), weight.stride(0), filled,
-            weight.shape[0], hidden.shape[1], ids, logits,
-            DEPTH=min(chosen["depth"], power_of_two(hidden.shape[1])), CAPPED=softcap is not None, **compiled_with(chosen),
+            hidden, weight, bias, hidden.stride(0), weight.stride(0), filled, weight.shape[0], hidden.shape[1], ids, logits,
+            DEPTH=min(chosen["depth"], power_of_two(hidden.shape[1])), **compiled_with(chosen),
         )  # fmt: skip
     return logits
 
@@ -300,30 +282,12 @@ def _of_owners(logits: Float32[Tensor, "n k"], ids: Int64[Tensor, "n k"], share:
     return torch.stack(share.exchange(logits)).gather(0, owners[None])[0]
 
 
-def _optional(settings: Settings) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-    """Return seeds, positions, draws, penalty ids and amounts; None if no row needs them."""
-    noise, penalty = settings.noise, settings.penalty
-    seeds, positions, draws = (None, None, None) if noise is None else (noise.seeds, noise.positions, noise.draws)
-    ids, amounts = (None, None) if penalty is None else (penalty.ids, penalty.amounts)
-    return seeds, positions, draws, ids, amounts
-
-
 def _chosen(hidden: Tensor, raced: bool, kept: int) -> Parameters:
     """Return launch parameters by architecture, dtype size, register use (list, noise) and rows."""
     name = f"{architecture(hidden.device)}/{hidden.dtype.itemsize}b"
     rows = f"n{min(max(16, power_of_two(hidden.shape[0])), 256)}"
     kind = f"{name}/listed" if kept > 1 else f"{name}/raced" if raced else name
     return parameters("read_head", f"{kind}/{rows}", kind, name)
-
-
-def _aligned(matrix: Tensor) -> bool:
-    """Return whether rows start at multiples of 16 bytes, as a descriptor requires."""
-    return matrix.data_ptr() % 16 == matrix.stride(0) * matrix.itemsize % 16 == 0
-
-
-def _described(matrix: Tensor, rows: int, columns: int) -> TensorDescriptor:
-    """Return a descriptor to read a matrix in tiles."""
-    return TensorDescriptor.from_tensor(matrix, [rows, columns])
 
 
 def head_and_sample(
@@ -335,7 +299,6 @@ def head_and_sample(
     mask_id: int | None,
     sampler: SamplerConfig = SIMPLE,
     bias: Float[Tensor, " vocab"] | None = None,
-    softcap: float | None = None,
     filled: Int64[Tensor, "1"] | None = None,
     share: Share | None = None,
 ) -> Drawn:
@@ -354,26 +317,25 @@ def head_and_sample(
     plain = raced and not sampler.tempered
     chosen = _chosen(hidden, raced, kept_keys(sampler))
     splits = divided_up(cut.most, chosen["columns"])
-    bulk = bool(chosen["bulk"]) and all(map(_aligned, (hidden, weight)))
+    bulk = bool(chosen["bulk"]) and aligned(hidden) and aligned(weight)
     parts = room(rows, splits, sampler, hidden.device)
     if rows:
         _read_head[(divided_up(rows, chosen["rows"]) * splits,)](
-            _described(hidden, chosen["rows"], chosen["depth"]) if bulk else hidden,
-            _described(weight, chosen["columns"], chosen["depth"]) if bulk else weight, bias,
-            0.0 if softcap is None else softcap, hidden.stride(0), weight.stride(0), rows, filled, len(weight),
-            cut.first, depth, vocab_size, -1 if mask_id is None else mask_id, splits, rows * splits,
-            settings.temperatures, *_optional(settings), *table_of(settings), parts.numbers, parts.winners, parts.keys,
+            TensorDescriptor.from_tensor(hidden, [chosen["rows"], chosen["depth"]]) if bulk else hidden,
+            TensorDescriptor.from_tensor(weight, [chosen["columns"], chosen["depth"]]) if bulk else weight, bias,
+            hidden.stride(0), weight.stride(0), rows, filled, len(weight), cut.first, depth, vocab_size,
+            -1 if mask_id is None else mask_id, splits, rows * splits, settings.temperatures, *counters_of(settings),
+            *penalties_of(settings), *table_of(settings), parts.numbers, parts.winners, parts.keys,
             ROWS=chosen["rows"], COLUMNS=chosen["columns"], DEPTH=chosen["depth"], EVEN=depth % chosen["depth"] == 0,
             KEPT=parts.keys.shape[2], HIGHEST=sampler.ties == "highest", ENTROPY="entropy" in sampler.statistics,
-            PLAIN=plain, RACED=raced, CAPPED=softcap is not None, BULK=bulk,
-            **compiled_with(chosen),
+            PLAIN=plain, RACED=raced, BULK=bulk, **compiled_with(chosen),
         )  # fmt: skip
     if share is not None:
         parts = side_by_side(parts, share.exchange)
     drawn = answer(parts, settings, sampler, vocab_size=vocab_size, plain=plain, filled=filled)
     if settings.scored_ids is None:
         return drawn
-    logits = _scored_logits(hidden, weight, (settings.scored_ids - cut.first).contiguous(), bias, softcap, filled)
+    logits = _scored_logits(hidden, weight, (settings.scored_ids - cut.first).contiguous(), bias, filled)
     if share is not None:
         logits = _of_owners(logits, settings.scored_ids, share)
     allowed = {"vocab_size": min(vocab_size, cut.total), "mask_id": mask_id}

@@ -6,7 +6,9 @@ from functools import cache
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
+ALIGNMENT = 16  # bytes; rows that a descriptor reads must start at multiples
 Parameters = Mapping[str, int]
 
 
@@ -44,3 +46,8 @@ def divided_up(count: int, size: int) -> int:
 def power_of_two(count: int) -> int:
     """Return the smallest power of two that is at least `count`, which must be positive."""
     return 1 << (count - 1).bit_length()
+
+
+def aligned(matrix: Tensor) -> bool:
+    """Return whether a descriptor can read the rows of a matrix."""
+    return matrix.data_ptr() % ALIGNMENT == matrix.stride(0) * matrix.itemsize % ALIGNMENT == 0

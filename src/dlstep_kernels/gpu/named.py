@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..sampling import Drawn, Settings
 from .launch import architecture, compiled_with, parameters, power_of_two
-from .parts import LEAST, MAXIMA, PLAINS, TOTALS, Parts, line_of, permitted, table_of, temperature_of
+from .parts import LEAST, MAXIMA, PLAINS, TOTALS, Parts, line_of, penalties_of, permitted, table_of, temperature_of
 
 
 @triton.jit
@@ -83,7 +83,7 @@ def with_named(
 
     `logits` are those of all ids if `whole`, else of the scored ids. The other arguments are those of `answer`.
     """
-    ids, penalty = settings.scored_ids, settings.penalty
+    ids = settings.scored_ids
     assert ids is not None, "there must be ids to score"
     _, rows, splits = parts.numbers.shape
     device = logits.device
@@ -93,7 +93,7 @@ def with_named(
         _measure_named[tuple(ids.shape)](
             logits, logits.stride(0), parts.numbers, rows * splits, splits, filled, vocab_size,
             -1 if mask_id is None else mask_id, settings.temperatures,
-            *((None, None) if penalty is None else (penalty.ids, penalty.amounts)), *table_of(settings),
+            *penalties_of(settings), *table_of(settings),
             drawn.tokens, drawn.probabilities, ids.contiguous(), probabilities,
             CHUNK=min(chosen["chunk"], power_of_two(splits)), PLAIN=plain, RACED=settings.temperatures is not None,
             WHOLE=whole, **compiled_with(chosen),

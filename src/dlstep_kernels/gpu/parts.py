@@ -50,6 +50,17 @@ def room(rows: int, splits: int, sampler: SamplerConfig, device: torch.device) -
     )
 
 
+def counters_of(settings: Settings) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Return seeds, positions and draws; None if no row needs them."""
+    noise = settings.noise
+    return (None, None, None) if noise is None else (noise.seeds, noise.positions, noise.draws)
+
+
+def penalties_of(settings: Settings) -> tuple[Tensor | None, Tensor | None]:
+    """Return the penalised id and the amount of each row; None without penalties."""
+    return (None, None) if settings.penalty is None else (settings.penalty.ids, settings.penalty.amounts)
+
+
 def table_of(settings: Settings) -> tuple[Int32[Tensor, "lines words"] | None, Int64[Tensor, " n"] | None, int | None]:
     """Return the table of token masks, the line of each row, and the words of a line; None without masks."""
     masks = settings.masks
@@ -256,29 +267,28 @@ def answer(
     _, rows, splits = parts.numbers.shape
     device, best = parts.numbers.device, sampler.best
 
-    def numbers(requested: bool = True) -> Float32[Tensor, " n"] | None:
-        return torch.empty(rows, dtype=torch.float32, device=device) if requested else None
+    def empty(requested: object, *columns: int, dtype: torch.dtype = torch.float32) -> Tensor | None:
+        return torch.empty((rows, *columns), dtype=dtype, device=device) if requested else None
 
-    statistics, noise = sampler.statistics, settings.noise
+    statistics = sampler.statistics
     drawn = Drawn(
         tokens=torch.empty(rows, dtype=torch.int64, device=device),
         probabilities=torch.empty(rows, dtype=torch.float32, device=device),
-        entropies=numbers("entropy" in statistics),
-        margins=numbers("margin" in statistics),
-        noise=torch.empty(rows, dtype=torch.int64, device=device) if "noise" in statistics else None,
-        best_ids=torch.empty((rows, best), dtype=torch.int64, device=device) if best else None,
-        best_probabilities=torch.empty((rows, best), dtype=torch.float32, device=device) if best else None,
-        log_sums=numbers("log_sum" in statistics),
+        entropies=empty("entropy" in statistics),
+        margins=empty("margin" in statistics),
+        noise=empty("noise" in statistics, dtype=torch.int64),
+        best_ids=empty(best, best, dtype=torch.int64),
+        best_probabilities=empty(best, best),
+        log_sums=empty("log_sum" in statistics),
     )
     if not rows:
         return drawn
-    assert noise is not None or "noise" not in statistics, "random ids need the counters of each row"
-    counters = (None, None, None) if noise is None else (noise.seeds, noise.positions, noise.draws)
+    assert settings.noise is not None or "noise" not in statistics, "random ids need the counters of each row"
     kept = parts.keys.shape[2]
     chosen = parameters("answer_rows", architecture(device))
     _answer_rows[(rows,)](
-        parts.numbers, parts.winners, parts.keys, rows * splits, splits, filled, vocab_size, settings.temperatures, *counters,
-        drawn.tokens, drawn.probabilities, drawn.log_sums, drawn.entropies, drawn.margins, drawn.noise,
+        parts.numbers, parts.winners, parts.keys, rows * splits, splits, filled, vocab_size, settings.temperatures,
+        *counters_of(settings), drawn.tokens, drawn.probabilities, drawn.log_sums, drawn.entropies, drawn.margins, drawn.noise,
         drawn.best_ids, drawn.best_probabilities,
         CHUNK=max(kept, min(chosen["chunk"], power_of_two(splits * kept))), KEPT=kept, BEST=best,
         HIGHEST=sampler.ties == "highest", PLAIN=plain, RACED=settings.temperatures is not None,

@@ -14,7 +14,7 @@ from torch.nn.functional import linear
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from .launch import architecture, compiled_with, divided_up, parameters, power_of_two
+from .launch import aligned, architecture, compiled_with, divided_up, parameters, power_of_two
 
 MAX_ROWS = 4096
 LEAST = tl.constexpr(-2139095041)  # order key of -inf
@@ -130,11 +130,6 @@ def _choose_best(
     tl.store(weights + at, shares * scale, mask=place < COUNT)
 
 
-def _aligned(matrix: Tensor) -> bool:
-    """Return whether rows start at multiples of 16 bytes, as a descriptor requires."""
-    return matrix.data_ptr() % 16 == matrix.stride(0) * matrix.itemsize % 16 == 0
-
-
 def _logits(hidden: Tensor, weight: Tensor, early: bool) -> Float32[Tensor, "splits n experts"]:
     """Return addends of hidden @ weight.T; their number is a power of two.
 
@@ -149,7 +144,7 @@ def _logits(hidden: Tensor, weight: Tensor, early: bool) -> Float32[Tensor, "spl
     tiles = divided_up(depth, chosen["depth"])
     splits = power_of_two(min(tiles, max(1, chosen["programs"] // blocks)) + 1) // 2
     parts = torch.empty((splits, rows, experts), dtype=torch.float32, device=hidden.device)
-    bulk = bool(chosen["bulk"]) and _aligned(hidden) and _aligned(weight)
+    bulk = bool(chosen["bulk"]) and aligned(hidden) and aligned(weight)
     left, right = hidden, weight
     if bulk:
         left = TensorDescriptor.from_tensor(hidden, [chosen["rows"], chosen["depth"]])

@@ -26,9 +26,11 @@ from .parts import (
     TOTALS,
     Parts,
     answer,
+    counters_of,
     kept_keys,
     line_of,
     only,
+    penalties_of,
     permitted,
     permitted_in,
     room,
@@ -292,19 +294,17 @@ def sample(
 def _race_and_list(logits: Tensor, settings: Settings, vocab_size: int, mask_id: int, sampler: SamplerConfig) -> Parts:
     """Return parts with everything that may be requested."""
     rows, width = logits.shape
-    raced, noise, penalty = settings.temperatures is not None, settings.noise, settings.penalty
+    raced = settings.temperatures is not None
     chosen = parameters("read_tiles", *_keys(logits, raced))
     splits, tiles = _ranges(max(rows, 1), width, chosen)
     parts = room(rows, splits, sampler, logits.device)
     if rows:
-        counters = (None, None, None) if noise is None else (noise.seeds, noise.positions, noise.draws)
-        penalties = (None, None) if penalty is None else (penalty.ids, penalty.amounts)
         _read_tiles[(rows, splits)](
             logits, logits.stride(0), width, vocab_size, mask_id, tiles, splits, rows * splits, settings.temperatures,
-            *counters, *penalties, *table_of(settings), parts.numbers, parts.winners, parts.keys,
+            *counters_of(settings), *penalties_of(settings), *table_of(settings), parts.numbers, parts.winners, parts.keys,
             BLOCK=chosen["block"], GROUP=8 if logits.itemsize == 2 else 4, KEPT=parts.keys.shape[2],
             HIGHEST=sampler.ties == "highest", ENTROPY="entropy" in sampler.statistics, PLAIN=raced and not sampler.tempered,
-            RACED=raced, PENALISED=penalty is not None, **compiled_with(chosen),
+            RACED=raced, PENALISED=settings.penalty is not None, **compiled_with(chosen),
         )  # fmt: skip
     return parts
 
@@ -312,17 +312,16 @@ def _race_and_list(logits: Tensor, settings: Settings, vocab_size: int, mask_id:
 def _list_first(logits: Tensor, settings: Settings, vocab_size: int, mask_id: int, sampler: SamplerConfig) -> Parts:
     """Return parts with only their largest logit, which is enough for greedy rows."""
     rows, width = logits.shape
-    penalty = settings.penalty
     chosen = parameters("scan_tiles", *_keys(logits, False))
     splits, tiles = _ranges(max(rows, 1), width, chosen)
     parts = room(rows, splits, sampler, logits.device)
     if rows:
         _scan_tiles[(rows, splits)](
             logits, logits.stride(0), width, vocab_size, mask_id, tiles, splits, rows * splits,
-            *((None, None) if penalty is None else (penalty.ids, penalty.amounts)), *table_of(settings),
+            *penalties_of(settings), *table_of(settings),
             parts.numbers, parts.keys,
             BLOCK=chosen["block"], GROUP=16 // logits.itemsize, HIGHEST=sampler.ties == "highest",
-            ENTROPY="entropy" in sampler.statistics, PENALISED=penalty is not None, **compiled_with(chosen),
+            ENTROPY="entropy" in sampler.statistics, PENALISED=settings.penalty is not None, **compiled_with(chosen),
         )  # fmt: skip
     return parts
 

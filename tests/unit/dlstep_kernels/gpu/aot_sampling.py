@@ -35,7 +35,6 @@ def _head(
     dtype: torch.dtype,
     sampler: SamplerConfig,
     raced: bool,
-    softcap: float | None = None,
     named: int = 0,
     masked: bool = False,
 ) -> None:
@@ -43,7 +42,7 @@ def _head(
 
     hidden, weight = torch.empty(rows, HIDDEN, dtype=dtype), torch.empty(VOCAB, HIDDEN, dtype=dtype)
     settings = _settings(rows, raced, named, masked)
-    head_and_sample(hidden, weight, settings, vocab_size=151_936, mask_id=151_666, sampler=sampler, softcap=softcap)
+    head_and_sample(hidden, weight, settings, vocab_size=151_936, mask_id=151_666, sampler=sampler)
 
 
 def _merge(dtype: torch.dtype, width: int, count: int) -> None:
@@ -61,12 +60,6 @@ def _uniform(rows: int) -> None:
     uniform(torch.zeros(rows, dtype=torch.int64), count=151936)
 
 
-def _mean(dtype: torch.dtype, width: int) -> None:
-    from dlstep_kernels.gpu.embeddings import mean_embeddings
-
-    mean_embeddings(torch.empty(256, VOCAB), torch.ones(256), torch.empty(VOCAB, width, dtype=dtype))
-
-
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 SAMPLING: list[tuple[str, Callable[[], object], bool, tuple[str, ...]]] = [
     ("sample, 32 rows, bf16", lambda: _sample(32, BF16, PLAIN, False), True, ()),
@@ -80,11 +73,11 @@ SAMPLING: list[tuple[str, Callable[[], object], bool, tuple[str, ...]]] = [
     ("head and sample, 256 rows, bf16", lambda: _head(256, BF16, PLAIN, False), True, ("_read_head",)),
     ("head and sample, 32 rows, bf16, noise", lambda: _head(32, BF16, PLAIN, True), False, ()),
     ("head and sample, 256 rows, bf16, noise", lambda: _head(256, BF16, PLAIN, True), False, ("_read_head",)),
-    ("head and sample, 256 rows, fp16, all, capped", lambda: _head(256, FP16, ALL, True, 30.0), False, ("_read_head",)),
+    ("head and sample, 256 rows, fp16, all", lambda: _head(256, FP16, ALL, True), False, ("_read_head",)),
     ("head and sample, 32 rows, fp32", lambda: _head(32, FP32, PLAIN, False), False, ()),
     ("sample, 32 rows, bf16, named ids", lambda: _sample(32, BF16, PLAIN, True, named=2), False, ()),
     ("head and sample, 32 rows, bf16, named ids", lambda: _head(32, BF16, ALL, True, named=2), True, ()),
-    ("head and sample, 32 rows, fp16, named ids, capped", lambda: _head(32, FP16, PLAIN, True, 30.0, named=2), False, ()),
+    ("head and sample, 32 rows, fp16, named ids", lambda: _head(32, FP16, PLAIN, True, named=2), False, ()),
     ("sample, 32 rows, bf16, masks", lambda: _sample(32, BF16, PLAIN, False, masked=True), False, ()),
     ("sample, 32 rows, bf16, all, masks", lambda: _sample(32, BF16, ALL, True, named=2, masked=True), False, ()),
     ("head and sample, 32 rows, bf16, masks", lambda: _head(32, BF16, PLAIN, False, masked=True), False, ()),
@@ -101,14 +94,12 @@ SAMPLING: list[tuple[str, Callable[[], object], bool, tuple[str, ...]]] = [
         for raced in (False, True)
     ),
     (
-        "head and sample, 256 rows, fp16, all, capped, masks",
-        lambda: _head(256, FP16, ALL, True, 30.0, named=2, masked=True),
+        "head and sample, 256 rows, fp16, all, masks",
+        lambda: _head(256, FP16, ALL, True, named=2, masked=True),
         False,
         ("_read_head",),
     ),
     ("merge, 1 of 4096, bf16", lambda: _merge(BF16, 4096, 1), True, ()),
     ("merge, 3 of 2048, fp32", lambda: _merge(FP32, 2048, 3), False, ()),
-    ("mean embedding, 2816, bf16", lambda: _mean(BF16, 2816), True, ("_blend_tiles",)),
-    ("mean embedding, 64, fp32", lambda: _mean(FP32, 64), False, ()),
     ("uniform numbers, 32 rows", lambda: _uniform(32), True, ()),
 ]
