@@ -40,12 +40,12 @@ MUTANTS = (
     *in_file(
         "distributed/control_channel.py",
         (
-            "Check.__call__",
+            "ControlChannel._compare",
             "leave a rank's own digest out of the comparison",
-            "[self._value, *self._channel.values()]",
-            "self._channel.values()",
+            "[value, *self._values()]",
+            "[*self._values()]",
         ),
-        ("Check._verdict", "accept different digests on the ranks", "len(set(values)) == 1", "values"),
+        ("ControlChannel._compare", "accept different digests on the ranks", "len(set(values)) > 1", "not values"),
         noticed_by=("unit/distributed/test_rank_zero.py",),
     ),
     *in_file(

@@ -4,7 +4,9 @@ Rank 0 sends messages. For a check, each rank sends a value to rank 0, which sen
 """
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -40,64 +42,51 @@ class ControlChannel:
         """Send a message from rank 0 to all other ranks."""
         packed = ForkingPickler.dumps(message)
         for number, connection in enumerate(self._connections, start=1):
-            try:
+            with self._naming(number):
                 connection.send_bytes(packed)
-            except OSError as error:
-                raise self._fault(number, error) from error
 
     def receive(self) -> Any:
         """Return the next message from rank 0."""
-        return self._received(self._connections[0], 0)
+        with self._naming(0):
+            return self._connections[0].recv()
 
-    def check(self, what: str, value: int | str) -> "Check":
-        """Return a check that all ranks have the same value. Other ranks send theirs to rank 0."""
+    def check(self, what: str, value: int | str) -> Callable[[], None]:
+        """Return a function that raises RanksDisagree on all ranks unless all have the same value; call it once.
+
+        Other ranks send their value to rank 0 now.
+        """
         if self.ranks.rank:
-            try:
+            with self._naming(0):
                 self._connections[0].send(value)
-            except OSError as error:
-                raise self._fault(0, error) from error
-        return Check(self, what, value)
+        return partial(self._compare, what, value)
 
-    def values(self) -> list[int | str]:
-        """Return the values that the other ranks send, in rank order."""
-        return [self._received(connection, number) for number, connection in enumerate(self._connections, start=1)]
-
-    def _received(self, connection: Connection, number: int) -> Any:
-        try:
-            return connection.recv()
-        except (EOFError, OSError) as error:
-            raise self._fault(number, error) from error
-
-    def _fault(self, number: int, error: Exception) -> Exception:
-        if isinstance(error, BlockingIOError):  # the socket's timeout has passed
-            return silent(f"rank {number} of {self.ranks.size}", self.ranks.timeout)
-        return RuntimeError(f"rank {number} is gone: its connection is closed")
-
-
-class Check:
-    """A comparison that raises RanksDisagree on all ranks unless values are equal; runs once."""
-
-    def __init__(self, channel: ControlChannel, what: str, value: int | str) -> None:
-        self._channel, self._what, self._value, self._done = channel, what, value, False
-
-    def __call__(self) -> None:
-        """Compare the values of all ranks, the first time only."""
-        if self._done:
-            return
-        self._done = True
-        if self._channel.ranks.rank:
-            verdict = self._channel.receive()
+    def _compare(self, what: str, value: int | str) -> None:
+        if self.ranks.rank:
+            verdict = self.receive()
         else:
-            verdict = self._verdict([self._value, *self._channel.values()])
-            self._channel.send(verdict)
+            values, verdict = [value, *self._values()], None
+            if len(set(values)) > 1:
+                listed = ", ".join(f"rank {rank} has {each}" for rank, each in enumerate(values))
+                verdict = f"{what}: ranks disagree, {listed}; their answers would differ from here on, so all of them stop"
+            self.send(verdict)
         if verdict is not None:
             raise RanksDisagree(verdict)
 
-    def _verdict(self, values: list[int | str]) -> str | None:
-        if len(set(values)) == 1:
-            return None
-        listed = ", ".join(f"rank {rank} has {value}" for rank, value in enumerate(values))
-        return f"{self._what}: ranks disagree, {listed}; their answers would differ from here on, so all of them stop"
+    def _values(self) -> Iterator[int | str]:
+        """Yield the values that the other ranks send, in rank order."""
+        for number, connection in enumerate(self._connections, start=1):
+            with self._naming(number):
+                yield connection.recv()
+
+    @contextmanager
+    def _naming(self, number: int) -> Iterator[None]:
+        """Raise an error that names the other rank if its connection fails inside the context."""
+        try:
+            yield
+        except (EOFError, OSError) as error:
+            if isinstance(error, BlockingIOError):  # the socket's timeout has passed
+                raise silent(f"rank {number} of {self.ranks.size}", self.ranks.timeout) from error
+            raise RuntimeError(f"rank {number} is gone: its connection is closed") from error
 
 
 def silent(rank: str, seconds: float) -> RankLost:

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from itertools import count
 from threading import Lock
 from types import FrameType
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 from weakref import finalize
 
 from ..core import (
     CacheMismatch,
+    CachingDriver,
     DlstepError,
     Event,
     PendingSamples,
@@ -91,8 +92,7 @@ class End:
 Message = Forward | Fork | End
 
 
-@runtime_checkable
-class RankDriver(Protocol):
+class RankDriver(CachingDriver, Protocol):
     """A driver of KV caches that lets ranks compare cache digests before they launch a forward pass."""
 
     def holds(self, plan: Plan) -> bool:
@@ -101,14 +101,6 @@ class RankDriver(Protocol):
 
     def start(self, plan: Plan, agree: Callable[[], None]) -> PendingSamples:
         """Launch a plan. Call `agree` just before."""
-        ...
-
-    def fork(self, cache_digest: int) -> bool:
-        """Copy the KV cache with this digest. Return False if that is impossible."""
-        ...
-
-    def release(self, cache_digest: int) -> None:
-        """Forget the KV cache with this digest."""
         ...
 
     def drop_graphs(self) -> None:
@@ -291,7 +283,7 @@ def _start(driver: RankDriver, channel: ControlChannel, plan: Plan) -> PendingSa
     digest = plan.cache_digest if held else f"no KV cache with digest {plan.cache_digest}"
     check = channel.check(f"step {plan.step}", digest)
     if not held:
-        check()
+        check()  # `start` raises CacheMismatch before it calls this
     try:
         return driver.start(plan, check)
     except CacheMismatch as error:

@@ -56,11 +56,7 @@ class Ranks:
 
     def gather_objects(self, value: Any) -> list[Any]:
         """Return the picklable values of all ranks, in rank order."""
-        if self.size == 1:
-            return [value]
-        every: list[Any] = [None] * self.size
-        dist.all_gather_object(every, value)
-        return every
+        return [value] if self.size == 1 else gather_objects(value)
 
     def first_of(self, tensor: Tensor) -> Tensor:
         """Return rank 0's tensor."""
@@ -68,6 +64,13 @@ class Ranks:
             return tensor
         functional: Any = torch.ops._c10d_functional
         return functional.wait_tensor(functional.broadcast(tensor.contiguous(), 0, self.group))
+
+
+def gather_objects(value: Any) -> list[Any]:
+    """Return the picklable values of all ranks of this process's group, in rank order."""
+    every: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(every, value)
+    return every
 
 
 ALONE = Ranks()
@@ -195,10 +198,10 @@ def _create(device: torch.device, group: str) -> Commons | None:
     whole = _allocated(device) if has_kernels(device) and not _meetings else None
     properties = torch.cuda.get_device_properties(device)
     kind = properties.major, properties.minor
-    facts: list[Any] = _gather_objects((whole is not None, gethostname(), kind, device.index, properties.multi_processor_count))
+    facts: list[Any] = gather_objects((whole is not None, gethostname(), kind, device.index, properties.multi_processor_count))
     allocated, hosts, kinds, devices, programs = zip(*facts, strict=True)
     alike = len(set(hosts)) == 1 and len(set(kinds)) == 1 and len(set(devices)) == len(devices)
-    every = _gather_objects(all(allocated) and alike and _reach_one_another(devices))
+    every = gather_objects(all(allocated) and alike and _reach_one_another(devices))
     if whole is None or not all(every):
         return None
     _meetings.append(group)
@@ -206,7 +209,7 @@ def _create(device: torch.device, group: str) -> Commons | None:
         commons = _met(whole, group)
     except RuntimeError:  # the devices cannot share memory
         commons = None
-    every = _gather_objects(commons is not None)
+    every = gather_objects(commons is not None)
     return replace(commons, programs=min(programs)) if commons is not None and all(every) else None
 
 
@@ -242,9 +245,3 @@ def _met(whole: Tensor, group: str) -> Commons:
     counts = torch.zeros(MOST + 1, dtype=torch.int64, device=whole.device)
     gone = torch.zeros(1, dtype=torch.int32, pin_memory=True)
     return Commons(handle.rank, rooms, pads, counts, gone, 0, (whole, handle))
-
-
-def _gather_objects(value: Any) -> list[Any]:
-    every: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(every, value)
-    return every
