@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from ..distributed.ranks import ALONE, Ranks
 from ..extras import require
 from .checkpoint import Checkpoint
 from .layers import Gated, Gates
-from .reading import FileIdentity, RefuseErrors, advice_on_pickles, identify, read_contents, read_header, read_object
+from .reading import advice_on_pickles, read_contents, read_header, read_object, refuse_errors
 from .sharding import cuts_of
 from .weights import Placement, Shape, Shares, WeightRule, empty_network, make_plan, network_tensors, part_of, shortened
 
@@ -61,8 +60,8 @@ class Adapter:
     """The other tensors by name."""
     prefix: str = PREFIX
     """Prefix of all names in the file."""
-    files: tuple[FileIdentity, ...] = ()
-    """Identity of each file before it was read."""
+    files: tuple[Path, ...] = ()
+    """Files of the adapter."""
 
     @property
     def drafts_only(self) -> bool:
@@ -76,31 +75,14 @@ class Adapter:
         return isinstance(targets, str) and targets.lower() == "all-linear"
 
     def targets(self, module: str) -> bool:
-        """Return whether a module is targeted: peft takes a text as regex, a list as suffixes.
+        """Return whether a module is targeted, as peft decides it.
 
         Args:
             module: Name of a module of the network.
         """
-        excluded = self.config.exclude_modules
-        if (excluded and _named(excluded, module)) or self.saves(f"{module}.weight"):
-            return False
-        chosen = self.config.target_modules
-        if not _named(chosen, module):
-            return False
-        layers = self.config.layers_to_transform
-        if isinstance(chosen, str) or module in chosen or layers in (None, []):
-            return True
-        return self._layer(module) in ([layers] if isinstance(layers, int) else layers)
+        from peft.tuners.tuners_utils import check_target_module_exists
 
-    def _layer(self, module: str) -> int | None:
-        """Return the number of the module's layer; None if its name has none."""
-        stated = self.config.layers_pattern
-        for pattern in [stated] if isinstance(stated, str) and stated else stated or [r"[^.]*"]:
-            start = r".*?\." if not stated else r"(?:^|.*?\.)"
-            match = re.fullmatch(rf"{start}{pattern}\.(?P<layer_number>\d+)\..*", module)
-            if match is not None:
-                return int(match["layer_number"])
-        return None
+        return bool(check_target_module_exists(self.config, module))
 
     def rank(self, module: str) -> int:
         """Return the rank of the update of a module.
@@ -108,7 +90,7 @@ class Adapter:
         Args:
             module: Name of a targeted module.
         """
-        return self._of(module, "rank_pattern", self.config.r)
+        return _value_for(module, self.config.rank_pattern, self.config.r)
 
     def alpha(self, module: str) -> float:
         """Return alpha, the numerator of the update's scale, for a module.
@@ -116,13 +98,7 @@ class Adapter:
         Args:
             module: Name of a targeted module.
         """
-        return float(self._of(module, "alpha_pattern", self.config.lora_alpha))
-
-    def _of(self, module: str, option: str, default: Any) -> Any:
-        """Return the value of the first key that matches a suffix of the name, or the default."""
-        values: dict[str, Any] = attrgetter(option)(self.config) or {}
-        keys = (key for key in values if re.fullmatch(rf"(.*\.)?({key})", module))
-        return values.get(next(keys, module), default)
+        return float(_value_for(module, self.config.alpha_pattern, self.config.lora_alpha))
 
     def saves(self, name: str) -> bool:
         """Return whether a tensor belongs to a module that was saved as a whole.
@@ -145,6 +121,13 @@ class Adapter:
         return self.saves(name) or (kind == "bias" and trained)
 
 
+def _value_for(module: str, values: Mapping[str, Any] | None, default: Any) -> Any:
+    """Return the value of the first key that matches a suffix of the name, or the default."""
+    from peft.utils.other import get_pattern_key
+
+    return (values or {}).get(get_pattern_key(list(values or ()), module), default)
+
+
 def read_adapter(folder: Path) -> Adapter:
     """Return the adapter in a folder.
 
@@ -162,15 +145,14 @@ def read_adapter(folder: Path) -> Adapter:
         raise FileNotFoundError(f"{folder} holds no {CONFIG}: give lora_path the folder of an adapter")
     if not (folder / TENSORS).is_file():
         raise FileNotFoundError(f"{folder} holds no {TENSORS}{advice_on_pickles(folder)}")
-    files = (identify(folder / CONFIG), identify(folder / TENSORS))
     facts = read_object(folder / CONFIG)
     _check(folder, facts)
-    with RefuseErrors(f"{folder / CONFIG}, read as a LoraConfig"):
+    with refuse_errors(f"{folder / CONFIG}, read as a LoraConfig"):
         config = LoraConfig(**{name: value for name, value in facts.items() if name in USED})
     pairs: dict[str, dict[str, Tensor]] = {}
     others: dict[str, Tensor] = {}
     read_header(folder / TENSORS)
-    with RefuseErrors(f"{folder / TENSORS} cannot be read"):
+    with refuse_errors(f"{folder / TENSORS} cannot be read"):
         tensors = load_file(folder / TENSORS)
     prefix = PREFIX if all(name.startswith(PREFIX) for name in tensors) else ""
     for name, tensor in tensors.items():
@@ -180,7 +162,7 @@ def read_adapter(folder: Path) -> Adapter:
         else:
             # peft inserts a name component for the module that it wraps.
             others[re.sub(r"\.(base_layer|modules_to_save)(?=\.\w+$)", "", name)] = tensor
-    return Adapter(folder, config, pairs, others, prefix, files)
+    return Adapter(folder, config, pairs, others, prefix, (folder / CONFIG, folder / TENSORS))
 
 
 def _check(folder: Path, facts: dict[str, Any]) -> None:
@@ -199,13 +181,6 @@ def _check(folder: Path, facts: dict[str, Any]) -> None:
         raise ValueError(
             f"the adapter in {folder} has options that are not supported: {', '.join(wrong)}; save it as a plain LoRA adapter"
         )
-
-
-def _named(names: Any, module: str) -> bool:
-    """Return whether a regex matches the module's name, or a list holds a suffix of it."""
-    if isinstance(names, str):
-        return re.fullmatch(names, module) is not None
-    return module in names or any(module.endswith(f".{name}") for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,9 +240,9 @@ def plan_adapter(
     """
     tensors = network_tensors(network)
     placed: dict[str, tuple[Placement, ...]] = {}
-    for placement in make_plan(tensors, stored, rules, ()).placements:
+    for placement in make_plan(tensors, stored, rules, ())[0]:
         placed[placement.tensor] = (*placed.get(placement.tensor, ()), placement)
-    with RefuseErrors(f"{adapter.folder / CONFIG} has a value that peft never writes, save it again"):
+    with refuse_errors(f"{adapter.folder / CONFIG} has a value that peft never writes, save it again"):
         targeted = _targeted(network, adapter, placed)
         pairs, problems = _pairs(adapter, targeted, placed, stored)
         replaced, others = _replaced(adapter, placed, stored)
@@ -283,7 +258,9 @@ def plan_adapter(
         remedy = "" if adapter.drafts_only else ", merge it with pre_merge_lora=True"
         problems += [f"not supported as a separate module: {name}{remedy}" for name in not_linear]
     if problems:
-        raise ValueError(f"the adapter in {adapter.folder} does not fit {type(network).__name__}: {shortened(problems)}")
+        raise ValueError(
+            f"the adapter in {adapter.folder} does not fit {type(network).__name__}: {'; '.join(shortened(problems))}"
+        )
     return AdapterPlan(pairs, replaced, placed)
 
 

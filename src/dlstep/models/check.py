@@ -13,7 +13,7 @@ from .description import Description, check_ends, read_description
 from .families import Family
 from .reading import Contents, read_contents
 from .shapes import KVShape, kv_shapes
-from .weights import empty_network, plan_weights
+from .weights import empty_network, plan_weights, shortened
 
 Found = TypeVar("Found")
 MOST_LISTED = 200
@@ -52,7 +52,7 @@ def check(path: str | Path, model_name: str | None = None, lora_path: str | Path
     adapter = None if lora_path is None else _found(problems, lambda: read_adapter(Path(lora_path)))
     stored_bytes = sum(stored.size for stored in contents.tensors.values())
     if description is None:
-        return CheckpointReport(folder, None, 0, stored_bytes, (), _listed(problems))
+        return CheckpointReport(folder, None, 0, stored_bytes, (), tuple(shortened(problems, MOST_LISTED)))
     _found(problems, lambda: check_ends(description))
     family, config = description.family, description.config
     network = _found(problems, lambda: empty_network(family.network, config, torch.bfloat16))
@@ -67,7 +67,15 @@ def check(path: str | Path, model_name: str | None = None, lora_path: str | Path
         f"config.json states {name}, which dlstep ignores: see in the published code whether it matters"
         for name in description.unknown
     ]
-    return CheckpointReport(folder, description, parameters, stored_bytes, shapes, _listed(problems), _listed(warnings))
+    return CheckpointReport(
+        folder,
+        description,
+        parameters,
+        stored_bytes,
+        shapes,
+        tuple(shortened(problems, MOST_LISTED)),
+        tuple(shortened(warnings, MOST_LISTED)),
+    )
 
 
 def _plan(problems: list[str], network: PreTrainedModel, family: Family, contents: Contents, adapter: Adapter | None) -> None:
@@ -77,12 +85,6 @@ def _plan(problems: list[str], network: PreTrainedModel, family: Family, content
     stored = {name: tensor.shape for name, tensor in contents.tensors.items()}
     if adapter is not None:
         _found(problems, lambda: plan_adapter(network, adapter, family.weights, stored, merge=True))
-
-
-def _listed(lines: list[str]) -> tuple[str, ...]:
-    """Return the first lines, and the number of the others."""
-    more = len(lines) - MOST_LISTED
-    return (*lines[:MOST_LISTED], *([f"and {more} more"] if more > 0 else []))
 
 
 def _found(problems: list[str], read: Callable[[], Found]) -> Found | None:

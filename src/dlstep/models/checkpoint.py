@@ -1,6 +1,7 @@
 """Load a checkpoint folder: no remote code, no pickled weights, no network access."""
 
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import torch
@@ -9,8 +10,22 @@ from transformers import PreTrainedModel
 from ..core import Spec
 from ..distributed.ranks import ALONE, Ranks
 from .description import Description, check_ends, read_description
-from .reading import FileIdentity, read_contents
-from .weights import Progress, load_network, no_progress
+from .layers import install_experts
+from .reading import Contents, read_contents
+from .shapes import in_gib
+from .sharding import cuts_of, install_ranks
+from .weights import (
+    Progress,
+    Shares,
+    compute_buffers,
+    empty_network,
+    fill,
+    network_tensors,
+    no_progress,
+    plan_weights,
+    put,
+    shortened,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +38,8 @@ class Checkpoint:
     """Facts of its folder."""
     ranks: Ranks = ALONE
     """The group of processes that share the network."""
-    files: tuple[FileIdentity, ...] = ()
-    """Identity of each weight file before it was read; empty if none was loaded."""
+    files: tuple[Path, ...] = ()
+    """The weight files; empty if none was loaded."""
 
     @property
     def spec(self) -> Spec:
@@ -64,21 +79,39 @@ def load_checkpoint(
     """
     description = description or read_description(path, model_name, mask_token_id=mask_token_id)
     check_ends(description)
-    family = description.family
     where = torch.device(device)
     if dtype is None:
         dtype = torch.float32 if where.type == "cpu" else torch.bfloat16
     contents = read_contents(description.path)
-    network = load_network(
-        description.path,
-        contents,
-        family.network,
-        description.config,
-        rules=family.weights,
-        ignored=family.ignored,
-        device=where,
-        dtype=dtype,
-        progress=progress,
-        ranks=ranks,
-    )
+    network = _load_network(description, contents, where, dtype, progress, ranks)
     return Checkpoint(network, description, ranks, contents.files)
+
+
+def _load_network(
+    description: Description, contents: Contents, device: torch.device, dtype: torch.dtype, progress: Progress, ranks: Ranks
+) -> PreTrainedModel:
+    """Return the network of a folder with the `contents` of its files, in evaluation mode."""
+    folder, family = description.path, description.family
+    if contents.problems:
+        raise ValueError(f"the weights in {folder} cannot be read: {'; '.join(shortened(contents.problems))}")
+    network = empty_network(family.network, description.config, dtype)
+    placements, problems = plan_weights(network, contents, family.weights, family.ignored)
+    if problems:
+        raise ValueError(f"the weights in {folder} do not fit {family.network.__name__}: {'; '.join(shortened(problems))}")
+    shares = Shares(network_tensors(network).shapes, cuts_of(network, ranks), ranks)
+    # Allocate all parameters first, so that a device that is too small shows now; on a CPU, unfilled memory costs
+    # nothing.
+    tensors = network.state_dict(keep_vars=True)
+    try:
+        filled = {first: torch.empty(shares.shape(first), dtype=tensors[first].dtype, device=device) for first in shares.shapes}
+    except torch.OutOfMemoryError as error:
+        needed = in_gib(sum(prod(shares.shape(first)) * tensors[first].itemsize for first in shares.shapes))
+        raise ValueError(f"the weights in {folder} take {needed} as {dtype}, more than {device} has left ({error})") from error
+    total = sum(contents.tensors[name].size for name in {placement.tensor for placement in placements})
+    with torch.no_grad(), progress(total) as advance:
+        fill(filled, placements, contents.tensors, advance, shares)
+    put(network, filled)
+    compute_buffers(network, device)
+    install_ranks(network, ranks)
+    install_experts(network)
+    return network.eval()

@@ -14,7 +14,7 @@ from ..core.spec import BIDIRECTIONAL, RANDOM_CANVAS, TRAININGS
 from ..text.detokenize import load_tokenizer
 from .configs import Stated, unknown_fields
 from .families import Family, Token, name_of, read_facts, recognise
-from .reading import RefuseErrors, check_size, read_object
+from .reading import check_size, read_object, refuse_errors
 
 # Fields that the "dlstep" section of a config.json may have in addition to strategy options.
 SPEC_FACTS = ("decoding_strategy", "training", "head_shift", "accept_rule", "mask_token_id")
@@ -103,7 +103,7 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
     declared: Any = own.get("decoding_strategy", family.decoding_strategy)
     if not isinstance(declared, str | None):
         raise ValueError(f"{folder / 'config.json'}: decoding_strategy of its section dlstep must be a name, got {declared!r}")
-    with RefuseErrors(f"the tokenizer in {folder} cannot be read"):
+    with refuse_errors(f"the tokenizer in {folder} cannot be read"):
         for path in (path for name in TOKENIZER_FILES for path in folder.glob(name)):
             check_size(path)
         tokenizer = load_tokenizer(folder)
@@ -143,7 +143,7 @@ def _config(folder: Path, facts: dict[str, Any], family: Family) -> tuple[Pretra
     """Return the network's configuration as an object of transformers, and the names of unknown fields."""
     config_class: Any = family.network.config_class
     assert config_class is not None, f"{family.network.__name__} has no configuration class"
-    with RefuseErrors(f"{folder / 'config.json'}, read as {family.name}"):
+    with refuse_errors(f"{folder / 'config.json'}, read as {family.name}"):
         stated = Stated(facts)
         arguments = family.config(stated)
         config = config_class(**arguments)

@@ -13,7 +13,6 @@ from transformers import PretrainedConfig
 from ..distributed.ranks import Ranks
 from .adapter import Adapter
 from .checkpoint import Checkpoint
-from .reading import FileIdentity, identify
 
 UNRELATED = ("_name_or_path", "transformers_version")  # fields of a configuration about its origin
 PIECE = 64 << 20  # bytes that one thread hashes in a row
@@ -27,14 +26,14 @@ def fingerprint(
 
     They also depend on the dtype, on the bytes of the `adapter`, on whether it is `merged` into the weights, on the
     `quantization`, and on the number of ranks, because several ranks sum in another order than one. Each rank hashes a
-    share of the files. Raises ValueError if a file changed since it was loaded.
+    share of the files.
     """
     files = (*checkpoint.files, *(adapter.files if adapter is not None else ()))
     parts = {
         "network": type(checkpoint.network).__name__,
         "config": effective(checkpoint.description.config),
         "dtype": str(checkpoint.network.dtype),
-        "files": [(file.path.name, digest) for file, digest in zip(files, _shared(files, checkpoint.ranks), strict=True)],
+        "files": [(file.name, digest) for file, digest in zip(files, _shared(files, checkpoint.ranks), strict=True)],
         "adapter": None if adapter is None else {"merged": merged},
         "ranks": checkpoint.ranks.size,
     }
@@ -48,26 +47,20 @@ def effective(config: PretrainedConfig) -> dict[str, Any]:
     return {name: value for name, value in config.to_dict().items() if name not in UNRELATED}
 
 
-def _shared(files: tuple[FileIdentity, ...], ranks: Ranks) -> list[str]:
+def _shared(files: tuple[Path, ...], ranks: Ranks) -> list[str]:
     """Return the digests of all files; each of several ranks computes a share of them."""
     shares = ranks.gather_objects(digests(files[ranks.rank :: ranks.size]))
     return [shares[number % ranks.size][number // ranks.size] for number in range(len(files))]
 
 
-def digests(files: Sequence[FileIdentity]) -> list[str]:
-    """Return a digest of each file, which is the SHA-256 of those of its pieces: all processor cores hash pieces.
-
-    Raises ValueError for a file that is no longer the one that was identified.
-    """
+def digests(files: Sequence[Path]) -> list[str]:
+    """Return a digest of each file, which is the SHA-256 of those of its pieces: all processor cores hash pieces."""
     found: list[str] = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for file in files:
-            starts = range(0, file.size, PIECE) or (0,)
-            pieces = pool.map(_digest_of_piece, [file.path] * len(starts), starts)
+            starts = range(0, file.stat().st_size, PIECE) or (0,)
+            pieces = pool.map(_digest_of_piece, [file] * len(starts), starts)
             found.append(sha256(b"".join(pieces)).hexdigest())
-    for file in files:
-        if identify(file.path) != file:
-            raise ValueError(f"{file.path} changed while it was loaded: load it again")
     return found
 
 

@@ -5,9 +5,10 @@ Each failure becomes a ValueError that names the file.
 
 import json
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
@@ -20,33 +21,22 @@ PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 READABLE = ("F32", "F16", "BF16")  # dtypes that can be loaded
 METADATA = "__metadata__"  # the entry of a header that is no tensor
 LONGEST_HEADER = 100_000_000  # bytes, the limit of the format
-# Errors that libraries raise for contents they do not expect. A missing file is not among them.
-BROKEN = (
-    ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, AssertionError, ImportError,
-    SafetensorError, StrictDataclassError, re.error,
-)  # fmt: skip
 
 
-class RefuseErrors:
-    """A context in which an error of a library becomes a ValueError that begins with `what`.
+@contextmanager
+def refuse_errors(what: str) -> Generator[None]:
+    """Raise a ValueError that begins with `what` for an error of a library inside the context.
 
-    Libraries written in Rust raise `Exception` itself, and a panic raises a separate class; both count as errors. Running
-    out of memory, interrupts and missing files pass through.
+    A panic of a library written in Rust counts as an error. Running out of memory, interrupts and missing files pass through.
     """
-
-    def __init__(self, what: str) -> None:
-        self.what = what
-
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /) -> None:
-        """Raise ValueError for an error of a library."""
-        del trace
-        if kind is None or error is None:
-            return
-        if kind is Exception or kind.__name__ == "PanicException" or issubclass(kind, BROKEN):
-            raise ValueError(f"{self.what}: {describe_error(error)}") from error
+    try:
+        yield
+    except (OSError, MemoryError):
+        raise
+    except BaseException as error:
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise ValueError(f"{what}: {describe_error(error)}") from error
+        raise
 
 
 def describe_error(error: BaseException) -> str:
@@ -72,7 +62,7 @@ def check_size(path: Path) -> None:
 def read_json(path: Path) -> Any:
     """Return the value that a JSON file holds. Raises ValueError for a file that is not JSON or too large."""
     check_size(path)
-    with RefuseErrors(f"{path} is no JSON"):
+    with refuse_errors(f"{path} is no JSON"):
         return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -82,22 +72,6 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}")
     return value
-
-
-@dataclass(frozen=True, slots=True)
-class FileIdentity:
-    """A file, and the attributes that change when it is written or replaced."""
-
-    path: Path
-    size: int
-    mtime_ns: int
-    inode: int
-
-
-def identify(path: Path) -> FileIdentity:
-    """Return the identity of the file at `path` now. Raises FileNotFoundError if there is none."""
-    stat = path.stat()
-    return FileIdentity(path, stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,22 +88,21 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The tensors of a checkpoint by name, the problems of its files, and the files' identities before loading."""
+    """The tensors of a checkpoint by name, the problems of its files, and the files."""
 
     tensors: dict[str, Stored]
     problems: tuple[str, ...]
-    files: tuple[FileIdentity, ...] = ()
+    files: tuple[Path, ...] = ()
 
 
 def read_contents(folder: Path) -> Contents:
     """Return the tensors in the safetensors files of `folder`. Raises FileNotFoundError if it has no such files."""
     if (folder / SINGLE).is_file():
-        file = identify(folder / SINGLE)
         try:
             tensors = read_header(folder / SINGLE)
         except ValueError as error:
             return Contents({}, (str(error),))
-        return Contents({stored.name: stored for stored in tensors}, (), (file,))
+        return Contents({stored.name: stored for stored in tensors}, (), (folder / SINGLE,))
     if not (folder / INDEX).is_file():
         raise FileNotFoundError(f"{folder} holds neither {SINGLE} nor {INDEX}{advice_on_pickles(folder)}")
     try:
@@ -150,7 +123,7 @@ def advice_on_pickles(folder: Path) -> str:
 
 def _read_index(folder: Path) -> Contents:
     """Return the tensors of all shards that the index names, and how the shards differ from the index."""
-    files = [identify(folder / INDEX)]
+    files = [folder / INDEX]
     where = _weight_map(folder)
     tensors: dict[str, Stored] = {}
     problems: list[str] = []
@@ -163,7 +136,7 @@ def _read_index(folder: Path) -> Contents:
             continue
         try:
             contained = {stored.name: stored for stored in read_header(folder / file)}
-            files.append(identify(folder / file))
+            files.append(folder / file)
         except (ValueError, FileNotFoundError) as error:
             problems.append(str(error))
             continue
@@ -199,14 +172,14 @@ def read_header(path: Path) -> list[Stored]:
             raise ValueError(f"{path} is cut off in its header, after {size} bytes: download it again")
         content = file.read(min(length, LONGEST_HEADER))
     wrong = f"{path} is no valid safetensors file, download it again"
-    with RefuseErrors(wrong):
+    with refuse_errors(wrong):
         header: Any = json.loads(content)
         tensors = [_stored(name, facts, path) for name, facts in header.items() if name != METADATA]
         whole = 8 + length + max((stored.offset + stored.size for stored in tensors), default=0)
     if size < whole:
         raise ValueError(f"{path} is cut off: it has {size} of {whole} bytes, download it again")
     # The library checks that the data of the tensors have their sizes and fill the file without gaps.
-    with RefuseErrors(wrong), safe_open(path, framework="np"):
+    with refuse_errors(wrong), safe_open(path, framework="np"):
         return sorted(tensors, key=lambda stored: stored.offset)
 
 

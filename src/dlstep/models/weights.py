@@ -10,8 +10,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
-from math import prod
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,12 +17,11 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from ..distributed.ranks import ALONE, Ranks
-from .layers import ATTENTION, install, install_experts
+from ..distributed.ranks import Ranks
+from .layers import ATTENTION, install
 from .quantization import CODES, SCALE, dtype_problems, is_scale, restored
-from .reading import Contents, RefuseErrors, Stored
-from .shapes import in_gib
-from .sharding import ParameterShard, cuts_of, install_ranks, regions
+from .reading import Contents, Stored, refuse_errors
+from .sharding import ParameterShard, cuts_of, regions
 from .transformers_internals import INITIALIZED, new_model
 
 
@@ -80,27 +77,11 @@ class Placement:
     repeat: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LoadPlan:
-    """Where tensors go, and what does not fit: parameters without a tensor, and checkpoint tensors with an explanation."""
-
-    placements: tuple[Placement, ...]
-    missing: tuple[str, ...]
-    unused: tuple[str, ...]
-    misshaped: tuple[str, ...]
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """Return everything that does not fit, one line each."""
-        kinds = (("missing", self.missing), ("not used", self.unused), ("other shape", self.misshaped))
-        return tuple(f"{what}: {name}" for what, names in kinds for name in names)
-
-
-def shortened(problems: Iterable[str]) -> str:
-    """Join problems to one text: the first ones, and the number of the others."""
+def shortened(problems: Iterable[str], most: int = READABLE_LINES) -> list[str]:
+    """Return the first problems, and the number of the others."""
     listed = list(problems)
-    more = len(listed) - READABLE_LINES
-    return "; ".join(listed[:READABLE_LINES]) + (f"; and {more} more" if more > 0 else "")
+    more = len(listed) - most
+    return [*listed[:most], *([f"and {more} more"] if more > 0 else [])]
 
 
 def part_shape(shape: Shape, part: Part) -> Shape:
@@ -113,33 +94,32 @@ def part_shape(shape: Shape, part: Part) -> Shape:
 
 def make_plan(
     tensors: NetworkTensors, stored: Mapping[str, Shape], rules: tuple[WeightRule, ...], ignored: tuple[str, ...]
-) -> LoadPlan:
-    """Return the plan for a checkpoint with tensors of the names and shapes `stored`.
+) -> tuple[list[Placement], list[str]]:
+    """Return where tensors of the names and shapes `stored` go, and what does not fit, one line each.
 
     The first of `rules` that matches a tensor's name determines its target; without a match, the
     target is the parameter of the same name. Names that match a regex in `ignored` are skipped.
     """
     first_names = tensors.first_names()
     placements: list[Placement] = []
-    unused: list[str] = []
-    misshaped: list[str] = []
+    problems: list[str] = []
     filled: dict[str, dict[Part, str]] = {}  # by part: the name under which it was filled
     for tensor in sorted(stored):
         if any(re.fullmatch(pattern, tensor) for pattern in ignored):
             continue
         targets = [(name, first_names.get(name, ""), part) for name, part in _targets(tensor, rules)]
         if not all(_exists(tensors.shapes.get(first), part) for _, first, part in targets):
-            unused.append(tensor)
+            problems.append(f"not used: {tensor}")
             continue
         if any(_is_filled(filled.get(first, {}), name, part) for name, first, part in targets):
-            unused.append(f"{tensor} (another tensor fills {', '.join(name for name, _, _ in targets)})")
+            problems.append(f"not used: {tensor} (another tensor fills {', '.join(name for name, _, _ in targets)})")
             continue
         shapes = [part_shape(tensors.shapes[first], part) for _, first, part in targets]
         if stored[tensor] != (needed := _joined(shapes)):
-            misshaped.append(f"{tensor} has {list(stored[tensor])}, the network takes {list(needed)}")
+            problems.append(f"other shape: {tensor} has {list(stored[tensor])}, the network takes {list(needed)}")
         placements += _placed(tensor, targets, shapes, filled)
     missing = sorted(_described(tensors.names[first], part) for first, part in _unfilled(tensors.shapes, filled))
-    return LoadPlan(tuple(placements), tuple(missing), tuple(unused), tuple(misshaped))
+    return placements, [*(f"missing: {name}" for name in missing), *problems]
 
 
 def _placed(
@@ -210,7 +190,7 @@ def no_progress(total: int) -> Generator[Callable[[int], None]]:
 def empty_network(network: type[PreTrainedModel], config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     """Return a network of this class without weights or memory. Raises ValueError for an impossible configuration."""
     install()
-    with RefuseErrors(f"no {network.__name__} can be made as config.json describes it"):
+    with refuse_errors(f"no {network.__name__} can be made as config.json describes it"):
         return new_model(network, config, dtype, ATTENTION, torch.device("meta"))
 
 
@@ -231,58 +211,14 @@ def network_tensors(network: PreTrainedModel) -> NetworkTensors:
 
 def plan_weights(
     network: PreTrainedModel, contents: Contents, rules: tuple[WeightRule, ...], ignored: tuple[str, ...]
-) -> tuple[LoadPlan, tuple[str, ...]]:
+) -> tuple[list[Placement], list[str]]:
     """Return where the tensors of a checkpoint go, and every problem that prevents loading them."""
     tensors = contents.tensors
     stored = {name: tensor.shape for name, tensor in tensors.items() if not is_scale(name, tensors)}
-    with RefuseErrors("the names of the tensors cannot be read"):
-        plan = make_plan(network_tensors(network), stored, rules, ignored)
-    used = sorted({placement.tensor for placement in plan.placements})
-    return plan, (*plan.problems, *dtype_problems(tensors, used))
-
-
-def load_network(
-    folder: Path,
-    contents: Contents,
-    network: type[PreTrainedModel],
-    config: PretrainedConfig,
-    *,
-    rules: tuple[WeightRule, ...] = (),
-    ignored: tuple[str, ...] = (),
-    device: torch.device,
-    dtype: torch.dtype,
-    progress: Progress = no_progress,
-    ranks: Ranks = ALONE,
-) -> PreTrainedModel:
-    """Return a network of this class and configuration with the `contents` of `folder`, in evaluation mode.
-
-    Each of several `ranks` loads only its share. Raises ValueError if the weights do not fit onto `device`, and if
-    files are damaged, or tensors are missing, not used, or of another shape or dtype; the message names them.
-    """
-    if contents.problems:
-        raise ValueError(f"the weights in {folder} cannot be read: {shortened(contents.problems)}")
-    loaded = empty_network(network, config, dtype)
-    plan, problems = plan_weights(loaded, contents, rules, ignored)
-    if problems:
-        raise ValueError(f"the weights in {folder} do not fit {network.__name__}: {shortened(problems)}")
-    cuts = cuts_of(loaded, ranks)
-    shares = Shares(network_tensors(loaded).shapes, cuts, ranks)
-    # Allocate all parameters first, so that a device that is too small shows now; on a CPU, unfilled memory costs
-    # nothing.
-    tensors = loaded.state_dict(keep_vars=True)
-    try:
-        filled = {first: torch.empty(shares.shape(first), dtype=tensors[first].dtype, device=device) for first in shares.shapes}
-    except torch.OutOfMemoryError as error:
-        needed = in_gib(sum(prod(shares.shape(first)) * tensors[first].itemsize for first in shares.shapes))
-        raise ValueError(f"the weights in {folder} take {needed} as {dtype}, more than {device} has left ({error})") from error
-    total = sum(contents.tensors[name].size for name in {placement.tensor for placement in plan.placements})
-    with torch.no_grad(), progress(total) as advance:
-        fill(filled, plan.placements, contents.tensors, advance, shares)
-    _put(loaded, filled)
-    _compute_buffers(loaded, device)
-    install_ranks(loaded, ranks)
-    install_experts(loaded)
-    return loaded.eval()
+    with refuse_errors("the names of the tensors cannot be read"):
+        placements, problems = make_plan(network_tensors(network), stored, rules, ignored)
+    used = sorted({placement.tensor for placement in placements})
+    return placements, [*problems, *dtype_problems(tensors, used)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,9 +239,7 @@ class Shares:
         cut = self.cuts.get(placement.parameter)
         if cut is None or cut.dim is None:
             return value if cut is None or self.ranks.rank == 0 else torch.zeros_like(value)
-        shape = part_shape(self.shapes[placement.parameter], placement.part)
-        pieces = [value[region] for region in regions(cut, shape, half=placement.part[1], rows=None)]
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=cut.dim)
+        return self._pieces(value, placement, cut, None)
 
     def read(self, opened: Any, placement: Placement) -> Tensor:
         """Return the rank's share of a placement's tensor; of a tensor that is cut, only the share is read."""
@@ -313,15 +247,17 @@ class Shares:
         if cut is None or cut.dim is None:
             whole: Tensor = opened.get_tensor(placement.tensor)
             return self.of(whole if placement.rows is None else whole[slice(*placement.rows)], placement)
+        return self._pieces(opened.get_slice(placement.tensor), placement, cut, placement.rows)
+
+    def _pieces(self, source: Any, placement: Placement, cut: ParameterShard, rows: tuple[int, int] | None) -> Tensor:
         shape = part_shape(self.shapes[placement.parameter], placement.part)
-        slices = regions(cut, shape, half=placement.part[1], rows=placement.rows)
-        pieces: list[Tensor] = [opened.get_slice(placement.tensor)[region] for region in slices]
+        pieces = [source[region] for region in regions(cut, shape, half=placement.part[1], rows=rows)]
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=cut.dim)
 
 
 def fill(
     parameters: Mapping[str, Tensor],
-    placements: tuple[Placement, ...],
+    placements: list[Placement],
     stored: Mapping[str, Stored],
     advance: Callable[[int], None],
     shares: Shares,
@@ -381,7 +317,7 @@ def _opened(chosen: list[Stored]) -> Iterator[tuple[Stored, Any]]:
                 yield tensor, opened
 
 
-def _put(network: PreTrainedModel, filled: Mapping[str, Tensor]) -> None:
+def put(network: PreTrainedModel, filled: Mapping[str, Tensor]) -> None:
     """Put the parameters and saved buffers into a network, tied ones under all of their names."""
     for first, names in network_tensors(network).names.items():
         old = network.get_parameter_or_buffer(first)
@@ -394,7 +330,7 @@ def _put(network: PreTrainedModel, filled: Mapping[str, Tensor]) -> None:
             setattr(network.get_submodule(owner), attribute, new)
 
 
-def _compute_buffers(network: PreTrainedModel, device: torch.device) -> None:
+def compute_buffers(network: PreTrainedModel, device: torch.device) -> None:
     """Compute the buffers that are not saved with the weights, as for a network that transformers builds itself."""
     computed = [name for name, _ in network.named_non_persistent_buffers()]
     for name in computed:

@@ -38,10 +38,10 @@ STORED = {"word_embeddings": (9, 4), "norm": (4,)} | {
 
 
 def test_every_parameter_is_filled_once() -> None:
-    plan = make_plan(TENSORS, STORED, RULES, ())
-    assert plan.problems == ()
+    placements, problems = make_plan(TENSORS, STORED, RULES, ())
+    assert problems == []
     covered = dict.fromkeys(SHAPES, 0)
-    for placement in plan.placements:
+    for placement in placements:
         size = prod(STORED[placement.tensor])
         if placement.rows is not None:
             size = size // STORED[placement.tensor][0] * (placement.rows[1] - placement.rows[0])
@@ -51,33 +51,31 @@ def test_every_parameter_is_filled_once() -> None:
 
 @given(st.sampled_from(sorted(STORED)))
 def test_a_parameter_without_its_tensor_is_named(removed: str) -> None:
-    filled = [place.parameter for place in make_plan(TENSORS, STORED, RULES, ()).placements if place.tensor == removed]
-    plan = make_plan(TENSORS, {name: shape for name, shape in STORED.items() if name != removed}, RULES, ())
-    assert (plan.unused, plan.misshaped) == ((), ())
-    assert len(plan.missing) == len(filled)
-    assert all(any(parameter in missing for missing in plan.missing) for parameter in filled)
+    filled = [place.parameter for place in make_plan(TENSORS, STORED, RULES, ())[0] if place.tensor == removed]
+    _, problems = make_plan(TENSORS, {name: shape for name, shape in STORED.items() if name != removed}, RULES, ())
+    assert len(problems) == len(filled)
+    assert all(problem.startswith("missing: ") for problem in problems)
+    assert all(any(parameter in problem for problem in problems) for parameter in filled)
 
 
 @given(st.sampled_from(sorted(STORED)), st.integers(1, 3))
 def test_a_tensor_of_another_shape_is_named_with_both(changed: str, more: int) -> None:
     shape = (STORED[changed][0] + more, *STORED[changed][1:])
-    plan = make_plan(TENSORS, STORED | {changed: shape}, RULES, ())
-    assert (plan.missing, plan.unused) == ((), ())
-    assert plan.misshaped == (f"{changed} has {list(shape)}, the network takes {list(STORED[changed])}",)
+    _, problems = make_plan(TENSORS, STORED | {changed: shape}, RULES, ())
+    assert problems == [f"other shape: {changed} has {list(shape)}, the network takes {list(STORED[changed])}"]
 
 
 @pytest.mark.parametrize("added", ["extra", "blocks.2.qkv.weight", "blocks.0.experts.3.up", "layers.0.nothing"])
 def test_a_tensor_too_many_is_named(added: str) -> None:
-    plan = make_plan(TENSORS, STORED | {added: (5, 4)}, RULES, ())
-    assert (plan.missing, plan.misshaped, plan.unused) == ((), (), (added,))
-    assert not make_plan(TENSORS, STORED | {added: (5, 4)}, RULES, (re.escape(added),)).problems
+    assert make_plan(TENSORS, STORED | {added: (5, 4)}, RULES, ())[1] == [f"not used: {added}"]
+    assert make_plan(TENSORS, STORED | {added: (5, 4)}, RULES, (re.escape(added),))[1] == []
 
 
 @pytest.mark.parametrize("added", [{"embed": (9, 4)}, {"layers.0.q.bias": (6,)}, {"layers.0.gate_up": (3, 10, 4)}])
 def test_two_tensors_for_one_parameter_are_refused(added: dict[str, tuple[int, ...]]) -> None:
-    plan = make_plan(TENSORS, STORED | added, RULES, ())
-    assert any("another tensor fills" in name for name in plan.unused)
+    _, problems = make_plan(TENSORS, STORED | added, RULES, ())
+    assert any("another tensor fills" in problem for problem in problems)
 
 
 def test_a_long_list_is_cut_and_counted() -> None:
-    assert shortened(map(str, range(25))).endswith("18; 19; and 5 more")
+    assert shortened(map(str, range(25)))[-3:] == ["18", "19", "and 5 more"]
