@@ -1,7 +1,6 @@
 """Device functions. Plain PyTorch twins define the results; `gpu` has equivalent Triton kernels."""
 
 from .attention import (
-    AttentionBatch as AttentionBatch,
     AttentionLayout as AttentionLayout,
     Spans as Spans,
     lay_out as lay_out,
@@ -17,13 +16,4 @@ from .head import head_and_sample as head_and_sample
 from .quantization import quantize_rows as quantize_rows, scaled_linear as scaled_linear, supports_fp8 as supports_fp8
 from .routing import choose_experts as choose_experts
 from .sampling import Drawn as Drawn, Penalty as Penalty, SamplerConfig as SamplerConfig, Settings as Settings, sample as sample
-from .tiles import (
-    Tiles as Tiles,
-    TileShape as TileShape,
-    bucket_shape as bucket_shape,
-    exact_shape as exact_shape,
-    lay_tiles as lay_tiles,
-    tile_numbers as tile_numbers,
-    tiled_attention as tiled_attention,
-    tiles_over as tiles_over,
-)
+from .tiles import Tiles as Tiles, tiled_attention as tiled_attention

@@ -40,6 +40,12 @@ def require(facts: Facts, name: str) -> Any:
     return value
 
 
+def stated_or(facts: Facts, name: str, default: Any) -> Any:
+    """Return a fact, or the default if it is missing or null."""
+    value = facts.get(name)
+    return default if value is None else value
+
+
 def accept(facts: Facts, harmless: Mapping[str, tuple[Any, ...]]) -> None:
     """Raise ValueError for facts with other values than these; missing and null are accepted."""
     for name, values in harmless.items():
@@ -84,15 +90,14 @@ def rope(facts: Facts, *, partial: float | None = None) -> Arguments:
         raise ValueError("it does not state rope_theta, neither by itself nor in rope_parameters")
     if len(bases) > 1:
         raise ValueError(f"rope_theta is stated twice, as {' and '.join(map(str, sorted(bases)))}")
-    kind = stated.get("rope_type", stated.get("type", "default"))
-    if kind not in ROPE_TYPES:
-        raise ValueError(f"rope_type={kind!r} is not supported: choose one of {', '.join(ROPE_TYPES)}")
-    rest = {name: value for name, value in stated.items() if name not in ("type", "rope_type", "rope_theta")}
+    rest = _without_base(stated)
+    if rest["rope_type"] not in ROPE_TYPES:
+        raise ValueError(f"rope_type={rest['rope_type']!r} is not supported: choose one of {', '.join(ROPE_TYPES)}")
     if partial is None:
         accept(rest, {"partial_rotary_factor": (1.0,)})
     else:
         rest["partial_rotary_factor"] = partial
-    return {**rest, "rope_type": kind, "rope_theta": float(bases.pop())}
+    return {**rest, "rope_theta": float(bases.pop())}
 
 
 def dense(facts: Facts, *, partial: float | None = None) -> Arguments:
@@ -144,12 +149,11 @@ def idlm(facts: Facts) -> Arguments:
 
 def qwen3_moe(facts: Facts) -> Arguments:
     """Return options of a network with experts in some layers, with the defaults of SDAR's code."""
-    normalised, chosen = facts.get("norm_topk_prob"), facts.get("num_experts_per_tok")
     return qwen3(facts) | {
         "num_experts": require(facts, "num_experts"),
         "moe_intermediate_size": require(facts, "moe_intermediate_size"),
-        "num_experts_per_tok": 2 if chosen is None else chosen,
-        "norm_topk_prob": True if normalised is None else normalised,
+        "num_experts_per_tok": stated_or(facts, "num_experts_per_tok", 2),
+        "norm_topk_prob": stated_or(facts, "norm_topk_prob", True),
         "decoder_sparse_step": facts.get("decoder_sparse_step") or 1,
         "mlp_only_layers": facts.get("mlp_only_layers") or [],
     }
@@ -178,7 +182,6 @@ def llada(facts: Facts) -> Arguments:
     accept(facts, LLADA_HARMLESS)
     hidden, ratio, vocabulary = require(facts, "d_model"), facts.get("mlp_ratio"), require(facts, "vocab_size")
     width = facts.get("mlp_hidden_size")
-    eps = facts.get("rms_norm_eps")
     renamed = {
         "vocab_size": facts.get("embedding_size") or vocabulary,
         "hidden_size": hidden,
@@ -187,7 +190,7 @@ def llada(facts: Facts) -> Arguments:
         "num_attention_heads": require(facts, "n_heads"),
         "num_key_value_heads": facts.get("n_kv_heads"),
         "max_position_embeddings": require(facts, "max_sequence_length"),
-        "rms_norm_eps": 1e-5 if eps is None else eps,
+        "rms_norm_eps": stated_or(facts, "rms_norm_eps", 1e-5),
         "tie_word_embeddings": facts.get("weight_tying"),
     }
     others = (*ENDS, KEY, "head_dim", "layer_types", "rope_parameters", "rope_scaling", "rope_theta")
@@ -224,7 +227,6 @@ def llada2(facts: Facts) -> Arguments:
     accept(facts, {"rotary_dim": (int(arguments["head_dim"] * share),)})
     shared, width = require(facts, "num_shared_experts"), require(facts, "moe_intermediate_size")
     accept(facts, {"moe_shared_expert_intermediate_size": (width * shared,)})
-    normalised, qk_norm = facts.get("norm_topk_prob"), facts.get("use_qk_norm")
     return (
         arguments
         | {name: require(facts, name) for name in LLADA2_SAME}
@@ -232,8 +234,8 @@ def llada2(facts: Facts) -> Arguments:
             "n_routed_experts": require(facts, "num_experts"),
             "n_shared_experts": shared,
             "routed_scaling_factor": require(facts, "routed_scaling_factor"),
-            "norm_topk_prob": True if normalised is None else normalised,
-            "use_qk_norm": True if qk_norm is None else qk_norm,
+            "norm_topk_prob": stated_or(facts, "norm_topk_prob", True),
+            "use_qk_norm": stated_or(facts, "use_qk_norm", True),
             "attention_bias": facts.get("use_qkv_bias") or False,
         }
     )
@@ -331,14 +333,13 @@ def diffusion_gemma(facts: Facts) -> Arguments:
 # Fields that never change what a network computes, grouped by the reason.
 HARMLESS: dict[str, tuple[str, ...]] = {
     "says what the file is about, or where it comes from": (
-        "_name_or_path", "_commit_hash", "architectures", "auto_map", "custom_pipelines", "dtype", "license", "model_type",
+        "_name_or_path", "_commit_hash", "architectures", "custom_pipelines", "dtype", "license", "model_type",
         "tokenizer_class", "torch_dtype", "transformers_version", "transformers_weights", "unsloth_version",
     ),
     "says how transformers loads, runs or returns, which dlstep decides": (
-        "_attn_implementation", "_attn_implementation_internal", "_experts_implementation", "_experts_implementation_internal",
-        "attn_implementation", "chunk_size_feed_forward", "experts_implementation", "flash_attention", "init_device",
-        "is_encoder_decoder", "kernel_config", "output_attentions", "output_hidden_states", "output_router_logits", "precision",
-        "pretraining_tp", "return_dict", "use_cache", "use_flash_attention",
+        *LOADING, "chunk_size_feed_forward", "flash_attention", "init_device", "is_encoder_decoder", "kernel_config",
+        "output_attentions", "output_hidden_states", "output_router_logits", "precision", "pretraining_tp", "return_dict",
+        "use_cache", "use_flash_attention",
     ),
     "matters in training only": (
         "attention_dropout", "embedding_dropout", "fuse_cross_entropy", "init_cutoff_factor", "init_fn", "init_std",
@@ -350,7 +351,7 @@ HARMLESS: dict[str, tuple[str, ...]] = {
     "belongs to a part that another field switches off, which is checked": (
         "alibi_bias_max", "attention_layer_norm_with_affine", "max_window_layers", "num_mtp_layers", "sliding_window",
     ),
-    "belongs to tasks other than generating": ("finetuning_task", "id2label", "label2id", "num_labels", "problem_type"),
+    "belongs to tasks other than generating": ("finetuning_task", "problem_type"),
     "marks places in prompts, which requests give as ids": (
         "bos_token_id", "boi_token_id", "eoi_token_id", "image_token_id", "pad_token_id",
     ),

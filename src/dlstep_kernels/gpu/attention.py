@@ -226,20 +226,19 @@ def parts_of(tiles: Tiles, programs: int, chosen: Parameters, device: torch.devi
     return max(1, min(room, tiles.shape.longest // MIN_PART, MAX_PARTS))
 
 
-def kinds_of(shape: TileShape, kv_heads: int, processors: int) -> dict[str, bool]:
-    """Return what launch parameters depend on besides sizes, as arguments of `launch_parameters`."""
+def kinds_of(shape: TileShape, kv_heads: int, processors: int) -> tuple[str, ...]:
+    """Return what launch parameters depend on besides sizes, the most important first.
+
+    Tiles are "windowed" if rows have a first visible position other than 0. In short contexts, tiles are "many" if there are
+    more than multiprocessors, and "few" if they fill less than a third of the device.
+    """
     programs, short = shape.busy * kv_heads, shape.longest <= SHORT
-    return {"windowed": shape.windowed, "few": short and FEW * programs <= processors, "many": short and programs > processors}
+    kinds = {"windowed": shape.windowed, "many": short and programs > processors, "few": short and FEW * programs <= processors}
+    return tuple(kind for kind, applies in kinds.items() if applies)
 
 
 def launch_parameters(
-    queries: Float[Tensor, "n heads head_dim"],
-    height: int,
-    group: int,
-    *,
-    windowed: bool = False,
-    few: bool = False,
-    many: bool = False,
+    queries: Float[Tensor, "n heads head_dim"], height: int, group: int, kinds: tuple[str, ...] = ()
 ) -> Parameters:
     """Return launch parameters for tiles of `height` (row, head) pairs.
 
@@ -247,16 +246,13 @@ def launch_parameters(
         queries: The queries.
         height: Number of (row, head) pairs of a tile.
         group: Number of query heads per key head.
-        windowed: Whether rows have a first visible position other than 0.
-        few: Whether contexts are short and all tiles fill less than a third of the device.
-        many: Whether contexts are short and there are more tiles than multiprocessors.
+        kinds: What `kinds_of` returns.
     """
     shape = f"{str(queries.dtype).removeprefix('torch.')}/{max(16, power_of_two(queries.shape[2]))}"
-    generation = architecture(queries.device)
-    own = [f"{generation}/{shape}/{height}/{group}", f"{generation}/{shape}/{height}", f"{generation}/{shape}"]
-    kinds = {"few": few, "many": many, "windowed": windowed}
-    own = [*(f"{own[1]}/{kind}" for kind in reversed(kinds) if kinds[kind]), *own]
-    return parameters("attention", *own, f"{shape}/{height}", shape)
+    own = f"{architecture(queries.device)}/{shape}"
+    tall = f"{own}/{height}"
+    keys = (*(f"{tall}/{kind}" for kind in kinds), f"{tall}/{group}", tall, own, f"{shape}/{height}", shape)
+    return parameters("attention", *keys)
 
 
 def _precision(queries: Float[Tensor, "n heads head_dim"]) -> str:
@@ -285,7 +281,7 @@ def tiled_attention(
     shape = tiles.shape
     height = max(16, power_of_two(shape.tile_rows * group))
     if chosen is None:
-        chosen = launch_parameters(queries, height, group, **kinds_of(shape, kv_heads, _processors(queries.device)))
+        chosen = launch_parameters(queries, height, group, kinds_of(shape, kv_heads, _processors(queries.device)))
     block_m = min(height, chosen["block_m"])
     block_n, shares, page_size = chosen["block_n"], chosen.get("shares", 1), shape.page_size
     slices = divided_up(shape.tile_rows * group, block_m)

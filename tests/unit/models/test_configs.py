@@ -36,7 +36,16 @@ DISTINCT = (
 OLD = ("auto_map", "rope_theta", "rope_scaling", "torch_dtype", "use_sliding_window")  # what transformers no longer writes
 IDS = torch.arange(3, 27)[None]
 # Errors of a configuration that is refused, or that no network can be made of.
-REFUSED = (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, AssertionError, StrictDataclassError)
+REFUSED = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RuntimeError,
+    AssertionError,
+    StrictDataclassError,
+)
 # Values that make no difference to these networks, by the reason.
 NO_DIFFERENCE = {
     "max_position_embeddings": "the longest context: a limit of requests",

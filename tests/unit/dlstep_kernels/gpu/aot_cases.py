@@ -52,7 +52,8 @@ def _attention(
     tiles = tiles_over(torch.zeros(sum(shape.sizes), dtype=torch.int32), shape)
     queries = torch.empty(heads, shape.rows, head_dim, dtype=dtype).transpose(0, 1)
     pages = torch.empty(4097, kv_heads, head_dim, dtype=dtype)
-    chosen = launch_parameters(queries, shape.tile_rows * group, group, **kind) if any(kind.values()) else None
+    kinds = tuple(name for name, applies in kind.items() if applies)
+    chosen = launch_parameters(queries, shape.tile_rows * group, group, kinds) if kinds else None
     tiled_attention(queries, pages, pages, tiles, scale=1.0, parts=parts, chosen=chosen)
 
 
