@@ -250,6 +250,7 @@ class Shares:
         return self._pieces(opened.get_slice(placement.tensor), placement, cut, placement.rows)
 
     def _pieces(self, source: Any, placement: Placement, cut: ParameterShard, rows: tuple[int, int] | None) -> Tensor:
+        assert cut.dim is not None, "what is whole is read whole"
         shape = part_shape(self.shapes[placement.parameter], placement.part)
         pieces = [source[region] for region in regions(cut, shape, half=placement.part[1], rows=rows)]
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=cut.dim)
