@@ -24,7 +24,7 @@ def model_of(strategy: str) -> str:
 
     folder = Path(mkdtemp(prefix="dlstep-"))
     atexit.register(rmtree, folder)
-    able = [name for name in FACTS if strategy in TRAININGS[FAMILIES[name].training].strategies]
+    able = [name for name in FACTS if strategy in TRAININGS[FAMILIES[name].training]]
     family = next((name for name in able if FAMILIES[name].decoding_strategy == strategy), able[0])
     write_checkpoint(folder, family, max_position_embeddings=1024)
     return str(folder)

@@ -1,22 +1,22 @@
 """Validation of user-supplied values: types and ranges are checked once, where the values come in.
 
-NumPy and torch scalars and 1-D arrays become Python numbers and lists; instances of subclasses of
-builtin types become builtin values. The checks come from the annotations of a dataclass:
+Numbers of other classes, such as NumPy's, become Python numbers, and lists become tuples; arrays and tensors
+are refused. The checks come from the annotations of a dataclass:
 `Annotated` bounds, `Literal` choices, tuples, optional values, other dataclasses.
 """
 
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from inspect import isabstract
-from operator import attrgetter
+from numbers import Integral, Real
+from operator import attrgetter, ge, gt, le, lt
 from reprlib import Repr
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from annotated_types import Ge, Gt, Interval, Le, Lt
+from annotated_types import Ge, GroupedMetadata, Gt, Le, Lt
 
 _WORD = 1 << 63
 _Limit = tuple[str, Any]
@@ -24,8 +24,13 @@ _Convert = Callable[[Any], Any]  # returns the value to store; raises TypeError 
 
 LONGEST_NAME = 100  # characters that are compared with known names
 LONGEST = 1 << 24  # items of a sequence; a range could have any length without using memory
-_OWN = {int, float, bool, str, bytes, list, tuple, dict, NoneType}
-ARRAY_LIBRARIES = ("numpy", "torch", "array", "jax", "jaxlib", "cupy", "pandas")
+_BOUNDS: dict[Any, tuple[str, _Convert]] = {
+    Ge: ("at least", attrgetter("ge")),
+    Gt: ("more than", attrgetter("gt")),
+    Le: ("at most", attrgetter("le")),
+    Lt: ("less than", attrgetter("lt")),
+}
+_HOLDS: dict[str, Callable[[Any, Any], bool]] = {"at least": ge, "more than": gt, "at most": le, "less than": lt}
 
 
 class _Short(Repr):
@@ -53,27 +58,21 @@ def did_you_mean(name: str, known: Iterable[str], start: str = "") -> str:
 
 
 def plain(given: object) -> Any:
-    """Return `given` as Python numbers and lists if it is an array or a scalar of a library."""
-    if type(given) in _OWN:
+    """Return `given` as an `int` or a `float` if it is a number of another class, such as NumPy's."""
+    if type(given) in (int, float, bool, str):
         return given
-    # Only call the `tolist` of known array libraries, found on the class: instances may lie.
-    owner = next((cls for cls in type(given).__mro__ if "tolist" in vars(cls)), None)
-    if owner is None or str(owner.__module__).partition(".")[0] not in ARRAY_LIBRARIES:
-        return given
-    try:
-        return cast(Any, given).tolist()
-    except (RuntimeError, TypeError, ValueError):  # no data, or a layout without `tolist`
-        return given
+    if isinstance(given, Integral):
+        return int(given)
+    return float(given) if isinstance(given, Real) else given
 
 
 def listed(given: object) -> list[Any] | tuple[Any, ...] | None:
-    """Return the items of a sequence or array; None for anything else, and for text and bytes."""
-    items: Any = plain(given)
-    if type(items) is list or type(items) is tuple:
-        return cast("list[Any] | tuple[Any, ...]", items)
-    if not isinstance(items, Sequence) or isinstance(items, str | bytes | bytearray | memoryview):
+    """Return the items of a sequence; None for anything else, and for text and bytes."""
+    if type(given) is list or type(given) is tuple:
+        return cast("list[Any] | tuple[Any, ...]", given)
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes | bytearray | memoryview):
         return None
-    return list(cast(Sequence[Any], items)) if len(cast(Sequence[Any], items)) <= LONGEST else None
+    return list(cast(Sequence[Any], given)) if len(cast(Sequence[Any], given)) <= LONGEST else None
 
 
 def pairs_of(given: object) -> list[Any] | tuple[Any, ...] | None:
@@ -83,7 +82,6 @@ def pairs_of(given: object) -> list[Any] | tuple[Any, ...] | None:
 
 def text_of(given: object) -> str | None:
     """Return `given` as a plain `str` if it is text that UTF-8 can encode; None otherwise."""
-    given = plain(given)
     if not isinstance(given, str):
         return None
     text = str.__str__(given)  # of an enumeration's member, the value
@@ -107,30 +105,11 @@ def _real(given: Any) -> float:
         raise TypeError from error
 
 
-def _truth(given: Any) -> bool:
-    given = plain(given)
-    if type(given) is not bool:
-        raise TypeError
-    return given
-
-
 def _text(given: Any) -> str:
     text = text_of(given)
     if text is None:
         raise TypeError
     return text
-
-
-def _bytes(given: Any) -> bytes:
-    given = plain(given)
-    if type(given) is not bytes:
-        raise TypeError
-    return given
-
-
-def _nothing(given: Any) -> None:
-    if given is not None:
-        raise TypeError
 
 
 def _instance(kind: type) -> _Convert:
@@ -153,22 +132,14 @@ def _subclass(kind: type) -> _Convert:
     return convert
 
 
-def _fits(numbers: list[Any] | tuple[Any, ...]) -> bool:
-    """Return whether all of these integers fit in a signed 64-bit integer."""
-    try:
-        array("q", numbers)
-    except OverflowError:
-        return False
-    return True
-
-
 def _items(item: _Convert, kind: object) -> _Convert:
     def convert(given: Any) -> tuple[Any, ...]:
         many = listed(given)
         if many is None:
             raise TypeError
-        if set(map(type, many)) == {kind} and (kind is bytes or (kind is int and _fits(many))):
-            return tuple(many)  # vocabularies and prompts: no call for each item
+        # Vocabularies and prompts are long: no call for each item.
+        if set(map(type, many)) == {kind} and (kind is bytes or (kind is int and -_WORD <= min(many) <= max(many) < 2 * _WORD)):
+            return tuple(many)
         return tuple([item(part) for part in many])
 
     return convert
@@ -210,10 +181,10 @@ def _either(ways: list[_Convert]) -> _Convert:
 _PLAIN: dict[Any, tuple[str, _Convert]] = {
     int: ("a whole number of 64 bits", _whole),
     float: ("a number", _real),
-    bool: ("True or False", _truth),
+    bool: ("True or False", _instance(bool)),
     str: ("a text that UTF-8 can hold", _text),
-    bytes: ("bytes", _bytes),
-    NoneType: ("None", _nothing),
+    bytes: ("bytes", _instance(bytes)),
+    NoneType: ("None", _instance(NoneType)),
 }
 
 
@@ -246,29 +217,12 @@ def _reading_of_union(ways: list[tuple[str, _Convert] | None]) -> tuple[str, _Co
     return " or ".join(words for words, _ in known), _either([way for _, way in known])
 
 
-def _limits(bound: object) -> Iterator[_Limit]:
-    """Yield each limit of a bound as its description and its number."""
-    match bound:
-        case Ge(ge=limit):
-            yield "at least", limit
-        case Gt(gt=limit):
-            yield "more than", limit
-        case Le(le=limit):
-            yield "at most", limit
-        case Lt(lt=limit):
-            yield "less than", limit
-        case Interval():
-            pairs = (("at least", bound.ge), ("more than", bound.gt), ("at most", bound.le), ("less than", bound.lt))
-            yield from ((words, limit) for words, limit in pairs if limit is not None)
-        case _:
-            return
-
-
 def limits_of(hint: Any) -> tuple[_Limit, ...]:
-    """Return the bounds of a hint, including those of `Annotated[...] | None`."""
+    """Return the bounds of a hint, including those of `Annotated[...] | None`: each as its description and its number."""
     alternatives = (hint,) if get_origin(hint) is Annotated else get_args(hint)
-    bounds = [bound for part in alternatives if get_origin(part) is Annotated for bound in get_args(part)[1:]]
-    return tuple(limit for bound in bounds for limit in _limits(bound))
+    stated = [bound for part in alternatives if get_origin(part) is Annotated for bound in get_args(part)[1:]]
+    bounds = [each for bound in stated for each in (bound if isinstance(bound, GroupedMetadata) else (bound,))]
+    return tuple((words, limit(bound)) for bound in bounds for words, limit in [_BOUNDS[type(bound)]])
 
 
 @cache
@@ -277,18 +231,6 @@ def _checked_fields(cls: type) -> tuple[tuple[str, str, _Convert, tuple[_Limit, 
     hints = get_type_hints(cls, include_extras=True)
     readings = [(field.name, _reading(hints[field.name])) for field in fields(cls) if field.init]
     return tuple((name, *reading, limits_of(hints[name])) for name, reading in readings if reading is not None)
-
-
-def _holds(words: str, value: Any, limit: Any) -> bool:
-    match words:
-        case "at least":
-            return value >= limit
-        case "more than":
-            return value > limit
-        case "at most":
-            return value <= limit
-        case _:
-            return value < limit
 
 
 def check_ranges(value: object) -> None:
@@ -312,7 +254,7 @@ def check_ranges(value: object) -> None:
         if converted is not given:
             object.__setattr__(value, name, converted)
         for bound, limit in limits if converted is not None else ():
-            if not _holds(bound, converted, limit):
+            if not _HOLDS[bound](converted, limit):
                 raise ValueError(f"{cls.__name__}.{name} must be {bound} {limit}, got {short(given)}")
 
 

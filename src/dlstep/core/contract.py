@@ -9,7 +9,7 @@ are read, because reading every position would take 170 us per request and step.
 """
 
 from dataclasses import replace
-from operator import attrgetter, lt
+from operator import attrgetter
 from types import NoneType
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from .block import Block, Grid
 from .checks import short, wrong_field
 from .errors import WrongAnswer
 from .plan import MODES, MOST, Rows, SampleSpec, SoftTokens, Span, Storing, Wanted, Who
-from .request import Request
+from .request import Request, SamplingParams
 from .sequence import SequenceState, Strategy
 from .spec import Spec
 
@@ -27,9 +27,15 @@ def whole(numbers: Any) -> bool:
     return type(numbers) in (tuple, list) and {int}.issuperset(map(type, numbers))
 
 
-def ascending(numbers: Any) -> bool:
-    """Return whether `numbers` is a tuple or a list of strictly increasing integers."""
-    return whole(numbers) and all(map(lt, numbers, numbers[1:]))
+def ascending(numbers: Any, least: int = 0) -> bool:
+    """Return whether `numbers` is a tuple or a list of strictly increasing integers, none of them below `least`."""
+    if type(numbers) not in (tuple, list):
+        return False
+    for number in numbers:
+        if type(number) is not int or number < least:
+            return False
+        least = number + 1
+    return True
 
 
 def falls(was: Any, now: Any) -> bool:
@@ -65,23 +71,21 @@ def unusable(strategy: Strategy, request: Request) -> str | None:
 
 def check_span(strategy: Strategy, sequence: SequenceState, span: Any, spec: Spec) -> None:
     """Check the span from `schedule`: of this request, between `final` and `reach`, with rows for what it samples."""
-    flaw = (
-        f"{short(span)}: it must be a Span, not a subclass"
-        if type(span) is not Span
-        else _flaw_of(span, strategy, sequence, spec)
-    )
-    if flaw is not None:
+    if type(span) is not Span:
+        raise WrongAnswer(strategy, "schedule", f"{short(span)}: it must be a Span, not a subclass")
+    if flaw := _flaw_of(span, strategy, sequence, spec):
         raise WrongAnswer(strategy, "schedule", flaw)
+
+
+_EXACT = (int, tuple, int, Grid, bool, tuple, tuple, bool, bool)
 
 
 def _has_types(rows: Rows, wanted: Wanted, storing: Storing) -> bool:
     """Return whether the parts of a span have the types that a device needs. Costs 4 us for 128 tokens."""
-    flags = (type(rows.draft), type(storing.joins), type(storing.keeps_window))
+    parts = (rows.start, rows.tokens, rows.end, rows.grid, rows.draft, wanted.sampled, wanted.masks)
     return (
-        (type(rows.tokens), type(wanted.sampled), type(wanted.masks)) == (tuple, tuple, tuple)
+        tuple(map(type, (*parts, storing.joins, storing.keeps_window))) == _EXACT
         and {int}.issuperset(map(type, rows.tokens))
-        and type(rows.grid) is Grid
-        and flags == (bool, bool, bool)
         and rows.mode in MODES
         and type(rows.soft) in (SoftTokens, NoneType)
         and type(wanted.penalty) in (float, int)
@@ -97,8 +101,8 @@ def _flaw_of(span: Span, strategy: Strategy, sequence: SequenceState, spec: Spec
     request, sampled, start = sequence.request, wanted.sampled, rows.start
     if (who.id, who.seq_id, who.seed) != (request.id, request.seq_id, request.seed):
         return "a span of another request: its id, seq_id and seed must be those of sequence.request"
-    if not _has_types(rows, wanted, storing):
-        return wrong_field(rows) or wrong_field(wanted) or wrong_field(storing)
+    if type(who.params) is not SamplingParams or not _has_types(rows, wanted, storing):
+        return wrong_field(who) or wrong_field(rows) or wrong_field(wanted) or wrong_field(storing)
     if rows.tokens and not 0 <= min(rows.tokens) <= max(rows.tokens) <= max(spec.vocab_size - 1, spec.mask_id or 0):
         return f"tokens={short(rows.tokens)}: ids must be in [0, {spec.vocab_size})"
     if storing.joins and rows.grid != request.grid:

@@ -273,10 +273,8 @@ def chosen_by(rule: Choice, sequence: SequenceState, block: Block, rows: SpanSam
         WrongAnswer: For other rows.
     """
     chosen = rule.chosen(sequence, block, rows, begin, must)
-    if type(chosen) is list and not (chosen or must):
-        return chosen
     last = begin + len(block.masked) - 1
-    if not ascending(chosen) or (chosen and not begin <= chosen[0] <= chosen[-1] <= last):
+    if not ascending(chosen, begin) or (chosen and chosen[-1] > last):
         what = f"{short(chosen)}: it must be a list of ascending rows from {begin} to {last}"
         raise WrongAnswer(rule, "chosen", f"{what}{_wrong_with(chosen, block, begin)}")
     if must and not chosen and type(rule).measure is Rule.measure:

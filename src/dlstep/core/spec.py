@@ -81,14 +81,6 @@ class Config:
         check_ranges(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Training:
-    """A way of training, and this package's strategies for it, the preferred one first."""
-
-    name: str
-    strategies: tuple[str, ...]
-
-
 BLOCK_CAUSAL = "block-causal"
 EDITS = "block-causal, corrects tokens"
 PROMPT_IN_FULL = "prompt in full, blocks causal"
@@ -98,17 +90,17 @@ CAUSAL = "strictly causal, shifted head"
 JOINT = "causal and bidirectional in blocks"
 RANDOM_CANVAS = "canvas of random tokens"
 
-_ENTRIES = (
-    Training(BLOCK_CAUSAL, ("multi_bd", "d2f")),
-    Training(EDITS, ("multi_bd_edit", "dmax", "multi_bd")),
-    Training(PROMPT_IN_FULL, ("d2f", "multi_bd")),
-    Training(SUB_BLOCKS, ("fast_dllm_v2", "multi_bd")),
-    Training(BIDIRECTIONAL, ("dual_cache", "d2f")),
-    Training(CAUSAL, ("strided", "autoregressive")),
-    Training(JOINT, ("causal_blocks", "self_speculation", "autoregressive")),
-    Training(RANDOM_CANVAS, ("diffusion_gemma",)),
-)
-TRAININGS: dict[str, Training] = {training.name: training for training in _ENTRIES}
+# Ways of training, and this package's strategies for each, the preferred one first.
+TRAININGS: dict[str, tuple[str, ...]] = {
+    BLOCK_CAUSAL: ("multi_bd", "d2f"),
+    EDITS: ("multi_bd_edit", "dmax", "multi_bd"),
+    PROMPT_IN_FULL: ("d2f", "multi_bd"),
+    SUB_BLOCKS: ("fast_dllm_v2", "multi_bd"),
+    BIDIRECTIONAL: ("dual_cache", "d2f"),
+    CAUSAL: ("strided", "autoregressive"),
+    JOINT: ("causal_blocks", "self_speculation", "autoregressive"),
+    RANDOM_CANVAS: ("diffusion_gemma",),
+}
 
 
 def training_mismatch(strategy: str | None, training: str | None) -> str | None:
@@ -116,7 +108,7 @@ def training_mismatch(strategy: str | None, training: str | None) -> str | None:
 
     Also None for a network without a declared training and for a user-defined strategy.
     """
-    if training is None or all(strategy not in known.strategies for known in TRAININGS.values()):
+    if training is None or all(strategy not in able for able in TRAININGS.values()):
         return None
-    able = TRAININGS[training].strategies
+    able = TRAININGS[training]
     return None if strategy in able else f"it was trained {training}, which {', '.join(able)} can decode"

@@ -283,7 +283,7 @@ def trained_further(training: str | None, config: EngineConfig) -> str | None:
     """
     choice = config.decoding_strategy
     name = name_of(choice if isinstance(choice, Strategy) else chosen(config))
-    unchanged = training != BIDIRECTIONAL or name == TRAININGS[BIDIRECTIONAL].strategies[0]
+    unchanged = training != BIDIRECTIONAL or name == TRAININGS[BIDIRECTIONAL][0]
     return training if unchanged else PROMPT_IN_FULL
 
 

@@ -190,7 +190,7 @@ def _describe(config: EngineConfig) -> _Model:
     if adapter is not None and adapter.drafts_only:
         _check_drafts(config, adapter, description)
     elif adapter is not None and (training := trained_further(description.training, config)) != description.training:
-        own = None if training is None else TRAININGS[training].strategies[0]
+        own = None if training is None else TRAININGS[training][0]
         description = replace(description, training=training, decoding_strategy=own)
     if config.quantization is not None:
         _check_quantization(config, device, adapter)

@@ -18,6 +18,8 @@ MASK = 49
     ("changes", "message"),
     [
         ({"seq_id": 7}, "a span of another request: its id, seq_id and seed must be those of sequence.request"),
+        ({"params": None}, "params=None: it must be a SamplingParams"),
+        ({"start": True}, "start=True: it must be a whole number of 64 bits"),
         (
             {"grid": Grid(1, 2)},
             r"grid=Grid\(.*\): a span with joins=True needs Grid\(origin=0, size=32\), the grid of the request",

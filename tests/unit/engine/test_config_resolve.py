@@ -24,7 +24,7 @@ NEEDS_QUOTA = (
     "steps_per_block is an option of the rules quota, remdm and running_confidence: give one of them as well, as rule='quota'"
 )
 # The strategy that a checkpoint names as its own, and how it was trained then.
-TRAINED = {training.strategies[0]: training.name for training in TRAININGS.values()}
+TRAINED = {able[0]: training for training, able in TRAININGS.items()}
 
 
 @dataclass
@@ -226,7 +226,7 @@ def test_an_adapter_teaches_to_see_blocks(facts: Facts, declared: str, options: 
     config = engine_config(options)
     training = trained_further(TRAINED[declared], config)
     assert training is not None
-    facts.declare(TRAININGS[training].strategies[0])
+    facts.declare(TRAININGS[training][0])
     _, strategy = made(config, facts)
     assert strategies.name_of(type(strategy)) == name
 
