@@ -10,9 +10,8 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import wraps
-from importlib import import_module
+from importlib import import_module, invalidate_caches
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isabstract, signature
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -38,7 +37,6 @@ Value = TypeVar("Value", bound=Options)
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 StrategyOptions = tuple[tuple[str, Any], ...]  # sorted by name, so that equal options are equal values
-MOST_OPTIONS = 1000
 _PLAIN = (bool, int, float, str)
 
 
@@ -48,19 +46,15 @@ def sorted_options(owner: str, given: object) -> StrategyOptions:
     Raises ValueError for a name that is not a text or is repeated, and for a value that is not a number,
     text, bool, None, rule or list of integers. Lists become tuples, and rule classes become instances.
     """
-    pairs = pairs_of(given)
-    if pairs is None or len(pairs) > MOST_OPTIONS:
-        raise ValueError(f"{owner} must be a mapping of names to values, got {short(given)}")
-    kept: dict[str, Any] = {}
-    for pair in pairs:
-        parts = listed(pair)
-        name = text_of(parts[0]) if parts is not None and len(parts) == 2 else None
-        if parts is None or name is None:
-            raise ValueError(f"{owner} must be a mapping of names to values, got {short(given)}")
-        option = _option(f"{owner}[{name!r}]", parts[1])
-        if name in kept:
-            raise ValueError(f"{owner} sets {name!r} twice")
-        kept[name] = option
+    pairs, kept = pairs_of(given), dict[str, Any]()
+    for pair in [None] if pairs is None else pairs:
+        match listed(pair):
+            case [given_name, option] if (name := text_of(given_name)) is not None:
+                if name in kept:
+                    raise ValueError(f"{owner} sets {name!r} twice")
+                kept[name] = _option(f"{owner}[{name!r}]", option)
+            case _:
+                raise ValueError(f"{owner} must be a mapping of names to values, got {short(given)}")
     return tuple(sorted(kept.items(), key=itemgetter(0)))
 
 
@@ -122,16 +116,15 @@ def with_options(value: Value, options: Mapping[str, Any]) -> Value:
         return value
     own = {field.name for field in fields(value)}
     direct = {name: option for name, option in options.items() if name in own}
-    value = _changed(value, direct) if direct else value
     rest = {name: option for name, option in options.items() if name not in own}
-    parts = {name: part for name in own if isinstance(part := attrgetter(name)(value), Options)}
-    changed: dict[str, Options] = {}
-    for name, part in parts.items():
-        if own_options := _pop_options_of(part, rest):
-            changed[name] = with_options(part, own_options)
+    value = _changed(value, direct) if direct else value
+    for name in own:
+        part = attrgetter(name)(value)
+        if isinstance(part, Options) and (of_part := _pop_options_of(part, rest)):
+            value = _changed(value, {name: with_options(part, of_part)})
     for name, option in rest.items():
         raise ValueError(unknown_option(type(value).__name__, name, option, options_of(value)))
-    return _changed(value, changed) if changed else value
+    return value
 
 
 def _pop_options_of(part: Options, rest: dict[str, Any]) -> dict[str, Any]:
@@ -182,7 +175,6 @@ def unknown_option(owner: str, name: str, value: object, known: Iterable[str], h
 
 
 Kind = TypeVar("Kind", bound=Options)
-LONGEST_NAME = 200  # characters; messages shorten longer names
 DECORATOR = "@dataclass(frozen=True, slots=True)"
 
 
@@ -247,7 +239,7 @@ class PluginGroup(Generic[Kind]):
         elif "." in place or own_class:
             module = self._module(name, place)
         else:
-            raise ValueError(f"{self.word} {_quoted(name)} is unknown: {self._meant(name)}")
+            raise ValueError(f"{self.word} {name!r} is unknown: {self._meant(name)}")
         return self._class(name, vars(module), own_class or self.constant)
 
     def _meant(self, name: str) -> str:
@@ -284,7 +276,7 @@ class PluginGroup(Generic[Kind]):
             cls: A class.
         """
         package, _, name = cls.__module__.rpartition(".")
-        return name if package == self.package and name in self.own() and self.load(name) is cls else None
+        return name if package == self.package and vars(sys.modules[cls.__module__]).get(self.constant) is cls else None
 
     def _entry_points(self) -> dict[str, EntryPoint]:
         return {point.name: point for point in entry_points(group=self.package)}
@@ -297,75 +289,50 @@ class PluginGroup(Generic[Kind]):
             remedy = (
                 f"let its last line be {constant} = YourClass" if constant == self.constant else f"it defines no {constant}"
             )
-            raise ValueError(f"{self.word} {_quoted(name)} has no class{more}: {remedy}")
+            raise ValueError(f"{self.word} {name!r} has no class{more}: {remedy}")
         cls: Any = names[constant]
         if not (isinstance(cls, type) and issubclass(cls, self.base)):
             kind = f"a dataclass that derives from dlstep.core.{self.base.__name__}"
             hint = f": write {constant} = {type(cls).__name__}, without brackets" if isinstance(cls, self.base) else ""
-            raise ValueError(f"{self.word} {_quoted(name)}: {constant} must be {kind}, got {short(names[constant])}{hint}")
+            raise ValueError(f"{self.word} {name!r}: {constant} must be {kind}, got {short(names[constant])}{hint}")
         if flaw := _flaw(cls):
-            raise ValueError(f"{self.word} {_quoted(name)}: {flaw}")
+            raise ValueError(f"{self.word} {name!r}: {flaw}")
         return cls
 
     def _module(self, name: str, path: str) -> ModuleType:
         """Return the module with this dotted path."""
-        parts = path.split(".")
-        parents = {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
         try:
-            if not all(map(str.isidentifier, parts)):
+            if not all(map(str.isidentifier, path.split("."))):
                 raise ModuleNotFoundError(name=path)
             return import_module(path)
         except ModuleNotFoundError as error:
-            if error.name not in parents and error.name != path:
-                raise self._lacking(name, error) from error
-            raise ValueError(
-                f"{self.word} {_quoted(name)} is unknown: Python finds no module {short(error.name)}; give one of "
-                f"{', '.join(self.available())}, the path of a .py file, or add the folder of your module to PYTHONPATH"
-            ) from error
+            if f"{path}.".startswith(f"{error.name}."):
+                raise ValueError(
+                    f"{self.word} {name!r} is unknown: Python finds no module {short(error.name)}; give one of "
+                    f"{', '.join(self.available())}, the path of a .py file, or add the folder of your module to PYTHONPATH"
+                ) from error
+            needs = f"it needs the module {short(error.name)}, which Python does not find"
+            raise ValueError(f"{self.word} {name!r} cannot be imported: {needs}") from error
         except (Exception, SystemExit) as error:  # the user's module may raise anything
-            raise self._failed(name, error) from error
+            frozen = f": write {DECORATOR} above the class" if "non-frozen dataclass" in str(error) else ""
+            raise ImportFailed(f"{self.word} {name!r} cannot be imported: {of_import(error)}{frozen}") from error
 
     def _file(self, name: str, path: Path) -> ModuleType:
         """Return the module in a file. It is named after the file, so that values of its classes can be saved."""
         if not path.exists():
-            raise ValueError(f"{self.word} {_quoted(name)} is unknown: there is no such file; give the path of a .py file")
+            raise ValueError(f"{self.word} {name!r} is unknown: there is no such file; give the path of a .py file")
         if not path.is_file() or path.suffix != ".py" or not path.stem.isidentifier():
             raise ValueError(
-                f"{self.word} {_quoted(name)} cannot be loaded: give the path of a .py file whose name is a Python "
+                f"{self.word} {name!r} cannot be loaded: give the path of a .py file whose name is a Python "
                 "identifier, such as my_rule.py"
             )
         place = path.resolve()
-        if (loaded := sys.modules.get(place.stem)) is not None:
-            if (file := vars(loaded).get("__file__")) is not None and Path(file).resolve() == place:
-                return loaded
-            raise ValueError(
-                f"{self.word} {_quoted(name)}: a module {place.stem!r} is loaded already, give the file another name"
-            )
-        spec = spec_from_file_location(place.stem, place)
-        assert spec is not None and spec.loader is not None
-        module = module_from_spec(spec)
-        sys.modules[place.stem] = module  # dataclasses look up their module here
-        done = False
-        try:
-            with searched(place.parent):
-                spec.loader.exec_module(module)
-            done = True
-        except ModuleNotFoundError as error:
-            raise self._lacking(name, error) from error
-        except (Exception, SystemExit) as error:  # the user's module may raise anything
-            raise self._failed(name, error) from error
-        finally:
-            if not done:
-                del sys.modules[place.stem]
+        invalidate_caches()  # the file may be new
+        with searched(place.parent):
+            module = self._module(name, place.stem)
+        if Path(vars(module).get("__file__") or "").resolve() != place:
+            raise ValueError(f"{self.word} {name!r}: a module {place.stem!r} is loaded already, give the file another name")
         return module
-
-    def _lacking(self, name: str, error: ModuleNotFoundError) -> ValueError:
-        needs = f"it needs the module {short(error.name)}, which Python does not find"
-        return ValueError(f"{self.word} {_quoted(name)} cannot be imported: {needs}")
-
-    def _failed(self, name: str, error: BaseException) -> ImportFailed:
-        frozen = f": write {DECORATOR} above the class" if "non-frozen dataclass" in str(error) else ""
-        return ImportFailed(f"{self.word} {_quoted(name)} cannot be imported: {of_import(error)}{frozen}")
 
 
 def _modules(package: str) -> tuple[str, ...]:
@@ -397,10 +364,6 @@ def _wrong_signature(cls: type[Options]) -> str | None:
             takes, called = ", ".join(signature(method).parameters), ", ".join(arguments)
             return f"{cls.__name__}.{name}{defined(cls, name)} takes ({takes}), but it is called with ({called})"
     return None
-
-
-def _quoted(name: str) -> str:
-    return repr(name) if len(name) <= LONGEST_NAME else short(name)
 
 
 @contextmanager
