@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
 
-from .checks import check_ranges, did_you_mean, listed, pairs_of, plain, short, text_of, whole_numbers
+from .checks import LONGEST_NAME, check_ranges, did_you_mean, listed, pairs_of, plain, short, text_of, whole_numbers
 from .errors import defined, described, of_import
 
 
@@ -239,7 +239,7 @@ class PluginGroup(Generic[Kind]):
         elif "." in place or own_class:
             module = self._module(name, place)
         else:
-            raise ValueError(f"{self.word} {name!r} is unknown: {self._meant(name)}")
+            raise ValueError(f"{self.word} {name[:LONGEST_NAME]!r} is unknown: {self._meant(name)}")
         return self._class(name, vars(module), own_class or self.constant)
 
     def _meant(self, name: str) -> str:
