@@ -80,12 +80,6 @@ def test_tables_grow_and_rows_are_used_again():
         tables.apply(Plan(2, 1, (), admissions=(Admission(1, ()),)))
 
 
-def test_one_request_too_many_is_named():
-    tables = tables_of((0,), (1,), (2,), (3,))
-    with pytest.raises(DlstepError, match="one too many: 4 of 4 requests hold pages"):
-        tables.apply(Plan(1, 1, (), admissions=(Admission(9, ()),)))
-
-
 def test_scored_ids_of_requests_with_fewer_are_padded():
     """Of three requests the first has three scored ids per row, the second two, the third none; a fourth samples nothing."""
     tables = tables_of((0, 1), (2, 3), (4, 5), (6,))
@@ -102,13 +96,6 @@ def test_scored_ids_of_requests_with_fewer_are_padded():
     for none in (replace(plan, spans=spans[2:]), plan_of(*spans[2:])):
         assert lower(none, tables, TARGET).settings.scored_ids is None
         assert "scored_ids" not in gather(none, tables, TARGET).arrays
-
-
-@pytest.mark.parametrize("named", [(1,), (1, 2, 3), (1,) * 8])
-def test_scored_ids_that_do_not_fit_are_refused(named):
-    plan = replace(plan_of(span(0, 0, 4, (1, 2), scored_ids=named)), sample_spec=SampleSpec(scored=3))
-    with pytest.raises(DlstepError, match=f"request 0: {len(named)} scored ids for 2 sampled .* at most SampleSpec.scored=3"):
-        lower(plan, tables_of((0, 1)), TARGET)
 
 
 @pytest.mark.parametrize("best", [0, 2])

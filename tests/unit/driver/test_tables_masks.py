@@ -101,10 +101,6 @@ def test_every_forward_pass_finds_its_masks(capacity: int, passes: "list[list[li
             assert bool((table.words[0] == -1).all())
 
 
-def test_the_table_takes_no_memory_before_it_is_used() -> None:
-    assert MaskTable(VOCABULARY, CPU).words.numel() == 0
-
-
 def test_a_mask_that_cannot_be_uploaded_is_uploaded_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_tables, "CAPACITY", 3)
     table = MaskTable(VOCABULARY, CPU)

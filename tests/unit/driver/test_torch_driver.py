@@ -10,10 +10,8 @@ from hypothesis import given, settings, strategies as st
 from dlstep.core import (
     CacheMismatch,
     Config,
-    DlstepError,
     Plan,
     Request,
-    Samples,
     SampleSpec,
     SamplingParams,
     State,
@@ -140,16 +138,6 @@ def test_a_shared_prefix_is_not_fed_again(checkpoints):
     assert answer_of(second.find(1)) == answer_of(first.find(0))
 
 
-def test_a_plan_may_be_run_again(checkpoints):
-    state, config = crowded(checkpoints["plain"], STRATEGIES["d2f"])
-    driver = TorchDriver(checkpoints["plain"], config)
-    while not state.done:
-        plan = schedule(state)
-        samples = driver.run(plan)
-        assert driver.run(plan) == samples
-        state = commit(state, samples)
-
-
 def test_another_digest_is_refused_until_the_state_is_rebuilt(checkpoints):
     state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
     driver = TorchDriver(checkpoints["plain"], config)
@@ -185,26 +173,6 @@ def test_a_forward_pass_that_failed_may_be_repeated(checkpoints):
     state, _ = decode(commit(state, driver.run(plan)), driver)
     for number in range(5):
         assert answer_of(state.find(number)) == answer_of(expected.find(number))
-
-
-def test_an_abort_between_steps_gives_the_pages_back(checkpoints):
-    state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
-    driver = TorchDriver(checkpoints["plain"], config)
-    state = commit(state, driver.run(schedule(state)))
-    plan = schedule(state)
-    state = commit(abort(state, 0), driver.run(plan))
-    state, plans = decode(state, driver)
-    assert plans[0].releases == (0,)
-    assert state.find(0).finish == "abort"
-    assert all(state.find(number).finish == "length" for number in range(1, 5))
-
-
-def test_a_plan_without_spans_has_empty_samples(checkpoints):
-    config = Config(checkpoints["plain"].spec, **ROOMY)
-    state = init(config, STRATEGIES["multi_bd"])
-    driver = TorchDriver(checkpoints["plain"], config)
-    plan = schedule(state)
-    assert driver.run(plan) == Samples(plan, ())
 
 
 def test_numbers_that_are_not_finite_end_only_their_request(checkpoints):
@@ -302,17 +270,3 @@ def test_ids_that_a_filter_removed_have_no_probability(checkpoints, dense):
                     expected = [chance / sum(kept) * (chance >= kept[0]) for chance in expected]
                     assert sum(chance > 0 for chance in found) == 4
                 assert found == pytest.approx(expected, abs=2e-6)
-
-
-def test_scored_ids_that_do_not_fit_are_refused_before_the_forward_pass(checkpoints):
-    state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
-    plan = schedule(state)
-    spans = (changed(plan.spans[0], scored_ids=(1, 2, 3)), *plan.spans[1:])
-    with pytest.raises(DlstepError, match=r"request 0: 3 scored ids for \d+ sampled positions; .* at most SampleSpec.scored=1"):
-        TorchDriver(checkpoints["plain"], config).run(replace(plan, spans=spans, sample_spec=SampleSpec(scored=1)))
-
-
-def test_a_spec_of_another_network_is_refused(checkpoints):
-    spec = replace(checkpoints["plain"].spec, vocab_size=1000, pieces=())
-    with pytest.raises(ValueError, match=r"1000 ids and mask id 1, the network plain embeds 48"):
-        TorchDriver(checkpoints["plain"], Config(spec))

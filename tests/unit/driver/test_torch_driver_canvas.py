@@ -12,7 +12,6 @@ from transformers.models.diffusion_gemma.generation_diffusion_gemma import (
     LinearTemperatureScheduleLogitsProcessor,
 )
 
-from dlstep import LLM
 from dlstep.core import (
     Config,
     DlstepError,
@@ -36,7 +35,7 @@ from dlstep.models.networks import Answer, Batch, CanvasNetwork
 from dlstep.strategies.diffusion_gemma import DiffusionGemma
 from dlstep_kernels import Drawn
 
-from .random_gemmas import BOUND, CANVAS, CONFIDENCE, EOS_ID, STEPS, VOCABULARY, WINDOW, write_gemma
+from .random_gemmas import BOUND, CANVAS, CONFIDENCE, STEPS, VOCABULARY, WINDOW, write_gemma
 
 GEMMA = DiffusionGemma(CANVAS, STEPS, BOUND, confidence_threshold=CONFIDENCE)
 ROOMY = {"page_size": 8, "num_pages": 96, "max_model_len": 96, "max_num_batched_tokens": 512, "max_num_reqs": 8}
@@ -223,20 +222,6 @@ def test_pressure_and_company_change_no_answer(preset: str, gemmas: dict[str, Ch
     assert frozenset({"encode", "denoise"}) in modes and preemptions and shared
 
 
-def test_a_plan_runs_again_with_the_same_answer(gemmas: dict[str, Checkpoint]) -> None:
-    config = Config(gemmas["settling"].spec, **ROOMY)
-    driver, state = TorchDriver(gemmas["settling"], config), init(config, GEMMA)
-    for request in requests():
-        state = add(state, request)
-    again: list[Samples] = []
-    while not state.done:
-        plan = schedule(state)
-        samples = driver.run(plan)
-        again.append(driver.run(plan))
-        assert samples == again[-1]
-        state = commit(state, samples)
-
-
 def test_a_rebuilt_state_answers_as_it_would_have(gemmas: dict[str, Checkpoint]) -> None:
     config = Config(gemmas["restless"].spec, **ROOMY)
     state = init(config, GEMMA)
@@ -260,29 +245,6 @@ def test_temperatures_are_those_of_transformers() -> None:
             ours = torch.tensor([value.temperature(remaining)])
             assert ours.item() == value.temperature(remaining)
             assert torch.equal(scores / ours, expected)
-
-
-def test_a_folder_says_how_it_wants_to_be_decoded(gemmas: dict[str, Checkpoint]) -> None:
-    checkpoint = gemmas["settling"]
-    assert checkpoint.spec.mask_id is None and checkpoint.spec.eos_ids == (EOS_ID,)
-    assert checkpoint.spec.vocab_size == VOCABULARY and checkpoint.description.max_model_len == 512
-    assert checkpoint.description.decoding_strategy == "diffusion_gemma"
-    assert checkpoint.description.options == {
-        "canvas_length": CANVAS,
-        "max_denoising_steps": STEPS,
-        "entropy_bound": BOUND,
-        "confidence_threshold": CONFIDENCE,
-    }
-
-
-def test_an_llm_decodes_such_a_folder(gemma_folders: dict[str, Path]) -> None:
-    llm = LLM(gemma_folders["settling"], max_num_reqs=4, max_model_len=64)
-    assert llm.engine.first.strategy == GEMMA
-    outs = llm.generate([(5, 6, 7), (8, 9)], SamplingParams(max_tokens=11, ignore_eos=True, seed=0))
-    assert [len(out.token_ids) for out in outs] == [11, 11]
-    assert all(out.finish_reason == "length" and out.steps <= 2 * STEPS for out in outs)
-    # Each canvas but the last is encoded in a separate forward pass, and so is the prompt.
-    assert [out.nfe - out.steps for out in outs] == [2, 2]
 
 
 def test_the_window_is_that_of_the_whole_canvas(gemmas: dict[str, Checkpoint]) -> None:

@@ -1,14 +1,11 @@
 """Buffer policies: requests get options by how many are live, as if they had brought them; nothing else changes."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from benchmarks.buffer_policy import Rate, policy
 from dlstep import LLM, SamplingParams
-from dlstep.cli import main
-from dlstep.engine.config import BufferPolicy, policy_of
+from dlstep.engine.config import policy_of
 
 POLICY = [
     {"max_requests": 2, "accept_threshold": 0.99, "buffer_size": 3},
@@ -58,50 +55,6 @@ def test_a_session_has_no_policy(llms: tuple[LLM, LLM]) -> None:
     session = llms[0].session()
     session.submit(QUESTION.format(1))
     assert next(iter(session.state.waiting)).request.params.strategy_options == ()
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (3, r"buffer_policy must be a list like \[\{'max_requests': 2, 'buffer_size': 4\}, .*got 3"),
-        ([], "buffer_policy must be a list like"),
-        ([7], r"buffer_policy\[0\] must be a mapping, .* got 7"),
-        ([{"max_requests": 0}], r"buffer_policy\[0\].max_requests must be a whole number above 0, got 0"),
-        ([{"max_requests": True}], r"buffer_policy\[0\].max_requests must be a whole number above 0, got True"),
-        ([{"max_requests": 3}, {"max_requests": 3}], r"buffer_policy\[1\] comes after max_requests=3: no request reaches it"),
-        ([{}, {"max_requests": 3}], r"buffer_policy\[1\] comes after an entry for any number, .*: no request reaches it"),
-        ([{"bufer_size": 3}], r"buffer_policy\[0\]: .* has no option 'bufer_size', .* did you mean buffer_size"),
-        ([{"buffer_size": 0}], r"buffer_policy\[0\]: MultiBD.buffer_size must be more than 0, got 0"),
-        ([{}, {}], r"buffer_policy\[1\] comes after an entry for any number"),
-        ([{"block_size": 2}], r"buffer_policy\[0\]: its options would give it other blocks"),
-        ([{"rule": "./x.py"}], r"buffer_policy\[0\]: .*rule"),
-        ([{"buffer_size": [[1]]}], r"buffer_policy\[0\]\['buffer_size'\] must be a number"),
-    ],
-)
-def test_a_policy_that_cannot_be_is_refused(given: object, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        LLM("tiny-bd", buffer_policy=given)  # pyright: ignore[reportArgumentType]
-
-
-def test_a_file_that_is_no_policy_is_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "policy.yml"
-    for text, message in (
-        ("- {max_requests: 2, buffer_size: *a}", "buffer_policy: the file"),
-        ("buffer_size: 3", "buffer_policy must be a list"),
-        (None, "cannot be read"),
-    ):
-        path.unlink(missing_ok=True)
-        if text is not None:
-            path.write_text(text)
-        assert main(["serve", "--buffer_policy", str(path)]) == 2
-        error = capsys.readouterr().err
-        assert message in error and error.count("\n") == 1
-
-
-def test_a_policy_is_made_once() -> None:
-    made = policy_of(POLICY)
-    assert isinstance(made, BufferPolicy) and policy_of(made) is made and policy_of(None) is None
-    assert made.rungs[0] == (2, (("accept_threshold", 0.99), ("buffer_size", 3)))
 
 
 def test_the_measured_table_has_the_fastest_size_that_is_accurate_enough_and_can_be_read() -> None:

@@ -1,6 +1,6 @@
 """Options become a configuration and a strategy; whatever does not fit is told by name."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, final
 
 import pytest
@@ -67,15 +67,6 @@ def test_what_is_given_wins(facts: Facts) -> None:
     assert (config.max_model_len, config.page_size) == (100, 16)
 
 
-def test_a_strategy_may_be_a_value(facts: Facts) -> None:
-    assert made(EngineConfig(decoding_strategy=D2F(block_size=5)), facts)[1] == D2F(block_size=5)
-
-
-@pytest.mark.parametrize("alias", ["multi_block_diffusion", "block_diffusion", "fast_dllm"])
-def test_aliases_mean_multi_bd(facts: Facts, alias: str) -> None:
-    assert isinstance(made(EngineConfig(decoding_strategy=alias), facts)[1], MultiBD)
-
-
 def test_default_pages_are_capped_but_hold_the_longest_request(facts: Facts) -> None:
     facts.max_model_len = 100_000
     config, strategy = made(EngineConfig(), facts)
@@ -137,23 +128,6 @@ def test_the_size_of_a_block_is_no_option_of_canvases() -> None:
         resolve(EngineConfig(decoding_strategy="diffusion_gemma"), facts)
 
 
-def test_a_checkpoint_without_a_strategy_needs_one(facts: Facts) -> None:
-    facts.decoding_strategy = None
-    with pytest.raises(ValueError, match="give decoding_strategy, one of autoregressive, causal_blocks, d2f"):
-        resolve(EngineConfig(), facts)
-
-
-def test_options_of_a_rule_need_a_strategy_that_takes_rules(facts: Facts) -> None:
-    facts.declare("fast_dllm_v2")
-    facts.spec = replace(facts.spec, head_shift=1)
-    with pytest.raises(
-        ValueError, match="steps_per_block is an option of rules such as quota, which this strategy does not take"
-    ):
-        resolve(engine_config({"steps_per_block": 4}), facts)
-    with pytest.raises(ValueError, match="'fast_dllm_v2' has no option 'rule', but rule=Quota"):
-        resolve(engine_config({"rule": "quota"}), facts)
-
-
 @pytest.mark.parametrize("rule", ["quota", "dlstep.rules.quota", "dlstep.rules.quota:Quota", Quota, Quota()])
 def test_a_rule_is_a_name_a_path_a_class_or_a_value(facts: Facts, rule: object) -> None:
     facts.options |= {"accept_threshold": 0.95}  # of the other rule, which the model alone asks for
@@ -169,12 +143,6 @@ def test_a_rule_that_needs_another_value_of_its_strategy_is_given_beside_it() ->
     assert strategy == DualCache(8, "none", EarlyCommit(late_gap=1.0))
     with pytest.raises(ValueError, match="does not go with EarlyCommit, which looks at the whole answer: give cache='none'"):
         made(engine_config({"rule": "early_commit"}), facts)
-
-
-def test_a_strategy_may_be_a_class(facts: Facts) -> None:
-    config = resolve(engine_config({"decoding_strategy": D2F, "accept_threshold": 0.5}), facts)
-    assert resolve(config, facts) == config
-    assert build(config, facts.spec)[1] == D2F(block_size=8, buffer_size=2, rule=Threshold(0.5))
 
 
 @final
@@ -231,59 +199,9 @@ def test_an_adapter_teaches_to_see_blocks(facts: Facts, declared: str, options: 
     assert strategies.name_of(type(strategy)) == name
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_pages": 3}, "num_pages=3 of page_size=8 cannot hold one request.*at least 64 pages"),
-        ({"max_num_batched_tokens": 8}, "max_num_batched_tokens=8 is less than the 16 rows"),
-    ],
-)
-def test_a_budget_too_small_is_told_before_any_request(facts: Facts, options: dict[str, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        init(*made(EngineConfig(**options), facts))
-
-
 def test_resolving_is_done_once_and_for_all(facts: Facts) -> None:
     resolved = resolve(engine_config({"accept_threshold": 0.5, "rule": "threshold"}), facts)
     assert resolve(resolved, facts) == resolved
     assert (resolved.decoding_strategy, resolved.sampling_mode) == ("multi_bd", "naive")
     assert dict(resolved.strategy_options) == {"accept_threshold": 0.5, "block_size": 8, "buffer_size": 2, "rule": Threshold()}
     assert build(resolved, facts.spec)[1] == MultiBD(block_size=8, buffer_size=2, rule=Threshold(accept_threshold=0.5))
-
-
-@pytest.mark.parametrize(
-    ("declared", "options", "message"),
-    [
-        ("multi_bd", {"decoding_strategy": "dmax"}, "'dmax' does not go with the model a model: it was trained block-causal"),
-        ("multi_bd", {"sampling_mode": "edit"}, "'multi_bd_edit' does not go with the model a model"),
-        ("multi_bd", {"decoding_strategy": "dual_cache"}, "'dual_cache' does not go with"),
-        ("multi_bd", {"decoding_strategy": "fast_dllm_v2"}, "'fast_dllm_v2' does not go with"),
-        ("multi_bd", {"decoding_strategy": "diffusion_gemma"}, "'diffusion_gemma' does not go with"),
-        ("multi_bd", {"decoding_strategy": "d2f", "sampling_mode": "edit"}, "'d2f' does not go with sampling_mode='edit'"),
-        ("multi_bd_edit", {"decoding_strategy": "dmax", "sampling_mode": "naive"}, "'dmax' does not go with sampling_mode"),
-        ("multi_bd", {"edit_threshold": 0.5}, "'multi_bd' has no option 'edit_threshold', but edit_threshold=0.5 is given"),
-        ("diffusion_gemma", {"decoding_strategy": "multi_bd"}, "'multi_bd' does not go with .*canvas of random tokens"),
-    ],
-)
-def test_what_cannot_be_names_both_sides(facts: Facts, declared: str, options: dict[str, object], message: str) -> None:
-    facts.declare(declared)
-    with pytest.raises(ValueError, match=message):
-        resolve(engine_config(options), facts)
-
-
-@pytest.mark.parametrize(
-    ("declared", "options", "name"),
-    [
-        ("multi_bd_edit", {}, "multi_bd_edit"),
-        ("multi_bd_edit", {"sampling_mode": "edit"}, "multi_bd_edit"),
-        ("multi_bd_edit", {"sampling_mode": "naive"}, "multi_bd"),
-        ("multi_bd_edit", {"decoding_strategy": "block_diffusion", "sampling_mode": "edit"}, "multi_bd_edit"),
-        ("multi_bd_edit", {"decoding_strategy": "multi_bd"}, "multi_bd"),
-        ("multi_bd_edit", {"decoding_strategy": "dmax"}, "dmax"),
-        ("multi_bd_edit", {"decoding_strategy": "dmax", "sampling_mode": "edit"}, "dmax"),
-        ("d2f", {}, "d2f"),
-    ],
-)
-def test_names_and_modes_are_worked_out(facts: Facts, declared: str, options: dict[str, object], name: str) -> None:
-    facts.declare(declared)
-    assert resolve(engine_config(options), facts).decoding_strategy == name

@@ -129,14 +129,6 @@ def test_a_stream_is_collected_during_a_forward_of_a_session() -> None:
     assert not runner.is_alive() and session.output(0).finish_reason and left_over(llm) == (0, 0, 0, 0)
 
 
-def test_a_stream_that_another_thread_closes_ends() -> None:
-    llm, driver = watched_llm()
-    stream = llm.stream("gone", PARAMS)
-    driver.before = lambda: stream.close() if driver.runs == 3 else None
-    assert len(list(stream)) <= 3
-    assert left_over(llm) == (0, 0, 0, 0)
-
-
 class Mishap(RuntimeError):
     """The error of a driver in some forward passes."""
 
@@ -211,24 +203,6 @@ def test_threads_take_turns() -> None:
     assert len({*passes}) > 3
     thread.join(60)
     assert ended.is_set()
-
-
-def test_answer_asked_for_inside_a_forward_is_refused() -> None:
-    llm, driver = watched_llm()
-    refused: list[bool] = []
-
-    def nested() -> None:
-        with pytest.raises(RuntimeError, match="use another LLM in it"):
-            llm.generate("two", SHORT, progress=False)
-        with pytest.raises(RuntimeError, match="use another LLM in it"):
-            session = llm.session()
-            session.submit("two", SHORT)
-            session.step()
-        refused.append(llm.state.done)
-
-    driver.before = nested
-    assert llm.generate("one", SHORT)[0].token_ids == make_llm().generate("one", SHORT)[0].token_ids
-    assert refused and not any(refused)
 
 
 def hashed_rows(span: Span) -> SpanSamples:

@@ -11,7 +11,7 @@ from huggingface_hub import constants
 
 from dlstep import LLM, SamplingParams, tiny
 from dlstep.cli import main
-from dlstep.engine.hub import fetched, is_hub_name
+from dlstep.engine.hub import fetched
 
 from ...helpers.hub import COMMIT, Hub, hub_of, use_hub
 
@@ -87,28 +87,6 @@ def test_silent_hub_ends_at_the_deadline(hub: Hub, monkeypatch: pytest.MonkeyPat
         assert fetched(NAME) == folder, "the cache answers"
         with pytest.raises(ValueError, match=r"does not answer within 0\.2 s .* check the network and HF_ENDPOINT.* no folder"):
             fetched("some-lab/other")
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "said"),
-    [
-        ("http://127.0.0.1:1", "cannot be reached: check the network and HF_ENDPOINT"),
-        ("127.0.0.1:1", "cannot be downloaded from 127.0.0.1:1: .*; check HF_ENDPOINT"),
-    ],
-)
-def test_wrong_address_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, endpoint: str, said: str) -> None:
-    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(ValueError, match=said):
-        fetched("some-lab/other")
-
-
-def test_a_name_is_told_from_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "some-lab").mkdir()
-    assert is_hub_name("some-lab/model") and is_hub_name("a/b@refs/pr/1")
-    (tmp_path / "some-lab" / "model").mkdir()
-    assert not any(map(is_hub_name, ("some-lab/model", "./a/b", "a", "a/b/c", "/a/b", "../a", "~/models", "a b/c", "")))
 
 
 def test_a_model_by_name_answers_like_its_folder(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dlstep import LLM, SamplingParams
-from dlstep.core import DlstepError
-from dlstep.engine.likelihood import Ids, Likelihoods, MonteCarlo, estimate, log_of, masks_of
+from dlstep.engine.likelihood import Ids, Likelihoods, MonteCarlo, estimate, masks_of
 
 from ...helpers.tiny_families import write_checkpoint
 
@@ -143,15 +142,6 @@ def test_numbers_of_masks_are_uniform(length: int) -> None:
     assert masks_of(length, MonteCarlo(), "pair") == masks_of(length, MonteCarlo(), "pair")
 
 
-def test_released_code_prefers_even_numbers_of_masks() -> None:
-    """The lines of `forward_process` that draw them, for 4 tokens and a batch of 8. The paper draws them uniformly."""
-    drawn: list[int] = []
-    for k in range(1, 5):  # torch.randint(1, target_len + 1)
-        x = torch.round(torch.linspace(float(k), k + (8 - 1) * (4 / 8), steps=8)).long()
-        drawn += (((x - 1) % 4) + 1).tolist()
-    assert [drawn.count(size) for size in (1, 2, 3, 4)] == [4, 12, 4, 12]
-
-
 @pytest.mark.parametrize("family", ["sdar", "fast_dllm_v2"])
 def test_one_token_at_a_time_is_the_chain_rule(tmp_path: Path, family: str) -> None:
     """A mask sees the tokens before it and itself; with a shifted head the last token predicts."""
@@ -169,24 +159,3 @@ def test_one_token_at_a_time_is_the_chain_rule(tmp_path: Path, family: str) -> N
             best.append(int(row.argmax()))
         assert found.value == pytest.approx(value, abs=LOGITS * len(answer)) and found.error == 0.0
         assert found.greedy == (best == list(answer))
-
-
-def test_refusals_name_the_remedy() -> None:
-    with pytest.raises(DlstepError, match=r"tiny-bd is decoded by MultiBD.*or choose a task that generates"):
-        Likelihoods(LLM("tiny-bd").engine)
-    with pytest.raises(ValueError, match="mc_num=10 must be a multiple of mc_batch=4"):
-        MonteCarlo(10, 4)
-    with pytest.raises(ValueError, match=r"MonteCarlo.num must be"):
-        MonteCarlo(0)
-    canvas = LLM("tiny-llada", max_model_len=32)
-    with pytest.raises(DlstepError, match=r"the likelihood of .* cannot be computed: .*max_model_len=32"):
-        Likelihoods(canvas.engine).of([((5,) * 20, (6,) * 13)])
-    with pytest.raises(DlstepError, match="mask"):
-        Likelihoods(canvas.engine).of([((5,) * 2, (6, canvas.engine.first.config.spec.mask_id or 0))])
-    assert log_of(0.0) == pytest.approx(-87.34, abs=0.01)
-
-
-def test_equal_masks_are_computed_once() -> None:
-    likelihoods = Likelihoods(LLM("tiny-llada").engine, MonteCarlo(128, 32), greedy=False)
-    likelihoods.of([((5, 6, 7), (8,)), ((5, 6, 9), (8,))])
-    assert likelihoods.steps == 1

@@ -164,14 +164,3 @@ WITH_OPTIONS = [name for name in strategies.available() if fields(strategies.loa
 @given(name=st.sampled_from(WITH_OPTIONS), data=st.data(), recipe=recipes)
 def test_a_field_of_a_fork_takes_a_value_or_says_why_not(name: str, data: st.DataObject, recipe: Recipe) -> None:
     check_fork(name, data.draw(st.sampled_from([each.name for each in fields(strategies.load(name))])), made(recipe))
-
-
-def test_a_canvas_with_more_forwards_than_are_allowed_now_ends_with_the_next_one() -> None:
-    session = under_way("diffusion_gemma")
-    session.submit([5, 6], replace(PARAMS, max_nfe=None))
-    branch = session.fork(max_denoising_steps=1)
-    branch.step()
-    assert len(branch.output(0).token_ids) == SMALL["canvas_length"]
-    assert branch.run().step < 20
-    session.close()
-    branch.close()

@@ -114,16 +114,3 @@ def test_a_read_that_cannot_run_says_why() -> None:
     assert not reads.live
     with pytest.raises(ValueError, match="no mask id"):
         Reads(LLM("tiny-canvas").engine)
-
-
-def test_labels_without_probability_are_an_error() -> None:
-    class Zero:
-        def run(self, plan: Plan) -> Samples:
-            rows = tiny_llm().engine.driver.run(plan).rows
-            return Samples(
-                plan, tuple([replace(row, scored_probabilities=(0.0,) * len(row.scored_probabilities)) for row in rows])
-            )
-
-    reads = Reads(replace(tiny_llm().engine, driver=Zero()))
-    (result,) = read_all(reads, [read_request(0, (5,), ReadTemplate((5, 6), (1,), ((9, 10),), ()), LONGEST)])
-    assert result == ReadResult((), "every label at position 2 has probability 0.0: give other labels")

@@ -15,14 +15,11 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from dlstep import LLM, SamplingParams, Strategy
 from dlstep.models import FAMILIES
 from dlstep.models.adapter import apply_adapter, read_adapter
 from dlstep.models.compiled import compile_layers
 from dlstep.models.reading import SINGLE, read_contents
 from dlstep.models.weights import WeightRule
-from dlstep.strategies.d2f import D2F
-from dlstep.strategies.dual_cache import DualCache
 
 from ...helpers.tiny_families import write_checkpoint
 
@@ -306,29 +303,3 @@ def dream(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
     write_checkpoint(merged, "dream")
     save_file({name: tensor.contiguous() for name, tensor in made.merge_and_unload().state_dict().items()}, merged / SINGLE)
     return base, adapter, merged
-
-
-PROMPTS = [[5, 9, 33, 7], list(range(20, 51))]
-LONG = SamplingParams(max_tokens=40, ignore_eos=True)
-
-
-@pytest.mark.parametrize("merge", [None, True, False])
-def test_an_adapted_checkpoint_decodes_like_the_merged_one(merge: bool | None, dream: tuple[Path, Path, Path]) -> None:
-    base, adapter, merged = dream
-    theirs = LLM(merged, decoding_strategy="d2f", device="cpu").generate(PROMPTS, LONG)
-    ours = LLM(base, lora_path=str(adapter), pre_merge_lora=merge, device="cpu").generate(PROMPTS, LONG)
-    plain = LLM(base, lora_path=str(adapter), use_lora=False, decoding_strategy="d2f", device="cpu").generate(PROMPTS, LONG)
-    assert [output.token_ids for output in ours] == [output.token_ids for output in theirs]
-    assert [output.token_ids for output in plain] != [output.token_ids for output in theirs]
-
-
-def test_an_adapter_teaches_a_bidirectional_network_d2f(dream: tuple[Path, Path, Path]) -> None:
-    base, adapter, _ = dream
-
-    def strategy(**options: Any) -> Strategy:
-        return LLM(base, device="cpu", **options).engine.first.strategy
-
-    assert isinstance(strategy(lora_path=str(adapter), use_lora=True), D2F)
-    assert isinstance(strategy(lora_path=str(adapter), decoding_strategy="dual_cache"), DualCache)
-    assert isinstance(strategy(lora_path=str(adapter), use_lora=False), DualCache)
-    assert isinstance(strategy(), DualCache)

@@ -33,12 +33,6 @@ def planted(tmp_path: Path) -> Path:
     return folder
 
 
-def test_no_code_of_a_folder_is_run(planted: Path) -> None:
-    checkpoint = load_checkpoint(planted)
-    assert checkpoint.description.tokenizer.decode(checkpoint.description.tokenizer.encode("3 + 4 = 7")) == "3 + 4 = 7"
-    assert not (planted.parent / "mark").exists()
-
-
 def test_a_tokenizer_that_is_only_code_is_refused(planted: Path) -> None:
     (planted / "tokenizer.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"holds no tokenizer\.json: save its tokenizer as a fast one"):

@@ -257,14 +257,6 @@ def test_a_published_id_that_is_another_token_is_not_taken(tmp_path: Path) -> No
         described(tmp_path, STABLE_DIFFCODER_8B)
 
 
-@pytest.mark.parametrize("given", [-1, 151936])
-def test_a_mask_token_must_be_an_id_of_the_network(tmp_path: Path, given: int) -> None:
-    with pytest.raises(ValueError, match=rf"mask_token_id={given} is not an id"):
-        described(tmp_path, SDAR_8B, mask_token_id=given)
-    with pytest.raises(ValueError, match="networks of the family diffusion_gemma know no mask"):
-        read_description(folder_of(tmp_path, DIFFUSION_GEMMA_26B), mask_token_id=5)
-
-
 def test_ends_are_gathered(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, DREAM_7B, eos_token_id=[151643, 9])
     edit(folder / "generation_config.json", eos_token_id=[8])
@@ -316,18 +308,6 @@ def test_sub_blocks_divide_the_block_of_fast_dllm_v2(tmp_path: Path, options: Fa
     assert (strategy.block_size, strategy.buffer_size) == sizes
 
 
-def test_sub_blocks_that_do_not_divide_the_block(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="block_size=12 does not divide the bd_size=32"):
-        strategy_of(described(tmp_path, FAST_DLLM_V2_7B), block_size=12)
-    strategy = strategy_of(described(tmp_path, FAST_DLLM_V2_7B, bd_size=8))
-    assert (strategy.block_size, strategy.buffer_size) == (4, 2)
-
-
-def test_every_family_has_a_tiny_checkpoint() -> None:
-    assert {*FACTS, *NATIVE} == set(FAMILIES)
-    assert all(name == family.name for name, family in FAMILIES.items())
-
-
 @pytest.mark.parametrize("name", FACTS)
 def test_a_checkpoint_decodes_by_its_folder_alone(tmp_path: Path, name: str) -> None:
     write_checkpoint(tmp_path, name)
@@ -338,8 +318,3 @@ def test_a_checkpoint_decodes_by_its_folder_alone(tmp_path: Path, name: str) -> 
     masked = FAMILIES[name].masked
     assert llm.engine.first.config.spec.mask_id == (MASK_ID if masked else None)
     assert EOS_ID in llm.engine.first.config.spec.eos_ids
-
-
-def test_an_explicit_mask_token_reaches_the_engine(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path, "sdar")
-    assert LLM(tmp_path, mask_token_id=5).engine.first.config.spec.mask_id == 5

@@ -1,7 +1,6 @@
 """From files to a network: what fits is loaded, what does not is refused by name."""
 
 import shutil
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from dlstep.models import FAMILIES, load_checkpoint, weights
-from dlstep.views.progress_bars import loading_bar
+from dlstep.models import load_checkpoint, weights
 
 from ...helpers.tiny_families import FACTS, write_checkpoint
 
@@ -77,28 +75,11 @@ def test_numbers_that_cannot_be_read_are_named(dtype: torch.dtype, tmp_path: Pat
         load_checkpoint(tmp_path)
 
 
-def test_pickles_are_not_opened(sharded: Path) -> None:
-    for path in sharded.glob("*.safetensors*"):
-        path.unlink()
-    (sharded / "pytorch_model.bin").write_bytes(b"no pickle at all")
-    with pytest.raises(FileNotFoundError, match=r"pytorch_model\.bin may hold code and is not read: convert it to safetensors"):
-        load_checkpoint(sharded)
-
-
 def test_small_pieces_of_files_make_the_same_network(sharded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = load_checkpoint(sharded).network.state_dict()
     monkeypatch.setattr(weights, "MAPPED_BYTES", 1000)
     pieces = load_checkpoint(sharded).network.state_dict()
     assert all(torch.equal(whole[name], pieces[name]) for name in whole)
-
-
-def test_progress_is_not_drawn_where_nobody_looks(sharded: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    load_checkpoint(sharded, progress=partial(loading_bar, enabled=True))
-    assert capfd.readouterr() == ("", "")
-
-
-def test_families_of_the_table_are_tested() -> None:
-    assert set(FACTS) <= set(FAMILIES)
 
 
 def test_a_copied_folder_loads_alone(sharded: Path, tmp_path: Path) -> None:

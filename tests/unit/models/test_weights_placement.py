@@ -6,7 +6,7 @@ from math import prod
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.models.weights import NetworkTensors, WeightRule, make_plan, shortened
+from dlstep.models.weights import NetworkTensors, WeightRule, make_plan
 
 RULES = (
     WeightRule(r"blocks\.(\d+)\.experts\.(?P<expert>\d+)\.gate", (r"layers.\1.gate_up",), 0),
@@ -75,7 +75,3 @@ def test_a_tensor_too_many_is_named(added: str) -> None:
 def test_two_tensors_for_one_parameter_are_refused(added: dict[str, tuple[int, ...]]) -> None:
     _, problems = make_plan(TENSORS, STORED | added, RULES, ())
     assert any("another tensor fills" in problem for problem in problems)
-
-
-def test_a_long_list_is_cut_and_counted() -> None:
-    assert shortened(map(str, range(25)))[-3:] == ["18", "19", "and 5 more"]

@@ -11,7 +11,7 @@ from dlstep import LLM, Plan, Samples, SamplingParams
 from dlstep.cli import main
 from dlstep.core import Driver
 from dlstep.models import FAMILIES
-from dlstep.text.chat import as_conversations, chat_prompt, render, template_variables
+from dlstep.text.chat import chat_prompt, render, template_variables
 from training.tokenizer import EOS_ID, build_tokenizer
 
 from ...helpers.shadow_llm import make_llm
@@ -77,36 +77,6 @@ def test_chat_generates_from_rendered_conversations(llm: LLM) -> None:
     assert "".join(llm.stream(llm.chat_prompt(HELLO), params)) == one[0].text
 
 
-def test_one_conversation_or_many() -> None:
-    assert as_conversations(HELLO) == [HELLO]
-    assert as_conversations([HELLO, told("b")]) == [HELLO, told("b")]
-    assert as_conversations([HELLO, []]) == [HELLO, []]
-
-
-@pytest.mark.parametrize(
-    ("messages", "message"),
-    [
-        ([], "needs at least one message"),
-        ([HELLO, []], "needs at least one message"),
-        ("Hello", "messages must be a conversation or a list of conversations, got 'Hello'"),
-        ([*HELLO, "Hello"], "message 2 must be a mapping with role and content, got 'Hello'"),
-        ([{"content": "Hello"}], "message 0 needs a text as its role, got None"),
-        ([{"role": "user", "content": [{"type": "text"}]}], "message 0 needs a text as its content, got "),
-    ],
-)
-def test_messages_that_are_none(llm: LLM, messages: list[dict[str, str]], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        llm.chat(messages)
-    assert llm.state.done
-
-
-def test_without_a_template_or_a_tokenizer_it_is_said() -> None:
-    with pytest.raises(ValueError, match="neither the tokenizer nor the family of the model has a chat template"):
-        LLM.of(replace(make_llm().engine, chat_template=None)).chat(HELLO)
-    with pytest.raises(ValueError, match="a conversation needs a tokenizer"):
-        LLM.of(replace(make_llm().engine, tokenizer=None)).chat(HELLO)
-
-
 def test_the_embedded_models_answer_the_last_message_of_a_conversation() -> None:
     llm, question = LLM("tiny-bd"), "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
     (plain,) = llm.generate(question)
@@ -114,15 +84,6 @@ def test_the_embedded_models_answer_the_last_message_of_a_conversation() -> None
     for conversation in (told(question), told(f"{question}\n"), [*before, *told(question)]):
         (answer,) = llm.chat(conversation)
         assert answer.token_ids == plain.token_ids and "53+39=92" in answer.text
-
-
-def test_what_a_template_refuses_is_told(llm: LLM) -> None:
-    picky = LLM.of(replace(llm.engine, chat_template="{{ raise_exception('only users may speak') }}"))
-    with pytest.raises(ValueError, match="cannot render these messages: only users may speak"):
-        picky.chat(HELLO)
-    broken = LLM.of(replace(llm.engine, chat_template="{% for %}"))
-    with pytest.raises(ValueError, match="cannot render these messages"):
-        broken.chat(HELLO)
 
 
 def test_a_second_turn_finds_the_pages_of_the_first() -> None:
@@ -141,16 +102,6 @@ def test_a_second_turn_finds_the_pages_of_the_first() -> None:
     assert len(first.prompt) + 8 < shared <= known
     fresh = LLM.of(replace(LLM("tiny-bd", page_size=2, buffer_size=1).engine, chat_template=LINES))
     assert fresh.chat(conversation)[0].token_ids == second.token_ids
-
-
-def test_the_command_takes_prompts_as_messages(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = replace(make_llm().engine, chat_template=NAMED)
-    monkeypatch.setattr("dlstep.llm.load_engine", lambda config: engine)
-    arguments = ["generate", "Hello", "you", "--chat", "--system", "Be kind.", "--json", "--max_tokens", "4"]
-    assert main(arguments) in (0, 1)
-    rows = json.loads(capsys.readouterr().out)
-    texts = [engine.tokenizer.decode(row["prompt"]) for row in rows]
-    assert texts == [f"system: Be kind.<eos>user: {prompt}<eos>bot:" for prompt in ("Hello", "you")]
 
 
 THINKS = "{{ messages[-1].content }}{% if enable_thinking %} yes{% endif %}"
@@ -174,48 +125,6 @@ def test_variables_of_the_template_are_set(
         LLM.of(engine).chat_prompt(HELLO, {"thinking": True})
     assert main(["generate", "Hello", "--chat", "--chat_template_kwargs", '{"thinking": true}']) == 2
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["--chat_template_kwargs", "{a: 1}"],
-            "--system and --chat_template_kwargs apply only to conversations: add --chat",
-        ),
-        (
-            ["--chat", "--chat_template_kwargs", "[1]"],
-            "chat_template_kwargs must be a mapping of variables to values, got [1]",
-        ),
-        (["--system", "Be kind."], "--system and --chat_template_kwargs apply only to conversations: add --chat"),
-        (["--use_lora", "true"], "--use_lora=True needs lora_path, the folder of an adapter"),
-        (["--lora_path", "/nonsense"], "/nonsense holds no adapter_config.json"),
-    ],
-)
-def test_what_the_command_refuses(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["generate", "Hello", *arguments]) == 2
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("family", "text"),
-    [
-        ("sdar", "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"),
-        (
-            "llada",
-            "<|startoftext|><|start_header_id|>system<|end_header_id|>\n\nBe kind.<|eot_id|>"
-            "<|start_header_id|>user<|end_header_id|>\n\nHello<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
-        ),
-        (
-            "llada2",
-            "<role>SYSTEM</role>Be kind.\ndetailed thinking off<|role_end|><role>HUMAN</role>Hello<|role_end|>"
-            "<role>ASSISTANT</role>",
-        ),
-    ],
-)
-def test_families_have_templates(family: str, text: str) -> None:
-    template = FAMILIES[family].chat_template
-    assert template is not None and render(build_tokenizer(), template, HELLO) == text
 
 
 @pytest.mark.parametrize("last", ["The answer is", "Answer: ", "  def f(x):\n    ", "<|im_end|>\nso "])
@@ -276,31 +185,3 @@ for _ in range(9999):
 def test_variables_are_json_of_limited_size(given_values: Any, message: str) -> None:
     with pytest.raises(ValueError, match=f"chat_template_kwargs {message}"):
         template_variables(READS["deep"], given_values)
-
-
-def test_a_last_turn_that_a_template_leaves_out_is_refused() -> None:
-    for template in ("{{ messages[0].content }}", "{{ messages[-1].content[:3] }}", "{{ messages[-1].content[-28:] }}"):
-        with pytest.raises(ValueError, match=r"the chat template cannot render these messages: .*final message"):
-            render(build_tokenizer(), template, [*told("2+2"), {"role": "assistant", "content": "four"}], continues=True)
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{{ 1 / 0 }}",
-        "{{ messages.role.x }}",
-        "{{ messages|nothing }}",
-        "{% include 'config.json' %}",
-        "{{ messages + 1 }}",
-        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-        "{{ namespace.__init__.__globals__ }}",
-        "{{ raise_exception.__globals__['json'] }}",
-        "{{ messages.append(1) }}",
-        "{% set ns = namespace() %}{% set ns.__class__ = 1 %}",
-        "{{ cycler.__init__.__globals__.os.popen('echo') }}",
-        "{{ 'x'.join(5) }}",
-    ],
-)
-def test_a_template_that_cannot_be_rendered_gives_a_sentence(template: str) -> None:
-    with pytest.raises(ValueError, match=r"the chat template cannot render these messages: ."):
-        render(build_tokenizer(), template, HELLO)

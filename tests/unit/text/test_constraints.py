@@ -11,7 +11,6 @@ from time import monotonic
 
 import pytest
 from hypothesis import given, strategies as st
-from pydantic import BaseModel
 
 from dlstep.core import Request, SamplingParams, Spec, Trace
 from dlstep.core.automaton import Automaton
@@ -98,17 +97,6 @@ def test_lists_are_texts_of_the_schema_if_their_length_is_right(items: list[obje
     assert accepts("json_schema", json.dumps(SCHEMAS[1]), text) == (1 <= len(items) <= 3)
 
 
-class Total(BaseModel):
-    shells: int
-
-
-def test_a_pydantic_class_and_a_dictionary_are_schemas() -> None:
-    text = json.dumps(Total.model_json_schema())
-    for given_as in (Total, Total.model_json_schema(), text):
-        assert SamplingParams(json_schema=given_as).json_schema == text  # type: ignore[arg-type]
-    assert accepts("json_schema", text, '{"shells":92}')
-
-
 @pytest.mark.parametrize(
     ("params", "message"),
     [
@@ -127,24 +115,6 @@ def test_a_pydantic_class_and_a_dictionary_are_schemas() -> None:
 def test_what_cannot_be_compiled_is_refused_by_name(params: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         constrained(Request(0, (1,), SamplingParams(**params)), SPEC)  # type: ignore[arg-type]
-
-
-LONG_URL = {"type": "string", "maxLength": 2083}
-ROWS = {"type": "array", "maxItems": 100, "items": {"properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}}
-CHOICES = json.dumps([f"choice {number**3}" for number in range(1600)])
-
-
-@pytest.mark.parametrize(
-    ("kind", "source", "text"),
-    [
-        ("json_schema", json.dumps(LONG_URL), f'"{"é" * 2083}"'),
-        ("json_schema", json.dumps(ROWS), json.dumps([{"id": 1, "name": "a"}] * 100)),
-        ("choice", CHOICES, "choice 1331"),
-        ("choice", json.dumps(["x" * 20_000]), "x" * 20_000),
-    ],
-)
-def test_what_users_need_compiles(kind: str, source: str, text: str) -> None:
-    assert accepts(kind, source, text) and not accepts(kind, source, text[:-1] + "!")
 
 
 LIMITED = [
@@ -204,22 +174,6 @@ def test_a_compilation_is_stopped_and_can_be_repeated(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("regex", "text"),
-    [
-        ("^ab$", "ab"),
-        (r"\Aab\z", "ab"),
-        ("(?i)^ab$", "AB"),
-        (r"^ab\\$", "ab\\"),
-        (r"a\$", "a$"),
-        ("^a|b$", "b"),
-        ("[^a$]", "b"),
-    ],
-)
-def test_anchors_around_the_pattern_are_dropped(regex: str, text: str) -> None:
-    assert accepts("regex", regex, text) and not accepts("regex", regex, f"{text}a") and not accepts("regex", regex, "")
-
-
-@pytest.mark.parametrize(
     ("regex", "reason"),
     [
         ("a^b", r"has \^ inside the pattern, which always matches a whole answer: leave it out"),
@@ -238,16 +192,6 @@ def test_anchors_around_the_pattern_are_dropped(regex: str, text: str) -> None:
 def test_what_no_automaton_has_is_refused_by_name(regex: str, reason: str) -> None:
     with pytest.raises(ValueError, match=f"regex=.* {reason}"):
         compiled("regex", regex, SPEC)
-
-
-def test_a_model_without_tokenizer_is_refused() -> None:
-    with pytest.raises(ValueError, match="regex needs a tokenizer, which this model does not have"):
-        constrained(Request(0, (1,), SamplingParams(regex="a")), Spec(4, (3,), 5))
-
-
-def test_a_request_without_constraint_stays_as_it_is() -> None:
-    request = Request(0, (1,), SamplingParams())
-    assert constrained(request, SPEC) is request
 
 
 def test_a_trace_is_replayed_by_another_process(tmp_path: Path) -> None:

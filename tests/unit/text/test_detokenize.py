@@ -107,12 +107,6 @@ def test_pieces_are_final_and_join_to_the_whole(kind: str, data: st.DataObject, 
     assert said + stream.close(tokens) == whole
 
 
-def test_spaces_stay_as_they_were_generated() -> None:
-    tokenizer = TOKENIZERS["plain"]
-    tokens = [SPELT.index(token) for token in ("a", " .", " n", "'t")]
-    assert decode(tokenizer, tokens) == "a . n't"
-
-
 class Counting:
     """A tokenizer that counts the tokens that it decodes."""
 
@@ -158,11 +152,6 @@ def test_bytes_are_decoded_a_few_times_only(size: int) -> None:
 @pytest.mark.parametrize(("text", "count"), [("abc", 0), ("abcE", 1), ("abcEN", 2), ("", 0), ("E", 1), ("ENx", 0)])
 def test_what_could_become_a_stop_string_is_held_back(text: str, count: int) -> None:
     assert held_back(text, ("END", "zz")) == count
-
-
-def test_without_a_tokenizer_there_is_no_text() -> None:
-    stream = TextStream(None, ())
-    assert stream.push([1, 2]) + stream.close([1, 2, 3]) == ""
 
 
 def test_special_tokens_have_no_text_unless_they_are_spelled() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator
 
-from dlstep.text.json_regex import DECIMALS, FORMATS, any_value, comma_separated, json_text, literal, number
+from dlstep.text.json_regex import DECIMALS, FORMATS, any_value, comma_separated, number
 
 DECIMAL = st.decimals(-1100, 1100, places=0) | st.decimals(-12, 12, places=2) | st.decimals(-2, 2, places=3)
 LIMIT = st.none() | st.tuples(DECIMAL, st.booleans())
@@ -78,12 +78,6 @@ def test_formats_leave_out_what_is_wrong(name: str, right: str, wrong: str) -> N
     regex = FORMATS[name][0]
     assert [text for text in right.split() if not re.fullmatch(regex, text)] == []
     assert [text for text in wrong.split() if re.fullmatch(regex, text)] == []
-
-
-@given(text=st.text(st.characters(exclude_categories=["Cs"])))
-def test_a_literal_matches_its_text(text: str) -> None:
-    assert re.fullmatch(literal(text), text)
-    assert json.loads(json_text(text)) == text
 
 
 @given(least=st.integers(0, 3), more=st.none() | st.integers(0, 3), count=st.integers(0, 8))

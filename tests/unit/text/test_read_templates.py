@@ -74,8 +74,3 @@ def test_many_slots_and_labels_take_few_encodings() -> None:
     with pytest.raises(ValueError, match="must differ in one token"):
         encode_template(tokenizer, [*[["1", "2"], " "] * 80, ["1", "22"]])
     assert count < 25
-
-
-def test_a_template_needs_a_tokenizer() -> None:
-    with pytest.raises(ValueError, match="no tokenizer"):
-        encode_template(None, [["92", "93"]])

@@ -7,9 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from openai.types import Completion
-from openai.types.chat import ChatCompletionChunk
-
 from dlstep.core import updates
 from dlstep.stream import window_texts
 
@@ -79,32 +76,6 @@ def test_drafts_keep_their_contract_and_show_the_steps_of_the_decode() -> None:
                 draft = event["dlstep"]
                 assert (draft["step"], draft["settled"], draft["cells"]) == steps[draft["nfe"]]
             assert len(told) > 2, "a reader that is faster than the engine sees most of the steps"
-
-
-def test_drafts_come_only_if_asked_for(tiny: Served) -> None:
-    told = events(tiny, prompt=questions(1)[0])
-    assert all(event["choices"] for event in told)
-    assert [event for event in told if "dlstep" in event] == told[-1:]
-    assert "cells" not in told[-1]["dlstep"]
-
-
-def test_the_client_has_types_for_every_chunk(tiny: Served) -> None:
-    prompt = questions(1)[0]
-    options = {"stream_options": {"include_usage": True}, "dlstep": {"stream": "drafts"}}
-    for event in events(tiny, prompt=prompt, **options):
-        Completion.model_validate({**event, "choices": [{**each, "finish_reason": each["finish_reason"] or "stop"}
-                                                        for each in event["choices"]]})  # fmt: skip
-    messages = [{"role": "user", "content": prompt}]
-    for event in events(tiny, "/v1/chat/completions", messages=messages, **options):
-        ChatCompletionChunk.model_validate(event)
-
-
-def test_several_choices_share_a_stream(tiny: Served) -> None:
-    prompts = questions(2)
-    told = events(tiny, prompt=prompts, n=2, dlstep={"stream": "drafts"})
-    for index in range(4):
-        own = [event for event in told if event["dlstep"]["index"] == index]
-        check_contract(own, whole(tiny, prompt=prompts[index // 2]))
 
 
 def test_usage_comes_last_or_with_every_chunk(tiny: Served) -> None:

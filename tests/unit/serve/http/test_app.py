@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import exp
 from typing import Any
@@ -14,7 +13,7 @@ from dlstep import SamplingParams
 from dlstep.text.chat import render
 from training.tokenizer import build_tokenizer
 
-from ....helpers.serving import TEMPLATE, Served, questions, served, tiny_llm
+from ....helpers.serving import TEMPLATE, Served, questions, tiny_llm
 
 COUNT, AT_ONCE, TOKENS = 48, 32, 48
 PARAMS = SamplingParams(max_tokens=TOKENS)
@@ -65,27 +64,6 @@ def test_the_async_client_gets_the_texts_of_generate(tiny: Served, kind: str, co
     assert asyncio.run(answers()) == expected(prompts)
 
 
-def test_the_sync_client_gets_the_texts_of_generate(tiny: Served) -> None:
-    prompts = questions(16)
-    with tiny.client() as client, ThreadPoolExecutor(8) as threads:
-
-        def answer(prompt: str) -> str:
-            return client.completions.create(model="tiny-bd", prompt=prompt, max_tokens=TOKENS).choices[0].text
-
-        assert list(threads.map(answer, prompts)) == expected(prompts)
-
-
-def test_a_list_of_prompts_is_answered_in_its_order(tiny: Served) -> None:
-    prompts = questions(5)
-    ids = [list(tiny_llm().engine.tokenizer.encode(prompt)) for prompt in prompts]
-    with tiny.client() as client:
-        for given in (prompts, ids):
-            found = client.completions.create(model="tiny-bd", prompt=given, max_tokens=TOKENS)
-            assert [choice.text for choice in found.choices] == expected(prompts)
-            assert [choice.index for choice in found.choices] == list(range(5))
-            assert found.usage.prompt_tokens == sum(map(len, ids))
-
-
 @pytest.mark.parametrize("drafts", [False, True])
 def test_chat_is_the_rendered_prompt_answered(tiny: Served, drafts: bool) -> None:
     messages = [{"role": "user", "content": question} for question in questions(1)]
@@ -115,14 +93,6 @@ def test_several_answers_have_seeds_of_their_own(tiny: Served) -> None:
     wanted = [expected([prompt], SamplingParams(max_tokens=TOKENS, temperature=2.0, seed=seed))[0] for seed in (7, 8, 9)]
     assert [choice.text for choice in found.choices] == wanted
     assert len(set(wanted)) > 1, "the seeds matter"
-
-
-def test_without_a_seed_several_answers_are_those_of_equal_prompts(tiny: Served) -> None:
-    (prompt,) = questions(1)
-    params = SamplingParams(max_tokens=TOKENS, temperature=2.0)
-    with tiny.client() as client:
-        found = client.completions.create(model="tiny-bd", prompt=prompt, max_tokens=TOKENS, n=3, temperature=2.0)
-    assert [choice.text for choice in found.choices] == expected([prompt] * 3, params)
 
 
 def test_two_prompts_with_two_answers_each_end_at_a_stop_string(tiny: Served) -> None:
@@ -247,14 +217,6 @@ def test_an_echo_begins_with_the_prompt_as_it_is_fed(tiny: Served) -> None:
     assert text.removesuffix(wanted).rstrip("\n") == prompt.rstrip("\n")
 
 
-def test_tokens_of_the_prompt_are_found_again(tiny: Served) -> None:
-    prompt = f"Once more. {questions(1)[0]}"
-    with tiny.client() as client:
-        used = [client.completions.create(model="tiny-bd", prompt=prompt, max_tokens=TOKENS).usage for _ in range(2)]
-    cached = [usage.prompt_tokens_details.cached_tokens for usage in used]
-    assert cached[1] > cached[0] and cached[1] % tiny_llm().engine.first.config.page_size == 0
-
-
 def test_models_and_errors_are_as_the_client_knows_them(tiny: Served) -> None:
     with tiny.client() as client:
         assert [model.id for model in client.models.list()] == ["tiny-bd"]
@@ -277,24 +239,3 @@ def test_tokenize_and_detokenize_are_inverse(tiny: Served) -> None:
     assert found["count"] == len(found["tokens"]) == len(found["token_strs"])
     assert back["prompt"].rstrip("\n") == prompt.rstrip("\n")
     assert chat["count"] >= found["count"]
-
-
-def test_an_embedded_model_says_what_it_is_for(tiny: Served) -> None:
-    with tiny.http() as http:
-        (card,) = http.get("/v1/models").json()["data"]
-        options = http.get("/v1/options").json()
-    assert card["description"] == options["description"]
-    assert "Max has 53 shells" in card["description"] and "--model org/name" in card["description"]
-
-
-def test_other_models_have_no_description(http: Any) -> None:
-    (card,) = http.get("/v1/models").json()["data"]
-    assert card["description"] is None
-
-
-def test_embedded_models_chat_without_a_template_file() -> None:
-    story = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
-    body = {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": story}]}
-    with served(tiny_llm().engine) as server, server.http() as http:
-        answer = http.post("/v1/chat/completions", json=body).json()
-    assert "92 shells" in answer["choices"][0]["message"]["content"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openai import BadRequestError, OpenAI
+from openai import OpenAI
 
 from training.tokenizer import EOS_ID, build_tokenizer
 
@@ -100,40 +100,6 @@ def test_the_parts_of_an_answer_are_apart(client: OpenAI, text: str, body: dict[
     assert reads == [expected] * len(reads)
 
 
-@pytest.mark.parametrize(
-    "more", [{"chat_template_kwargs": {"enable_thinking": True, "thinking": True}}, {"enable_thinking": True}]
-)
-def test_a_variable_of_the_template_turns_reasoning_on(client: OpenAI, more: dict[str, Any]) -> None:
-    body = asked("I add.</think> 92 shells.", tools=None)
-    body["extra_body"] |= more
-    assert whole(client, body) == streamed(client, body) == [("I add.", "92 shells.", [], "stop")]
-
-
-@pytest.mark.parametrize(
-    ("more", "param", "message"),
-    [
-        (
-            {"chat_template_kwargs": {"enable_thinkin": True}},
-            "chat_template_kwargs",
-            "chat_template_kwargs cannot set 'enable_thinkin': the variables of this chat template are enable_thinking",
-        ),
-        (
-            {"chat_template_kwargs": {"enable_thinking": True}, "enable_thinking": False},
-            "enable_thinking",
-            "enable_thinking and chat_template_kwargs differ: give one of them",
-        ),
-    ],
-)
-def test_a_variable_that_the_template_does_not_read_is_refused(
-    client: OpenAI, more: dict[str, Any], param: str, message: str
-) -> None:
-    body = asked("1")
-    body["extra_body"] |= more
-    with pytest.raises(BadRequestError, match=message) as caught:
-        client.chat.completions.create(**body)
-    assert caught.value.param == param
-
-
 NAMED = {"type": "function", "function": {"name": "add"}}
 CALL, OBJECT = '{"name": "add", "arguments": {"a": [1]}}', '{"a": [1]}'
 OPENED, ON = {"turn": "Think."}, {"extra_body": {"chat_template_kwargs": {"thinking": True}}}
@@ -204,9 +170,3 @@ def test_calls_in_gemmas_format_are_found(tmp_path: Path) -> None:
         body = asked("<|channel>thought\nI add.\n<channel|>Let me see." + calls)
         expected = [("I add.", "Let me see.", [("add", {"a": [53, 39], "b": "}<tool_call|>"}), ("stop", {})], "tool_calls")]
         assert whole(client, body) == streamed(client, body) == expected
-
-
-def test_a_free_answer_takes_no_constraint(client: OpenAI) -> None:
-    with pytest.raises(BadRequestError, match="cannot be used with response_format") as caught:
-        client.chat.completions.create(**asked("1", response_format={"type": "json_object"}))
-    assert caught.value.param == "tool_choice"

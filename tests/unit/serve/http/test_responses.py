@@ -181,34 +181,3 @@ def test_the_official_client_parses_and_continues(server: Served) -> None:
         # As the official client sends it back: with every field that the server sent, and some more.
         again = [asked, *[item.model_dump() for item in answer.output], asked]
         assert answer.output_text and client.responses.create(input=again, **body).output_text
-
-
-@pytest.mark.parametrize(
-    ("body", "param", "message"),
-    [
-        ({"previous_response_id": "resp_1"}, "previous_response_id", "stores no responses: send the items"),
-        ({"input": [{"type": "item_reference", "id": "1"}]}, "input.0", "send the item"),
-        ({"input": [{"role": "tool", "tool_call_id": "1", "content": "92"}]}, "input.0", "a function_call_output with"),
-        ({"input": []}, "input", "at least 1 item"),
-        ({"input": [{"type": "function_call", "call_id": "1", "name": "no name", "arguments": "{}"}]}, "input", "pattern"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input.content", "text"),
-        ({"input": "x" * 100_000}, "input", "input has 100000 characters"),
-        ({"tools": [{"type": "web_search"}]}, "tools.0.type", "'function'"),
-        ({"tool_choice": "required"}, "tool_choice", "needs tools"),
-        ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "no"}}}}, "text.format", "must name"),
-        ({"n": 2}, "n", "set it to 1"),
-        ({"model": "other"}, "model", "does not exist"),
-    ],
-)
-def test_an_error_names_a_field_of_the_body(server: Served, body: Event, param: str, message: str) -> None:
-    with server.http() as http:
-        error = http.post("/v1/responses", json=plain(**body)).json()["error"]
-    assert error["param"].startswith(param) and message in error["message"], error
-    assert "messages" not in error["message"] and "response_format" not in error["message"]
-
-
-def test_nothing_is_stored(server: Served) -> None:
-    response = post(server, plain(store=True))
-    with server.http() as http:
-        assert http.get(f"/v1/responses/{response['id']}").status_code == 404
-        assert http.post(f"/v1/requests/{response['id']}/cancel").status_code == 404

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 from jsonschema import Draft202012Validator
 
 from dlstep.serve.http.schema import ChatRequest, CompletionRequest, ReadRequest, Sampling
@@ -64,29 +64,6 @@ def test_what_cannot_be_done_is_refused_by_the_name_of_its_field(http: httpx2.Cl
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "message"),
-    [
-        (COMPLETIONS, GOOD | {"guided_json": {}}, "guided_json: give structured_outputs={\"json\": ...} instead"),
-        (COMPLETIONS, GOOD | {"guided_regex": "a+"}, "guided_regex: give structured_outputs={\"regex\": ...} instead"),
-        (CHAT, GOOD_CHAT | {"response_format": {"type": "grammar"}}, "response_format: "),
-        (CHAT, GOOD_CHAT | {"tools": [{"type": "function"}]}, "tools.0.function: Field required"),
-        (CHAT, GOOD_CHAT | {"prompt": "x"}, "prompt: this field is unknown"),
-        (COMPLETIONS, GOOD | {"prompt_logprobs": 1}, "prompt_logprobs: dlstep does not support this: leave it out"),
-        (COMPLETIONS, GOOD | {"logit_bias": {"5": 1}}, "logit_bias: dlstep does not support this: leave it out or set it to {"),
-        (COMPLETIONS, GOOD | {"bad_words": ["a"]}, "bad_words: dlstep does not support this: leave it out or set it to ["),
-        (CHAT, GOOD_CHAT | {"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format.json_schema.name"),
-        (CHAT, GOOD_CHAT | {"tools": [{"type": "function", "more": 1}]}, "tools.0.function: Field required"),
-        (CHAT, GOOD_CHAT | {"tool_choice": {}}, 'tool_choice: must be "none", "auto", "required", {"type"'),
-        ("/tokenize", {"messages": [{"role": "user", "content": 5}]}, "messages.0.content: must be a text"),
-        *((COMPLETIONS, body, "the body must be a JSON object") for body in ([], "x", 5, None)),
-    ],
-)  # fmt: skip
-def test_errors_are_sentences(http: httpx2.Client, path: str, body: Any, message: str) -> None:
-    response = http.post(path, content=json.dumps(body), headers={"Content-Type": "application/json"})
-    assert response.status_code == 400 and response.json()["error"]["message"].startswith(message), response.text
-
-
-@pytest.mark.parametrize(
     ("param", "given"),
     [
         ("accept_threshold", 1.5), ("accept_threshold", "high"), ("no_such_option", 1), ("block_size", 16), ("max_nfe", 0),
@@ -98,21 +75,6 @@ def test_errors_are_sentences(http: httpx2.Client, path: str, body: Any, message
 def test_an_option_that_cannot_be_is_refused_by_its_name(http: httpx2.Client, param: str, given: Any) -> None:
     error = refused(http, GOOD | {"dlstep": {param: given}})
     assert error["param"].startswith(f"dlstep.{param}"), error
-
-
-def test_a_text_that_cannot_fit_is_refused_before_it_is_encoded(http: httpx2.Client) -> None:
-    error = refused(http, GOOD | {"prompt": "x" * 100_000})
-    assert (error["param"], error["code"]) == ("prompt", "context_length_exceeded") and "characters" in error["message"]
-    messages = [{"role": "user", "content": "x" * 100_000}]
-    assert refused(http, {"messages": messages}, CHAT)["param"] == "messages"
-
-
-def test_a_rule_may_be_named(http: httpx2.Client) -> None:
-    options = {"rule": "quota", "steps_per_block": 2}
-    found = http.post(COMPLETIONS, json=GOOD | {"dlstep": options})
-    assert found.status_code in (200, 400)  # as the strategy has it: blocks of other sizes are refused by a sentence
-    if found.status_code == 400:
-        assert "set them for the engine" in found.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -157,19 +119,6 @@ def test_a_salt_separates_prefixes_and_a_prompt_is_cut_to_its_last_tokens(http: 
 
     assert [used(cache_salt=salt)[1] > 0 for salt in ("a", "a", "b", "b")] == [False, True, False, True]
     assert used(truncate_prompt_tokens=8)[0] == 8 and used(truncate_prompt_tokens=99)[0] == len(prompt)
-
-
-def test_a_message_may_come_in_parts(http: httpx2.Client) -> None:
-    parts = [{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}]
-    answers = [
-        http.post(CHAT, json={**GOOD_CHAT, "messages": [{"role": "user", "content": content}]}).json()["choices"][0]["message"]
-        for content in ("hello", parts)
-    ]
-    assert answers[0] == answers[1]
-
-
-def test_echo_and_logprobs_do_not_go_together(http: httpx2.Client) -> None:
-    assert refused(http, GOOD | {"echo": True, "logprobs": 0})["param"] == "echo"
 
 
 PLAIN = (
@@ -218,18 +167,6 @@ def check_place(param: str | None, body: Any) -> None:
 @given(case=mutated())
 def test_no_mutated_body_is_a_fault(shadow: Served, http: httpx2.Client, case: tuple[str, str]) -> None:
     check_mutants(shadow, http, *case)
-
-
-@pytest.mark.stress
-@settings(max_examples=2000)
-@given(case=mutated())
-def test_none_of_two_thousand_mutated_bodies_is_a_fault(shadow: Served, http: httpx2.Client, case: tuple[str, str]) -> None:
-    check_mutants(shadow, http, *case)
-
-
-def test_the_server_is_well_after_all_of_this(shadow: Served, http: httpx2.Client) -> None:
-    shadow.until_idle()
-    assert http.post(COMPLETIONS, json=GOOD).status_code == 200
 
 
 SHORT = st.text("ab", max_size=2)

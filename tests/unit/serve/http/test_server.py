@@ -5,8 +5,6 @@ import socket
 from contextlib import ExitStack
 from typing import Any
 
-import pytest
-
 from ....helpers.serving import Paced, Served, served, shadow_engine
 
 COMPLETIONS = "/v1/completions"
@@ -74,20 +72,6 @@ def test_a_client_that_disconnects_frees_its_pages() -> None:
             begun = engine.driver.runs
             server.until_idle()
             assert engine.driver.runs < begun + 150, "its pages were free long before its end"
-
-
-def test_a_body_that_is_too_large_is_refused_before_its_end() -> None:
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-    begun = head + b"4000\r\n" + b"x" * 0x4000 + b"\r\n"
-    with served(shadow_engine(), max_body_bytes=1000) as server, raw(server, begun) as connection:
-        assert b" 413 " in connection.recv(4096)
-
-
-def test_an_upgrade_to_a_websocket_is_answered_over_http_without_advice_to_install(caplog: pytest.LogCaptureFixture) -> None:
-    upgrade = b"Connection: upgrade, close\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n"
-    with served(shadow_engine()) as server, raw(server, request(path="/health", more=upgrade)) as client:
-        assert rest_of(client).startswith(b"HTTP/1.1 200 ")
-    assert {record.name for record in caplog.records} == {"dlstep.serve"}
 
 
 def test_models_can_be_retrieved_and_get_routes_take_head() -> None:

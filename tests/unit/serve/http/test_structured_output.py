@@ -1,7 +1,6 @@
 """OpenAI's client gets structured answers and calls of functions, whole and streamed."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from openai import BadRequestError, OpenAI
 from openai.types.chat import ChatCompletion
 from pydantic import BaseModel
 
-from ....clients.histories import answers
 from ....helpers.servers import nothing_goes_wrong_unseen  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from ....helpers.serving import served, tiny_llm
 
@@ -41,20 +39,6 @@ def test_an_answer_is_parsed_whole_and_streamed(client: OpenAI) -> None:
     assert isinstance(whole.message.parsed, Total) and whole.finish_reason == "stop"
     with client.chat.completions.stream(**facts) as stream:
         assert stream.get_final_completion().choices[0].message.parsed == whole.message.parsed
-
-
-@pytest.mark.parametrize(
-    "asked", [{"regex": "[0-9]{4}"}, {"choice": ["yes", "no"]}, {"json": PARAMETERS}, {"json_object": True}]
-)
-def test_vllms_field_constrains_a_completion(client: OpenAI, asked: dict[str, Any]) -> None:
-    extra = {"structured_outputs": asked}
-    text = client.completions.create(model="tiny-bd", prompt=STORY, max_tokens=60, extra_body=extra).choices[0].text
-    if "regex" in asked:
-        assert text.isdigit() and len(text) == 4
-    elif "choice" in asked:
-        assert text in asked["choice"]
-    else:
-        validate(json.loads(text), asked.get("json", {"type": "object"}))
 
 
 def streamed_call(client: OpenAI, choice: Any) -> tuple[str, str, str | None]:
@@ -108,29 +92,6 @@ def test_a_fork_of_a_call_is_a_call(client: OpenAI, choice: Any, finish: str) ->
     assert fork.choices[0].finish_reason == finish
 
 
-@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # the client's own, for each parsed message that it sends
-def test_the_clients_own_messages_are_history_in_any_form(client: OpenAI) -> None:
-    found = answers(client, "tiny-bd")
-    assert len(found) == 16 and all(len({*texts.values()}) == 1 for texts in found.values()), found
-
-
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "add"}}])
-@pytest.mark.parametrize("tokens", [1, 9])
-def test_too_few_tokens_for_a_call_end_the_answer_by_length(client: OpenAI, choice: Any, tokens: int) -> None:
-    facts: Any = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": tokens, "tools": TOOLS[:1], "tool_choice": choice}
-    answer = client.chat.completions.create(**facts)
-    (found,) = answer.choices
-    assert (found.finish_reason, found.message.content, found.message.tool_calls) == ("length", "", None)
-    assert answer.usage is not None and answer.usage.completion_tokens == 0
-    error = (found.model_extra or {})["dlstep"]["error"]
-    assert error.startswith("no text that matches") and error.endswith("raise max_tokens")
-    for more in ({}, {"extra_body": {"dlstep": {"stream": "steps"}}}):
-        chunks = list(client.chat.completions.create(**facts, **more, stream=True))
-        deltas = [choice.delta for chunk in chunks for choice in chunk.choices]
-        assert all(delta.tool_calls is None and not delta.content for delta in deltas)
-        assert chunks[-1].choices[0].finish_reason == "length"
-
-
 @pytest.mark.parametrize("mode", ["auto", "required"])
 def test_only_allowed_tools_are_called(client: OpenAI, mode: str) -> None:
     allowed = [{"type": "function", "function": {"name": "stop"}}]
@@ -147,23 +108,6 @@ def test_only_allowed_tools_are_called(client: OpenAI, mode: str) -> None:
         client.chat.completions.create(**facts, tool_choice=choice)
 
 
-@pytest.mark.parametrize(
-    ("body", "schema"),
-    [
-        ({"response_format": {"type": "json_object", "schema": PARAMETERS}}, PARAMETERS),
-        ({"response_format": {"type": "json_schema", "json_schema": {"name": "any", "schema": {}}}}, {}),
-        ({"response_format": {"type": "json_object", "schema": {}}}, {"type": "object"}),
-        ({"structured_outputs": {"json": {}}}, {}),
-        ({"structured_outputs": {"json": "{}"}}, {}),
-        ({"structured_outputs": {"regex": ""}}, None),
-    ],
-)
-def test_an_empty_schema_allows_any_value(client: OpenAI, body: dict[str, Any], schema: dict[str, Any] | None) -> None:
-    answer = client.chat.completions.create(model="tiny-bd", messages=MESSAGES, max_tokens=60, extra_body=body)
-    text = answer.choices[0].message.content
-    assert text == "" if schema is None else validate(json.loads(text or ""), schema) is None
-
-
 @pytest.mark.parametrize("parameters", [{}, {**PARAMETERS, "strict": True}])
 def test_parameters_may_be_empty_or_strict(client: OpenAI, parameters: dict[str, Any]) -> None:
     tools: Any = [{"type": "function", "function": {"name": "add", "parameters": parameters}}]
@@ -172,34 +116,3 @@ def test_parameters_may_be_empty_or_strict(client: OpenAI, parameters: dict[str,
         (call,) = client.chat.completions.create(**facts).choices[0].message.tool_calls or ()
         assert call.type == "function"
         validate(json.loads(call.function.arguments), {"type": "object", **parameters})
-
-
-def test_many_clients_get_valid_answers_at_once(client: OpenAI) -> None:
-    def ask(number: int) -> None:
-        facts: Any = {"response_format": Total} if number % 2 else {}
-        answer = client.chat.completions.parse(
-            model="tiny-bd", messages=MESSAGES, max_tokens=60, temperature=1.0, seed=number, **facts
-        ).choices[0]
-        assert answer.message.parsed is not None if number % 2 else answer.message.content is not None
-
-    with ThreadPoolExecutor(32) as threads:
-        list(threads.map(ask, range(32)))
-
-
-@pytest.mark.parametrize(
-    ("body", "param", "message"),
-    [
-        ({"structured_outputs": {"regex": "("}}, "structured_outputs", "cannot be compiled"),
-        ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs", "give exactly one of"),
-        ({"structured_outputs": {"regex": "a{99}"}}, "max_tokens", "fits 60 tokens: raise max_tokens"),
-        ({"structured_outputs": {"regex": "a"}, "ignore_eos": True}, None, "ignore_eos=True may cut an answer"),
-        ({"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}}, "structured_outputs", "differ"),
-        ({"tools": TOOLS}, "tool_choice", '"auto" needs a chat template that defines calls'),
-        ({"tools": TOOLS, "tool_choice": "required", "response_format": {"type": "json_object"}}, "tools", "leave out"),
-        ({"tool_choice": "required"}, "tool_choice", "needs tools"),
-    ],
-)
-def test_what_cannot_be_met_is_refused_by_name(client: OpenAI, body: dict[str, Any], param: str | None, message: str) -> None:
-    with pytest.raises(BadRequestError, match=message) as caught:
-        client.chat.completions.create(model="tiny-bd", messages=MESSAGES, max_tokens=60, extra_body=body)
-    assert caught.value.param == param

@@ -56,17 +56,6 @@ def test_pieces_of_any_size_give_the_call_of_the_whole(
     assert reader.complete
 
 
-def test_a_cut_answer_gives_what_it_has() -> None:
-    for name, text, called in (
-        ("", '{"name": "add", "arguments": {"a": [1, {', ("add", '{"a": [1, {')),
-        ("", '{"na', ("", "")),
-        ("add", '{"a": "}', ("add", '{"a": "}')),
-    ):
-        reader = CallReader(name)
-        part = reader.push(text)
-        assert (part.name, part.text) == called and not reader.complete
-
-
 @pytest.mark.parametrize(
     ("choice", "name"),
     [
@@ -85,18 +74,6 @@ def test_the_choice_selects_the_functions(choice: object, name: str | None) -> N
 @pytest.mark.parametrize(("choice", "free"), [(None, True), ("auto", True), ("none", False), ("required", False)])
 def test_an_answer_is_free_to_call_functions_by_default(choice: ToolChoice | None, free: bool) -> None:
     assert callable_freely(TOOLS, choice) == (("add", "stop") if free else ()) and callable_freely([], choice) == ()
-
-
-@pytest.mark.parametrize(
-    ("tools", "choice", "message"),
-    [
-        ([], "required", "tool_choice needs tools"),
-        (TOOLS, {"type": "function", "function": {"name": "x"}}, "names the function 'x': the tools are add, stop"),
-    ],
-)
-def test_a_choice_that_cannot_be_met_is_refused(tools: list[Tool], choice: object, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        chosen(tools, None if choice is None else CHOICE.validate_python(choice))
 
 
 def test_the_schema_is_that_of_the_arguments_or_of_any_call() -> None:

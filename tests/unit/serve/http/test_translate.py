@@ -4,7 +4,6 @@ import gc
 import tracemalloc
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from threading import Event
 from typing import Any
 
@@ -82,13 +81,6 @@ def test_sampling_parameters_that_the_strategy_sets_itself_are_ignored() -> None
         assert texts[0] != texts[1]
 
 
-def test_a_body_without_a_length_gets_the_length_of_the_model() -> None:
-    facts = known_facts(info_of(replace(shadow_engine(), max_tokens=7)), build_tokenizer(), None, None, 4)
-    for given, expected in ((None, 7), (5, 5), (64, 64)):
-        body = CompletionRequest(prompt="ab", max_tokens=given)
-        assert translate.translated(facts, body).submits[0].params.max_tokens == expected
-
-
 @pytest.mark.parametrize("given", [None, True, False])
 def test_special_tokens_are_added_to_texts_unless_the_body_declines(given: bool | None) -> None:
     tokenizer, engine = build_tokenizer(), shadow_engine()
@@ -102,13 +94,6 @@ def test_special_tokens_are_added_to_texts_unless_the_body_declines(given: bool 
         translate.translated(facts, CompletionRequest(**body, max_tokens=4)).submits[0].prompt,
     ):
         assert found == (plain if given is False else (EOS_ID, *plain))
-
-
-@pytest.mark.parametrize("name", ["acept_threshold", "accept-threshold", "a.b", "é", "a b"])
-def test_an_option_that_is_unknown_is_named(name: str) -> None:
-    with served(shadow_engine()) as server, server.http() as http:
-        response = http.post("/v1/completions", json={"prompt": "x", "dlstep": {name: 1}})
-        assert (response.status_code, response.json()["error"]["param"]) == (400, f"dlstep.{name}")
 
 
 @pytest.mark.full

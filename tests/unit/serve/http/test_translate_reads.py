@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dlstep import LLM, SamplingParams
+from dlstep import SamplingParams
 
 from ....helpers.serving import Paced, Served, served, shadow_engine, tiny_llm
 
@@ -78,12 +78,6 @@ def test_what_cannot_be_read_is_refused_by_name(server: Served, change: dict[str
         answer = http.post(URL, json={"prompt": STORY, "template": TEMPLATE} | change)
     error = answer.json()["error"]
     assert answer.status_code in (400, 404) and message in error["message"] and error["param"].partition(".")[0] == param
-
-
-def test_a_model_without_masks_is_refused() -> None:
-    with served(LLM("tiny-canvas").engine) as server, server.http() as http:
-        error = http.post(URL, json={"prompt": STORY, "template": TEMPLATE}).json()["error"]
-    assert error["param"] == "model" and "no mask id" in error["message"]
 
 
 @pytest.mark.parametrize("failures", [1, 2])

@@ -196,19 +196,6 @@ def test_an_engine_loads_for_longer_than_heartbeats_may_stay_away(tmp_path: Path
         assert host.starts == 1 and not server.router.deaths
 
 
-def test_an_engine_that_loads_for_too_long_is_started_again(tmp_path: Path) -> None:
-    loads = tmp_path / "loads"
-    loads.touch()
-    other, slow = hosts_of(1)[0], hosts_of(1, loads=loads)[0]
-    with served(shadow_engine(), hosts=[other, slow], start_timeout=3600.0) as server:
-        assert ask(server, 1)[0] == 200
-        slow.worker.age += 3600.0  # as if so much time had passed
-        server.until(lambda: slow.starts == 2)
-        loads.unlink()
-        until_states(server, "ready", "ready")
-        assert counts(server, "dlstep_engine_timeouts_total")['{deadline="start"}'] == 1
-
-
 def test_a_forward_pass_that_hangs_ends_its_requests_and_the_engine(hangs: Path) -> None:
     (host,) = hosts_of(1, seconds=0.02, hangs=hangs)
     with served(shadow_engine(), hosts=[host], engine_timeout=2.0) as server, ThreadPoolExecutor(1) as threads:

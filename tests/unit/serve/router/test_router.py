@@ -120,13 +120,6 @@ def test_overload_is_refused_with_429_and_is_over_when_it_is_over(seconds: float
     assert grown < 16
 
 
-def test_a_body_asks_for_all_of_its_answers_or_none() -> None:
-    with served(shadow_engine(), max_queue=8) as server, server.http() as http:
-        response = http.post("/v1/completions", json={"prompt": "x", "n": 9})
-        assert response.status_code == 400 and response.json()["error"]["param"] == "n"
-        assert http.post("/v1/completions", json={"prompt": "x", "n": 8, "max_tokens": 4}).status_code == 200
-
-
 def test_owners_of_keys_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """One owner's many requests do not delay another one's few."""
     engine = shadow_engine(max_num_reqs=1)
