@@ -1,4 +1,4 @@
-"""The README is short, and its moving picture is that of the present decode."""
+"""The README and the pages are short, and the moving picture is that of the present decode."""
 
 import re
 from dataclasses import fields
@@ -12,6 +12,7 @@ from ..helpers.scripts import script
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 LONGEST, LARGEST = 180, 200_000  # lines, bytes
+MOST_WORDS = 55_000  # of all pages
 
 
 def test_the_moving_picture_is_that_of_the_present_decode() -> None:
@@ -31,3 +32,7 @@ def test_no_option_of_the_rule_hides_a_method() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len(README.splitlines()) <= LONGEST
+
+
+def test_the_pages_are_short() -> None:
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in (ROOT / "docs").rglob("*.md")) <= MOST_WORDS
