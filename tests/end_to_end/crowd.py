@@ -40,12 +40,6 @@ def prompts(strategy: str) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(ids[:length]) for ids in tokens for length in LENGTHS)
 
 
-def fed_rows(session: Session, since: int = 0) -> int:
-    """Rows that the forward passes of a session fed, from event number `since` on."""
-    plans = [event.plan for event in session.trace.events[since:] if isinstance(event, Samples)]
-    return sum(len(span.rows.tokens) for plan in plans for span in plan.spans)
-
-
 def rebuilt(session: Session) -> bool:
     """Whether the session's pages were computed anew, or given to somebody older."""
     events = session.trace.events

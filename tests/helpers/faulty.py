@@ -244,7 +244,6 @@ SEQUENCES = (
     "block subclass",
     "true masks",
 )
-HOOKS = ("init", "schedule", "commit", "forget", "measure", "refusal")
 JUDGING = ("__post_init__", "incompatibility", "sample_spec", "reach", "atom", "refusal")  # called before a request comes in
 
 

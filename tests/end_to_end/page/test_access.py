@@ -47,11 +47,3 @@ def test_every_view_is_accessible_and_fits_a_telephone(visit: Visit, theme: str)
     watched.generate()
     watched.ended(4)
     look()
-
-
-def luminance(colour: list[int]) -> float:
-    """Relative luminance of WCAG 2."""
-    red, green, blue = (
-        value / 12.92 if value <= 0.03928 else ((value + 0.055) / 1.055) ** 2.4 for value in (v / 255 for v in colour)
-    )
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -8,7 +8,6 @@ from typing import Any
 JSON_HEADERS = {"Content-Type": "application/json"}
 COMPLETIONS, CHAT, FORK = "/v1/completions", "/v1/chat/completions", "/v1/requests/cmpl-1/fork"
 RESPONSES, TOKENIZE, DETOKENIZE = "/v1/responses", "/tokenize", "/detokenize"
-ROUTES = (COMPLETIONS, CHAT, RESPONSES, FORK, TOKENIZE, DETOKENIZE)
 
 
 @dataclass(frozen=True)

@@ -74,45 +74,6 @@ def test_probabilities_are_those_of_the_server(server: Served, tmp_path: Path) -
     assert ours["tokens"] == theirs["tokens"] and ours["token_logprobs"] == pytest.approx(theirs["token_logprobs"], abs=1e-4)
 
 
-WRONG: list[tuple[str, Any]] = [
-    (URL, {"prompt": []}),
-    (URL, {"prompt": ""}),
-    (URL, {"max_tokens": 4}),
-    (URL, {"prompt": STORY, "temperature": "0.5"}),
-    (URL, {"prompt": STORY, "temperature": -1}),
-    (URL, {"prompt": "x " * 4000}),
-    (URL, {"prompt": STORY, "frequency_penalty": 1}),
-    (URL, {"prompt": STORY, "max_token": 4}),
-    (URL, {"prompt": STORY, "n": 300}),
-    (URL, {"prompt": [STORY] * 100, "n": 3}),
-    (URL, {"prompt": STORY, "model": "gpt-5"}),
-    (URL, {"prompt": STORY, "dlstep": {"accept_threshold": 2.0}}),
-    (URL, {"prompt": STORY, "dlstep": {"rule": "os"}}),
-    (URL, {"prompt": STORY, "dlstep": {"block_size": 4}}),
-    (URL, {"prompt": STORY, "logprobs": 1, "echo": True}),
-    (URL, {"prompt": [10**6]}),
-    (CHAT, {"messages": []}),
-    (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}),
-    (CHAT, {"messages": [{"role": "user", "content": STORY}], "max_tokens": 3, "max_completion_tokens": 4}),
-    (CHAT, {"messages": [{"role": "user", "content": STORY}], "tools": [{"type": "function"}]}),
-    (CHAT, {"messages": [{"role": "user", "content": STORY}], "chat_template_kwargs": {"x": 1}}),
-    (URL, {"prompt": STORY, "structured_outputs": {"json": SCHEMA | {"not": {}}}}),
-    (URL, {"prompt": STORY, "structured_outputs": {"regex": "("}}),
-    (URL, {"prompt": STORY, "max_tokens": 2, "structured_outputs": {"json": SCHEMA}}),
-]
-
-
-def test_errors_are_those_of_the_server_and_the_rest_goes_on(server: Served, tmp_path: Path) -> None:
-    wrong = [request(f"wrong-{number}", body, url) for number, (url, body) in enumerate(WRONG)]
-    rows = answered([*wrong, request("right", {"prompt": STORY, "max_tokens": 8})], tmp_path)
-    with server.http() as http:
-        for row, (url, body) in zip(rows, WRONG, strict=False):
-            theirs = http.post(url, json=body)
-            assert (row["response"]["status_code"], row["response"]["body"]) == (theirs.status_code, theirs.json())
-            assert theirs.status_code in (400, 404)
-    assert rows[-1]["response"]["status_code"] == 200
-
-
 @pytest.mark.parametrize(
     ("change", "param", "message"),
     [

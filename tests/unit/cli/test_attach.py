@@ -1,8 +1,6 @@
 """`dlstep attach`: an answer forms in the terminal, mistakes are one sentence, and hostile text does nothing."""
 
 import json
-import re
-import socket
 import sys
 import threading
 import unicodedata
@@ -13,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 from rich.console import Console
 
-from dlstep.cli import attach, generate, main
+from dlstep.cli import attach, generate
 from dlstep.cli.options import Namespace
 from dlstep.core import Abort, Add, Fail, Request, Spec, State, Trace, abort, add, init
 from dlstep.text.output import Output
@@ -142,24 +140,3 @@ def test_a_request_is_followed_while_it_runs(monkeypatch: pytest.MonkeyPatch, ca
         with server.http() as other:
             runs = other.get(f"/v1/requests/{request_id}/steps").json()["runs"]
         assert printed == [frame for run in runs for frame in run["frames"]]
-
-
-def test_mistakes_are_told_in_a_sentence(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    with served(shadow_engine(), keys=("sesame",)) as server:
-        for url, interval, words in (
-            (f"http://127.0.0.1:{port}", 0.2, "no dlstep server answers at"), ("ftp://x", 0.2, "URL must be like"),
-            ("localhost:8000", 0.2, "URL must be like"),
-            (server.url, 0.2, "requires an API key, and DLSTEP_API_KEY holds none"),
-        ):  # fmt: skip
-            with pytest.raises(ValueError, match=re.escape(words)):
-                attach.run(Namespace(url=url, request=None, interval=interval, json=False))
-        assert main(["attach", server.url, "--interval", "0"]) == 2
-        assert "--interval must be more than 0.0, got 0" in capsys.readouterr().err
-        monkeypatch.setenv("DLSTEP_API_KEY", "sesame")
-        assert main(["attach", server.url]) == 0
-        assert capsys.readouterr().out == "no request is under way, and the steps of none are kept\n"
-        assert main(["attach", server.url, "--request", "cmpl-0"]) == 2
-        error = capsys.readouterr().err
-        assert "no steps are kept for this id" in error and f"dlstep attach {server.url}" in error

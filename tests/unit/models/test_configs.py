@@ -1,8 +1,6 @@
 """Every field of a config.json is used, refused, harmless for a stated reason, or reported as unknown."""
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,13 +8,12 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
 
-from dlstep.cli import main
 from dlstep.models import FAMILIES
 from dlstep.models.configs import HARMLESS, Stated, unknown_fields
 from dlstep.models.fingerprint import effective
 
 from ...helpers.tiny_configs import FACTS
-from ...helpers.tiny_families import fill, write_checkpoint
+from ...helpers.tiny_families import fill
 from . import published
 
 Facts = dict[str, Any]
@@ -187,24 +184,3 @@ def test_published_files_state_nothing_unknown() -> None:
     }  # fmt: skip
     for name, family in families.items():
         assert made(family, vars(published)[name])[1] == (), name
-
-
-@pytest.mark.parametrize("family", ["sdar", "qwen3", "diffusion_gemma"])
-def test_unknown_fields_are_warnings_of_the_check(family: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_checkpoint(tmp_path, NATIVE.get(family, family))
-    path = tmp_path / "config.json"
-    facts = json.loads(path.read_text()) | {"logit_scale": 2.0, "initializer_range": 0.5, "nothing": None}
-    if family == "qwen3":
-        facts |= {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
-    if family == "diffusion_gemma":
-        facts["text_config"]["embedding_scale"] = 3.0
-    path.write_text(json.dumps(facts))
-    due = ["logit_scale", "text_config.embedding_scale"][: 2 if family == "diffusion_gemma" else 1]
-    assert main(["models", "check", str(tmp_path), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["problems"] == [] and len(told["warnings"]) == len(due)
-    assert all(
-        f"config.json states {name}, which dlstep ignores" in line for name, line in zip(due, told["warnings"], strict=True)
-    )
-    assert main(["models", "check", str(tmp_path)]) == 0
-    assert f"warnings: {len(due)}\n  config.json states logit_scale" in capsys.readouterr().out

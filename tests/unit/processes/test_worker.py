@@ -9,7 +9,6 @@ import threading
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -124,20 +123,6 @@ def test_worker_that_ends_in_its_start_tells_the_reason(kind: str, reason: str):
     worker.end()
 
 
-class Unimportable:
-    """Raises when it is unpickled, as an import in the worker process may."""
-
-    def __reduce__(self) -> Any:
-        return __import__, ("dlstep_is_without_this",)
-
-
-def test_import_that_fails_in_the_worker_is_the_reason():
-    worker = Worker(ignore, Unimportable(), name="worker")
-    with pytest.raises(WorkerDied, match="worker failed: ModuleNotFoundError: No module named 'dlstep_is_without_this'"):
-        worker.receive(SOON)
-    worker.end()
-
-
 def test_unpicklable_argument_is_an_error_of_the_caller():
     with pytest.raises((TypeError, AttributeError)):
         Worker(ignore, threading.Lock(), name="worker")
@@ -234,16 +219,6 @@ def test_signals_are_left_to_the_parent(number: signal.Signals):
     worker.end(0)
 
 
-@pytest.mark.parametrize(
-    ("kind", "ending"),
-    [("exception", "worker ended with exit code 1"), ("kill", "worker was killed by SIGKILL (memory may have run out)")],
-)
-def test_ending_leaves_last_words_out(kind: str, ending: str):
-    worker = Worker(fail, kind, name="worker")
-    worker.end(SOON)
-    assert worker.ending == ending
-
-
 @pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
 def test_worker_does_not_outlive_a_parent_that_is_killed(stopped: bool):
     parent = Worker(parent_of_worker, name="parent")
@@ -253,16 +228,6 @@ def test_worker_does_not_outlive_a_parent_that_is_killed(stopped: bool):
     os.kill(parent.pid, signal.SIGKILL)
     assert gone(pid)
     parent.end()
-
-
-def test_worker_outlives_the_thread_that_started_it():
-    found: list[Worker] = []
-    thread = threading.Thread(target=lambda: found.append(Worker(echo, name="worker")))
-    thread.start()
-    thread.join(SOON)
-    found[0].connection.send(1)
-    assert found[0].receive(SOON) == 1
-    found[0].end(0)
 
 
 SCRIPT = """

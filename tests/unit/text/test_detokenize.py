@@ -136,19 +136,6 @@ def test_a_push_costs_its_own_tokens(kind: str, size: int) -> None:
         assert counting.decoded - before <= 4 * KEPT + size
 
 
-@pytest.mark.parametrize("size", [1, 32])
-def test_bytes_are_decoded_a_few_times_only(size: int) -> None:
-    tokenizer = TOKENIZERS["byte fallback"]
-    counting = Counting(tokenizer)
-    run = [tokenizer.convert_tokens_to_ids(f"<0x{byte:02X}>") for byte in ("\u20ac" * 300).encode()]
-    letter = tokenizer.convert_tokens_to_ids("\u2581a")
-    stream = TextStream(counting, ())
-    tokens = [*run, *[letter] * 100]
-    said = "".join(stream.push(tokens[place : place + size]) for place in range(0, len(tokens), size))
-    assert said == "\u20ac" * 300 + " a" * 100
-    assert counting.decoded <= 10 * len(run) + 4 * KEPT * 100
-
-
 @pytest.mark.parametrize(("text", "count"), [("abc", 0), ("abcE", 1), ("abcEN", 2), ("", 0), ("E", 1), ("ENx", 0)])
 def test_what_could_become_a_stop_string_is_held_back(text: str, count: int) -> None:
     assert held_back(text, ("END", "zz")) == count

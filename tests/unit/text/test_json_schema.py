@@ -224,28 +224,6 @@ def test_every_text_of_a_call_conforms_to_the_schema_of_its_function(form: str, 
         assert Draft202012Validator(whole[call["name"]], format_checker=FORMAT_CHECKER).is_valid(call["arguments"]), call
 
 
-DRAFT_2019 = "https://json-schema.org/draft/2019-09/schema"
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"oneOf": [{"type": "string"}, {"type": "integer"}, {"enum": [None, True]}]},
-        {"properties": {"a": {"$ref": "#/$defs/tree"}}, "required": ["a"], "$defs": {"tree": TREE}},
-        {"type": "object", "properties": {"value": {"type": "integer"}, "next": {"$ref": "#"}}},
-        {"allOf": [{"properties": {"a": {"minimum": 3}}}, {"properties": {"a": {"type": "integer"}}, "required": ["a"]}]},
-        {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
-        {"type": "array", "items": {"type": ["object", "null"]}},
-        {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}, {"maxLength": 2}], "$defs": {"a": {"type": "string"}}},
-        {"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"const": "a"}, {"type": "null"}]},
-        {"$schema": DRAFT_2019, "$ref": "#/$defs/a", "maxLength": 2, "$defs": {"a": {"type": "string", "minLength": 1}}},
-        {"$schema": DRAFT_2019, "$ref": "#/$defs/a", "items": [{"const": 1}], "$defs": {"a": {"additionalItems": False}}},
-    ],
-)  # fmt: skip
-def test_every_text_of_these_conforms(schema: dict[str, Any]) -> None:
-    check_texts(schema, 30, 0)
-
-
 def test_properties_have_the_order_of_the_schema() -> None:
     names = ["c", "a", "d", "b"]
     schema = {"properties": {name: {"type": "null"} for name in names}, "required": ["d"]}

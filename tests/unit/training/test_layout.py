@@ -18,7 +18,6 @@ from training.layout import (
     Sample,
     add_noise,
     attention,
-    causal_width,
     first_groups,
     lay_out,
     lay_out_causal,
@@ -27,7 +26,6 @@ from training.layout import (
     single_block_noise,
 )
 from training.masks import draft_masks
-from training.tokenizer import EOS_ID
 
 MOST_BLOCKS = 4
 ids = st.integers(3, 138)
@@ -119,23 +117,6 @@ def test_noise_and_clean_text_are_kept_apart(case: Case) -> None:
             assert source == reader, "a noisy block must not see its own clean copy"
 
 
-@given(cases())
-def test_rows_hold_the_text_and_fill_up_with_end_symbols(case: Case) -> None:
-    size = case.grid.block_size
-    for row, sample in enumerate(case.samples):
-        start = case.grid.first_start(len(sample.prompt))
-        text = [*sample.prompt, *sample.response]
-        for copy in (1, 2):
-            chosen = case.rows.copy[row] == copy
-            tokens = case.rows.targets[row][chosen].tolist()
-            assert case.rows.positions[row][chosen].tolist() == list(range(start, start + len(tokens)))
-            assert len(tokens) % size == 0
-            filling = tokens[len(text) - start :]
-            assert tokens[: len(text) - start] == text[start:]
-            assert set(filling) == {EOS_ID}
-            assert sample.spare_blocks * size < len(filling) <= (sample.spare_blocks + 1) * size
-
-
 @given(causal_cases())
 def test_a_noisy_block_sees_itself_and_what_is_before_it(case: CausalCase) -> None:
     """Clean places see the clean places up to themselves; blocks see themselves and the clean places before them."""
@@ -155,22 +136,3 @@ def test_a_noisy_block_sees_itself_and_what_is_before_it(case: CausalCase) -> No
                 expected = [(CLEAN, before) for before in range(min(start, stop))]
                 expected += [(copy, own) for own in range(start, start + case.size)]
             assert visible == Counter(expected)
-
-
-@given(causal_cases())
-def test_causal_rows_hold_the_text_and_blocks_of_a_random_origin(case: CausalCase) -> None:
-    for row, sample in enumerate(case.samples):
-        text = [*sample.prompt, *sample.response, EOS_ID]
-        assert (case.rows.copy[row] != PADDING).sum() <= causal_width(sample, case.size)
-        for copy in range(COPIES + 1):
-            chosen = case.rows.copy[row] == copy
-            begin = 0 if copy == CLEAN else len(sample.prompt) + int(case.origin[row, copy - 1])
-            positions = case.rows.positions[row][chosen].tolist()
-            assert positions == list(range(begin, begin + len(positions)))
-            filled = text + [EOS_ID] * (begin + len(positions) - len(text))
-            assert case.rows.targets[row][chosen].tolist() == filled[begin : begin + len(positions)]
-            if copy == CLEAN:
-                assert len(positions) == len(text)
-            else:
-                least = max(1, len(text) - begin)
-                assert len(positions) % case.size == 0 and least <= len(positions) < least + case.size

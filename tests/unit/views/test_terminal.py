@@ -25,18 +25,6 @@ def test_requests_are_shown_with_their_masks(session: Session) -> None:
     assert "request 0, running" in panel and "\N{LIGHT SHADE}" in panel
 
 
-def contrast(one: str, two: str) -> float:
-    """The contrast ratio of two colours like `#c06000`, as WCAG 2 defines it."""
-
-    def luminance(colour: str) -> float:
-        parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
-        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-    dark, light = sorted((luminance(one), luminance(two)))
-    return (light + 0.05) / (dark + 0.05)
-
-
 def test_no_color_leaves_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     console = Console(file=StringIO(), force_terminal=True, color_system="truecolor")
