@@ -7,7 +7,7 @@ from typing import Any, get_args, get_type_hints
 
 from dlstep.cli.options import kinds
 from dlstep.core.checks import limits_of
-from dlstep.engine.option_help import field_help
+from dlstep.engine.config import field_help
 
 _SPECIAL = re.compile(r"([*_<>\[\]{}|])")
 

@@ -6,7 +6,7 @@ import pytest
 
 from dlstep import LLM, tiny
 from dlstep.engine.likelihood import Likelihood, Likelihoods, MonteCarlo
-from dlstep.text.detokenize import encode
+from dlstep.text.prompts import encode_text
 
 pytestmark = pytest.mark.gpu
 # Each decoder with the error that is allowed for each token of an answer, in nats, in fp32.
@@ -21,7 +21,9 @@ def likelihoods(**options: Any) -> list[Likelihood]:
     """The likelihoods of right and wrong answers to embedded stories."""
     engine = LLM(dtype="float32", **options).engine
     texts = [(each.prompt, f"{each.answer + wrong} shells.") for each in tiny.problems(8, seed=3) for wrong in (0, 1)]
-    pairs = [(tuple(encode(engine.tokenizer, prompt)), tuple(encode(engine.tokenizer, answer))) for prompt, answer in texts]
+    pairs = [
+        (tuple(encode_text(engine.tokenizer, prompt)), tuple(encode_text(engine.tokenizer, answer))) for prompt, answer in texts
+    ]
     return Likelihoods(engine, MonteCarlo(num=16, batch=8)).of(pairs)
 
 

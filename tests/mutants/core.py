@@ -16,7 +16,7 @@ MUTANTS = (
         ("Block.with_pinned", "count pinned positions as masked", "masked if not given >> position - start & 1", "masked"),
     ),
     *in_file(
-        "core/cache.py",
+        "core/state.py",
         ("Cache.release", "free a shared page when its first owner ends", "count > 1:", "count > 2:"),
         (
             "Cache.take",
@@ -85,7 +85,7 @@ MUTANTS = (
         ("commit", "keep pages that led to an error in the prefix index", "cache = cache.unpublish(sequence.pages)", "pass"),
         ("commit", "commit what was prepared for another state", "prepared.state is not state or ", ""),
         ("forgotten", "count a preempted sequence as stored", "replace(sequence, storage=NOTHING_STORED)", "sequence"),
-        noticed_by=("unit/core/test_lifecycle.py", "unit/core/test_cache.py"),
+        noticed_by=("unit/core/test_lifecycle.py", "unit/core/test_state.py"),
     ),
     *in_file(
         "core/contract.py",
@@ -260,7 +260,7 @@ MUTANTS = (
         ("Span.mark", "leave soft tokens out of the cache digest", "rows.soft.mark()", "0"),
         ("Span.mark", "leave the fed tokens out of the cache digest", "rows.tokens, ", ""),
         ("next_cache_digest", "leave the number of pages out of the cache digest", "plan.num_pages, *", "*"),
-        noticed_by=("unit/core/test_cache.py",),
+        noticed_by=("unit/core/test_state.py",),
     ),
     *in_file(
         "core/state.py",
@@ -332,7 +332,7 @@ MUTANTS = (
         ("schedule", "admit a request while another one is preempted", "waiting and (not draft.preemptions)", "waiting"),
         ("schedule", "plan forever although nothing fits", "not draft.spans and (not state.done)", "False"),
         ("shared_pages", "share a part of a long prefix", "found and start + length >= sequence.final", "found"),
-        noticed_by=("unit/core/test_cache.py",),
+        noticed_by=("unit/core/test_state.py",),
     ),
     *in_file(
         "core/sequence.py",
@@ -354,7 +354,7 @@ MUTANTS = (
         ),
     ),
     *in_file(
-        "core/updates.py",
+        "core/state.py",
         (
             "Update.stop",
             "report tokens behind the end of the answer",

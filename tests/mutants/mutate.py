@@ -1,6 +1,6 @@
 """Run mutmut on source files with the tests of the mirrored layout, in a copy of the checkout.
 
-`python -m tests.mutants.mutate src/dlstep/core/updates.py` prints a line with the counts and a diff
+`python -m tests.mutants.mutate src/dlstep/core/state.py` prints a line with the counts and a diff
 for each mutant that no test noticed.
 """
 
@@ -22,7 +22,7 @@ LAWS = "tests/property/test_laws.py"
 def main() -> int:
     """Return 0 if mutmut ran, whatever the number of mutants that survived."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants.mutate", description=__doc__)
-    parser.add_argument("files", nargs="+", help="source files, such as src/dlstep/core/updates.py")
+    parser.add_argument("files", nargs="+", help="source files, such as src/dlstep/core/state.py")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="mutants at a time (default: one per core)")
     options = parser.parse_args()
     names = [Path(file).resolve().relative_to(ROOT / "src").as_posix().removeprefix("dlstep/") for file in options.files]

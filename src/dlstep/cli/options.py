@@ -23,8 +23,7 @@ from .. import rules, strategies, tiny
 from ..core import Options, Rule, SamplingParams
 from ..core.checks import check_ranges, did_you_mean, short
 from ..core.options import searched
-from ..engine.config import EngineConfig, base_of, chosen, engine_config
-from ..engine.option_help import field_help, foreign, option_rows, parts_of
+from ..engine.config import EngineConfig, base_of, chosen, engine_config, field_help, foreign, option_rows, parts_of
 from ..rules import HOLDERS
 from ..text.words import WIDTH
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from .. import rules, strategies
 from ..core import Rule, needs_canvas
 from ..core.options import options_of, searched
-from ..engine.option_help import paragraphs
+from ..engine.config import paragraphs
 from ..strategies._canvas import Canvas
 from .options import Namespace, json_text
 from .strategies import flat, print_entry, print_options

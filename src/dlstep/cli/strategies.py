@@ -13,8 +13,7 @@ from rich.text import Text
 from .. import rules, strategies
 from ..core.options import Options, searched, with_options
 from ..engine.compatibility import Features, MatrixRow, matrix
-from ..engine.config import EngineConfig, embedded_models_for
-from ..engine.option_help import option_rows, paragraphs, parts_of
+from ..engine.config import EngineConfig, embedded_models_for, option_rows, paragraphs, parts_of
 from .options import Namespace, as_yaml, json_text, title_of
 
 EXAMPLES = "dlstep strategies dual_cache\ndlstep strategies dual_cache --rule quota\ndlstep strategies --matrix"

@@ -12,7 +12,6 @@ from .block import (
     open_block as open_block,
     positions as positions,
 )
-from .cache import Cache as Cache
 from .checks import check_ranges as check_ranges
 from .commit import Prepared as Prepared, commit as commit, prepare as prepare
 from .errors import (
@@ -87,7 +86,14 @@ from .sequence import (
     Strategy as Strategy,
 )
 from .spec import Config as Config, Spec as Spec
-from .state import State as State, WaitingQueue as WaitingQueue
+from .state import (
+    Cache as Cache,
+    Cell as Cell,
+    State as State,
+    Update as Update,
+    WaitingQueue as WaitingQueue,
+    updates as updates,
+)
 from .trace import (
     Abort as Abort,
     Add as Add,
@@ -98,4 +104,3 @@ from .trace import (
     Rebuild as Rebuild,
     Trace as Trace,
 )
-from .updates import Cell as Cell, Update as Update, updates as updates

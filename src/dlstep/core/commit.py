@@ -16,7 +16,6 @@ from itertools import islice
 
 from rpds import List
 
-from .cache import Cache, prefix_keys
 from .checks import short
 from .constraint import RequestConstraint
 from .contract import check_sequence
@@ -25,7 +24,7 @@ from .plan import FEW_BEST, Admission, Grant, Plan, Samples, Span, SpanSamples
 from .request import Request, SamplingParams
 from .sequence import NOTHING_STORED, FinishInfo, FinishReason, SequenceState, Storage
 from .spec import Config, Spec
-from .state import State, WaitingQueue
+from .state import Cache, State, WaitingQueue, prefix_keys
 
 
 def forgotten(sequence: SequenceState, state: State) -> SequenceState:

@@ -4,7 +4,6 @@ from dataclasses import replace
 from operator import attrgetter
 
 from .block import Grid
-from .cache import Cache
 from .checks import short
 from .commit import answer_limit, ended, forgotten, judge, stop_ids
 from .constraint import RequestConstraint
@@ -16,7 +15,7 @@ from .plan import EMPTY_CACHE
 from .request import Request, SamplingParams
 from .sequence import AddedRequest, FinishReason, SequenceState, Strategy
 from .spec import Config, Spec
-from .state import State
+from .state import Cache, State
 
 _SHORT = SamplingParams(max_tokens=1)
 

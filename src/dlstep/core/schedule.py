@@ -7,13 +7,12 @@ one overtakes it. Only younger sequences are preempted, and a plan that preempts
 from dataclasses import replace
 from itertools import islice
 
-from .cache import Cache, prefix_keys
 from .contract import check_span
 from .errors import RequestFault, WrongAnswer, fault_of, run_user_code
 from .plan import FEW_BEST, Admission, Grant, Plan, Span, storing_span
 from .sequence import SequenceState, Storage
 from .spec import Spec
-from .state import State
+from .state import Cache, State, prefix_keys
 
 
 def fit(sequence: SequenceState, window: Span, shift: int, budget: int) -> Span | None:

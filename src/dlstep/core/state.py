@@ -1,14 +1,222 @@
-"""The complete state of the engine as one value, and the queue of its waiting requests."""
+"""The complete state of the engine as one value: its KV pages, its sequences and the queue of waiting ones; and its updates.
 
+The core hands out page numbers; the driver owns the bytes. A page is owned by one or more sequences
+(counted), cached (no owner, but findable by its prefix), or free. Allocation takes free pages first,
+then evicts the cached page released longest ago. An update is the difference between two states by
+request; usage is the work of forward passes by request.
+"""
+
+from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import islice
+from typing import NamedTuple
 
 from rpds import HashTrieMap, List
 
-from .cache import Cache
-from .plan import EMPTY_CACHE
-from .sequence import SequenceState, Strategy
+from .block import Grid
+from .plan import EMPTY_CACHE, Plan, Span
+from .sequence import FinishInfo, FinishReason, SequenceState, Strategy
 from .spec import Config
+
+_NO_STAMPS: "HashTrieMap[int, int]" = HashTrieMap()
+
+
+@dataclass(frozen=True, slots=True)
+class StampedQueue:
+    """A FIFO queue of distinct pages with removal from the middle. Calls cost O(log n)."""
+
+    pages: "HashTrieMap[int, int]" = _NO_STAMPS  # stamp to page
+    stamps: "HashTrieMap[int, int]" = _NO_STAMPS  # page to stamp
+    head: int = 0
+    tail: int = 0
+
+    def __len__(self) -> int:
+        return len(self.stamps)
+
+    def __contains__(self, page: int) -> bool:
+        return page in self.stamps
+
+    def push(self, page: int) -> "StampedQueue":
+        """Return the queue with `page` appended."""
+        return StampedQueue(self.pages.insert(self.tail, page), self.stamps.insert(page, self.tail), self.head, self.tail + 1)
+
+    def remove(self, page: int) -> "StampedQueue":
+        """Return the queue without `page`, which must be in it."""
+        stamp = self.stamps[page]
+        pages, stamps = self.pages.remove(stamp), self.stamps.remove(page)
+        head = self.head
+        if stamp == head:
+            # The head never moves back, so skipping stamps costs amortized O(1) per push.
+            while head < self.tail and head not in pages:
+                head += 1
+        return StampedQueue(pages, stamps, head, self.tail)
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the pages, oldest first."""
+        return (page for stamp in range(self.head, self.tail) if (page := self.pages.get(stamp)) is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """Ownership of pages, and the index of cached prefixes."""
+
+    num_pages: int
+    """Number of pages."""
+    fresh: int = 0
+    """Pages from this number on were never handed out."""
+    free: StampedQueue = StampedQueue()
+    """Released pages without a prefix key."""
+    cached: StampedQueue = StampedQueue()
+    """Pages without an owner that a prefix key finds, the one released longest ago first."""
+    owners: "HashTrieMap[int, int]" = _NO_STAMPS
+    """How many sequences hold a page."""
+    index: "HashTrieMap[bytes, int]" = HashTrieMap()
+    """Prefix keys to pages."""
+    keys: "HashTrieMap[int, bytes]" = HashTrieMap()
+    """Pages to prefix keys: the inverse of `index`."""
+    slots: tuple[int, ...] = ()
+    """Free carry slots, the next one first. One per request that may run; none if the strategy carries nothing."""
+
+    @property
+    def available(self) -> int:
+        """The number of pages that can be handed out now."""
+        return self.num_pages - self.fresh + len(self.free) + len(self.cached)
+
+    def next_pages(self, count: int) -> tuple[int, ...]:
+        """Return the next pages to hand out.
+
+        Args:
+            count: How many; at most `available`.
+        """
+        pages: list[int] = []
+        fresh = range(self.fresh, self.num_pages)
+        for source in (self.free, fresh, self.cached):
+            for page in source:
+                if len(pages) == count:
+                    return tuple(pages)
+                pages.append(page)
+        return tuple(pages)
+
+    def take(self, pages: Iterable[int]) -> "Cache":
+        """Return the cache with one owner for each of some pages. Cached pages lose their key.
+
+        Args:
+            pages: Pages without an owner.
+        """
+        fresh, free, cached = self.fresh, self.free, self.cached
+        owners, index, keys = self.owners, self.index, self.keys
+        for page in pages:
+            if page >= fresh:
+                for skipped in range(fresh, page):
+                    free = free.push(skipped)
+                fresh = page + 1
+            elif page in free:
+                free = free.remove(page)
+            else:
+                cached = cached.remove(page)
+                index, keys = index.remove(keys[page]), keys.remove(page)
+            owners = owners.insert(page, 1)
+        return Cache(self.num_pages, fresh, free, cached, owners, index, keys, self.slots)
+
+    def share(self, pages: Iterable[int], slot: int | None = None) -> "Cache":
+        """Return the cache with one more owner of each of some pages.
+
+        Args:
+            pages: Pages that are owned or cached.
+            slot: A free carry slot to use as well; None for none.
+        """
+        cached, owners = self.cached, self.owners
+        for page in pages:
+            count = owners.get(page, 0)
+            if not count:
+                cached = cached.remove(page)
+            owners = owners.insert(page, count + 1)
+        slots = self.slots if slot is None else tuple(other for other in self.slots if other != slot)
+        return Cache(self.num_pages, self.fresh, self.free, cached, owners, self.index, self.keys, slots)
+
+    def release(self, pages: tuple[int, ...], slot: int | None = None) -> "Cache":
+        """Return the cache after one owner of each page has released it, the last page first.
+
+        Args:
+            pages: The pages of a sequence, in order of position.
+            slot: The carry slot of the sequence; None if it has none.
+        """
+        free, cached, owners = self.free, self.cached, self.owners
+        for page in reversed(pages):
+            count = owners[page]
+            if count > 1:
+                owners = owners.insert(page, count - 1)
+                continue
+            owners = owners.remove(page)
+            if page in self.keys:
+                cached = cached.push(page)
+            else:
+                free = free.push(page)
+        slots = self.slots if slot is None else (*self.slots, slot)
+        return Cache(self.num_pages, self.fresh, free, cached, owners, self.index, self.keys, slots)
+
+    def publish(self, pages: Iterable[tuple[int, bytes]]) -> "Cache":
+        """Return the cache with pages findable by a prefix key. An existing key keeps its page.
+
+        Args:
+            pages: Pairs of an owned page and its key.
+        """
+        index, keys = self.index, self.keys
+        for page, key in pages:
+            if key not in index:
+                index, keys = index.insert(key, page), keys.insert(page, key)
+        return self._indexed(index, keys)
+
+    def unpublish(self, pages: Iterable[int]) -> "Cache":
+        """Return the cache with pages removed from the prefix index.
+
+        Args:
+            pages: Owned pages.
+        """
+        index, keys = self.index, self.keys
+        for page in pages:
+            key = keys.get(page)
+            if key is not None:
+                index, keys = index.remove(key), keys.remove(page)
+        return self._indexed(index, keys)
+
+    def _indexed(self, index: "HashTrieMap[bytes, int]", keys: "HashTrieMap[int, bytes]") -> "Cache":
+        return Cache(self.num_pages, self.fresh, self.free, self.cached, self.owners, index, keys, self.slots)
+
+    def unowned(self, pages: Iterable[int]) -> int:
+        """Return how many of `pages` have no owner.
+
+        Args:
+            pages: Any pages.
+        """
+        return sum(page not in self.owners for page in pages)
+
+
+def prefix_keys(grid: Grid, page_size: int, page: int, key: bytes, start: int, tokens: tuple[int, ...]) -> Iterator[bytes]:
+    """Yield the keys of consecutive pages, as far as `tokens` determine them.
+
+    A page has a key if its last group ends within `tokens`. Under the attention rule, tokens up to
+    there affect the page's keys and values, so its key depends on these tokens and on the grid.
+    Keys are 128 bits of blake2b: two prefixes collide with chance 2**-128.
+
+    Args:
+        grid: Groups of the request.
+        page_size: Positions of a page.
+        page: Index of the first page in the page table.
+        key: Key of the previous page; for page 0 the salt of the request.
+        start: Position of the first token, the end of the previous page's last group.
+        tokens: Final tokens from `start` on.
+    """
+    begin, stop = start, start + len(tokens)
+    if not page:
+        key = grid.origin.to_bytes(8, "little") + grid.size.to_bytes(8, "little") + key
+    while (end := grid.end((page + 1) * page_size - 1)) <= stop:
+        key = blake2b(key + array("q", tokens[begin - start : end - start]).tobytes(), digest_size=16).digest()
+        yield key
+        begin, page = end, page + 1
+
 
 _EMPTY: "HashTrieMap[int, SequenceState]" = HashTrieMap()
 
@@ -160,3 +368,223 @@ class State:
             if sequence.request.seq_id == seq_id:
                 return sequence
         return self.waiting.get(seq_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """An unsettled position of the window."""
+
+    token: int | None
+    """Its token; None if it is masked."""
+    probability: float
+    """Probability of the token when it was unmasked; 0 if the position is masked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """The progress of one request.
+
+    The properties compute everything else on demand, in time linear in the new tokens. The tokens
+    of all updates of a request, joined, are its answer.
+    """
+
+    sequence: SequenceState
+    """The current sequence of the request."""
+    start: int
+    """Position of the first newly settled token."""
+
+    @property
+    def id(self) -> int:
+        """The id of the request."""
+        return self.sequence.request.id
+
+    @property
+    def stop(self) -> int:
+        """The end of the settled tokens of the answer."""
+        finish_info = self.sequence.finish_info
+        return max(self.start, self.sequence.settled if finish_info is None else finish_info.end)
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The newly settled tokens."""
+        return self.sequence.tokens(self.start, self.stop)
+
+    @property
+    def probabilities(self) -> tuple[float, ...]:
+        """The probability of each of `tokens` when it was unmasked."""
+        return self.sequence.probabilities_of(self.start, self.stop)
+
+    @property
+    def window(self) -> tuple[Cell, ...]:
+        """The unsettled positions of the window within the answer; empty once it has ended."""
+        return tuple(map(Cell, *self.window_values))
+
+    @property
+    def window_values(self) -> tuple[tuple[int | None, ...], tuple[float, ...]]:
+        """The tokens and the probabilities of the cells in `window`; faster to compute."""
+        tokens: list[int | None] = []
+        probabilities: list[float] = []
+        sequence, stop = self.sequence, self.stop
+        for block in sequence.window if sequence.finish_info is None else ():
+            first, last = max(stop, block.start), min(sequence.request.limit, block.end)
+            if first < last:
+                part, added = slice(first - block.start, last - block.start), len(tokens)
+                tokens += block.tokens[part]
+                probabilities += block.probabilities[part]
+                for position in block.masked:
+                    if first <= position < last:
+                        tokens[added + position - first], probabilities[added + position - first] = None, 0.0
+        return tuple(tokens), tuple(probabilities)
+
+    @property
+    def steps(self) -> int:
+        """The number of forward passes so far that sampled a position of the request."""
+        return self.sequence.steps
+
+    @property
+    def nfe(self) -> int:
+        """The number of forward passes so far with a span of the request."""
+        return self.sequence.nfe
+
+    @property
+    def finish_info(self) -> FinishInfo | None:
+        """How the answer ended; None while it is unfinished."""
+        return self.sequence.finish_info
+
+
+def updates(before: State, after: State) -> tuple[Update, ...]:
+    """Return an update for each request that changed; requests that ended come first.
+
+    The cost is linear in the running requests and in those that ended.
+
+    Args:
+        before: A state.
+        after: A later state of the same decode, with no `prune` in between.
+    """
+    known = {sequence.request.seq_id: sequence for sequence in before.running}
+
+    def update(sequence: SequenceState) -> Update:
+        request = sequence.request
+        earlier = known.get(request.seq_id) or before.waiting.get(request.seq_id)
+        # Pinned tokens may settle positions before the first pass; no update has reported them yet.
+        if earlier is None or not earlier.nfe:
+            return Update(sequence, len(request.prompt))
+        return Update(sequence, max(earlier.settled, len(request.prompt)))
+
+    ended = [after.finished[request_id] for request_id in islice(after.ended, len(after.ended) - len(before.ended))]
+    moved = [sequence for sequence in after.running if known.get(sequence.request.seq_id) is not sequence]
+    return tuple([update(sequence) for sequence in (*reversed(ended), *moved)])
+
+
+BROKEN_OFF: tuple[FinishReason, ...] = ("abort", "error")
+
+
+class Work(NamedTuple):
+    """Sums over forward passes, each with one span per request in the batch.
+
+    `wasted` rows did not contribute to an answer: rows of positions whose stored KV entries were
+    lost, and all rows of requests that were aborted or failed.
+    """
+
+    sampling_forwards: int = 0
+    storing_forwards: int = 0
+    spans: int = 0
+    rows: int = 0
+    wasted: int = 0
+    preemptions: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+
+
+@dataclass(slots=True)
+class RequestUsage:
+    """The usage of one request so far.
+
+    Attributes:
+        prompt: Length of its prompt.
+        cached: Tokens of the prompt found in pages at its first admission; None before that.
+        rows: Rows computed for it.
+        again: Those of its rows that had been stored before.
+        pages: Pages that it holds.
+        lost: Whether it lost pages since the caller last reset this flag.
+    """
+
+    prompt: int
+    cached: int | None = None
+    rows: int = 0
+    again: int = 0
+    pages: int = 0
+    lost: bool = False
+    reached: int = 0  # the end of the positions that were ever stored
+
+    def wasted(self, reason: FinishReason) -> int:
+        """Return the wasted rows of the request, which ended for this reason."""
+        return self.rows if reason in BROKEN_OFF else self.again
+
+    def lose(self) -> None:
+        """Note that the device has lost the pages."""
+        self.lost, self.pages = self.lost or self.pages > 0, 0
+
+    def feed(self, span: Span) -> int:
+        """Count the rows of a span. Return how many of them had been stored before."""
+        start = span.rows.start + span.rows.query_only
+        final, reached = start + span.rows.final_rows, self.reached
+        again = max(0, min(reached, final) - start)
+        self.rows += len(span.rows.tokens)
+        self.again += again
+        self.reached = max(reached, final)
+        return again
+
+
+class Usage:
+    """The usage of the open requests, by sequence number."""
+
+    def __init__(self) -> None:
+        self._requests: dict[int, RequestUsage] = {}
+
+    def open(self, seq_id: int, prompt: int) -> RequestUsage:
+        """Count a request with a prompt of this length from now on."""
+        usage = self._requests[seq_id] = RequestUsage(prompt)
+        return usage
+
+    def of(self, seq_id: int) -> RequestUsage:
+        """Return the usage of a request; that of a new one if it is not open."""
+        return self._requests.get(seq_id) or RequestUsage(0)
+
+    def close(self, seq_id: int) -> None:
+        """Stop counting a request; nothing happens if it is not open."""
+        self._requests.pop(seq_id, None)
+
+    def rebuild(self) -> None:
+        """Note that the device has lost all its contents."""
+        for usage in self._requests.values():
+            usage.lose()
+
+    def take(self, plan: Plan, page_size: int) -> Work:
+        """Count a forward pass and return its work.
+
+        Its prompt tokens, cached tokens and wasted rows are those of open requests.
+        """
+        known, prompts, cached, again = self._requests, 0, 0, 0
+        for seq_id in plan.preemptions:
+            if (usage := known.get(seq_id)) is not None:
+                usage.lose()
+        for admission in plan.admissions:
+            if (usage := known.get(admission.seq_id)) is not None:
+                usage.pages = len(admission.shared)
+                if usage.cached is None:  # the first admission, not one after a preemption
+                    # A fork also finds pages with tokens of its answer.
+                    usage.cached = min(usage.pages * page_size, usage.prompt)
+                    cached += usage.cached
+        for grant in plan.grants:
+            if (usage := known.get(grant.seq_id)) is not None:
+                usage.pages += len(grant.pages)
+        samples, rows = False, 0
+        for span in plan.spans:
+            samples = samples or bool(span.wanted.sampled)
+            rows += len(span.rows.tokens)
+            if (usage := known.get(span.who.seq_id)) is not None:
+                if not usage.rows:
+                    prompts += usage.prompt
+                again += usage.feed(span)
+        return Work(int(samples), int(not samples), len(plan.spans), rows, again, len(plan.preemptions), prompts, cached)

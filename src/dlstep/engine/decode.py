@@ -29,6 +29,7 @@ from ..core import (
     SamplesMismatch,
     SamplingParams,
     SequenceState,
+    Spec,
     State,
     Update,
     commit,
@@ -40,7 +41,7 @@ from ..core import (
 from ..core.checks import short
 from ..core.errors import described, run_user_code
 from ..core.trace import apply
-from ..text.constraints import constrained
+from ..text.constraints import compiled
 
 Result = TypeVar("Result")
 Policy = Callable[[SamplingParams, int], SamplingParams]
@@ -69,6 +70,17 @@ class RanksDriver(CachingDriver, Protocol):
     def when_lost(self, call: Callable[[str], None]) -> None:
         """Call `call` with the reason, in a separate thread, once a rank is lost."""
         ...
+
+
+def constrained(request: Request, spec: Spec) -> Request:
+    """Return the request with the automaton of its constraint; the same request if it has no constraint.
+
+    Raises ValueError, with the name of the parameter, if the constraint cannot be compiled.
+    """
+    source = request.params.constraint_source
+    if source is None or request.automaton is not None:
+        return request
+    return replace(request, automaton=compiled(*source, spec))
 
 
 class Decode:

@@ -35,7 +35,7 @@ from ..engine.likelihood import Likelihood, Likelihoods, MonteCarlo
 from ..engine.loader import LoadedEngine
 from ..llm import LLM
 from ..text.chat import check_conversation, render, with_template
-from ..text.detokenize import encode
+from ..text.prompts import encode_text
 from .items import LONGEST_FOUND, Item
 from .options import OWN_TASKS, SAMPLING, EvalOptions
 from .programs import PROGRAMS, as_code_eval
@@ -174,7 +174,7 @@ class DlstepLM(TemplateLM):
         """Return the ids of a text, with special tokens unless a chat template wrote them."""
         assert self.tokenizer is not None, "a folder has a tokenizer"
         special = self._template is None if add_special_tokens is None else add_special_tokens
-        return list(encode(self.tokenizer, string, add_special_tokens=special))
+        return list(encode_text(self.tokenizer, string, add_special_tokens=special))
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
         """Return the template of the checkpoint or its family; None if the argument is False."""

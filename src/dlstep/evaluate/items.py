@@ -13,8 +13,7 @@ from ..core.checks import short
 from ..engine.json_lines import Line, digest_of, parsed
 from ..engine.loader import LoadedEngine
 from ..text.chat import render, with_template
-from ..text.detokenize import encode as encode_text
-from ..text.prompts import encode
+from ..text.prompts import encode, encode_text
 from .options import OWN_TASKS, EvalOptions
 
 SHELLS = 500  # problems of the embedded task

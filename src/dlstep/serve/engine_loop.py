@@ -6,7 +6,7 @@ from time import perf_counter, process_time
 
 from ..core import Event, Request, Samples, SequenceState, State, Update, schedule
 from ..core.sequence import FinishInfo
-from ..core.updates import Usage, Work
+from ..core.state import Usage, Work
 from ..engine.loader import LoadedEngine
 from ..engine.overrides import with_changes
 from ..engine.reads import ReadResult, Reads, read_request

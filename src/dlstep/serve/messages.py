@@ -9,7 +9,7 @@ from ..core import Config, SamplingParams, State, Strategy, init
 from ..core.automaton import Automaton
 from ..core.options import StrategyOptions
 from ..core.sequence import Best, FinishInfo
-from ..core.updates import Work
+from ..core.state import Work
 from ..text.detokenize import Tokenizer
 from ..text.read_templates import ReadTemplate
 from ..views.frames import Frame

@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from ..core.checks import listed, short, text_of
-from .detokenize import Tokenizer, encode
+from .detokenize import Tokenizer
+from .prompts import encode_text
 
 Message = Mapping[str, str]  # with `role` and `content`
 Conversation = Sequence[Message]
@@ -41,7 +42,7 @@ def chat_prompt(
     tokenizer, own = with_template(tokenizer, template)
     known = template_variables(own, {} if variables is None else variables, optional)
     text = render(tokenizer, own, messages, tools=tools, variables=known)
-    return encode(tokenizer, text, add_special_tokens=False)
+    return encode_text(tokenizer, text, add_special_tokens=False)
 
 
 def render(

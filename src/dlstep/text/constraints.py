@@ -4,12 +4,11 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
 from threading import Event, Lock
 
-from ..core import Add, Request, Spec, Trace
+from ..core import Add, Spec, Trace
 from ..core.automaton import MOST_STATES, Automaton, TooLarge, token_automaton
 from ..core.checks import short
 from ..extras import require
@@ -64,17 +63,6 @@ ByteAutomaton = tuple[list[dict[int, int]], list[int], int]  # moves, accepting 
 _worker = LimitedWorker()
 _results: OrderedDict[tuple[str, bytes, Spec, Marks], Automaton | str] = OrderedDict()  # or the reason of a refusal
 _lock = Lock()
-
-
-def constrained(request: Request, spec: Spec) -> Request:
-    """Return the request with the automaton of its constraint; the same request if it has no constraint.
-
-    Raises ValueError, with the name of the parameter, if the constraint cannot be compiled.
-    """
-    source = request.params.constraint_source
-    if source is None or request.automaton is not None:
-        return request
-    return replace(request, automaton=compiled(*source, spec))
 
 
 def recompiled(trace: Trace) -> Trace:

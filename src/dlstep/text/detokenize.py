@@ -39,25 +39,6 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     return tokenizer
 
 
-def encode(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
-    """Return the ids of a text. Raises ValueError if the tokenizer fails.
-
-    A text that begins with the beginning-of-sequence token gets no second one.
-    """
-    try:
-        ids = tuple(tokenizer.encode(text, add_special_tokens=add_special_tokens))
-    except BaseException as error:  # tokenizers raises plain Exception, or a Rust panic
-        if type(error) is Exception or type(error).__name__ == "PanicException":
-            raise ValueError(f"the model's tokenizer cannot encode this text: {str(error)[:200]}") from error
-        raise
-    begin = tokenizer.special_tokens_map.get("bos_token") if add_special_tokens else None
-    if begin and text.startswith(str(begin)):
-        plain = encode(tokenizer, text, add_special_tokens=False)
-        if ids[1 : len(plain) + 1] == plain:
-            return ids[1:]
-    return ids
-
-
 def special_ids(tokenizer: Tokenizer, texts: Container[str] | None = None) -> frozenset[int]:
     """Return the ids of all special tokens or, given `texts`, of those with one of these texts."""
     special = {index: str(token) for index, token in tokenizer.added_tokens_decoder.items() if token.special}

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from .. import rules
 from ..core import Request, SamplingParams
 from ..core.checks import listed, pairs_of, plain, short, text_of
-from .detokenize import Tokenizer, encode as encode_text, special_ids
+from .detokenize import Tokenizer, special_ids
 from .output import Prompt
 
 
@@ -24,6 +24,25 @@ class TextEncoder(Protocol):
     def prompt_end(self) -> str:
         """The ending that text prompts get if they lack it."""
         ...
+
+
+def encode_text(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
+    """Return the ids of a text. Raises ValueError if the tokenizer fails.
+
+    A text that begins with the beginning-of-sequence token gets no second one.
+    """
+    try:
+        ids = tuple(tokenizer.encode(text, add_special_tokens=add_special_tokens))
+    except BaseException as error:  # tokenizers raises plain Exception, or a Rust panic
+        if type(error) is Exception or type(error).__name__ == "PanicException":
+            raise ValueError(f"the model's tokenizer cannot encode this text: {str(error)[:200]}") from error
+        raise
+    begin = tokenizer.special_tokens_map.get("bos_token") if add_special_tokens else None
+    if begin and text.startswith(str(begin)):
+        own = encode_text(tokenizer, text, add_special_tokens=False)
+        if ids[1 : len(own) + 1] == own:
+            return ids[1:]
+    return ids
 
 
 def encode(texts: TextEncoder, prompt: Prompt, *, special: bool | None = None) -> tuple[int, ...]:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.checks import listed, plain, short, text_of
-from .detokenize import Tokenizer, decode, encode
+from .detokenize import Tokenizer, decode
+from .prompts import encode_text
 
 TemplatePart = str | Sequence[str]  # a text, or the labels of a slot
 Parts = list[str | tuple[str, ...]]
@@ -81,7 +82,7 @@ def _filled(tokenizer: Tokenizer, parts: Parts, changed: Sequence[int], number: 
             texts.append(part)
         else:
             texts.append(part[number] if place in chosen and number < len(part) else part[0])
-    return encode(tokenizer, "".join(texts), add_special_tokens=False)
+    return encode_text(tokenizer, "".join(texts), add_special_tokens=False)
 
 
 def _differing(tokens: Sequence[int], others: Sequence[int]) -> list[int]:

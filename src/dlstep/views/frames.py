@@ -14,8 +14,8 @@ from ..core import Abort, Add, Adopt, Event, Fail, Rebuild, Samples, SequenceSta
 from ..core.filtering import masks_of
 from ..core.options import Options, options_of
 from ..core.sequence import Best, FinishInfo
+from ..core.state import RequestUsage, Usage
 from ..core.trace import applied
-from ..core.updates import RequestUsage, Usage
 from ..text.detokenize import cut
 from ..text.words import Pieces
 

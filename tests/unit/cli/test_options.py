@@ -10,7 +10,7 @@ import yaml
 from dlstep import EngineConfig, SamplingParams
 from dlstep.cli.main import parser_of
 from dlstep.cli.options import OF_STRATEGY, sampling_params
-from dlstep.engine.option_help import field_help
+from dlstep.engine.config import field_help
 
 SCHEMA = {"type": "object", "properties": {"shells": {"type": "integer"}, "é": {"enum": ["\U0001f41a", "b"]}}}
 

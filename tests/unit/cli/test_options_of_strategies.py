@@ -12,7 +12,7 @@ import pytest
 
 from dlstep import LLM, rules, strategies
 from dlstep.cli import main
-from dlstep.engine.option_help import field_help
+from dlstep.engine.config import field_help
 
 from ..core.test_options_plugins import RULE, STRATEGY
 

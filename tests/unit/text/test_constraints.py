@@ -14,8 +14,9 @@ from hypothesis import given, strategies as st
 
 from dlstep.core import Request, SamplingParams, Spec, Trace
 from dlstep.core.automaton import Automaton
+from dlstep.engine.decode import constrained
 from dlstep.text import constraints
-from dlstep.text.constraints import compiled, constrained
+from dlstep.text.constraints import compiled
 from dlstep.text.limited_worker import LimitedWorker, NotStartedError
 
 from ...helpers.serving import tiny_llm

@@ -7,7 +7,8 @@ from hypothesis import given, strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from dlstep.text.detokenize import KEPT, TextStream, cut, decode, encode, held_back, special_ids
+from dlstep.text.detokenize import KEPT, TextStream, cut, decode, held_back, special_ids
+from dlstep.text.prompts import encode_text
 
 
 class Bytes:
@@ -16,7 +17,7 @@ class Bytes:
     all_special_ids: tuple[int, ...] = ()
     added_tokens_decoder: dict[int, Any] = {}  # noqa: RUF012
 
-    def encode(self, text: str) -> list[int]:
+    def encode_text(self, text: str) -> list[int]:
         return list(text.encode())
 
     def convert_ids_to_tokens(self, ids: int) -> str:
@@ -167,5 +168,5 @@ BEGINNING = {adds: beginning(adds) for adds in ("$A", "<bos> $A", "<bos> $A <eos
 def test_a_text_that_begins_with_the_beginning_token_gets_no_second_one(parts: list[str], adds: str) -> None:
     tokenizer, plain = BEGINNING[adds], tuple(({"<bos>": 2, "a": 0, "b": 1})[part] for part in parts)
     first = (2,) if adds.startswith("<bos>") and parts[0] != "<bos>" else ()
-    assert encode(tokenizer, "".join(parts)) == first + plain + ((3,) if adds.endswith("<eos>") else ())
-    assert encode(tokenizer, "".join(parts), add_special_tokens=False) == plain
+    assert encode_text(tokenizer, "".join(parts)) == first + plain + ((3,) if adds.endswith("<eos>") else ())
+    assert encode_text(tokenizer, "".join(parts), add_special_tokens=False) == plain

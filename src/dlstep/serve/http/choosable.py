@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 from ... import rules, tiny
 from ...core import Options, Request, SamplingParams, State, Strategy, options_of, with_options
 from ...core.lifecycle import incompatibility
-from ...engine.option_help import OptionRow, option_rows, paragraphs, parts_of
+from ...engine.config import OptionRow, option_rows, paragraphs, parts_of
 from ...rules import HOLDERS
 from ...views.frames import name_of
 from ..messages import Facts, description_of

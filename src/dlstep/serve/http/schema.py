@@ -30,7 +30,7 @@ from pydantic_core import from_json
 from ...core import SamplingParams
 from ...core.checks import limits_of, short
 from ...core.request import LAST_ID
-from ...engine.option_help import field_help
+from ...engine.config import field_help
 from ...text.read_templates import MOST_LABELS
 from .errors import ApiError, invalid
 

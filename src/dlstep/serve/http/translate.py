@@ -10,9 +10,10 @@ from ...core import Request, Rule, SamplingParams, SequenceState, Spec, Strategy
 from ...core.automaton import Automaton
 from ...core.checks import did_you_mean, short
 from ...core.options import unknown_option
+from ...engine.decode import constrained
 from ...engine.reads import Reading, read_request
 from ...text.chat import chat_prompt, template_of
-from ...text.constraints import Marks, compiled, constrained
+from ...text.constraints import Marks, compiled
 from ...text.detokenize import decode, special_ids
 from ...text.prompts import encode, encode_pins, numbered, with_stop_ids
 from ...text.read_templates import ReadTemplate, encode_template

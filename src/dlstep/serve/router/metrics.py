@@ -6,7 +6,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-from ...core.updates import Work
+from ...core.state import Work
 from ..messages import StepReport
 from .pending_requests import PendingRequest
 from .replica import Replica

@@ -7,8 +7,8 @@ from itertools import islice
 from math import ceil
 
 from ...core import Request, State
-from ...core.cache import prefix_keys
 from ...core.lifecycle import sized
+from ...core.state import prefix_keys
 
 SHARE = 1.5  # maximum number of requests of a replica, as a multiple of the mean
 MOST_PAGES = 256  # pages of a prompt that are considered
