@@ -17,7 +17,7 @@ class Bytes:
     all_special_ids: tuple[int, ...] = ()
     added_tokens_decoder: dict[int, Any] = {}  # noqa: RUF012
 
-    def encode_text(self, text: str) -> list[int]:
+    def encode(self, text: str) -> list[int]:
         return list(text.encode())
 
     def convert_ids_to_tokens(self, ids: int) -> str:
