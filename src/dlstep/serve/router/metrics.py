@@ -6,7 +6,6 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-from ...core.state import Work
 from ..messages import StepReport
 from .pending_requests import PendingRequest
 from .replica import Replica
@@ -14,6 +13,20 @@ from .replica import Replica
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0)
 SECONDS_PER_TOKEN = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 RATIOS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0)
+# Counters of fields of `Work`: of all engines, then of each replica.
+WORK = (
+    ("prompt_tokens", "vllm:prompt_tokens", "Prompt tokens of requests that the engine started."),
+    ("preemptions", "vllm:num_preemptions", "Requests preempted for older ones."),
+    ("prompt_tokens", "vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache."),
+    ("cached_tokens", "vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache."),
+    ("rows", "dlstep_positions_computed", "Positions computed by forward passes."),
+    ("wasted", "dlstep_positions_wasted", "Positions recomputed, or computed for aborted answers."),
+)
+REPLICA_WORK = (
+    ("rows", "dlstep_replica_positions_computed", "Positions that a replica computed."),
+    ("prompt_tokens", "dlstep_replica_prompt_tokens", "Prompt tokens of a replica's requests."),
+    ("cached_tokens", "dlstep_replica_cached_tokens", "Prompt tokens found in a replica's pages."),
+)
 
 
 class Metrics:
@@ -31,17 +44,12 @@ class Metrics:
         self._pages = gauge("dlstep_pages", "KV pages by use.", ["use"])
         self._deaths = gauge("dlstep_engine_deaths", "Number of engine deaths since the server started.")
 
-        self._prompt = counter("vllm:prompt_tokens", "Prompt tokens of requests that the engine started.")
         self._generated = counter("vllm:generation_tokens", "Emitted tokens of requests that ended.")
         self._ended = counter("vllm:request_success", "Requests that ended, by finish reason.", ["finished_reason"])
-        self._preempted = counter("vllm:num_preemptions", "Requests preempted for older ones.")
-        self._queries = counter("vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache.")
-        self._hits = counter("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.")
+        self._work = [(field, counter(name, text)) for field, name, text in WORK]
         self._forwards = counter(
             "dlstep_forwards", "Forward passes: those that sampled, and those that only stored KV.", ["kind"]
         )
-        self._computed = counter("dlstep_positions_computed", "Positions computed by forward passes.")
-        self._wasted = counter("dlstep_positions_wasted", "Positions recomputed, or computed for aborted answers.")
         self._spent = counter("dlstep_engine_cpu_seconds", "CPU seconds of the engine since it was loaded.")
         self._passed = counter("dlstep_engine_busy_seconds", "Seconds in which the engine had requests.")
         self.missed = counter("dlstep_engine_timeouts", "Engines killed because they missed a deadline.", ["deadline"])
@@ -70,11 +78,10 @@ class Metrics:
         self._replica_requests = gauge("dlstep_replica_requests", "Requests of a replica by state.", ["replica", "state"])
         self._replica_pages = gauge("dlstep_replica_pages", "Pages of a replica by use.", ["replica", "use"])
         self._replica_deaths = gauge("dlstep_replica_deaths", "Number of deaths of a replica's engine.", ["replica"])
-        self._rows = counter("dlstep_replica_positions_computed", "Positions that a replica computed.")
-        self._replica_prompt = counter("dlstep_replica_prompt_tokens", "Prompt tokens of a replica's requests.")
-        self._replica_cached = counter("dlstep_replica_cached_tokens", "Prompt tokens found in a replica's pages.")
+        self._replica_work = [(field, counter(name, text)) for field, name, text in REPLICA_WORK]
         for replica in self._replicas:
-            self._count(replica.number, Work())
+            for _, counted in self._replica_work:
+                counted.labels(replica.number)
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
@@ -98,23 +105,15 @@ class Metrics:
         self._used.set(pages["owned"] / (pages.total() or 1))
         return generate_latest(self.registry)
 
-    def _count(self, number: int, work: Work) -> None:
-        self._rows.labels(number).inc(work.rows)
-        self._replica_prompt.labels(number).inc(work.prompt_tokens)
-        self._replica_cached.labels(number).inc(work.cached_tokens)
-
     def work(self, number: int, report: StepReport) -> None:
         """Count the work of a replica's engine."""
-        work = report.work
-        self._count(number, work)
-        self._forwards.labels("sampling").inc(work.sampling_forwards)
-        self._forwards.labels("storing").inc(work.storing_forwards)
-        self._computed.inc(work.rows)
-        self._wasted.inc(work.wasted)
-        self._preempted.inc(work.preemptions)
-        self._prompt.inc(work.prompt_tokens)
-        self._queries.inc(work.prompt_tokens)
-        self._hits.inc(work.cached_tokens)
+        work = report.work._asdict()
+        for field, counter in self._work:
+            counter.inc(work[field])
+        for field, counter in self._replica_work:
+            counter.labels(number).inc(work[field])
+        for kind in ("sampling", "storing"):
+            self._forwards.labels(kind).inc(work[f"{kind}_forwards"])
         self._spent.inc(report.cpu_seconds)
         self._passed.inc(report.busy_seconds)
 
