@@ -134,7 +134,7 @@ def _check_ids(samples: Samples, spec: Spec) -> None:
         listed = [token for token, chance in zip(rows.best_ids, rows.best_probabilities, strict=False) if chance]
         for token in (*rows.tokens, *rows.noise, *listed):
             known = type(token) is int and 0 <= token < spec.vocab_size and token != spec.mask_id
-            if not known and not (token == -1 and samples.any_zero):
+            if not known and not (token == -1 and 0.0 in rows.probabilities):
                 raise SamplesMismatch(
                     f"step {samples.plan.step}, request {span.who.id}: id {short(token)} came back: it must be in "
                     f"[0, {spec.vocab_size}) and not the mask id {spec.mask_id}"
@@ -144,7 +144,7 @@ def _check_ids(samples: Samples, spec: Spec) -> None:
 def advanced(state: State, sequence: SequenceState, samples: Samples, index: int) -> SequenceState:
     """Return `sequence` after its sampling span, `samples.plan.spans[index]`."""
     spec, given, span, rows = state.config.spec, samples.plan.sample_spec, samples.plan.spans[index], samples.rows[index]
-    if samples.any_zero and -1 in rows.tokens:
+    if not samples.checked and -1 in rows.tokens:
         position = span.wanted.sampled[rows.tokens.index(-1)]
         end = max(sequence.settled, len(sequence.request.prompt))
         return ended(sequence, "error", end, f"the logits of position {position} were not finite in step {state.step}")

@@ -391,12 +391,9 @@ def span_of(
         keeps_window: Whether window rows count as stored once their tokens are final.
     """
     end = start + len(tokens) if end is None else end
-    return Span(
-        who=who_of(request),
-        rows=Rows(start, tokens, end, grid, mode=mode, carry=carry, soft=soft, draft=draft),
-        wanted=Wanted(sampled, draws, scored_ids, masks, penalty, shift),
-        storing=Storing(joins, keeps_window),
-    )
+    rows = Rows(start, tokens, end, grid, mode=mode, carry=carry, soft=soft, draft=draft)
+    wanted = Wanted(sampled, draws, scored_ids, masks, penalty, shift)
+    return Span(who_of(request), rows, wanted, Storing(joins, keeps_window))
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,8 +452,8 @@ class Samples:
 
     Args:
         marks: `span.mark()` of each span, if they were computed while the device worked.
-        checked: Whether the driver guarantees that all ids are token ids and all numbers are in range. If not,
-            the constructor checks the numbers, and `commit` checks the ids.
+        checked: Whether the driver guarantees that no row failed, all ids are token ids and all numbers are in
+            range. If not, the constructor checks the numbers, and `commit` checks the ids.
 
     Raises:
         SamplesMismatch: For a wrong number of rows or a number that is out of range.
@@ -468,14 +465,11 @@ class Samples:
     """Results of each span of the plan, in order."""
     marks: InitVar[Sequence[int] | None] = None
     checked: bool = field(default=False, repr=False, compare=False)
-    """Whether the driver guarantees that all ids are token ids and all numbers are in range."""
+    """Whether the driver guarantees that no row failed, all ids are token ids and all numbers are in range."""
     cache_digest: int = field(init=False, repr=False, compare=False)
     """Cache digest of the next state."""
-    any_zero: bool = field(init=False, repr=False, compare=False)
-    """Whether a probability is 0.0, as in a failed row."""
 
     def __post_init__(self, marks: Sequence[int] | None) -> None:
-        any_zero = False
         if len(self.rows) != len(self.plan.spans):
             raise SamplesMismatch(
                 f"step {self.plan.step}: {len(self.plan.spans)} spans were planned, {len(self.rows)} results came back"
@@ -486,10 +480,8 @@ class Samples:
                     f"step {self.plan.step}, request {span.who.id}: {len(span.wanted.sampled)} sampled positions, "
                     f"{len(rows.tokens)} tokens and {len(rows.probabilities)} probabilities came back"
                 )
-            any_zero = any_zero or 0.0 in rows.probabilities
         if not self.checked or self.plan.sample_spec != PLAIN:
             self._check_numbers()
-        object.__setattr__(self, "any_zero", any_zero)
         object.__setattr__(self, "cache_digest", next_cache_digest(self.plan, self.rows, marks))
 
     def _check_numbers(self) -> None:

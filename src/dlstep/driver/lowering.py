@@ -345,8 +345,9 @@ def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None, marks: Sequence[in
         ends = accumulate(counts)
         scored = [_scored_of(span, values, end - count, end) for span, count, end in zip(plan.spans, counts, ends, strict=True)]
     columns = (tokens, probabilities, entropies, margins, best_ids, best_probabilities, noise, scored)
-    # If a number is not finite, the core checks all of them and names it.
-    return Samples(plan, tuple(map(SpanSamples, *columns)), marks, bool(np.isfinite(numbers).all()))
+    # If a row failed or a number is not finite, the core checks all of them and names it.
+    sound = bool(np.isfinite(numbers).all() and numbers[0].min() >= 0)
+    return Samples(plan, tuple(map(SpanSamples, *columns)), marks, sound)
 
 
 def _scored_of(span: Span, scored: list[Float32[np.ndarray, " w"]], begin: int, end: int) -> tuple[float, ...]:
