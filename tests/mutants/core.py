@@ -82,6 +82,7 @@ MUTANTS = (
         ),
         ("_check_ids", "take the mask id for a token", " and (token != spec.mask_id)", ""),
         ("advanced", "give rows of samples to the wrong requests", "rows[index]", "rows[-1 - index]"),
+        ("advanced", "miss rows whose logits were not finite", "not samples.checked and -1 in rows.tokens", "False"),
         ("commit", "keep pages that led to an error in the prefix index", "cache = cache.unpublish(sequence.pages)", "pass"),
         ("commit", "commit what was prepared for another state", "prepared.state is not state or ", ""),
         ("forgotten", "count a preempted sequence as stored", "replace(sequence, storage=NOTHING_STORED)", "sequence"),
@@ -250,12 +251,6 @@ MUTANTS = (
     ),
     *in_file(
         "core/plan.py",
-        (
-            "Samples.__post_init__",
-            "miss rows whose logits were not finite",
-            "any_zero or 0.0 in rows.probabilities",
-            "any_zero",
-        ),
         ("Span.with_prefix", "lose the new final rows", ", final_rows=final_rows", ""),
         ("Span.mark", "leave soft tokens out of the cache digest", "rows.soft.mark()", "0"),
         ("Span.mark", "leave the fed tokens out of the cache digest", "rows.tokens, ", ""),

@@ -56,7 +56,6 @@ from .plan import (
     Storing as Storing,
     Ties as Ties,
     Wanted as Wanted,
-    Who as Who,
     next_cache_digest as next_cache_digest,
     overlapping as overlapping,
     span_of as span_of,
@@ -66,6 +65,7 @@ from .request import (
     Request as Request,
     SamplingParams as SamplingParams,
     Thresholds as Thresholds,
+    Who as Who,
 )
 from .rule import (
     CanvasRule as CanvasRule,

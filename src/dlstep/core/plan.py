@@ -16,7 +16,7 @@ from .block import Grid
 from .checks import check_ranges, short
 from .constraint import TokenMask
 from .errors import DlstepError, SamplesMismatch
-from .request import Request, SamplingParams
+from .request import Request, Who
 
 MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
 
@@ -196,25 +196,6 @@ _CARRIES: dict[Carry, int] = {"none": 0, "fresh": 1, "held": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
-    """The request of a span."""
-
-    id: int
-    """The caller's id of the request, which a later request may reuse."""
-    seq_id: int
-    """Sequence number of the request, which is never used again."""
-    params: SamplingParams
-    """Sampling parameters of the request."""
-    seed: int
-    """Seed of the request."""
-
-
-def who_of(request: Request) -> Who:
-    """Return the request's part of a span."""
-    return Who(request.id, request.seq_id, request.params, request.seed)
-
-
-@dataclass(frozen=True, slots=True)
 class Rows:
     """The rows `[start, start + len(tokens))`: `query_only` rows, then `final_rows` rows, then the window."""
 
@@ -281,6 +262,9 @@ class Storing:
     """Whether the keys and values of window rows count as stored once the tokens of the rows are final."""
 
 
+_STORED = Storing()
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """Consecutive positions of one request to feed in one forward pass.
@@ -294,7 +278,7 @@ class Span:
     """What to feed."""
     wanted: Wanted = Wanted()
     """What to sample."""
-    storing: Storing = Storing()
+    storing: Storing = _STORED
     """What the core may store with it."""
 
     def scored_width(self, most: int) -> int:
@@ -346,7 +330,7 @@ class Span:
 
 def storing_span(request: Request, start: int, tokens: tuple[int, ...], grid: Grid) -> Span:
     """Return a span that stores final `tokens` of `request` from `start` on and samples nothing."""
-    return Span(who_of(request), Rows(start, tokens, start + len(tokens), grid, final_rows=len(tokens)))
+    return Span(request.who, Rows(start, tokens, start + len(tokens), grid, final_rows=len(tokens)))
 
 
 def span_of(
@@ -393,7 +377,7 @@ def span_of(
     end = start + len(tokens) if end is None else end
     rows = Rows(start, tokens, end, grid, mode=mode, carry=carry, soft=soft, draft=draft)
     wanted = Wanted(sampled, draws, scored_ids, masks, penalty, shift)
-    return Span(who_of(request), rows, wanted, Storing(joins, keeps_window))
+    return Span(request.who, rows, wanted, _STORED if joins and not keeps_window else Storing(joins, keeps_window))
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,6 +208,20 @@ def sorted_pins(given: object, max_tokens: int) -> Pins:
 
 
 @dataclass(frozen=True, slots=True)
+class Who:
+    """The request of a span."""
+
+    id: int
+    """The caller's id of the request, which a later request may reuse."""
+    seq_id: int
+    """Sequence number of the request, which is never used again."""
+    params: SamplingParams
+    """Sampling parameters of the request."""
+    seed: int
+    """Seed of the request."""
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One prompt to answer.
 
@@ -231,8 +245,11 @@ class Request:
     """Only requests with equal salts share KV cache pages."""
     automaton: Automaton | None = None
     """Automaton that accepts valid answers; None: any answer."""
+    who: Who = field(init=False, repr=False, compare=False)
+    """The part of the request that each of its spans has."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        object.__setattr__(self, "who", Who(self.id, self.seq_id, self.params, self.seed))
         if not self.prompt:
             raise ValueError(f"request {self.id}: the prompt is empty; give at least one token")

@@ -302,7 +302,7 @@ def _sides(now: object, then: object) -> str:
 
 def names_of(value: Any) -> list[str]:
     """Return the names of a dataclass's fields."""
-    return [field.name for field in fields(value)]
+    return [field.name for field in fields(value) if field.compare]
 
 
 def differing(old: Any, new: Any, names: Iterable[str]) -> list[str]:
