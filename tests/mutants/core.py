@@ -430,7 +430,7 @@ MUTANTS = (
         (
             "Blockwise.stable_share",
             "call a full block stable although a rule may remask it",
-            "self._open(block, limit)",
+            "unfinished(self.rule, block, limit)",
             "block.undecided",
         ),
         ("Blockwise.settled_end", "settle an answer although masks precede its end", "masked[0]", "block.masked[-1]"),
@@ -487,7 +487,7 @@ MUTANTS = (
     ),
     *in_file(
         "strategies/dmax.py",
-        ("DMax.revised", "refresh a block forever", "- block.opened >= last", "< 0"),
+        ("DMax.revised", "refresh a block forever", "- block.opened >= self.most_forwards", "< 0"),
         (
             "DMax._refreshed_within",
             "fill masks past a token that contradicts",

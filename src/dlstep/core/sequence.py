@@ -293,6 +293,12 @@ class Strategy(Options, ABC):
     OWN_PARAMS: ClassVar[tuple[str, ...]] = ()
     """Names of sampling parameters that the strategy sets itself. `refusal` refuses them; the server ignores them,
     because many clients always send them."""
+    holds_pins: ClassVar[bool] = False
+    """Whether requests may pin tokens; blocks open with them, and full blocks are skipped."""
+    takes_canvas: ClassVar[bool] = False
+    """Whether requests may set an initial canvas."""
+    carries: ClassVar[bool] = False
+    """Whether the network carries state from one forward pass of a sequence to its next."""
 
     @abstractmethod
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
@@ -395,26 +401,11 @@ class Strategy(Options, ABC):
         return None
 
     @property
-    def holds_pins(self) -> bool:
-        """Whether requests may pin tokens; blocks open with them, and full blocks are skipped."""
-        return False
-
-    @property
     def takes_constraints(self) -> bool:
         """Whether requests may have a constraint: spans have masks, and decisions are filtered."""
-        return False
-
-    @property
-    def takes_canvas(self) -> bool:
-        """Whether requests may set an initial canvas."""
         return False
 
     @property
     def exact(self) -> bool:
         """Whether preemption changes no answer. False if passes read outdated KV entries."""
         return True
-
-    @property
-    def carries(self) -> bool:
-        """Whether the network carries state from one forward pass of a sequence to its next."""
-        return False

@@ -39,6 +39,7 @@ NO_MASK = "it has no mask id, and slots are fed as masks"
 class Reading(Strategy):
     """A strategy that decodes nothing: one forward pass over prompt and template returns the probabilities of labels."""
 
+    holds_pins = True
     base: Strategy
     """The strategy of the engine, which defines the groups of positions."""
     labels: tuple[int, ...] = ()
@@ -48,11 +49,6 @@ class Reading(Strategy):
     def sample_spec(self) -> SampleSpec:
         """The probabilities of the labels under the plain softmax of all ids."""
         return SampleSpec(tempered=False, scored=MOST_LABELS, all_ids=True)
-
-    @property
-    def holds_pins(self) -> bool:
-        """True: the fixed tokens of the template are pinned."""
-        return True
 
     def incompatibility(self, spec: Spec) -> str | None:
         """Return why slots cannot be fed; None if they can."""

@@ -9,7 +9,7 @@ it, the block is *held*: it stays in the window for one more sampling pass.
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from annotated_types import Gt, Interval
@@ -17,6 +17,8 @@ from rpds import List
 
 from ..core import (
     Block,
+    Extra,
+    Grid,
     Probability,
     Request,
     Rule,
@@ -53,6 +55,32 @@ def masked_only(spec: Spec) -> str | None:
 def still_open(rule: Rule, block: Block, limit: int) -> bool:
     """Return whether the rule may still change a full block; False if all of it was given."""
     return rule.remasks and bool(block.sampled(limit)) and not rule.finished(block)
+
+
+def unfinished(rule: Rule, block: Block, limit: int) -> bool:
+    """Return whether the block has masks, or the rule may still change it."""
+    return bool(block.masked) or still_open(rule, block, limit)
+
+
+def bound_of(rule: Rule, count: int, size: int) -> int:
+    """Return an upper bound on the rule's passes for `count` positions in fresh blocks of `size`."""
+    full, rest = divmod(count, size)
+    return full * rule.bound(size) + (rule.bound(rest) if rest else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Warm(Extra):
+    """State of a refreshed block: the device stores keys and values of all positions that its passes see.
+
+    `num_masked` is the number of masked positions at the last refresh, for rules that need it.
+    """
+
+    num_masked: int = 0
+
+
+def cooled(sequence: SequenceState) -> SequenceState:
+    """Return `sequence` with a refresh due: a block begins, or the device lost the cache."""
+    return replace(sequence, extra=None)
 
 
 def needs_grid(rule: Rule) -> str | None:
@@ -108,6 +136,18 @@ def _retire(past: "List[Sealed]", window: tuple[Block, ...], final: int) -> tupl
     return past, window
 
 
+# How a window advances.
+#
+# The window holds the unfinished blocks. After each pass, `Blocks._advanced` moves three ends to the right, and never
+# back: `final`, up to which the core may store keys and values; `settled`, up to which tokens are emitted; and the end of
+# the window, where the next block opens. A block is sealed only once all blocks before it are: its own masks may be gone,
+# but its keys and values still depend on the earlier blocks, and so may its tokens if the rule remasks. In the block of
+# the answer's end, tokens settle, but void positions keep it from becoming final.
+# With `fold_commits`, sealed blocks leave the window at once: the core feeds them before the next window, in the same pass.
+# Without it, a sealed block is held until the next pass has stored it. If every block is held, no position could be
+# sampled: they are all retired, so that a block opens, and the core stores them in a pass of their own.
+# A pass opens at most one block that has masks. A block that pinned tokens fill needs no pass: it is sealed as it opens,
+# which is why `_advanced` loops.
 @dataclass(frozen=True, slots=True)
 class Blocks(Strategy):
     """A window of blocks, decoded from left to right; subclasses define feeding and changes.
@@ -176,6 +216,11 @@ class Blocks(Strategy):
         del span
         window = self.next_blocks(sequence, rows, spec)
         return self._advanced(sequence, window, spec) if self.fold_commits else self._retired(sequence, window, spec)
+
+    def grid(self, request: Request) -> Grid:
+        """Return groups of `block_size` from position 0 on."""
+        del request
+        return Grid(0, self.block_size)
 
     def atom(self, request: Request) -> int:
         """Return the size of a full window, or of the prompt's group if that is larger."""
@@ -258,6 +303,7 @@ class Blockwise(Blocks):
     unmasked to at least `semi_complete_threshold` (accept rule "A"), or always (rule "B").
     """
 
+    holds_pins = True
     rule: Rule = Threshold()
     """The rule that selects positions to unmask after a forward pass."""
     semi_complete_threshold: Annotated[float, Interval(gt=0.0, le=1.0)] = 0.9
@@ -271,11 +317,6 @@ class Blockwise(Blocks):
     def sample_spec(self) -> SampleSpec:
         """The statistics that the rule needs."""
         return self.rule.sample_spec
-
-    @property
-    def holds_pins(self) -> bool:
-        """True: rules sample only positions that are not pinned."""
-        return True
 
     @property
     def takes_constraints(self) -> bool:
@@ -311,12 +352,9 @@ class Blockwise(Blocks):
             return block.end
         return block.first if self.rule.remasks else masked[0]
 
-    def _open(self, block: Block, limit: int) -> bool:
-        return bool(block.masked) or still_open(self.rule, block, limit)
-
     def stable_share(self, block: Block, limit: int) -> float:
         """Return 1.0 for a finished block, else 0.0."""
-        return 0.0 if self._open(block, limit) else 1.0
+        return 0.0 if unfinished(self.rule, block, limit) else 1.0
 
     def next_blocks(self, sequence: SequenceState, rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return the blocks as the rule leaves them.
@@ -340,14 +378,12 @@ class Blockwise(Blocks):
 
     def measure(self, sequence: SequenceState) -> int:
         """Return a bound on the passes for the open blocks and for those to come."""
-        rule, size, limit = self.rule, self.block_size, sequence.request.limit
+        rule, limit = self.rule, sequence.request.limit
         opened = sequence.window[-1].end if sequence.window else sequence.final
         unopened = max(0, limit - opened)
-        full, rest = divmod(unopened, size)
-        to_come = full * rule.bound(size) + (rule.bound(rest) if rest else 0)
         of_window = sum(
             passes_left(sequence, block, rule.measure(sequence, block), remasks=rule.remasks)
             for block in sequence.window
-            if self._open(block, limit)
+            if unfinished(rule, block, limit)
         )
-        return of_window + passes_to_come(sequence, to_come, unopened)
+        return of_window + passes_to_come(sequence, bound_of(rule, unopened, self.block_size), unopened)

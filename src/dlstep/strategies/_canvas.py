@@ -1,6 +1,6 @@
 """A canvas under full attention: prompt and answer, decoded block by block from left to right."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from annotated_types import Gt
@@ -24,8 +24,7 @@ from ..core import (
 )
 from ..core.filtering import masks_of, passes_left, passes_to_come
 from ..rules.threshold import Threshold
-from ._blocks import decided, mask_of, masked_only, still_open
-from ._warm import Warm, cooled, refreshed, warmed
+from ._blocks import Warm, bound_of, cooled, decided, mask_of, masked_only, unfinished
 
 Cached = Literal["none", "prefix", "dual"]
 
@@ -38,6 +37,7 @@ class Canvas(Strategy):
     only if it defines which part of the canvas to feed, and when to refresh everything.
     """
 
+    holds_pins = True
     block_size: Annotated[int, Gt(0)] = 32
     """Positions of a block."""
     cache: Cached = "dual"
@@ -124,11 +124,9 @@ class Canvas(Strategy):
                 block, rest = block.part(block.start, end, block.opened), list(self._rest(sequence, end, spec))
         num_masked = len(block.masked)
         block = decided(self.rule, sequence, block, rows, spec, rest)
-        if self._open(block, sequence.request.limit):
-            if self._window_rule is not None and self.cache != "none" and len(span.rows.tokens) == sequence.request.limit:
-                sequence = refreshed(sequence, num_masked)
-            elif self.cache != "none":
-                sequence = warmed(sequence)
+        if unfinished(self.rule, block, sequence.request.limit):
+            if self.cache != "none" and len(span.rows.tokens) == sequence.request.limit:  # the pass was a refresh
+                sequence = replace(sequence, extra=Warm(num_masked))
         elif rest:
             sequence = cooled(sequence)
         return self._advanced(sequence, (block, *rest), spec)
@@ -136,7 +134,7 @@ class Canvas(Strategy):
     def _advanced(self, sequence: SequenceState, window: tuple[Block, ...], spec: Spec) -> SequenceState:
         """Return the sequence at its first unfinished block or the last one; skip pinned blocks."""
         past, limit = sequence.past, sequence.request.limit
-        while not self._open(window[0], limit):
+        while not unfinished(self.rule, window[0], limit):
             block, *rest = window
             if not rest:
                 return sequence.with_window(past, window, 0, block.end)
@@ -147,10 +145,9 @@ class Canvas(Strategy):
     def measure(self, sequence: SequenceState) -> int:
         """Return a bound on the passes for the block and for those to come."""
         block, *rest = sequence.window
-        full, left = divmod(len(rest[0].tokens) if rest else 0, self.block_size)
-        to_come = full * self.rule.bound(self.block_size) + (self.rule.bound(left) if left else 0)
+        to_come = bound_of(self.rule, len(rest[0].tokens) if rest else 0, self.block_size)
         of_block = 0
-        if self._open(block, sequence.request.limit):
+        if unfinished(self.rule, block, sequence.request.limit):
             of_block = passes_left(sequence, block, self.rule.measure(sequence, block), remasks=self.rule.remasks)
         return of_block + passes_to_come(sequence, to_come, len(rest[0].masked) if rest else 0)
 
@@ -160,17 +157,9 @@ class Canvas(Strategy):
         return cooled(sequence)
 
     @property
-    def holds_pins(self) -> bool:
-        """True: every pass sees pinned tokens."""
-        return True
-
-    @property
     def takes_constraints(self) -> bool:
         """True: blocks drop tokens that contradict the constraint."""
         return True
-
-    def _open(self, block: Block, limit: int) -> bool:
-        return bool(block.masked) or still_open(self.rule, block, limit)
 
     def _opened(self, sequence: SequenceState, start: int, spec: Spec) -> tuple[Block, ...]:
         """Return the block at `start`, and the rest of the canvas as a second block."""

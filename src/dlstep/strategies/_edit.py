@@ -38,6 +38,8 @@ class Revising(Blocks):
     `token_stability_threshold` is compared with the share of tokens that the last pass kept.
     """
 
+    holds_pins = True
+
     @property
     @abstractmethod
     def most_forwards(self) -> int:
@@ -75,11 +77,6 @@ class Revising(Blocks):
             return self.revised(sequence, window, rows, spec)
         blocks = tuple(block for block in window if block.start >= sequence.final)
         return window[: len(window) - len(blocks)] + self.revised(sequence, blocks, rows, spec)
-
-    @property
-    def holds_pins(self) -> bool:
-        """True: pinned positions are neither sampled nor revised."""
-        return True
 
     def settled_end(self, block: Block, limit: int) -> int:
         """Return the end of a ready block, otherwise the end of its leading given tokens."""

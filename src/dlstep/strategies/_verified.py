@@ -82,6 +82,16 @@ class Causal(Strategy):
         del request
         return Grid(0, 1)
 
+    @staticmethod
+    def _proposed(
+        sequence: SequenceState, start: int, tokens: tuple[int, ...], probabilities: tuple[float, ...], masks: int, spec: Spec
+    ) -> SequenceState:
+        """Return the sequence with a window of proposed tokens and masks; all tokens before the window are final."""
+        if start == sequence.request.limit:
+            return sequence.with_window(sequence.past, (), start, start)
+        block = proposing(start, tokens, probabilities, masks, sequence.steps, spec)
+        return sequence.with_window(sequence.past, (block,), start, start)
+
 
 @dataclass(frozen=True, slots=True)
 class Verified(Causal):
@@ -106,7 +116,7 @@ class Verified(Causal):
 
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Open the first position of the answer; the prompt is final."""
-        return self._to_verify(sequence, len(sequence.request.prompt), (), (), spec)
+        return self._proposed(sequence, len(sequence.request.prompt), (), (), 1, spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span that drafts, or one that verifies, in which each row predicts the next position."""
@@ -130,7 +140,7 @@ class Verified(Causal):
         """Store the drafted tokens, or settle the right ones and the token sampled after them."""
         (block,), limit = sequence.window, sequence.request.limit
         if sequence.final != block.start:
-            return self._to_verify(sequence, block.start, rows.tokens, rows.probabilities, spec)
+            return self._proposed(sequence, block.start, rows.tokens, rows.probabilities, 1, spec)
         _, settled = accepted(block, rows)
         sequence = replace(sequence, past=sequence.past.push_front(settled))
         # Do not draft the last position of the answer: the pass that verifies the positions before it samples it anyway.
@@ -138,7 +148,7 @@ class Verified(Causal):
         if masks := max(0, min(self.draft_rows - 1, limit - 1 - end)):
             block = proposing(end, (), (), masks, sequence.steps, spec)
             return sequence.with_window(sequence.past, (block,), end - 1, end)
-        return self._to_verify(sequence, end, (), (), spec)
+        return self._proposed(sequence, end, (), (), 1, spec)
 
     def measure(self, sequence: SequenceState) -> int:
         """Return an upper bound on the passes: each verifying pass settles a token, and at most one draft precedes it."""
@@ -147,13 +157,3 @@ class Verified(Causal):
             return left
         # The last verifying pass needs no draft. If a verifying pass is next, its draft is done as well.
         return 2 * left - (2 if sequence.final == sequence.settled else 1)
-
-    @staticmethod
-    def _to_verify(
-        sequence: SequenceState, start: int, tokens: tuple[int, ...], probabilities: tuple[float, ...], spec: Spec
-    ) -> SequenceState:
-        """Return the sequence with a window of drafted tokens and one mask; all tokens before the window are final."""
-        if start == sequence.request.limit:
-            return sequence.with_window(sequence.past, (), start, start)
-        block = proposing(start, tokens, probabilities, 1, sequence.steps, spec)
-        return sequence.with_window(sequence.past, (block,), start, start)

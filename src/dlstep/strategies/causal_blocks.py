@@ -43,6 +43,7 @@ class CausalBlocks(Strategy):
     has a token, and then the block's other positions.
     """
 
+    holds_pins = True
     block_size: Annotated[int, Gt(0)] = 32
     """Positions per block; 1 is autoregressive decoding."""
     rule: Rule = Threshold(inclusive=True)
@@ -52,11 +53,6 @@ class CausalBlocks(Strategy):
     def sample_spec(self) -> SampleSpec:
         """The statistics that the rule needs, with untempered probabilities; ties go to the lowest id."""
         return replace(self.rule.sample_spec, ties="lowest", tempered=False)
-
-    @property
-    def holds_pins(self) -> bool:
-        """True: a block opens with its pinned tokens."""
-        return True
 
     @property
     def takes_constraints(self) -> bool:

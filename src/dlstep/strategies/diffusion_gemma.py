@@ -89,6 +89,9 @@ class DiffusionGemma(Strategy):
     `stability_threshold` previous passes and its mean entropy is below `confidence_threshold`.
     """
 
+    holds_pins = True
+    takes_canvas = True  # the ids replace the random ones of as many positions
+    carries = True  # predictions are inputs of the canvas's next pass (self-conditioning)
     SWEEP = ("entropy_bound", (0.03, 0.1, 0.3, 1.0, 3.0))
     OWN_PARAMS = ("temperature", "top_k", "top_p", "min_p")
 
@@ -238,23 +241,8 @@ class DiffusionGemma(Strategy):
         return _SAMPLE_SPEC
 
     @property
-    def holds_pins(self) -> bool:
-        """True: each canvas holds its pinned tokens."""
-        return True
-
-    @property
     def takes_constraints(self) -> bool:
         """True: a canvas commits only tokens that satisfy the constraint together, and denoises its other positions further."""
-        return True
-
-    @property
-    def takes_canvas(self) -> bool:
-        """True: the ids replace the random ones of as many positions."""
-        return True
-
-    @property
-    def carries(self) -> bool:
-        """True: predictions are inputs of the canvas's next pass (self-conditioning)."""
         return True
 
     def _opened(self, sequence: SequenceState, start: int, spec: Spec) -> Block:

@@ -15,7 +15,6 @@ from annotated_types import Ge, Gt, Interval
 
 from ..core import (
     Block,
-    Grid,
     Merge,
     Probability,
     Request,
@@ -26,9 +25,9 @@ from ..core import (
     Spec,
     positions,
 )
-from ..core.filtering import FilteredBlock, WindowFilter, window_filter_of
+from ..core.filtering import FilteredBlock, window_filter_of
 from ..core.plan import MergeMode
-from ._edit import Revising, Revision, first_sampled
+from ._edit import Revising, Revision
 
 CONFIDENT = 0.9  # a block with this confidence at all positions is ready, as in the authors' code
 
@@ -87,11 +86,6 @@ class DMax(Revising):
                     f"DMax.{name}={option} does nothing with token_merge_mode={mode!r}, token_merge_weight={weight}"
                 )
 
-    def grid(self, request: Request) -> Grid:
-        """Return groups of `block_size` from position 0 on."""
-        del request
-        return Grid(0, self.block_size)
-
     def incompatibility(self, spec: Spec) -> str | None:
         """Return why a model without masks or with too few ids does not fit; None for others."""
         ids = spec.vocab_size - 1
@@ -130,26 +124,37 @@ class DMax(Revising):
         merge = _merge(self.token_merge_mode, self.token_merge_renormalize, self.token_merge_weight)
         return SoftTokens(at, ids, probabilities, merge)
 
+    # How a pass changes a block.
+    #
+    # Masks are filled from the left and never come back, so the positions of a block that are not given hold tokens first,
+    # then masks, and their rows follow one another: `[begin, old)` predict tokens anew, `[old, new)` fill masks,
+    # `[new, end)` stay masked. All of it is slices, without a loop over positions.
+    # `Softened` keeps the best ids of rows `[begin, new)`, that is of every position that then holds a token. The next pass
+    # feeds their blends, and plain masks after them.
+    # A block is ready once it has no mask and a pass changed no token, or was confident everywhere, or was its last one.
+    # Two kinds of requests leave this path. Pinned tokens break the order, so the block is refreshed without them
+    # (`_only`, `_put_back`). A constraint binds tokens one by one, but not blends, so it needs plain tokens
+    # (`_refreshed_within`).
     def revised(self, sequence: SequenceState, blocks: tuple[Block, ...], rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return the open blocks with masks filled, tokens refreshed and new soft inputs."""
         del spec
-        request, steps, last, first = (
-            sequence.request,
-            sequence.steps,
-            self.most_forwards,
-            first_sampled(blocks),
-        )
-        accept = self.accept_threshold
-        if (window_filter := window_filter_of(sequence, sequence.window)) is not None:
-            return self._constrained(sequence, blocks, rows, window_filter)
-        if request.params.pinned:
-            return self._around_pins(sequence, blocks, rows)
+        request, steps = sequence.request, sequence.steps
+        window_filter, pinned = window_filter_of(sequence, sequence.window), request.params.pinned
         revised: list[Block] = []
         begin = 0
         for block in blocks:
-            end = min(block.end, request.limit) - first
-            timed_out = steps - block.opened >= last
-            revised.append(self._refreshed(block, begin, end, rows, accept, timed_out=timed_out))
+            places = block.sampled(request.limit)
+            end = begin + len(places)
+            timed_out = steps - block.opened >= self.most_forwards
+            if window_filter is not None:
+                entered = window_filter.enter(block)
+                after = self._refreshed_within(entered, places, rows.at(range(begin, end), 0), timed_out=timed_out)
+                revised.append(window_filter.leave(after, entered))
+            elif pinned:
+                after = self._refreshed(_only(block, places), begin, end, rows, timed_out=timed_out)
+                revised.append(_put_back(block, places, after))
+            else:
+                revised.append(self._refreshed(block, begin, end, rows, timed_out=timed_out))
             begin = end
         return tuple(revised)
 
@@ -166,22 +171,6 @@ class DMax(Revising):
             "DMax feeds blends of tokens, which a constraint does not bind: leave the constraint out, or feed plain tokens "
             "(token_merge_weight=0)"
         )
-
-    def _constrained(
-        self, sequence: SequenceState, blocks: tuple[Block, ...], rows: SpanSamples, window_filter: WindowFilter
-    ) -> tuple[Block, ...]:
-        """Return the open blocks after a pass with plain tokens, within the constraint."""
-        steps, limit = sequence.steps, sequence.request.limit
-        revised: list[Block] = []
-        begin = 0
-        for block in blocks:
-            places = block.sampled(limit)
-            own = rows.at(range(begin, begin + len(places)), 0)
-            begin += len(places)
-            entered, timed_out = window_filter.enter(block), steps - block.opened >= self.most_forwards
-            after = self._refreshed_within(entered, places, own, timed_out=timed_out)
-            revised.append(window_filter.leave(after, entered))
-        return tuple(revised)
 
     def _refreshed_within(self, block: FilteredBlock, places: tuple[int, ...], rows: SpanSamples, *, timed_out: bool) -> Block:
         """Return the block after a pass; row i belongs to position `places[i]`.
@@ -204,29 +193,11 @@ class DMax(Revising):
         ready = not after.masked and (timed_out or sure or not (changes or new > old))
         return after.with_extra(Softened(ready, 1.0 - len(changed) / old if changed else 1.0))
 
-    def _around_pins(self, sequence: SequenceState, blocks: tuple[Block, ...], rows: SpanSamples) -> tuple[Block, ...]:
-        """Return the same for blocks with pinned tokens, refreshed without given positions."""
-        steps, limit = sequence.steps, sequence.request.limit
-        revised: list[Block] = []
-        begin = 0
-        for block in blocks:
-            places = block.sampled(limit)
-            end = begin + len(places)
-            timed_out = steps - block.opened >= self.most_forwards
-            inner = _only(block, places)
-            after = self._refreshed(inner, begin, end, rows, self.accept_threshold, timed_out=timed_out)
-            revised.append(_put_back(block, places, after))
-            begin = end
-        return tuple(revised)
-
-    def _refreshed(self, block: Block, begin: int, end: int, rows: SpanSamples, accept: float, *, timed_out: bool) -> Block:
-        """Return the block after a pass with rows `[begin, end)`.
-
-        Rows `[begin, old)` refresh tokens, `[old, new)` fill masks, `[new, end)` stay masked.
-        """
+    def _refreshed(self, block: Block, begin: int, end: int, rows: SpanSamples, *, timed_out: bool) -> Block:
+        """Return the block after a pass with rows `[begin, end)`."""
         given, masked, probabilities = block.given.bit_length(), block.masked, rows.probabilities
         old = end - len(masked)
-        new = _filled(probabilities, old, end, accept)
+        new = _filled(probabilities, old, end, self.accept_threshold)
         shift = given - begin  # offset in the block minus row
         tokens, held = rows.tokens[begin:old], block.tokens[given : old + shift]
         changes = sum(map(ne, tokens, held)) if tokens != held else 0  # comparing tuples is cheap, and most stay equal

@@ -8,15 +8,14 @@ Block-Diffusion LLM", 2025, arXiv 2509.26328.
 """
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, final
 
 from annotated_types import Gt
 
 from ..core import Block, Grid, Probability, Request, SequenceState, Span, SpanSamples, Spec, Strategy, open_block, span_of
 from ..core.filtering import masks_of, window_filter_of
-from ._blocks import mask_of, masked_only
-from ._warm import cooled, warmed
+from ._blocks import Warm, cooled, mask_of, masked_only
 
 
 @final
@@ -107,8 +106,8 @@ class FastDLLMV2(Strategy):
         if window_filter is not None:
             block = window_filter.leave(block, entered)
         if block.masked:
-            if self.fdv2_use_block_cache and span.rows.stop > start:
-                sequence = warmed(sequence)
+            if self.fdv2_use_block_cache and span.rows.stop > start and sequence.extra is None:
+                sequence = replace(sequence, extra=Warm())
             return sequence.with_window(sequence.past, (block,), start, block.masked[0])
         end = block.end
         if end == sequence.request.limit:

@@ -7,7 +7,6 @@ causal between blocks, as in SDAR and LLaDA2. `buffer_size=1` is single-block di
 from dataclasses import dataclass
 from typing import final
 
-from ..core import Grid, Request
 from ._blocks import Blockwise
 
 
@@ -15,11 +14,6 @@ from ._blocks import Blockwise
 @dataclass(frozen=True, slots=True)
 class MultiBD(Blockwise):
     """Blocks on the model's grid, decoded by a rule; see `Blocks` and `Blockwise` for fields."""
-
-    def grid(self, request: Request) -> Grid:
-        """Return groups of `block_size` from position 0 on."""
-        del request
-        return Grid(0, self.block_size)
 
 
 STRATEGY = MultiBD

@@ -12,7 +12,7 @@ from typing import Annotated, final
 
 from annotated_types import Ge, Interval
 
-from ..core import Block, Grid, Probability, Request, SampleSpec, SequenceState, SpanSamples, Spec, positions
+from ..core import Block, Probability, SampleSpec, SequenceState, SpanSamples, Spec, positions
 from ..core.filtering import FilteredBlock, window_filter_of
 from ._blocks import mask_of
 from ._edit import Revising, Revision, first_sampled, without_gaps
@@ -79,11 +79,6 @@ class MultiBDEdit(Revising):
         Revising.__post_init__(self)
         if self.remask_threshold is not None and not self.remasking:
             raise ValueError(f"MultiBDEdit.remask_threshold={self.remask_threshold} does nothing without remasking=True")
-
-    def grid(self, request: Request) -> Grid:
-        """Return groups of `block_size` from position 0 on."""
-        del request
-        return Grid(0, self.block_size)
 
     @property
     def sample_spec(self) -> SampleSpec:

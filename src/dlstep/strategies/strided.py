@@ -13,7 +13,7 @@ from annotated_types import Ge
 
 from ..core import Request, SequenceState, Span, SpanSamples, Spec, positions, span_of
 from ..core.filtering import causal_masks_of
-from ._verified import Causal, accepted, proposing
+from ._verified import Causal, accepted
 
 
 @final
@@ -81,14 +81,10 @@ class Strided(Causal):
 
         The last position of the window is sampled but not fed. All positions before `start` are final.
         """
-        limit = sequence.request.limit
-        if start == limit:
-            return sequence.with_window(sequence.past, (), start, start)
+        left = sequence.request.limit - start
         # The last position of the answer is never fed, so a proposal for it would be of no use.
-        tokens, probabilities = tokens[: limit - 1 - start], probabilities[: limit - 1 - start]
-        masks = min(self.block_size + 1, limit - start - len(tokens))
-        block = proposing(start, tokens, probabilities, masks, sequence.steps, spec)
-        return sequence.with_window(sequence.past, (block,), start, start)
+        tokens, probabilities = tokens[: max(0, left - 1)], probabilities[: max(0, left - 1)]
+        return self._proposed(sequence, start, tokens, probabilities, min(self.block_size + 1, left - len(tokens)), spec)
 
 
 STRATEGY = Strided
