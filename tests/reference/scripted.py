@@ -133,7 +133,6 @@ class Device:
             assert position >= span.rows.start + span.rows.query_only + span.rows.final_rows, "final tokens are fed as they are"
             part = slice(number * count, number * count + count)
             likely = Soft(list(soft.ids[part]), list(soft.probabilities[part]))
-            assert soft.residuals[number] == max(0.0, 1.0 - sum(likely.probabilities))
             inputs[position] = merged_embedding(self.network.table, likely, rules, text[position])
         return inputs
 

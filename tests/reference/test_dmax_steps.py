@@ -34,7 +34,7 @@ def fed_as(table: torch.Tensor, soft: SoftTokens | None, span: Span) -> torch.Te
         torch.tensor(soft.positions) - span.rows.start,
         torch.tensor(soft.ids).view(count, -1),
         torch.tensor(soft.probabilities).view(count, -1),
-        torch.tensor(soft.residuals),
+        (1.0 - torch.tensor(soft.probabilities, dtype=torch.float64).view(count, -1).sum(1)).clamp(min=0.0).float(),
         soft.merge.mode,
         soft.merge.renormalize,
         soft.merge.weight,

@@ -118,8 +118,9 @@ def _flaw_of(span: Span, strategy: Strategy, sequence: SequenceState, spec: Spec
     if rows.end < stop or (rows.end > request.limit and rows.end > strategy.reach(request)):
         reach = strategy.reach(request)
         return f"end={short(rows.end)}: it must lie between its last row's end {stop} and reach(request)={reach}"
-    if not sampled or sampled[0] < start or sampled[-1] >= stop + shift or sampled[-1] - sampled[0] < len(sampled) - 1:
-        return f"sampled={short(sampled)}: positions must ascend within [{start}, {stop + shift}), at least one"
+    low, high = max(start, shift), stop + shift  # with a shift, no row predicts position 0
+    if not sampled or sampled[0] < low or sampled[-1] >= high or sampled[-1] - sampled[0] < len(sampled) - 1:
+        return f"sampled={short(sampled)}: positions must ascend within [{low}, {high}), at least one"
     if len(wanted.draws) != len(sampled):
         return f"draws={short(wanted.draws)}: it must hold {len(sampled)} numbers, one for each sampled position"
     scored = len(wanted.scored_ids)

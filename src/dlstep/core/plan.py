@@ -15,7 +15,7 @@ from annotated_types import Ge
 from .block import Grid
 from .checks import check_ranges, short
 from .constraint import TokenMask
-from .errors import DlstepError, SamplesMismatch
+from .errors import SamplesMismatch
 from .request import Request, Who
 
 MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
@@ -67,15 +67,6 @@ class SoftTokens:
     def width(self) -> int:
         """The number of ids per position."""
         return len(self.ids) // len(self.positions) if self.positions else 0
-
-    @property
-    def residuals(self) -> tuple[float, ...]:
-        """One minus the sum of each position's probabilities."""
-        width, sums = self.width, self.probabilities
-        if width > 1:
-            sums = tuple([sum(sums[index : index + width]) for index in range(0, len(sums), width)])
-        # Rounded probabilities may add up to a little more than 1.
-        return tuple([1.0 - total if total < 1.0 else 0.0 for total in sums])
 
 
 Statistic = Literal["entropy", "margin", "noise"]
@@ -243,6 +234,11 @@ class Wanted:
     shift: int | None = None
     """1 if row p-1 predicts position p in this span, 0 if row p does; None for the model's `Spec.head_shift`."""
 
+    @property
+    def scored_width(self) -> int:
+        """Number of scored ids per sampled position."""
+        return len(self.scored_ids) // len(self.sampled) if self.scored_ids else 0
+
     def row_shift(self, head_shift: int) -> int:
         """Return the distance from a sampled position back to the row that predicts it.
 
@@ -281,23 +277,6 @@ class Span:
     storing: Storing = _STORED
     """What the core may store with it."""
 
-    def scored_width(self, most: int) -> int:
-        """Return how many ids are scored for each sampled position.
-
-        Args:
-            most: The maximum, `SampleSpec.scored`.
-
-        Raises:
-            DlstepError: If there are more, or not equally many for each position.
-        """
-        sampled, scored = len(self.wanted.sampled), len(self.wanted.scored_ids)
-        if scored > sampled * most or (scored and scored % sampled):
-            raise DlstepError(
-                f"request {self.who.id}: {scored} scored ids for {sampled} sampled positions; give equally many for each, "
-                f"at most SampleSpec.scored={most}"
-            )
-        return scored // sampled if scored else 0
-
     def with_prefix(self, start: int, tokens: tuple[int, ...], *, query_only: int = 0, final_rows: int = 0) -> "Span":
         """Return the span with more rows before its own.
 
@@ -326,11 +305,6 @@ class Span:
         return hash(
             (seq_id, rows.start, rows.tokens, rows.end, grid.origin, grid.size, rows.query_only, rows.final_rows, extra)
         )
-
-
-def storing_span(request: Request, start: int, tokens: tuple[int, ...], grid: Grid) -> Span:
-    """Return a span that stores final `tokens` of `request` from `start` on and samples nothing."""
-    return Span(request.who, Rows(start, tokens, start + len(tokens), grid, final_rows=len(tokens)))
 
 
 def span_of(
@@ -479,7 +453,7 @@ class Samples:
                 ("noise", rows.noise, sampled if "noise" in spec.statistics else 0, inf),
                 ("best_ids", rows.best_ids, sampled * spec.best, inf),
                 ("best_probabilities", rows.best_probabilities, sampled * spec.best, MOST),
-                ("scored_probabilities", rows.scored_probabilities, sampled * span.scored_width(spec.scored), MOST),
+                ("scored_probabilities", rows.scored_probabilities, sampled * span.wanted.scored_width, MOST),
             ):
                 if len(numbers) != due and spec != PLAIN:  # a plain plan needs none of them
                     raise SamplesMismatch(

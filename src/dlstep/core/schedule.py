@@ -9,7 +9,7 @@ from itertools import islice
 
 from .contract import check_span
 from .errors import RequestFault, WrongAnswer, fault_of, run_user_code
-from .plan import FEW_BEST, Admission, Grant, Plan, Span, storing_span
+from .plan import FEW_BEST, Admission, Grant, Plan, Rows, Span
 from .sequence import SequenceState, Storage
 from .spec import Spec
 from .state import Cache, State, prefix_keys
@@ -41,7 +41,7 @@ def _fit_unstored(sequence: SequenceState, window: Span, budget: int) -> Span | 
     stop = final if reach >= final else grid.start(reach)
     if stop <= stored:  # not even one group fits
         return None
-    return storing_span(sequence.request, stored, sequence.tokens(stored, stop), grid)
+    return Span(sequence.request.who, Rows(stored, sequence.tokens(stored, stop), stop, grid, final_rows=stop - stored))
 
 
 def shared_pages(cache: Cache, sequence: SequenceState, page_size: int) -> tuple[int, ...]:
@@ -172,9 +172,7 @@ def _stuck(state: State) -> RequestFault:
 def _continue_running(state: State, draft: _Draft) -> bool:
     """Plan the running sequences. Return whether all that keep their pages got a span."""
     page_size, shift = state.config.page_size, state.config.spec.head_shift
-    running, spans = state.running, draft.spans
-    count = len(running)
-    index = 0
+    running, count, index = state.running, len(state.running), 0
     while index < count:
         sequence = running[index]
         window = window_of(state, sequence)
@@ -190,8 +188,7 @@ def _continue_running(state: State, draft: _Draft) -> bool:
             if missing > draft.cache.available:
                 return False
             draft.grant(sequence.request.seq_id, missing)
-        spans.append(span)
-        draft.budget -= len(span.rows.tokens)
+        draft.run(span)
         index += 1
     return True
 
@@ -203,7 +200,7 @@ def _admit_waiting(state: State, draft: _Draft) -> None:
     """
     strategy, config = state.strategy, state.config
     room = config.max_num_reqs - len(state.running)
-    coming = _coming_keys(state) if room and state.waiting else set[bytes]()
+    coming = _coming_keys(state) if room else set[bytes | None]()
     for sequence in islice(state.waiting, room):
         if draft.budget <= 0:
             return
@@ -231,15 +228,11 @@ def _admit_waiting(state: State, draft: _Draft) -> None:
             coming.add(coming_key)
 
 
-def _coming_keys(state: State) -> set[bytes]:
+def _coming_keys(state: State) -> set[bytes | None]:
     """Return the prefix key of the next page of each running sequence with unstored final rows."""
     if not state.config.enable_prefix_caching:
         return set()
-    page_size = state.config.page_size
-    stores = [(sequence, sequence.storage) for sequence in state.running]
-    keys = [
-        next_key(sequence, held.published, held.prefix_key, page_size)
-        for sequence, held in stores
-        if held.stored < sequence.final
-    ]
-    return {key for key in keys if key is not None}
+    page_size, running = state.config.page_size, state.running
+    unstored = [sequence for sequence in running if sequence.storage.stored < sequence.final]
+    keys = [next_key(each, each.storage.published, each.storage.prefix_key, page_size) for each in unstored]
+    return {*keys} - {None}

@@ -155,7 +155,7 @@ def _equal(first: Spans, second: Spans) -> bool:
 def batch_in(arena: Arena, bucket: Bucket, target: LoweringTarget) -> Batch:
     """Return a batch of views into the arena; later fills of the arena change the batch."""
     layouts = {view: tiles_over(arena.tensors[_name(view)], tile_shape(bucket, view, target)) for view in target.views}
-    return batch_of(arena.tensors, layouts, bucket.kind.sampler, bucket.kind.merge, target.mask_words)
+    return batch_of(arena.tensors, layouts, bucket.kind.sampler, bucket.kind.merge, target.masks.words)
 
 
 def _name(view: View) -> str:

@@ -36,7 +36,6 @@ class Executor:
 
     def __init__(self, network: PagedNetwork, memory: Memory, target: LoweringTarget) -> None:
         self._network, self._memory, self._target = network, memory, target
-        self.padding = 0  # total padding rows of all forward passes
         self.graph_count = 0  # number of captured graphs
 
     @torch.inference_mode()

@@ -56,7 +56,7 @@ class PaddedExecutor(Executor):
         self._warm: set[Kind] = set()  # kinds for which all layers have run
         self._captured: dict[Bucket, Captured] = {}
         self._laid: dict[Bucket, Laid] = {}  # the spans for which the tiles of each arena were computed
-        self._mask_words = target.mask_words  # the table of token masks that graphs read
+        self._mask_words = target.masks.words  # the table of token masks that graphs read
         self._pool: Any = torch.cuda.graph_pool_handle() if captures else None
         # All warm-ups share one stream, because cuBLAS keeps a workspace (32 MiB on Hopper) for each stream.
         self._aside: Any = torch.cuda.Stream(target.device) if captures else None
@@ -90,16 +90,15 @@ class PaddedExecutor(Executor):
 
     def _graph_of(self, bucket: Bucket) -> Captured | None:
         """Return the graph of a bucket. First drop graphs that read a table of token masks that has been replaced."""
-        if self._mask_words is not self._target.mask_words:
+        if self._mask_words is not self._target.masks.words:
             self._drop([each for each in self._captured if "mask_rows" in each.kind.names])
-            self._mask_words = self._target.mask_words
+            self._mask_words = self._target.masks.words
         return self._captured.get(bucket)
 
     @region("padded")
     def _padded(self, gathered: Gathered) -> Pending:
         sampled = len(gathered.arrays["sampled_rows"])
         bucket = bucket_of(gathered, self._network.canvas_length)
-        self.padding += bucket.rows - len(gathered.arrays["tokens"])
         captured = self._graph_of(bucket)
         if captured is None:
             if not self._is_due(bucket):

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int32, Int64
+from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from dlstep_kernels import AttentionLayout, Drawn, SamplerConfig, Spans, lay_out, visible_range
 from dlstep_kernels.choice import has_kernels
 from dlstep_kernels.tiles import Tiles, lay_tiles
 
-from ..core import DlstepError, Plan, Samples, SamplingParams, Span, SpanSamples
+from ..core import Plan, Samples, SamplingParams, Span, SpanSamples
 from ..core.plan import Merge
 from ..models.networks import Batch, View, batch_of
 from .arena import staged
@@ -63,8 +63,7 @@ NO_SLOTS: Mapping[int, int] = {}  # for plans without canvases
 class LoweringTarget:
     """What lowering depends on: page size, head shift, views of attention layers, device, dtype.
 
-    `masks` holds the token masks of constrained requests; None if the driver supports none. `gated`
-    is True if the network has an adapter for drafts.
+    `masks` holds the token masks of constrained requests. `gated` is True if the network has an adapter for drafts.
     """
 
     page_size: int
@@ -72,13 +71,8 @@ class LoweringTarget:
     views: tuple[View, ...]
     device: torch.device
     dtype: torch.dtype
-    masks: MaskTable | None = None
+    masks: MaskTable
     gated: bool = False
-
-    @property
-    def mask_words(self) -> Int32[Tensor, "rows words"] | None:
-        """The token masks on the device."""
-        return None if self.masks is None else self.masks.words
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,7 +118,7 @@ def lower(gathered: Gathered, target: LoweringTarget) -> Batch:
             alike = next((layout for (other, _), layout in layouts.items() if other == window), None)
             layouts[window, group] = alike or lay_out(spans, dtype=target.dtype, device=target.device)
     tensors = staged(gathered.arrays, target.device)
-    return batch_of(tensors, layouts, gathered.sampler, gathered.merge, target.mask_words)
+    return batch_of(tensors, layouts, gathered.sampler, gathered.merge, target.masks.words)
 
 
 def gather(
@@ -133,7 +127,7 @@ def gather(
     """Return the host arrays of `plan`, which has spans; `tables` and `slots` have applied it.
 
     `before` is the placement of an earlier plan, reused if the same rows are fed; no page may have
-    changed its owner since. Raises DlstepError if a sampled position's row is not fed.
+    changed its owner since.
     """
     spans = plan.spans
     rows = tables.rows
@@ -160,8 +154,6 @@ def gather(
     if any(span.wanted.shift is not None for span in spans):
         shifts = np.array([span.wanted.row_shift(target.head_shift) for span in spans])
     sampled_rows = sampled_positions - np.repeat(placed.starts + shifts, counts)
-    if sampled_rows.size and int(sampled_rows.min()) < 0:
-        _refuse(plan, target.head_shift)
     sampled_rows += np.repeat(placed.firsts, counts)
     arrays = {
         "tokens": tokens,
@@ -175,8 +167,6 @@ def gather(
     sampler = SamplerConfig(spec.statistics, spec.ties, spec.best, spec.tempered, spec.all_ids)
     arrays |= _settings(plan, sampled_positions) | _carried(spans, slots)
     if any(span.wanted.masks for span in spans):
-        if target.masks is None:
-            raise DlstepError(f"step {plan.step}: the driver has no table for the token masks of constrained requests")
         arrays["mask_rows"] = target.masks.rows_of(spans)
     merge = next((span.rows.soft.merge for span in spans if span.rows.soft is not None), None)
     return Gathered(arrays if merge is None else arrays | _soft(spans), placed, sampler, merge)
@@ -202,16 +192,6 @@ def placed_of(facts: Int64[np.ndarray, "7 s"], tables: PageTables, target: Lower
         since, until = visible_range(positions, origins, sizes, row_ends, window=window)
         views[window] = Spans(counts, facts[2], held, until, since, target.page_size)
     return Placed(facts, starts, firsts, positions, slots, views)
-
-
-def _refuse(plan: Plan, head_shift: int) -> None:
-    for span in plan.spans:
-        first, start = min(span.wanted.sampled, default=None), span.rows.start
-        if first is not None and (row := first - span.wanted.row_shift(head_shift)) < start:
-            raise DlstepError(
-                f"step {plan.step}, request {span.who.id}: position {first} is sampled, but the row that predicts it, {row}, "
-                f"is not fed: the span starts at {start}"
-            )
 
 
 def _soft(spans: tuple[Span, ...]) -> dict[str, np.ndarray]:
@@ -291,19 +271,19 @@ def _per_row(spans: list[Span], values: list[float] | list[int], dtype: type[np.
 def _scored_ids(plan: Plan) -> dict[str, np.ndarray]:
     """Return scored ids, padded per sampled row to the largest number of any span."""
     spans = plan.spans
-    width = max(span.scored_width(plan.sample_spec.scored) for span in spans)
+    width = max(span.wanted.scored_width for span in spans)
     ids = np.array(list(chain.from_iterable(_padded(span, width) for span in spans)), dtype=np.int64)
     return {"scored_ids": ids} if width else {}
 
 
 def _padded(span: Span, width: int) -> Iterable[int]:
     """Return the scored ids of a span, padded with -1 to `width` ids per row."""
-    count = len(span.wanted.sampled)
-    if len(span.wanted.scored_ids) == count * width:
-        return span.wanted.scored_ids
-    own = len(span.wanted.scored_ids) // count
+    scored_ids, own = span.wanted.scored_ids, span.wanted.scored_width
+    if own == width:
+        return scored_ids
     pad = (-1,) * (width - own)
-    return chain.from_iterable((*span.wanted.scored_ids[row * own : (row + 1) * own], *pad) for row in range(count))
+    rows = range(len(span.wanted.sampled))
+    return chain.from_iterable((*scored_ids[row * own : (row + 1) * own], *pad) for row in rows)
 
 
 def _predecessors(span: Span) -> list[int]:
@@ -352,7 +332,7 @@ def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None, marks: Sequence[in
 
 def _scored_of(span: Span, scored: list[Float32[np.ndarray, " w"]], begin: int, end: int) -> tuple[float, ...]:
     """Return the probabilities of a span's scored ids, without the padding of `scored`."""
-    width = len(span.wanted.scored_ids) // (end - begin or 1)
+    width = span.wanted.scored_width
     return tuple(np.stack(scored[:width], axis=1)[begin:end].reshape(-1).tolist()) if width else ()
 
 

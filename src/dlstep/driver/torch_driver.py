@@ -229,11 +229,6 @@ class TorchDriver:
         for cache in self._caches:
             cache.executor.drop_graphs()
 
-    @property
-    def padding(self) -> int:
-        """Return the total number of padding rows of all forward passes."""
-        return sum(cache.executor.padding for cache in self._caches)
-
     def capture(self, strategy: Strategy, show: Callable[[int, int], None] = lambda done, total: None) -> None:
         """Capture graphs for all sizes of `strategy`'s samples, greedy and with a temperature.
 

@@ -69,7 +69,7 @@ def _rows(span: Span, plan: Plan, token: int, random: Random) -> SpanSamples:
         best_ids=tuple(range(spec.best)) * count,
         best_probabilities=tuple(sorted(numbers(spec.best), reverse=True)) * count,
         noise=(token,) * count if "noise" in spec.statistics else (),
-        scored_probabilities=numbers(count * span.scored_width(spec.scored)),
+        scored_probabilities=numbers(count * span.wanted.scored_width),
     )
 
 

@@ -337,7 +337,7 @@ class ShadowDriver:
         best: list[tuple[int, float]] = []
         spread: list[float] = []
         scored: list[float] = []
-        width = span.scored_width(spec.scored)
+        width = span.wanted.scored_width
         count = max(spec.best, LISTED) if width else spec.best
         for number, (position, draw) in enumerate(zip(span.wanted.sampled, span.wanted.draws, strict=True)):
             row = position - span.wanted.row_shift(self.head_shift)

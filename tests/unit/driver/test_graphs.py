@@ -318,12 +318,12 @@ def test_graphs_read_the_masks_of_each_forward_pass(
                 constraint = automaton_of(spec.vocab_size, {spec.mask_id, *spec.eos_ids}, size, number) if size else None
                 state = add(state, Request(number, tuple(range(10, 14 + wave)), params, automaton=constraint))
             while not state.done:
-                words, before = driver._target.mask_words, dict(executor._captured)
+                words, before = driver._target.masks.words, dict(executor._captured)
                 state = commit(state, driver.run(schedule(state)))
                 for bucket, captured in before.items():
                     reads = "mask_rows" in bucket.kind.names
                     gone = executor._captured.get(bucket) is not captured
-                    assert gone == (reads and driver._target.mask_words is not words)
+                    assert gone == (reads and driver._target.masks.words is not words)
                     dropped += gone
         kinds |= {"mask_rows" in bucket.kind.names for bucket in executor._captured}
         answers.append([state.finished[number].answer for number in range(state.next_seq_id)])
