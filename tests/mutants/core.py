@@ -307,8 +307,8 @@ MUTANTS = (
         (
             "_fit_unstored",
             "store under another attention grid than that of the request",
-            "(stored, stop), grid",
-            "(stored, stop), type(grid)(0, grid.size)",
+            "(stored, stop), stop, grid",
+            "(stored, stop), stop, type(grid)(0, grid.size)",
         ),
         (
             "_fit_unstored",
@@ -530,7 +530,7 @@ MUTANTS = (
         (
             "Strided._opened",
             "feed masks past the answer",
-            "min(self.block_size + 1, limit - start - len(tokens))",
+            "min(self.block_size + 1, left - len(tokens))",
             "self.block_size + 1",
         ),
         noticed_by=("reference/test_strided.py",),
