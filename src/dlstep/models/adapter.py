@@ -84,22 +84,6 @@ class Adapter:
 
         return bool(check_target_module_exists(self.config, module))
 
-    def rank(self, module: str) -> int:
-        """Return the rank of the update of a module.
-
-        Args:
-            module: Name of a targeted module.
-        """
-        return _value_for(module, self.config.rank_pattern, self.config.r)
-
-    def alpha(self, module: str) -> float:
-        """Return alpha, the numerator of the update's scale, for a module.
-
-        Args:
-            module: Name of a targeted module.
-        """
-        return float(_value_for(module, self.config.alpha_pattern, self.config.lora_alpha))
-
     def saves(self, name: str) -> bool:
         """Return whether a tensor belongs to a module that was saved as a whole.
 
@@ -185,7 +169,7 @@ def _check(folder: Path, facts: dict[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The low-rank update of one module: B @ A times `alpha` / rank or, if `rooted`, `alpha` / sqrt(rank).
+    """The low-rank update of one module: `scale` times B @ A.
 
     With a `magnitude` (DoRA), the rows of the updated weight are then scaled to these norms.
     """
@@ -193,16 +177,9 @@ class Pair:
     module: str
     a: Tensor
     b: Tensor
-    alpha: float
-    rooted: bool
+    scale: float
     magnitude: Tensor | None
     places: tuple[Placement, ...]
-
-    @property
-    def scale(self) -> float:
-        """Return the factor of the product B @ A."""
-        rank = self.a.shape[0]
-        return self.alpha / (sqrt(rank) if self.rooted else rank)
 
 
 def adapt(checkpoint: Checkpoint, adapter: Adapter, *, merge: bool) -> None:
@@ -325,7 +302,8 @@ def _pairs(
     """Return the update of each module, and the problems of updates that do not fit."""
     pairs: list[Pair] = []
     problems: list[str] = []
-    needed = PARTS[: 3 if adapter.config.use_dora else 2]
+    config = adapter.config
+    needed = PARTS[: 3 if config.use_dora else 2]
     for module in sorted(targeted | set(adapter.pairs)):
         parts = adapter.pairs.get(module, {})
         shape = stored.get(f"{module}.weight", ())
@@ -334,15 +312,16 @@ def _pairs(
             if not parts:
                 problems.append(f"not supported: {module}, which is not a matrix")
             continue
-        rank = adapter.rank(module)
+        rank = _value_for(module, config.rank_pattern, config.r)
         sizes: dict[str, Shape] = dict(zip(needed, ((rank, shape[1]), (shape[0], rank), (shape[0],)), strict=False))
         wrong = _misfits(adapter, module, parts, sizes)
         problems += wrong
         if not wrong:
             a, b, magnitude = (parts.get(part) for part in PARTS)
             assert a is not None and b is not None
-            alpha, rooted = adapter.alpha(module), bool(adapter.config.use_rslora)
-            pairs.append(Pair(module, a, b, alpha, rooted, magnitude, placed[f"{module}.weight"]))
+            alpha = _value_for(module, config.alpha_pattern, config.lora_alpha)
+            scale = float(alpha) / (sqrt(rank) if config.use_rslora else rank)
+            pairs.append(Pair(module, a, b, scale, magnitude, placed[f"{module}.weight"]))
     return pairs, problems
 
 
@@ -433,13 +412,12 @@ def _keep(network: PreTrainedModel, pairs: list[Pair]) -> None:
     config = LoraConfig(
         target_modules=[str(number) for number in range(len(adapted))],
         rank_pattern={str(number): pair.a.shape[0] for number, (_, pair) in enumerate(adapted)},
-        alpha_pattern={str(number): pair.alpha for number, (_, pair) in enumerate(adapted)},
-        use_rslora=pairs[0].rooted,
         use_dora=pairs[0].magnitude is not None,
         inference_mode=True,
     )
     modules: Any = inject_adapter_in_model(config, nn.ModuleList([_module(network, place) for place, _ in adapted]), ADAPTER)
     for module, (place, pair) in zip(modules, adapted, strict=True):
+        module.scaling[ADAPTER] = pair.scale
         module.lora_A[ADAPTER].weight.copy_(pair.a)
         module.lora_B[ADAPTER].weight.copy_(_rows(pair.b, place))
         if pair.magnitude is not None:

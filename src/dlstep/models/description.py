@@ -12,7 +12,7 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTo
 from ..core import Spec
 from ..core.spec import BIDIRECTIONAL, RANDOM_CANVAS, TRAININGS
 from ..text.detokenize import load_tokenizer
-from .configs import Stated, unknown_fields
+from .configs import Stated, part, unknown_fields
 from .families import Family, Token, name_of, read_facts, recognise
 from .reading import check_size, read_object, refuse_errors
 
@@ -71,7 +71,7 @@ class _Sources:
 
     folder: Path
     facts: dict[str, Any]
-    own: dict[str, Any]
+    own: Mapping[str, Any]
     generation: dict[str, Any]
     text: Any
     tokenizer: PreTrainedTokenizerBase
@@ -97,9 +97,8 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
     family = recognise(folder, facts, model_name)
     config, unknown = _config(folder, facts, family)
     text: Any = config.get_text_config()
-    own: Any = facts.get("dlstep") or {}
-    if not isinstance(own, dict):
-        raise ValueError(f"{folder / 'config.json'}: its section dlstep must be an object, got {own!r}")
+    with refuse_errors(str(folder / "config.json")):
+        own = part(facts, "dlstep")
     declared: Any = own.get("decoding_strategy", family.decoding_strategy)
     if not isinstance(declared, str | None):
         raise ValueError(f"{folder / 'config.json'}: decoding_strategy of its section dlstep must be a name, got {declared!r}")
@@ -263,9 +262,8 @@ def _options(sources: _Sources) -> dict[str, Any]:
     generation_config.json; the `dlstep` section of config.json.
     """
     facts, generation, block = sources.facts, sources.generation, sources.family.block_option
-    sampler: Any = generation.get("sampler_config") or {}
-    if not isinstance(sampler, dict):
-        raise ValueError(f"{sources.folder / 'generation_config.json'}: sampler_config must be an object, got {sampler!r}")
+    with refuse_errors(str(sources.folder / "generation_config.json")):
+        sampler = part(generation, "sampler_config")
     stated = {block: facts.get(block)}
     stated |= {name: generation.get(name) for name in GENERATION_OPTIONS} | {"entropy_bound": sampler.get("entropy_bound")}
     own = {name: value for name, value in sources.own.items() if name not in SPEC_FACTS}
