@@ -1,14 +1,12 @@
 """Sample directly from hidden states and the head's weight."""
 
-from typing import Any
-
 import torch
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from .choice import with_kernel
 from .sampling import SIMPLE, Drawn, SamplerConfig, Settings, sample, sampled_by_kernel
-from .vocabulary import Share, sample_cut
+from .vocabulary import Share, gather_columns
 
 
 def _suits(hidden: Tensor, weight: Tensor, settings: Settings, *, sampler: SamplerConfig = SIMPLE, **others: object) -> bool:
@@ -48,8 +46,7 @@ def head_and_sample(
     del filled
     logits = logits_of(hidden, weight, bias)
     if share is not None:
-        facts: Any = {"vocab_size": vocab_size, "mask_id": mask_id, "sampler": sampler}
-        return sample_cut(logits, settings, share.cut, share.exchange, **facts)
+        logits = gather_columns(logits, share)
     return sample.twin(logits, settings, vocab_size=vocab_size, mask_id=mask_id, sampler=sampler)
 
 

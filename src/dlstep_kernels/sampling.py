@@ -183,16 +183,16 @@ def sample(
     largest = logits.amax(-1)  # NaN if there is one
     allowed = logits[:, :vocab_size].clone()
     if settings.penalty is not None:
-        penalise(allowed, settings.penalty)
+        _penalise(allowed, settings.penalty)
     if mask_id is not None and mask_id < allowed.shape[1]:
         allowed[:, mask_id] = float("-inf")
     if settings.masks is not None:
-        forbid(allowed, settings.masks)
+        _forbid(allowed, settings.masks)
     best = allowed.amax(-1)
     # Subtract the maximum, so that tiny temperatures cannot cause infinities.
     plain = allowed - best[:, None]
     scores = _filtered(plain, settings)
-    tokens = first_best(perturbed(scores, settings), sampler.ties)
+    tokens = _first_best(_perturbed(scores, settings), sampler.ties)
     weights = scores.exp()
     measured = weights if sampler.tempered else plain.exp()
     total = measured.sum(-1)
@@ -202,22 +202,22 @@ def sample(
         tokens.masked_fill(broken, -1),
         chosen.masked_fill(broken, 0.0),
         *_statistics(weights, broken, sampler.statistics),
-        noise=random_ids(settings, vocab_size) if "noise" in sampler.statistics else None,
+        noise=_random_ids(settings, vocab_size) if "noise" in sampler.statistics else None,
         **_best(scores if sampler.tempered else plain, measured, total, broken, sampler),
-        log_sums=log_sums_of(best, total, settings, sampler, broken) if "log_sum" in sampler.statistics else None,
+        log_sums=_log_sums(best, total, settings, sampler, broken) if "log_sum" in sampler.statistics else None,
         scored_probabilities=None if settings.scored_ids is None else _scored(measured, total, settings.scored_ids, broken),
     )
 
 
-def forbid(allowed: Float32[Tensor, "n ids"], masks: TokenMasks, first: int = 0) -> None:
-    """Set the logits of ids that the masks of rows lack to -inf, in place; `first` is the first id."""
+def _forbid(allowed: Float32[Tensor, "n ids"], masks: TokenMasks) -> None:
+    """Set the logits of ids that the masks of rows lack to -inf, in place."""
     words = masks.words.index_select(0, masks.rows)
     bits = words[:, :, None] >> torch.arange(32, dtype=torch.int32, device=words.device) & 1
-    own = bits.flatten(1)[:, first : first + allowed.shape[1]]
+    own = bits.flatten(1)[:, : allowed.shape[1]]
     allowed.masked_fill_(pad(own, (0, allowed.shape[1] - own.shape[1])) == 0, float("-inf"))
 
 
-def penalise(allowed: Float32[Tensor, "n vocab"], penalty: Penalty) -> None:
+def _penalise(allowed: Float32[Tensor, "n vocab"], penalty: Penalty) -> None:
     """Subtract each row's penalty, in place."""
     penalised = (penalty.ids >= 0) & (penalty.ids < allowed.shape[1])
     ids = penalty.ids.clamp(0, allowed.shape[1] - 1)[:, None]
@@ -227,7 +227,7 @@ def penalise(allowed: Float32[Tensor, "n vocab"], penalty: Penalty) -> None:
 def _filtered(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float32[Tensor, "n vocab"]:
     """Apply temperatures and filters to `scores`, whose maximum is 0; dropped ids become -inf."""
     if settings.temperatures is not None:
-        scores = scores / divisors(settings.temperatures)[:, None]
+        scores = scores / _divisors(settings.temperatures)[:, None]
     if settings.top_p is not None or settings.top_k is not None:
         scores = _truncated(scores, settings)
     if settings.min_p is not None:
@@ -235,7 +235,7 @@ def _filtered(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float32
     return scores
 
 
-def divisors(temperatures: Float32[Tensor, " n"]) -> Float32[Tensor, " n"]:
+def _divisors(temperatures: Float32[Tensor, " n"]) -> Float32[Tensor, " n"]:
     """Return the divisors of logits: 1 in greedy rows."""
     return torch.where(temperatures > 0, temperatures, 1.0).clamp(min=torch.finfo(torch.float32).tiny)
 
@@ -256,7 +256,7 @@ def _statistics(
     return entropies, margins
 
 
-def log_sums_of(
+def _log_sums(
     best: Float32[Tensor, " n"],
     total: Float32[Tensor, " n"],
     settings: Settings,
@@ -265,7 +265,7 @@ def log_sums_of(
 ) -> Float32[Tensor, " n"]:
     """Return logarithms of sums of exponentials; `total` sums those shifted by the best."""
     if settings.temperatures is not None and sampler.tempered:
-        best = best / divisors(settings.temperatures)
+        best = best / _divisors(settings.temperatures)
     return (best + total.log()).masked_fill(broken, 0.0)
 
 
@@ -282,7 +282,13 @@ def _best(
         return {}
     ranked = pad(ranked, (0, max(0, count - width)), value=float("-inf"))
     measured = pad(measured, (0, max(0, count - width)))
-    ids = first_best(ranked, sampler.ties)[:, None] if count == 1 else in_order(ranked, sampler.ties)[:, :count]
+    if count == 1:
+        ids = _first_best(ranked, sampler.ties)[:, None]
+    elif sampler.ties == "lowest":
+        ids = ranked.sort(dim=-1, descending=True, stable=True).indices[:, :count]
+    else:
+        flipped = ranked.flip(-1).sort(dim=-1, descending=True, stable=True).indices[:, :count]
+        ids = ranked.shape[1] - 1 - flipped
     probabilities = measured.gather(1, ids) / total[:, None]
     return {
         "best_ids": ids.masked_fill(broken[:, None], -1),
@@ -299,7 +305,7 @@ def _scored(
     return probabilities.masked_fill((ids < 0) | (ids > last) | broken[:, None], 0.0)
 
 
-def random_ids(settings: Settings, vocab_size: int) -> Int64[Tensor, " n"]:
+def _random_ids(settings: Settings, vocab_size: int) -> Int64[Tensor, " n"]:
     """Return a uniform id below `vocab_size` for each row."""
     assert settings.noise is not None, "random ids need the counters of each row"
     noise = settings.noise
@@ -321,25 +327,18 @@ def _truncated(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float3
     return torch.empty_like(scores).scatter_(1, ids, ordered)
 
 
-def perturbed(scores: Float32[Tensor, "n vocab"], settings: Settings, first: int = 0) -> Float32[Tensor, "n vocab"]:
-    """Add Gumbel noise to `scores` of the ids from `first` on, except in greedy rows."""
+def _perturbed(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float32[Tensor, "n vocab"]:
+    """Add Gumbel noise to `scores`, except in greedy rows."""
     if settings.temperatures is None or settings.noise is None:
         return scores
     noise = settings.noise
     keys = draw_keys(noise.seeds, noise.positions, noise.draws)
-    gumbel = -(-uniform(keys, count=scores.shape[1], first=first).log()).log()
+    gumbel = -(-uniform(keys, count=scores.shape[1]).log()).log()
     return torch.where((settings.temperatures > 0)[:, None], scores + gumbel, scores)
 
 
-def first_best(scores: Float32[Tensor, "n vocab"], ties: Ties) -> Int64[Tensor, " n"]:
+def _first_best(scores: Float32[Tensor, "n vocab"], ties: Ties) -> Int64[Tensor, " n"]:
     """Return the id of the largest score; `argmax` returns the first of equal ones."""
     if ties == "lowest":
         return scores.argmax(-1)
     return scores.shape[1] - 1 - scores.flip(-1).argmax(-1)
-
-
-def in_order(scores: Float32[Tensor, "n vocab"], ties: Ties) -> Int64[Tensor, "n vocab"]:
-    """Return the ids by score, the largest first."""
-    if ties == "lowest":
-        return scores.sort(dim=-1, descending=True, stable=True).indices
-    return scores.shape[1] - 1 - scores.flip(-1).sort(dim=-1, descending=True, stable=True).indices

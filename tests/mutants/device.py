@@ -158,9 +158,6 @@ MUTANTS = (
     *in_file(
         "dlstep_kernels/vocabulary.py",
         ("cut_of", "start a rank's ids at an odd one", "2 * -(-total // (2 * size))", "-(-total // size)"),
-        ("merged", "normalize over one rank's ids only", "totals.sum(0)", "totals.gather(0, place)[0]"),
-        ("own_part", "draw every rank's noise for the first ids", "settings, cut.first", "settings"),
-        ("own_peaks", "read every rank's token masks from the first id on", "settings.masks, cut.first", "settings.masks"),
     ),
     *in_file(
         "driver/buckets.py",

@@ -8,7 +8,7 @@ logits; here the signal is stored, which is smaller by the ratio of vocabulary t
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -30,7 +30,7 @@ from dlstep_kernels import (
     sample,
 )
 from dlstep_kernels.tiles import Tiles
-from dlstep_kernels.vocabulary import Share, sample_cut
+from dlstep_kernels.vocabulary import Share, gather_columns
 
 from ..core import DlstepError, Plan, Span, Spec
 from ..core.plan import Merge
@@ -129,33 +129,6 @@ class Memory:
 PLAIN = (bool, int, float, str, type(None))
 
 
-class FirstLayers:
-    """The first layers of each stack, as few as possible so that they include every kind of layer in the stack.
-
-    Layers of the same kind differ only in the values of their tensors, so they launch the same kernels.
-    """
-
-    def __init__(self, network: nn.Module) -> None:
-        self._stacks: list[tuple[nn.Module, nn.ModuleList, nn.ModuleList]] = []
-        for module in network.modules():
-            layers = getattr(module, "layers", None)
-            if isinstance(layers, nn.ModuleList):
-                kinds = [_kind(layer) for layer in layers]
-                needed = max((kinds.index(kind) + 1 for kind in set(kinds)), default=0)
-                self._stacks.append((module, layers, layers[:needed]))
-
-    @contextmanager
-    def alone(self) -> Generator[None]:
-        """Make the network run only these layers inside the context. Its outputs are then meaningless."""
-        try:
-            for module, _, first in self._stacks:
-                module.layers = first
-            yield
-        finally:
-            for module, layers, _ in self._stacks:
-                module.layers = layers
-
-
 def _kind(layer: nn.Module) -> object:
     """Return all properties of a layer except its index and the values of its tensors."""
     modules: list[object] = []
@@ -194,16 +167,34 @@ class PagedNetwork(ABC):
         """Return tokens, probabilities and the requested statistics."""
         return answer if isinstance(answer, Drawn) else sample(answer, batch.settings, **self.allowed(batch))
 
-    def only_first_layers(self) -> AbstractContextManager[None]:
-        """Return a context in which `forward` launches each of its kernels, but skips most layers.
+    @contextmanager
+    def only_first_layers(self) -> Generator[None]:
+        """Make `forward` skip all layers but the first ones of each stack, inside the context, but launch each of its kernels.
 
         Its answers are then meaningless, and so is what it stores.
         """
-        return self._first_layers.alone()
+        try:
+            for module, _, first in self._stacks:
+                module.layers = first
+            yield
+        finally:
+            for module, layers, _ in self._stacks:
+                module.layers = layers
 
     @cached_property
-    def _first_layers(self) -> FirstLayers:
-        return FirstLayers(self.model)
+    def _stacks(self) -> list[tuple[nn.Module, nn.ModuleList, nn.ModuleList]]:
+        """The stacks of layers, each with as few of its first layers as include every kind of layer in the stack.
+
+        Layers of the same kind differ only in the values of their tensors, so they launch the same kernels.
+        """
+        stacks: list[tuple[nn.Module, nn.ModuleList, nn.ModuleList]] = []
+        for module in self.model.modules():
+            layers = getattr(module, "layers", None)
+            if isinstance(layers, nn.ModuleList):
+                kinds = [_kind(layer) for layer in layers]
+                needed = max((kinds.index(kind) + 1 for kind in set(kinds)), default=0)
+                stacks.append((module, layers, layers[:needed]))
+        return stacks
 
     def allowed(self, batch: Batch) -> dict[str, Any]:
         """Return the other arguments of `sample`: the ids that may be sampled, and the statistics to report."""
@@ -287,9 +278,9 @@ class PlainNetwork(PagedNetwork):
 
     def sample(self, batch: Batch, answer: Answer) -> Drawn:
         """Return tokens, probabilities and statistics. A rank has the logits of its shard of the ids."""
-        if self._share is None or isinstance(answer, Drawn):
-            return super().sample(batch, answer)
-        return sample_cut(answer, batch.settings, self._share.cut, self._share.exchange, **self.allowed(batch))
+        if self._share is not None and not isinstance(answer, Drawn):
+            answer = gather_columns(answer, self._share)
+        return super().sample(batch, answer)
 
     def _inputs(self, batch: Batch) -> dict[str, Tensor]:
         """Return the rows as ids, or as embeddings if some rows are blends."""

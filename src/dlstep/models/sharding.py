@@ -13,7 +13,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from transformers import DiffusionGemmaForBlockDiffusion, PretrainedConfig, PreTrainedModel
 
-from dlstep_kernels.vocabulary import VocabularyShard as IdCut, cut_of, gather_columns
+from dlstep_kernels.vocabulary import Share, VocabularyShard as IdCut, cut_of, gather_columns
 
 from ..distributed.ranks import Ranks
 from .shapes import embedding_of, head_of, kv_shapes
@@ -207,11 +207,11 @@ def install_ranks(network: PreTrainedModel, ranks: Ranks) -> None:
             owner, _, attribute = name.rpartition(".")
             setattr(network.get_submodule(owner), attribute, VocabRows(module, ranks))
     if isinstance(network, DiffusionGemmaForBlockDiffusion):  # soft-capping needs all logits
-        ids = ids_of(network, ranks)
+        share = Share(ids_of(network, ranks), ranks.exchange)
 
         def gather(module: nn.Module, inputs: tuple[Any, ...], answer: Tensor) -> Tensor:
             del module, inputs
-            return gather_columns(answer.flatten(0, -2), ids, ranks.exchange).view(*answer.shape[:-1], ids.total)
+            return gather_columns(answer.flatten(0, -2), share).view(*answer.shape[:-1], share.cut.total)
 
         head_of(network).register_forward_hook(gather)
 
