@@ -13,7 +13,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from transformers import DiffusionGemmaForBlockDiffusion, PretrainedConfig, PreTrainedModel
 
-from dlstep_kernels.vocabulary import Share, VocabularyShard as IdCut, cut_of, gather_columns
+from dlstep_kernels.vocabulary import Share, VocabularyShard, cut_of, gather_columns
 
 from ..distributed.ranks import Ranks
 from .shapes import embedding_of, head_of, kv_shapes
@@ -216,7 +216,7 @@ def install_ranks(network: PreTrainedModel, ranks: Ranks) -> None:
         head_of(network).register_forward_hook(gather)
 
 
-def ids_of(network: PreTrainedModel, ranks: Ranks) -> IdCut:
+def ids_of(network: PreTrainedModel, ranks: Ranks) -> VocabularyShard:
     """Return the ids whose logits this rank computes."""
     return cut_of(embedding_of(network).num_embeddings, ranks.rank, ranks.size)
 
