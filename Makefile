@@ -58,8 +58,10 @@ $(VENV)/.full: $(VENV)/.torch pyproject.toml
 demo: $(VENV)/.demo
 	$(BIN)/dlstep demo
 
-# The order: what fails fastest first. pytest comes last, so that its summary ends the output.
-test: lint wheel pytest
+# The order: what fails fastest first; pyright uses one core, so that the wheel is built meanwhile. pytest's summary ends the output.
+test: $(VENV)/.test
+	$(MAKE) --jobs 2 --output-sync lint wheel
+	$(MAKE) pytest
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check
@@ -72,12 +74,16 @@ lint: $(VENV)/.test
 DOCS_OF_FULL := $(addprefix tests/docs/test_,$(addsuffix .py,add_your_own blocks first_hour pictures readme release_check \
     site terminal_pictures))
 CHOSEN := tests/property tests/reference tests/traces $(filter-out $(DOCS_OF_FULL),$(wildcard tests/docs/test_*.py)) \
-    $(addprefix tests/unit/,core driver engine models processes rules serve strategies text) $(wildcard tests/unit/test_*.py) \
-    tests/end_to_end/test_answers.py
+    $(addprefix tests/unit/,core dlstep_kernels driver engine models processes rules serve strategies text) $(wildcard tests/unit/test_*.py) \
+    tests/end_to_end/test_answers.py tests/end_to_end/test_mistakes.py \
+    tests/unit/batch/test_runner.py tests/unit/cli/test_batch.py::test_killed_at_random_moments_the_answers_are_the_same \
+    tests/unit/cli/test_laws.py::test_file_that_ends_its_process_is_reported \
+    tests/unit/cli/test_serve.py::test_two_processes_live_and_die_as_they_should \
+    tests/unit/distributed/test_rank_zero.py::test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it
 
 pytest: $(VENV)/.test
+	@echo 'Most tests of commands, the page, evaluation, batches, kernels and the docs are left to `make full`.'
 	$(PYTEST) -m 'not full and not stress and not clients' $(CHOSEN)
-	@echo 'Most tests of commands, the page, evaluation, batches, kernels and the docs are left out. `make full` runs them.'
 
 # Tests of properties of the core, of rules, strategies and kernels.
 LAWS := tests/property tests/unit/rules tests/unit/strategies tests/unit/dlstep_kernels tests/unit/views/test_frames.py \
@@ -104,7 +110,7 @@ clients: $(VENV)/.full
 # The wheel generates without the source tree in reach, on the packages that are there; `wheel-alone`: on what it asks for.
 wheel: $(VENV)/.test
 	rm -rf dist .venv-wheel
-	$(BIN)/python -m build --wheel --outdir dist
+	$(BIN)/python -m build --wheel --no-isolation --outdir dist
 	$(PYTHON) -m venv .venv-wheel
 	$(call beside,.venv-wheel)
 	$(WHEEL_RUNS)

@@ -140,6 +140,7 @@ def states_of(ranks: Ranks, folders: list[Path]) -> list[tuple[torch.Tensor, int
     return found
 
 
+@pytest.mark.full
 def test_ranks_share_a_quantized_network(tmp_path: Path) -> None:
     """Each rank has half of the weights and quantizes its part of an input with a separate scale, so states differ slightly."""
     folders = [tmp_path / family for family in ("sdar", "dream", "llada2")]

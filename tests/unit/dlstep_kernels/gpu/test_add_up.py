@@ -65,6 +65,7 @@ def sums(ranks: Ranks, folder: Path) -> list[bytes]:
     return found
 
 
+@pytest.mark.full
 @needs_interpreter
 @pytest.mark.full
 @pytest.mark.parametrize("size", [2, 3])
@@ -93,6 +94,7 @@ def alone(ranks: Ranks, folder: Path) -> tuple[float, list[Any]]:
     return time.monotonic() - start, pads
 
 
+@pytest.mark.full
 @needs_interpreter
 @pytest.mark.full
 def test_a_rank_that_gives_up_ends_and_tells_nothing_more(tmp_path: Path):

@@ -91,6 +91,7 @@ def test_equals_the_twin(
     assert found.dtype == dtype
 
 
+@pytest.mark.full
 @needs_interpreter
 @up_to(8)
 @given(

@@ -27,6 +27,7 @@ INFINITE = replace(
 )
 
 
+@pytest.mark.full
 @ignored
 @up_to(30)
 @given(

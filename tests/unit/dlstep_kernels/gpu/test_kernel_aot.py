@@ -27,6 +27,7 @@ def compiled(architecture: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.full
+@pytest.mark.full
 @pytest.mark.parametrize(
     "architecture", [HOPPER, *(pytest.param(each, marks=pytest.mark.stress) for each in ARCHITECTURES if each != HOPPER)]
 )

@@ -92,6 +92,7 @@ def test_far_ranges(sampler: SamplerConfig) -> None:
         assert_same(found, sampling.sample(logits, Settings(), **options), 64, additions=9)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("tempered", [True, False])
 @pytest.mark.parametrize("temperature", EXTREME_TEMPERATURES)
 def test_extreme_temperatures_stay_finite(temperature: float, tempered: bool) -> None:

@@ -131,6 +131,7 @@ def test_another_engine_answers_unsent_requests_once(fault: signal.Signals, hang
         assert [replica.deaths for replica in server.router.replicas] == [1, 0]
 
 
+@pytest.mark.full
 def test_an_engine_that_goes_on_is_ready_again_and_late_reports_are_ignored(hangs: Path) -> None:
     (host,) = hosts_of(1, hangs=hangs)
     options: dict[str, Any] = {"request_timeout": 4.0}
@@ -162,6 +163,7 @@ def until_begun(server: Served, host: ShadowHost) -> None:
     server.until(lambda: host.starts > 0 and host.worker._progress >= 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", FAULTS)
 def test_an_engine_that_stops_while_it_loads_is_started_again(
     fault: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -182,6 +184,7 @@ def test_an_engine_that_stops_while_it_loads_is_started_again(
         assert counts(server, "dlstep_engine_timeouts_total")['{deadline="heartbeat"}'] == (fault == signal.SIGSTOP)
 
 
+@pytest.mark.full
 def test_an_engine_loads_for_longer_than_heartbeats_may_stay_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loads = tmp_path / "loads"
     loads.touch()
@@ -224,6 +227,7 @@ def aged(server: Served, host: Any) -> int:
     return passed
 
 
+@pytest.mark.full
 def test_a_warm_engine_may_hang_for_a_minute_and_a_fresh_one_for_longer(hangs: Path) -> None:
     (host,) = hosts_of(1, hangs=hangs)
     with served(shadow_engine(), hosts=[host]) as server, ThreadPoolExecutor(1) as threads:
@@ -239,6 +243,7 @@ def test_a_warm_engine_may_hang_for_a_minute_and_a_fresh_one_for_longer(hangs: P
         assert aged(server, fresh) == 360
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stream", [False, True])
 def test_request_timeout_holds_while_a_forward_pass_hangs(hangs: Path, stream: bool) -> None:
     (host,) = hosts_of(1, seconds=0.02, hangs=hangs)
@@ -268,6 +273,7 @@ def test_shutdown_ends_although_the_engine_is_stopped(hangs: Path) -> None:
     assert not host.worker.alive
 
 
+@pytest.mark.full
 def test_a_pause_of_the_server_is_not_the_engines() -> None:
     """The event loop stands for longer than an engine may be silent, as when the server is stopped, or the machine sleeps."""
     (host,) = hosts_of(1)
@@ -353,6 +359,7 @@ def test_random_stops_and_kills_make_no_answer_wrong_and_none_twice(
     random_faults(seconds, clients, report)
 
 
+@pytest.mark.full
 def test_a_stopped_reader_of_stderr_delays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     (host,) = hosts_of(1)
     reader, writer = os.pipe()
