@@ -8,7 +8,6 @@ from .block import (
     Block as Block,
     Extra as Extra,
     Grid as Grid,
-    Sealed as Sealed,
     open_block as open_block,
     positions as positions,
 )

@@ -6,7 +6,6 @@ Within a forward pass, a query at position i sees a key at position j if and onl
     group(p) = 0 if p < origin else 1 + (p - origin) // size
 """
 
-from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -76,37 +75,6 @@ class Extra:
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
-    """A finished block in compact form: consecutive positions, all unmasked.
-
-    The packed form takes a third of the memory of Python numbers, and keeps no reference to the
-    samples that the numbers came from.
-    """
-
-    start: int
-    """First position."""
-    packed_tokens: bytes
-    """Token of each position, as native 64-bit integers."""
-    packed_probabilities: bytes
-    """Probability of each token when it was unmasked, as native doubles."""
-
-    @property
-    def end(self) -> int:
-        """First position after the block."""
-        return self.start + len(self.packed_tokens) // 8
-
-    @property
-    def tokens(self) -> tuple[int, ...]:
-        """The token of each position."""
-        return tuple(array("q", self.packed_tokens))
-
-    @property
-    def probabilities(self) -> tuple[float, ...]:
-        """The probability of each token when it was unmasked; 1.0 for given tokens."""
-        return tuple(array("d", self.packed_probabilities))
-
-
-@dataclass(frozen=True, slots=True)
 class Block:
     """Positions `[start, start + len(tokens))` of one request.
 
@@ -148,10 +116,9 @@ class Block:
         """The share of unmasked positions, in [0, 1]; given positions count as unmasked."""
         return 1.0 - len(self.masked) / len(self.tokens)
 
-    def sealed(self) -> Sealed:
-        """Return the compact form of this block, which must have no masked position."""
-        tokens, probabilities = array("q", self.tokens), array("d", self.probabilities)
-        return Sealed(self.start, tokens.tobytes(), probabilities.tobytes())
+    def sealed(self) -> "Block":
+        """Return this full block as a finished one, without the facts that only its decoding needed."""
+        return Block(self.start, self.tokens, (), self.probabilities)
 
     def unmask_rows(self, chosen: Sequence[int], begin: int, tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
         """Return the block with some rows of a forward pass unmasked.

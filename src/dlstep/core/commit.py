@@ -13,29 +13,32 @@ counts; if two end it after the same token, the one listed first. Only settled t
 
 from dataclasses import dataclass, replace
 from itertools import islice
+from operator import attrgetter
+from typing import Literal
 
 from rpds import List
 
 from .checks import short
-from .constraint import RequestConstraint
 from .contract import check_sequence
 from .errors import SamplesMismatch, run_user_code
 from .plan import FEW_BEST, Admission, Grant, Plan, Samples, Span, SpanSamples
 from .request import Request, SamplingParams
-from .sequence import NOTHING_STORED, FinishInfo, FinishReason, SequenceState, Storage
+from .sequence import NOTHING_STORED, FinishInfo, FinishReason, SequenceState, StopState, Storage
 from .spec import Config, Spec
 from .state import Cache, State, WaitingQueue, prefix_keys
 
 
 def forgotten(sequence: SequenceState, state: State) -> SequenceState:
     """Return `sequence` after the device has dropped its cache. Raises RequestFault."""
-    return run_user_code(sequence, state.step, _forget, replace(sequence, storage=NOTHING_STORED), state.config.spec)
+    without_pages = replace(sequence, storage=NOTHING_STORED)
+    return run_user_code(sequence, state.step, hooked, "forget", without_pages, state.config.spec)
 
 
-def _forget(sequence: SequenceState, spec: Spec) -> SequenceState:
+def hooked(name: Literal["init", "commit", "forget"], sequence: SequenceState, *arguments: object) -> SequenceState:
+    """Return the sequence after a hook of its strategy."""
     strategy = sequence.request.strategy
-    after = strategy.forget(sequence, spec)
-    check_sequence(strategy, "forget", sequence, after)
+    after = attrgetter(name)(strategy)(sequence, *arguments)
+    check_sequence(strategy, name, sequence, after)
     return after
 
 
@@ -85,7 +88,7 @@ def _granted(grants: tuple[Grant, ...], cache: Cache, running: list[SequenceStat
         table = held.table
         for page in grant.pages:
             table = table.push_front(page)
-        running[index] = replace(sequence, storage=held.with_table(table))
+        running[index] = replace(sequence, storage=replace(held, table=table))
     return cache
 
 
@@ -100,12 +103,12 @@ def _published(cache: Cache, sequence: SequenceState, held: Storage, page_size: 
     keys = tuple(prefix_keys(grid, page_size, page, before, start, sequence.tokens(start, stored)))
     pages = tuple(islice(held.table, len(held.table) - page))[::-1]
     cache = cache.publish(zip(pages, keys, strict=False))
-    return cache, held.with_published(page + len(keys), keys[-1])
+    return cache, replace(held, published=page + len(keys), prefix_key=keys[-1])
 
 
 def _stored(cache: Cache, sequence: SequenceState, stored: int, config: Config) -> tuple[Cache, Storage]:
     """Return the cache and the storage of `sequence` once `[0, stored)` is stored and its full pages are published."""
-    held = sequence.storage.with_stored(stored)
+    held = replace(sequence.storage, stored=stored)
     return _published(cache, sequence, held, config.page_size) if config.enable_prefix_caching else (cache, held)
 
 
@@ -152,17 +155,10 @@ def advanced(state: State, sequence: SequenceState, samples: Samples, index: int
     needed = rows
     if strategy is not state.strategy or given.best >= FEW_BEST:
         needed = rows.trimmed(given, strategy.sample_spec)
-    after = run_user_code(sequence, state.step, _commit_rows, sequence, span, needed, spec)
+    after = run_user_code(sequence, state.step, hooked, "commit", sequence, span, needed, spec)
     if span.who.params.top_logprobs:
         after = _with_best(sequence, after, span, rows, given.best)
     return judge(after, sequence.settled, spec)
-
-
-def _commit_rows(sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
-    strategy = sequence.request.strategy
-    after = strategy.commit(sequence, span, rows, spec)
-    check_sequence(strategy, "commit", sequence, after)
-    return after
 
 
 def _with_best(before: SequenceState, after: SequenceState, span: Span, rows: SpanSamples, width: int) -> SequenceState:
@@ -267,19 +263,13 @@ def commit(state: State, samples: Samples, prepared: Prepared | None = None) -> 
             cache = cache.unpublish(sequence.pages)
         cache = cache.release(sequence.pages, sequence.storage.slot)
         done.append(after)
-    finished, ended, live = state.filed(done) if done else (state.finished, state.ended, state.live)
-    return State(
-        config=state.config,
-        strategy=state.strategy,
+    return replace(
+        state.filed(done),
         cache=cache,
         waiting=prepared.waiting,
         running=tuple(still),
-        finished=finished,
-        ended=ended,
-        live=live,
         step=state.step + 1,
         cache_digest=samples.cache_digest,
-        next_seq_id=state.next_seq_id,
         releases=_releases(state, plan, done),
     )
 
@@ -312,20 +302,21 @@ def judge(sequence: SequenceState, since: int, spec: Spec) -> SequenceState:
     request, params = sequence.request, sequence.request.params
     settled, repeated = sequence.settled, None
     if settled > since:
-        new = sequence.tokens(since, settled)
+        new, kept, stopped, cut = sequence.tokens(since, settled), sequence.stop_state, False, None
         if request.constraint is not None:
-            sequence = _advanced_state(sequence, request.constraint, new)
-        stopped = False
+            kept = replace(kept, state=request.constraint.run(kept.state, new))
         # Cut `new` before the first stop id, so that the other conditions only see tokens of the answer.
         for stop_id in request.stop_ids:
             if stop_id in new:
                 new, stopped = new[: new.index(stop_id)], True
         if params.max_repetition_run is not None:
-            sequence, repeated = _count_run(sequence, since, new, params.max_repetition_run)
+            kept, repeated = _count_run(kept, sequence.tokens(since - 1, since), since, new, params.max_repetition_run)
         if params.stop:
-            sequence, cut = _match_stops(sequence, since, new, spec)
-            if cut is not None and (repeated is None or cut <= repeated):
-                return ended(sequence, "stop", cut)
+            kept, cut = _match_stops(kept, params.stop, since, new, spec)
+        if kept is not sequence.stop_state:
+            sequence = replace(sequence, stop_state=kept)
+        if cut is not None and (repeated is None or cut <= repeated):
+            return ended(sequence, "stop", cut)
         if stopped and repeated is None:
             return ended(sequence, "stop", since + len(new))
     # A run that ends at `settled` ends the answer where `length` and `nfe_limit` do, which are listed first.
@@ -338,36 +329,31 @@ def judge(sequence: SequenceState, since: int, spec: Spec) -> SequenceState:
     return sequence if repeated is None else ended(sequence, "repetition", settled)
 
 
-def _advanced_state(sequence: SequenceState, constraint: RequestConstraint, new: tuple[int, ...]) -> SequenceState:
-    """Return the sequence with the state of the constraint's automaton after the tokens `new`."""
-    stop_state = sequence.stop_state
-    return replace(sequence, stop_state=replace(stop_state, state=constraint.run(stop_state.state, new)))
-
-
-def _count_run(sequence: SequenceState, since: int, new: tuple[int, ...], most: int) -> tuple[SequenceState, int | None]:
-    """Return the sequence with the length of its last run of equal tokens, and the end of the first run of `most`, or None."""
-    run, last = sequence.stop_state.run, sequence.tokens(since - 1, since)
-    end = None
+def _count_run(
+    kept: StopState, last: tuple[int, ...], since: int, new: tuple[int, ...], most: int
+) -> tuple[StopState, int | None]:
+    """Return the last run of equal tokens after `last` and `new`, and the end of the first run of `most`, or None."""
+    run = kept.run
     for position, token in enumerate(new, since):
         run = run + 1 if (token,) == last else 1
         last = (token,)
         if run >= most:
-            end = position + 1
-            break
-    return replace(sequence, stop_state=replace(sequence.stop_state, run=run)), end
+            return replace(kept, run=run), position + 1
+    return replace(kept, run=run), None
 
 
-def _match_stops(sequence: SequenceState, since: int, new: tuple[int, ...], spec: Spec) -> tuple[SequenceState, int | None]:
-    """Return the sequence with `new` added to its tail, and the end of the first stop string, or None.
+def _match_stops(
+    kept: StopState, stop: tuple[str, ...], since: int, new: tuple[int, ...], spec: Spec
+) -> tuple[StopState, int | None]:
+    """Return the tail with `new` added, and the end of the first stop string, or None.
 
     The tail is the last bytes of the text, as many as a stop string may have before its last byte.
     """
-    stops = [text.encode() for text in sequence.request.params.stop]
-    keep = max(len(stop) for stop in stops) - 1
-    tail = sequence.stop_state.tail
+    stops, tail = [text.encode() for text in stop], kept.tail
+    keep = max(map(len, stops)) - 1
     for position, token in enumerate(new, since):
         text = tail + spec.pieces[token]
         if any(stop in text for stop in stops):
-            return sequence, position + 1
+            return kept, position + 1
         tail = text[max(0, len(text) - keep) :]
-    return replace(sequence, stop_state=replace(sequence.stop_state, tail=tail)), None
+    return replace(kept, tail=tail), None

@@ -5,9 +5,9 @@ from operator import attrgetter
 
 from .block import Grid
 from .checks import short
-from .commit import answer_limit, ended, forgotten, judge, stop_ids
+from .commit import answer_limit, ended, forgotten, hooked, judge, stop_ids
 from .constraint import RequestConstraint
-from .contract import check_sequence, unusable
+from .contract import unusable
 from .draws import derived_seed
 from .errors import RequestFault, run_user_code
 from .options import with_options
@@ -90,14 +90,8 @@ def _empty_cache(config: Config, strategy: Strategy) -> Cache:
 def open_sequence(request: Request, limit: int, stop_ids: tuple[int, ...], grid: Grid, strategy: Strategy) -> SequenceState:
     """Return a sequence without blocks; `Strategy.init` sets its window and `final`."""
     added = AddedRequest(
-        id=request.id,
-        prompt=request.prompt,
-        params=request.params,
-        seed=request.seed,
-        seq_id=request.seq_id,
-        index=request.index,
-        salt=request.salt,
-        automaton=request.automaton,
+        *(request.id, request.prompt, request.params, request.seed, request.seq_id, request.index, request.salt),
+        request.automaton,
         limit=limit,
         stop_ids=stop_ids,
         grid=grid,
@@ -146,16 +140,12 @@ def _opened(config: Config, sequence: SequenceState) -> SequenceState:
     """Return the sequence of a new request, with the first window of its strategy."""
     request, strategy = sequence.request, sequence.request.strategy
     grid, constraint = strategy.grid(sized(request, config.max_model_len)), request_constraint(config, request)
-    before = replace(sequence, request=replace(request, grid=grid, constraint=constraint))
-    after = strategy.init(before, config.spec)
-    check_sequence(strategy, "init", before, after)
-    return after
+    return hooked("init", replace(sequence, request=replace(request, grid=grid, constraint=constraint)), config.spec)
 
 
 def _filed(state: State, sequence: SequenceState) -> State:
     """Return `state` with the newest sequence filed as finished."""
-    done, order, live = state.filed((sequence,))
-    return replace(state, finished=done, ended=order, live=live, next_seq_id=state.next_seq_id + 1)
+    return replace(state.filed((sequence,)), next_seq_id=state.next_seq_id + 1)
 
 
 def adopt(state: State, sequence: SequenceState, request_id: int) -> State:
@@ -231,8 +221,7 @@ def _ended_early(state: State, request_id: int, reason: FinishReason, message: s
     if sequence is None or sequence.finish_info is not None:
         return state
     seq_id = sequence.request.seq_id
-    done, order, live = state.filed((ended(sequence, reason, sequence.settled, message),))
-    state = replace(state, finished=done, ended=order, live=live)
+    state = state.filed((ended(sequence, reason, sequence.settled, message),))
     if state.waiting.get(seq_id) is not None:
         return replace(state, waiting=state.waiting.remove((seq_id,)))
     return replace(

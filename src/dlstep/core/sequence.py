@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from rpds import HashTrieMap, List
 
-from .block import Block, Extra, Grid, Sealed
+from .block import Block, Extra, Grid
 from .constraint import RequestConstraint
 from .options import Options
 from .plan import PLAIN, SampleSpec, Span, SpanSamples
@@ -34,18 +34,6 @@ class Storage:
     """Prefix key of the last of these pages."""
     slot: int | None = None
     """Where the device keeps carried state between forward passes; None if there is none."""
-
-    def with_stored(self, stored: int) -> "Storage":
-        """Return the storage with positions `[0, stored)` stored."""
-        return Storage(stored, self.table, self.published, self.prefix_key, self.slot)
-
-    def with_table(self, table: "List[int]") -> "Storage":
-        """Return the storage with more pages."""
-        return Storage(self.stored, table, self.published, self.prefix_key, self.slot)
-
-    def with_published(self, published: int, prefix_key: bytes) -> "Storage":
-        """Return the storage with more pages that have a prefix key."""
-        return Storage(self.stored, self.table, published, prefix_key, self.slot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +61,7 @@ class FinishInfo:
 
 
 NOTHING_STORED = Storage()
-NO_BLOCKS: "List[Sealed]" = List([])
+NO_BLOCKS: "List[Block]" = List([])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +92,7 @@ class SequenceState:
     """Token and context of positions `[0, final)` can no longer change."""
     settled: int
     """Tokens of positions `[0, settled)` can no longer change; at least `final`."""
-    past: "List[Sealed]" = NO_BLOCKS
+    past: "List[Block]" = NO_BLOCKS
     """Finished blocks, newest first. Positions before the first block hold only the prompt."""
     extra: Extra | None = None
     """State that a strategy keeps for the sequence."""
@@ -183,12 +171,12 @@ class SequenceState:
         """
         return tuple(zip(self.tokens(start, end), self.probabilities_of(start, end), strict=True))
 
-    def _blocks(self, start: int, end: int) -> list[Sealed | Block]:
+    def _blocks(self, start: int, end: int) -> list[Block]:
         """Return the blocks that overlap `[start, end)`, oldest first. Linear in later blocks."""
-        of_window: list[Sealed | Block] = [block for block in self.window if block.end > start and block.start < end]
+        of_window: list[Block] = [block for block in self.window if block.end > start and block.start < end]
         if of_window and of_window[0].start <= start:
             return of_window
-        found: list[Sealed | Block] = []
+        found: list[Block] = []
         for block in self.past:
             if block.end <= start:
                 break
@@ -220,19 +208,17 @@ class SequenceState:
     def answer_cells(self) -> Iterator[tuple[int, int, bool]]:
         """Yield (position, token, unmasked) for each position of the answer in a block."""
         first, limit = len(self.request.prompt), self.request.limit
-        blocks: list[Sealed | Block] = [*reversed(list(self.past)), *self.window]
-        for block in blocks:
-            masked = frozenset(block.masked) if isinstance(block, Block) else frozenset[int]()
+        for block in (*reversed(list(self.past)), *self.window):
             for position, token in enumerate(block.tokens, block.start):
                 if first <= position < limit:
-                    yield position, token, position not in masked
+                    yield position, token, position not in block.masked
 
     @property
     def unmasked_tokens(self) -> dict[int, int]:
         """The token of each unmasked position of the answer, ascending."""
         return {position: token for position, token, unmasked in self.answer_cells() if unmasked}
 
-    def with_window(self, past: "List[Sealed]", window: tuple[Block, ...], final: int, settled: int) -> "SequenceState":
+    def with_window(self, past: "List[Block]", window: tuple[Block, ...], final: int, settled: int) -> "SequenceState":
         """Return the sequence with the strategy's fields replaced, as a blockwise `commit` does.
 
         Args:

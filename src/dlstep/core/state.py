@@ -8,7 +8,7 @@ request; usage is the work of forward passes by request.
 
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import islice
 from typing import NamedTuple
@@ -40,7 +40,8 @@ class StampedQueue:
 
     def push(self, page: int) -> "StampedQueue":
         """Return the queue with `page` appended."""
-        return StampedQueue(self.pages.insert(self.tail, page), self.stamps.insert(page, self.tail), self.head, self.tail + 1)
+        pages, stamps = self.pages.insert(self.tail, page), self.stamps.insert(page, self.tail)
+        return StampedQueue(pages, stamps, self.head, self.tail + 1)
 
     def remove(self, page: int) -> "StampedQueue":
         """Return the queue without `page`, which must be in it."""
@@ -118,7 +119,7 @@ class Cache:
                 cached = cached.remove(page)
                 index, keys = index.remove(keys[page]), keys.remove(page)
             owners = owners.insert(page, 1)
-        return Cache(self.num_pages, fresh, free, cached, owners, index, keys, self.slots)
+        return replace(self, fresh=fresh, free=free, cached=cached, owners=owners, index=index, keys=keys)
 
     def share(self, pages: Iterable[int], slot: int | None = None) -> "Cache":
         """Return the cache with one more owner of each of some pages.
@@ -134,7 +135,7 @@ class Cache:
                 cached = cached.remove(page)
             owners = owners.insert(page, count + 1)
         slots = self.slots if slot is None else tuple(other for other in self.slots if other != slot)
-        return Cache(self.num_pages, self.fresh, self.free, cached, owners, self.index, self.keys, slots)
+        return replace(self, cached=cached, owners=owners, slots=slots)
 
     def release(self, pages: tuple[int, ...], slot: int | None = None) -> "Cache":
         """Return the cache after one owner of each page has released it, the last page first.
@@ -155,7 +156,7 @@ class Cache:
             else:
                 free = free.push(page)
         slots = self.slots if slot is None else (*self.slots, slot)
-        return Cache(self.num_pages, self.fresh, free, cached, owners, self.index, self.keys, slots)
+        return replace(self, free=free, cached=cached, owners=owners, slots=slots)
 
     def publish(self, pages: Iterable[tuple[int, bytes]]) -> "Cache":
         """Return the cache with pages findable by a prefix key. An existing key keeps its page.
@@ -167,7 +168,7 @@ class Cache:
         for page, key in pages:
             if key not in index:
                 index, keys = index.insert(key, page), keys.insert(page, key)
-        return self._indexed(index, keys)
+        return replace(self, index=index, keys=keys)
 
     def unpublish(self, pages: Iterable[int]) -> "Cache":
         """Return the cache with pages removed from the prefix index.
@@ -180,10 +181,7 @@ class Cache:
             key = keys.get(page)
             if key is not None:
                 index, keys = index.remove(key), keys.remove(page)
-        return self._indexed(index, keys)
-
-    def _indexed(self, index: "HashTrieMap[bytes, int]", keys: "HashTrieMap[int, bytes]") -> "Cache":
-        return Cache(self.num_pages, self.fresh, self.free, self.cached, self.owners, index, keys, self.slots)
+        return replace(self, index=index, keys=keys)
 
     def unowned(self, pages: Iterable[int]) -> int:
         """Return how many of `pages` have no owner.
@@ -342,10 +340,8 @@ class State:
         seq_id = self.live.get(request_id)
         return self.finished.get(request_id) if seq_id is None else self.sequence(seq_id)
 
-    def filed(
-        self, sequences: Iterable[SequenceState]
-    ) -> "tuple[HashTrieMap[int, SequenceState], List[int], HashTrieMap[int, int]]":
-        """Return `finished`, `ended` and `live` after sequences have ended.
+    def filed(self, sequences: Iterable[SequenceState]) -> "State":
+        """Return the state after sequences have ended.
 
         Args:
             sequences: The sequences that have ended, oldest first.
@@ -354,9 +350,8 @@ class State:
         for sequence in sequences:
             request_id = sequence.request.id
             finished, ended = finished.insert(request_id, sequence), ended.push_front(request_id)
-            if request_id in live:
-                live = live.remove(request_id)
-        return finished, ended, live
+            live = live.discard(request_id)
+        return replace(self, finished=finished, ended=ended, live=live)
 
     def sequence(self, seq_id: int) -> SequenceState | None:
         """Return the live sequence with this sequence number; None if there is none.

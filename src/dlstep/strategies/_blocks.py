@@ -23,7 +23,6 @@ from ..core import (
     Request,
     Rule,
     SampleSpec,
-    Sealed,
     SequenceState,
     Span,
     SpanSamples,
@@ -129,7 +128,7 @@ def _committed(
     return after
 
 
-def _retire(past: "List[Sealed]", window: tuple[Block, ...], final: int) -> tuple["List[Sealed]", tuple[Block, ...]]:
+def _retire(past: "List[Block]", window: tuple[Block, ...], final: int) -> tuple["List[Block]", tuple[Block, ...]]:
     """Return past and window with the blocks before `final` moved from the window to the past."""
     while window and window[0].end <= final:
         past, window = past.push_front(window[0].sealed()), window[1:]

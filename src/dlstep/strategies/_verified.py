@@ -13,7 +13,6 @@ from ..core import (
     Grid,
     Request,
     SampleSpec,
-    Sealed,
     SequenceState,
     Span,
     SpanSamples,
@@ -46,7 +45,7 @@ def proposing(
     return Block(start, tokens + (mask_of(spec),) * masks, masked, probabilities + (0.0,) * masks, opened=opened)
 
 
-def accepted(block: Block, rows: SpanSamples) -> tuple[int, Sealed]:
+def accepted(block: Block, rows: SpanSamples) -> tuple[int, Block]:
     """Return the number of right proposals, and a sealed block of these and the token sampled after them.
 
     Args:

@@ -19,7 +19,6 @@ from ..core import (
     Request,
     Rule,
     SampleSpec,
-    Sealed,
     SequenceState,
     Span,
     SpanSamples,
@@ -141,7 +140,7 @@ class CausalBlocks(Strategy):
         steps = sequence.steps
         return open_block(start, stop - start, limit, request.prompt, mask_of(spec), steps, request.params.pinned)
 
-    def _advanced(self, sequence: SequenceState, past: "List[Sealed]", block: Block, final: int, spec: Spec) -> SequenceState:
+    def _advanced(self, sequence: SequenceState, past: "List[Block]", block: Block, final: int, spec: Spec) -> SequenceState:
         """Return the sequence whose window is `block`, or the first part after it that is not complete.
 
         The parts of a block are its first position and its other positions. `final` is the start of

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from ..core.block import Block, Sealed
+from ..core.block import Block
 from ..core.plan import Samples
 from ..core.sequence import SequenceState
 from ..core.spec import Spec
@@ -62,7 +62,7 @@ def cells(sequence: SequenceState, spec: Spec) -> tuple[PictureCell, ...]:
     prompt = sequence.request.prompt
     pictured = [PictureCell(position, token, "prompt", 1.0) for position, token in enumerate(prompt)]
     held = len(sequence.window)
-    blocks: list[Sealed | Block] = [*reversed(list(sequence.past)), *sequence.window]
+    blocks: list[Block] = [*reversed(list(sequence.past)), *sequence.window]
     stop = len(prompt) + len(sequence.answer) if sequence.finish else None
     for number, block in enumerate(blocks):
         in_window = number >= len(blocks) - held
@@ -79,11 +79,11 @@ def cells(sequence: SequenceState, spec: Spec) -> tuple[PictureCell, ...]:
     return tuple(pictured)
 
 
-def _phase(sequence: SequenceState, block: Sealed | Block, position: int, in_window: bool) -> Phase:
+def _phase(sequence: SequenceState, block: Block, position: int, in_window: bool) -> Phase:
     """Return the phase of an answer position in a sequence that has not ended."""
     if position >= sequence.request.limit:
         return "void"
-    if position < sequence.final or isinstance(block, Sealed):
+    if position < sequence.final or not in_window:
         return "held" if in_window else "final"
     return "masked" if position in block.masked else "open"
 
