@@ -40,17 +40,9 @@ def joined(tuples: Iterable[tuple[int, ...]]) -> Int64[np.ndarray, " n"]:
     return np.frombuffer(bytearray().join([_struct(len(each), "q").pack(*each) for each in tuples]), dtype=np.int64)
 
 
-def split_integers(array: Int64[np.ndarray, " n"], counts: Sequence[int]) -> list[tuple[int, ...]]:
+def split(array: np.ndarray, counts: Sequence[int]) -> list[tuple[Any, ...]]:
     """Split `array` from its start into tuples of `counts[0]`, `counts[1]`, ... numbers. Ignore the rest."""
-    return _split(array.tobytes(), counts, "q", 8)
-
-
-def split_floats(array: Float32[np.ndarray, " n"], counts: Sequence[int]) -> list[tuple[float, ...]]:
-    """Split `array` from its start into tuples of `counts[0]`, `counts[1]`, ... numbers. Ignore the rest."""
-    return _split(array.tobytes(), counts, "f", 4)
-
-
-def _split(data: bytes, counts: Sequence[int], code: str, size: int) -> list[tuple[Any, ...]]:
+    data, code, size = array.tobytes(), array.dtype.char, array.itemsize
     starts = accumulate(counts, initial=0)
     return [_struct(count, code).unpack_from(data, size * start) for count, start in zip(counts, starts, strict=False)]
 
@@ -130,19 +122,10 @@ def gather(
     changed its owner since.
     """
     spans = plan.spans
-    rows = tables.rows
     facts = np.array(
         [
-            (
-                len(s.rows.tokens),
-                s.rows.start,
-                s.rows.end,
-                s.rows.grid.origin,
-                s.rows.grid.size,
-                s.rows.query_only,
-                rows[s.who.seq_id],
-            )
-            for s in spans
+            (len(fed.tokens), fed.start, fed.end, fed.grid.origin, fed.grid.size, fed.query_only, tables.rows[span.who.seq_id])
+            for span, fed in [(span, span.rows) for span in spans]
         ],
         dtype=np.int64,
     ).T
@@ -309,16 +292,16 @@ def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None, marks: Sequence[in
     none: list[tuple[()]] = [()] * len(counts)
     numbers = packed.numpy()
     lines = iter(numbers)
-    tokens = split_integers(next(lines).astype(np.int64), counts)
-    probabilities = split_floats(next(lines), counts)
-    entropies = split_floats(next(lines), counts) if "entropy" in statistics else none
-    margins = split_floats(next(lines), counts) if "margin" in statistics else none
-    noise = split_integers(next(lines).astype(np.int64), counts) if "noise" in statistics else none
+    tokens = split(next(lines).astype(np.int64), counts)
+    probabilities = split(next(lines), counts)
+    entropies = split(next(lines), counts) if "entropy" in statistics else none
+    margins = split(next(lines), counts) if "margin" in statistics else none
+    noise = split(next(lines).astype(np.int64), counts) if "noise" in statistics else none
     best_ids = best_probabilities = none
     if best:
         rest, widths = numbers[len(numbers) - 2 * best :], [count * best for count in counts]
-        best_ids = split_integers(rest[:best].T.reshape(-1).astype(np.int64), widths)
-        best_probabilities = split_floats(rest[best:].T.reshape(-1), widths)
+        best_ids = split(rest[:best].T.reshape(-1).astype(np.int64), widths)
+        best_probabilities = split(rest[best:].T.reshape(-1), widths)
     scored = none
     if plan.sample_spec.scored:
         values = list(lines)  # the lines of best ids follow, unread

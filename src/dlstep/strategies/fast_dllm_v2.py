@@ -9,13 +9,15 @@ Block-Diffusion LLM", 2025, arXiv 2509.26328.
 
 from bisect import bisect_left
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Annotated, final
 
 from annotated_types import Gt
 
 from ..core import Block, Grid, Probability, Request, SequenceState, Span, SpanSamples, Spec, Strategy, open_block, span_of
-from ..core.filtering import masks_of, window_filter_of
-from ._blocks import Warm, cooled, mask_of, masked_only
+from ..core.filtering import masks_of
+from ..rules.threshold import Threshold
+from ._blocks import Warm, cooled, decided, mask_of, masked_only
 
 
 @final
@@ -97,14 +99,7 @@ class FastDLLMV2(Strategy):
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Unmask positions of one sub-block; a full block becomes final and the next one opens."""
         (block,) = sequence.window
-        start, probabilities = block.start, rows.probabilities
-        accept = self.accept_threshold
-        chosen = [row for row, probability in enumerate(probabilities) if probability > accept]
-        window_filter = window_filter_of(sequence, sequence.window)
-        entered = block if window_filter is None else window_filter.enter(block)
-        block = entered.unmask_rows(chosen or [probabilities.index(max(probabilities))], 0, rows.tokens, probabilities)
-        if window_filter is not None:
-            block = window_filter.leave(block, entered)
+        start, block = block.start, decided(_above(self.accept_threshold), sequence, block, rows, spec)
         if block.masked:
             if self.fdv2_use_block_cache and span.rows.stop > start and sequence.extra is None:
                 sequence = replace(sequence, extra=Warm())
@@ -130,6 +125,12 @@ class FastDLLMV2(Strategy):
         request = sequence.request
         size = min(self.block_size * self.buffer_size, request.limit - start)
         return open_block(start, size, request.limit, request.prompt, mask_of(spec), sequence.steps)
+
+
+@lru_cache
+def _above(accept_threshold: float) -> Threshold:
+    """Return the cached rule of a threshold, validated once."""
+    return Threshold(accept_threshold)
 
 
 STRATEGY = FastDLLMV2

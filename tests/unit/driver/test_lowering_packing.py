@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import example, given, strategies as st
 
-from dlstep.driver.lowering import joined, split_floats, split_integers
+from dlstep.driver.lowering import joined, split
 
 INTEGERS = st.integers(-(1 << 63), (1 << 63) - 1)
 TUPLES = st.lists(st.lists(INTEGERS, max_size=9).map(tuple), max_size=5)
@@ -21,7 +21,7 @@ FLOATS = st.floats(width=32, allow_nan=False)
 def test_joined_numbers_are_in_order_and_writable(tuples: list[tuple[int, ...]]) -> None:
     array = joined(tuples)
     assert array.dtype == np.int64 and array.tolist() == [number for each in tuples for number in each]
-    assert split_integers(array, [len(each) for each in tuples]) == tuples
+    assert split(array, [len(each) for each in tuples]) == tuples
     array += 0  # a read-only array raises
     torch.from_numpy(array)
 
@@ -33,9 +33,9 @@ def test_split_floats_are_those_of_tolist(tuples: list[tuple[float, ...]], rest:
     counts = [len(each) for each in tuples]
     ends = list(accumulate(counts))
     wanted = [tuple(array[end - count : end].tolist()) for count, end in zip(counts, ends, strict=True)]
-    assert repr(split_floats(array, counts)) == repr(wanted)  # repr, because -0.0 equals 0.0
+    assert repr(split(array, counts)) == repr(wanted)  # repr, because -0.0 equals 0.0
     every_second = np.array([number for number in numbers for _ in range(2)], dtype=np.float32)[::2]
-    assert split_floats(every_second, counts) == wanted
+    assert split(every_second, counts) == wanted
 
 
 def test_a_number_beyond_64_bits_is_refused() -> None:
