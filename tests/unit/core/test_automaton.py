@@ -123,3 +123,8 @@ def test_equal_tables_of_two_sources_are_found_as_long_as_their_own_automaton_li
 def test_an_automaton_of_another_process_must_be_compiled() -> None:
     with pytest.raises(DlstepError, match=r"the constraint \(ab\)\* is recorded without its tables: compile it first"):
         _ = Automaton("(ab)*", b"another").loaded
+
+
+def test_automata_that_differ_in_moves_alone_are_not_equal() -> None:
+    one, other = (token_automaton("x", [{97: 1}, {98: to}], [1], (b"a", b"b")) for to in (0, 1))
+    assert one != other and other.accepts((0, 1)) and not one.accepts((0, 1))

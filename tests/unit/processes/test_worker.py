@@ -9,6 +9,7 @@ import threading
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -291,3 +292,17 @@ def test_a_paused_parent_does_not_count_as_silence(monkeypatch: pytest.MonkeyPat
     worker = Worker(echo, name="worker")
     assert next(watch([worker], 0.0)) == 2 * HEARTBEAT_SECONDS == worker.silence
     worker.end(0)
+
+
+class Unimportable:
+    """Raises when it is unpickled, as an import in the worker process may."""
+
+    def __reduce__(self) -> Any:
+        return __import__, ("dlstep_is_without_this",)
+
+
+def test_import_that_fails_in_the_worker_is_the_reason():
+    worker = Worker(ignore, Unimportable(), name="worker")
+    with pytest.raises(WorkerDied, match="worker failed: ModuleNotFoundError: No module named 'dlstep_is_without_this'"):
+        worker.receive(SOON)
+    worker.end()

@@ -275,3 +275,24 @@ def test_kept_steps_are_bounded_in_positions_and_dropped_in_the_engine_too() -> 
     with served(shadow_engine(), kept_requests=0) as server, server.http() as http:
         request_id = answered(http)
         assert http.get(f"/v1/requests/{request_id}/steps").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("param", "body"),
+    [
+        ("seq", {}), ("seq", {"seq": -1}), ("seq", {"seq": 99}), ("seq", {"seq": "1"}), ("index", {"seq": 0, "index": 1}),
+        ("dlstep.accept_threshold", {"seq": 0, "dlstep": {"accept_threshold": 2}}),
+        ("dlstep.block_size", {"seq": 0, "dlstep": {"block_size": 4}}), ("dlstep.nope", {"seq": 0, "dlstep": {"nope": 1}}),
+        ("dlstep.rule", {"seq": 0, "dlstep": {"rule": "./evil.py"}}), ("dlstep.rule", {"seq": 0, "dlstep": {"rule": "credit"}}),
+        ("dlstep.max_nfe", {"seq": 0, "dlstep": {"max_nfe": 4}}), ("dlstep.stream", {"seq": 0, "dlstep": {"stream": "drafts"}}),
+        ("seed", {"seq": 0, "seed": 1.5}), ("seed", {"seq": 0, "seed": 1 << 64}),
+        ("temperature", {"seq": 0, "temperature": -1}),
+        ("temperature", {"seq": 0, "temperature": 1e-31}), ("prompt", {"seq": 0, "prompt": "x"}),
+    ],
+)  # fmt: skip
+def test_a_fork_that_cannot_be_is_refused_by_the_name_of_its_field(http: httpx2.Client, param: str, body: Event) -> None:
+    request_id = answered(http)
+    response = http.post(f"/v1/requests/{request_id}/fork", json=body)
+    assert response.status_code == 400, response.text
+    error = response.json()["error"]
+    assert error["param"] == param and len(error["message"]) > 10 and "request 0" not in error["message"], error
