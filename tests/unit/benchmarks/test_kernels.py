@@ -21,5 +21,5 @@ def test_every_case_equals_its_twin() -> None:
             f"{case.kernel}, {case.name}": (case.error(), case.limit)
             for case in cases(torch.device("cpu"), torch.float32, SMALL)
         }
-    assert len(errors) == 20
+    assert len(errors) == 19
     assert {name: both for name, both in errors.items() if both[0] > both[1]} == {}
