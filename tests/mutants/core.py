@@ -98,16 +98,19 @@ MUTANTS = (
         ("chosen_by", "let a rule unmask nothing although it must", "must and (not chosen)", "False"),
     ),
     *in_file(
-        "core/automaton.py",
+        "text/token_automaton.py",
         ("token_automaton", "keep states without an end", "live = reached & ", "live = reached | "),
-        ("_functions", "make beginnings of ids letters", "sorted({*function_of} - {-1})", "range(len(functions))"),
-        ("_functions", "spell forbidden ids", "and token not in forbidden", ""),
         (
-            "tables_of",
-            "call automata with other moves equal",
-            "digest.update(dense.tobytes())",
-            "digest.update(dense[:1].tobytes())",
+            "token_automaton",
+            "make beginnings of ids letters",
+            "for function in used:",
+            "for function in range(len(functions)):",
         ),
+        ("_functions", "spell forbidden ids", "function_of[list(forbidden)] = -1", "pass"),
+    ),
+    *in_file(
+        "core/automaton.py",
+        ("tables_of", "call automata with other moves equal", "b''.join(contents)", "b''.join(contents[:3])"),
     ),
     *in_file(
         "core/constraint.py",

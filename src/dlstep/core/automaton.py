@@ -10,14 +10,14 @@ letters lead from it.
 """
 
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property, reduce
 from hashlib import blake2b
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, pairwise
 from operator import getitem
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from .errors import DlstepError
@@ -119,10 +119,18 @@ def remember(memory: dict[Key, Result], key: Key, result: Result, most: int = MO
 
 DEAD = -1
 MOST_STATES = 1 << 16  # a set of states is a bitmap, and decoding keeps thousands of sets
-MOST_ENTRIES = 1 << 22
 DIGEST_SIZE = 16
 PARTS = 6  # arrays in the tables of an automaton
-ByteMoves = Sequence[Mapping[int, int]]  # per state: the next state by byte; other bytes lead nowhere
+
+
+class Array(Protocol):
+    """An array of native 32-bit integers, of Python or NumPy."""
+
+    def __len__(self) -> int: ...
+
+    def tobytes(self) -> bytes:
+        """Return its memory."""
+        ...
 
 
 class TooLarge(DlstepError):
@@ -255,139 +263,7 @@ def digits(bitmap: int) -> str:
     return str(Decimal(bitmap))
 
 
-def token_automaton(
-    source: str,
-    moves: ByteMoves,
-    accepting: Sequence[int],
-    pieces: Sequence[bytes],
-    forbidden: Sequence[int] = (),
-    *,
-    start: int = 0,
-    max_entries: int = MOST_ENTRIES,
-) -> Automaton:
-    """Return the automaton over token ids that accepts the same texts as an automaton over bytes.
-
-    Args:
-        source: Description of the language for messages and traces.
-        moves: The byte automaton; `moves[state][byte]` is its next state.
-        accepting: The accepting states of the byte automaton.
-        pieces: The bytes of each token id. Ids without bytes occur in no string of the language.
-        forbidden: Other ids that occur in no string of the language, such as the mask id.
-        start: The first state of the byte automaton.
-        max_entries: Limit on the number of moves, counting those by whole ids and by beginnings of ids.
-
-    Raises:
-        ValueError: No string of ids is in the language.
-        TooLarge: The automaton would have more than `max_entries` moves or MOST_STATES states.
-    """
-    functions, function_of = _functions(moves, pieces, frozenset(forbidden), max_entries)
-    after: dict[int, set[int]] = {}
-    before: dict[int, set[int]] = {}
-    for state, to in chain.from_iterable(map(_pairs, functions)):
-        after.setdefault(state, set()).add(to)
-        before.setdefault(to, set()).add(state)
-    reached = _reachable([start], after)  # by whole ids: other states of the byte automaton would only enlarge the table
-    live = reached & _reachable([state for state in accepting if state in reached], before)
-    if start not in live:
-        raise ValueError(f"{source} matches no text that the tokenizer can spell: give another pattern")
-    if len(live) > MOST_STATES:
-        raise TooLarge(f"its automaton has more than {MOST_STATES} states: give a simpler pattern")
-    number = {state: index for index, state in enumerate([start, *sorted(live - {start})])}
-    # Functions that differ only in states from which no accepting state can be reached are one class.
-    classes: dict[bytes, int] = {b"": 0}
-    class_of_function: list[int] = []
-    for function in functions:
-        kept = [(number[state], number[to]) for state, to in _pairs(function) if state in number and to in number]
-        class_of_function.append(classes.setdefault(_packed(kept), len(classes)))
-    class_of_function.append(0)  # ids without bytes
-    class_of = array("i", [class_of_function[function] for function in function_of])
-    ends = array("i", sorted([number[state] for state in live.intersection(accepting)]))
-    return Automaton.of(source, tables_of(class_of, ends, len(number), [_pairs(array("i", packed)) for packed in classes]))
-
-
-def tables_of(
-    class_of: "array[int]", accepting: "array[int]", states: int, classes: Sequence[Iterable[tuple[int, int]]]
-) -> bytes:
-    """Return the tables of an automaton; `classes` has, by class, pairs of a state and its next state."""
-    rows = [array("i") for _ in range(states)]
-    for letter, pairs in enumerate(classes):
-        for state, to in pairs:
-            rows[state].extend((letter, to))
-    sources = [array("i") for _ in range(states)]
-    digest = blake2b(class_of.tobytes(), digest_size=DIGEST_SIZE)
-    for state, row in enumerate(rows):
-        dense = array("i", [DEAD]) * len(classes)
-        for letter, to in _pairs(row):
-            dense[letter] = to
-        digest.update(dense.tobytes())
-        for to in {*row[1::2]}:
-            sources[to].append(state)
-    digest.update(f"({states}, {digits(bitmap_of(accepting))})".encode())
-    arrays = [class_of, accepting]
-    for lists in (rows, sources):
-        arrays += [array("i", accumulate(map(len, lists), initial=0)), array("i", chain.from_iterable(lists))]
-    lengths = array("i", map(len, arrays))
-    return b"".join([digest.digest(), *[each.tobytes() for each in (lengths, *arrays)]])
-
-
-def _pairs(flat: "array[int]") -> Iterator[tuple[int, int]]:
-    return zip(flat[::2], flat[1::2], strict=True)
-
-
-def _packed(pairs: Sequence[tuple[int, int]]) -> bytes:
-    return array("i", chain.from_iterable(pairs)).tobytes()
-
-
-def _functions(
-    moves: ByteMoves, pieces: Sequence[bytes], forbidden: frozenset[int], max_entries: int
-) -> "tuple[list[array[int]], list[int]]":
-    """Return the distinct functions of ids, and for each id the index of its function; -1 if it has none.
-
-    The function of an id maps the state before its bytes to the state after them, as a flat list of
-    pairs; states from which the bytes lead nowhere are left out. Many ids, and many prefixes of ids,
-    share a function, so each function is extended by each class of bytes only once.
-    """
-    to_class, columns = _byte_classes(moves)
-    packed = _packed([(state, state) for state in range(len(moves))])
-    functions, numbers = [array("i", packed)], {packed: 0}
-    extended: dict[tuple[int, int], int] = {}
-    entries, function_of = 0, list[int]()
-    for token, piece in enumerate(pieces):
-        number = 0 if piece and token not in forbidden else -1
-        for byte in piece.translate(to_class) if number == 0 else b"":
-            after = extended.get((number, byte))
-            if after is None:
-                column = columns[byte]
-                packed = _packed([(state, column[to]) for state, to in _pairs(functions[number]) if to in column])
-                after = extended[number, byte] = numbers.setdefault(packed, len(numbers))
-                if after == len(functions):
-                    functions.append(array("i", packed))
-                    entries += len(functions[-1]) // 2 + 1
-                    if entries > max_entries:
-                        raise TooLarge(f"its automaton has more than {max_entries} moves: give a simpler pattern")
-            number = after
-        function_of.append(number)
-    # Drop functions that belong to the first bytes of ids but to no whole id: their classes would be empty.
-    used = {number: index for index, number in enumerate(sorted({*function_of} - {-1}))} | {-1: -1}
-    return [functions[number] for number in used if number >= 0], [used[number] for number in function_of]
-
-
-def _byte_classes(moves: ByteMoves) -> tuple[bytes, dict[int, dict[int, int]]]:
-    """Return, for each byte, the lowest byte with the same moves; and for each lowest byte, the next state by state."""
-    columns = [array("i") for _ in range(256)]
-    for state, row in enumerate(moves):
-        for byte, to in row.items():
-            columns[byte].extend((state, to))
-    first: dict[bytes, int] = {}
-    to_class = bytes([first.setdefault(column.tobytes(), byte) for byte, column in enumerate(columns)])
-    return to_class, {byte: dict(_pairs(columns[byte])) for byte in first.values()}
-
-
-def _reachable(starts: Sequence[int], arrows: Mapping[int, set[int]]) -> set[int]:
-    """Return the states that can be reached from `starts`, including them."""
-    found, stack = set(starts), list(starts)
-    while stack:
-        fresh = arrows.get(stack.pop(), set[int]()) - found
-        found |= fresh
-        stack += fresh
-    return found
+def tables_of(arrays: Sequence[Array]) -> bytes:
+    """Return the tables of an automaton with these arrays, which `Automaton._arrays` describes."""
+    contents = [each.tobytes() for each in (array("i", map(len, arrays)), *arrays)]
+    return b"".join([blake2b(b"".join(contents), digest_size=DIGEST_SIZE).digest(), *contents])

@@ -3,9 +3,11 @@
 Generators without parameters are created once, because Hypothesis validates each on first use.
 """
 
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
+from itertools import accumulate, chain
 from math import ceil, floor, isfinite
 from operator import attrgetter
 from random import Random
@@ -16,7 +18,7 @@ from hypothesis import reject, strategies as st
 
 from .. import rules
 from ..core import Config, Options, Request, SamplingParams, Spec, Strategy, Thresholds, options_of
-from ..core.automaton import Automaton, token_automaton
+from ..core.automaton import DEAD, Automaton, tables_of
 from ..core.checks import limits_of
 from ..core.lifecycle import least_pages, probe, sized
 from ..core.spec import AcceptRule
@@ -303,11 +305,38 @@ def random_automata() -> tuple[Automaton, ...]:
         share = random.choice([0.3, 0.6, 1.0])
         moves = [{letter: random.randrange(states) for letter in b"abcd" if random.random() < share} for _ in range(states)]
         accepting = [state for state in range(states) if random.random() < 0.4]
-        try:
-            made.append(token_automaton(f"random {len(made)}", moves, accepting, PIECES, (MASK, EOS)))
-        except ValueError:  # the language is empty
-            continue
+        if (automaton := letter_automaton(f"random {len(made)}", moves, accepting)) is not None:
+            made.append(automaton)
     return tuple(made)
+
+
+def letter_automaton(source: str, moves: Sequence[Mapping[int, int]], accepting: Sequence[int]) -> Automaton | None:
+    """Return the automaton over the letters of PIECES with these moves from state 0; None if its language is empty."""
+    reached, live = {0}, set(accepting)
+    for _ in moves:
+        reached |= {to for state in reached for to in moves[state].values()}
+        live |= {state for state, row in enumerate(moves) if live.intersection(row.values())}
+    if 0 not in live:
+        return None
+    states = sorted(reached & live)
+    number = {state: index for index, state in enumerate(states)}
+    columns = [tuple([number.get(moves[state].get(letter, DEAD), DEAD) for state in states]) for letter in b"abcd"]
+    classes = {column: number for number, column in enumerate(dict.fromkeys([(DEAD,) * len(states), *columns]))}
+    class_of = [classes[columns[token % 4]] if token not in (MASK, EOS) else 0 for token in range(VOCABULARY)]
+    rows = [{letter: column[row] for column, letter in classes.items() if column[row] != DEAD} for row in number.values()]
+    return table_automaton(source, class_of, [number[state] for state in accepting if state in number], rows)
+
+
+def table_automaton(
+    source: str, class_of: Sequence[int], accepting: Sequence[int], rows: Sequence[Mapping[int, int]]
+) -> Automaton:
+    """Return the automaton with these classes of ids and these next states by state and class."""
+    flat = [[*chain.from_iterable(sorted(row.items()))] for row in rows]
+    sources = [[state for state, row in enumerate(rows) if to in row.values()] for to in range(len(rows))]
+    arrays: list[Iterable[int]] = [class_of, sorted(accepting)]
+    for lists in (flat, sources):
+        arrays += [accumulate(map(len, lists), initial=0), chain.from_iterable(lists)]
+    return Automaton.of(source, tables_of([array("i", each) for each in arrays]))
 
 
 def ample(spec: Spec) -> Config:

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import assume, given, strategies as st
 
 from dlstep.core import Config, DlstepError, Request, SamplingParams, Spec, State, add, init
-from dlstep.core.automaton import Automaton, token_automaton
+from dlstep.core.automaton import Automaton
 from dlstep.core.block import Block, open_block
 from dlstep.core.constraint import RequestConstraint, bound
 from dlstep.core.filtering import WindowFilter
 from dlstep.strategies.multi_bd import MultiBD
+from dlstep.text.token_automaton import token_automaton
 
 PIECES = (b"a", b"b", b"ab", b"", b"")
 STOP, MASK = 3, 4

@@ -1,6 +1,5 @@
 """Steps that graphs capture, run without one: padded to a bucket, with kernels, they answer as in the plan's own sizes."""
 
-from array import array
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
@@ -16,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dlstep import LLM
 from dlstep.core import Config, Request, SamplingParams, Strategy, add, commit, init, prepare, schedule
-from dlstep.core.automaton import Automaton, tables_of
+from dlstep.core.automaton import Automaton
 from dlstep.driver import TorchDriver, graphs, tables as driver_tables
 from dlstep.driver.arena import Arena
 from dlstep.driver.buckets import Bucket, _equal, bucket_of, fill, room_for
@@ -33,6 +32,7 @@ from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.strategies.multi_bd_edit import MultiBDEdit
+from dlstep.testing.generators import table_automaton
 
 from ...helpers.naming import Loyal
 from ...helpers.tiny_families import write_checkpoint
@@ -287,9 +287,8 @@ def automaton_of(vocab_size: int, forbidden: set[int | None], states: int, seed:
     random = Random(seed)
     classes = [0 if token in forbidden else random.randint(1, 6) for token in range(vocab_size)]
     every = range(states)
-    moves = [[(state, random.randrange(states)) for state in every if random.random() < 0.5] for _ in range(5)]
-    tables = tables_of(array("i", classes), array("i", every), states, [[], [(state, state) for state in every], *moves])
-    return Automaton.of(f"drawn {seed}", tables)
+    rows = [{letter: random.randrange(states) for letter in range(2, 7) if random.random() < 0.5} for _ in every]
+    return table_automaton(f"drawn {seed}", classes, every, [{1: state, **row} for state, row in enumerate(rows)])
 
 
 WAVES = ((0, 0), (2,), (0, 3), (9, 0, 9))  # states of the automata of requests that run at a time; 0: no constraint

@@ -1,6 +1,5 @@
 """The table of token masks: its bits are the masks' ids, and no forward pass loses a mask that it needs."""
 
-from array import array
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,10 +8,10 @@ import torch
 from hypothesis import example, given, strategies as st
 
 from dlstep.core import Span
-from dlstep.core.automaton import Automaton, tables_of
 from dlstep.core.constraint import TokenMask, bound
 from dlstep.driver import tables as driver_tables
 from dlstep.driver.tables import MaskTable, packed
+from dlstep.testing.generators import table_automaton
 
 from ...helpers.spans import span_with
 
@@ -23,7 +22,7 @@ CPU = torch.device("cpu")
 def mask_of(number: int, classes: Sequence[int], stop_ids: tuple[int, ...], chosen: int) -> TokenMask:
     """A mask of the ids whose class is in the bitmap `chosen`."""
     count = 1 + max(classes)
-    automaton = Automaton.of("drawn", tables_of(array("i", classes), array("i", [0]), 1, [[], *[[(0, 0)]] * (count - 1)]))
+    automaton = table_automaton("drawn", classes, [0], [dict.fromkeys(range(1, count), 0)])
     return TokenMask(number, bound(automaton, stop_ids), chosen)
 
 

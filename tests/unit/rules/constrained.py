@@ -1,9 +1,10 @@
 """Decodes under a constraint whose rows propose the first allowed id everywhere, the leftmost with most confidence."""
 
 from dlstep.core import Config, Request, SamplingParams, Span, SpanSamples, Spec, Strategy, add, commit, init, schedule
-from dlstep.core.automaton import Automaton, token_automaton
+from dlstep.core.automaton import Automaton
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
 from dlstep.testing.scripted import ScriptedDriver
+from dlstep.text.token_automaton import token_automaton
 
 PAIRS = token_automaton("(ab|ba)*", [{97: 1, 98: 2}, {98: 0}, {97: 0}], [0], PIECES, (MASK, EOS))
 ONE_PAIR = token_automaton("(ab|ba)a*", [{97: 1, 98: 2}, {98: 3}, {97: 3}, {97: 3}], [3], PIECES, (MASK, EOS))

@@ -21,11 +21,11 @@ from dlstep.core import (
     init,
     schedule,
 )
-from dlstep.core.automaton import token_automaton
 from dlstep.strategies.dmax import DMax
 from dlstep.strategies.multi_bd_edit import MultiBDEdit
 from dlstep.testing.generators import hyperparameters
 from dlstep.testing.scripted import ScriptedDriver
+from dlstep.text.token_automaton import token_automaton
 
 VOCABULARY, EOS, MASK = 12, 10, 11
 SPEC = Spec(MASK, (EOS,), VOCABULARY)

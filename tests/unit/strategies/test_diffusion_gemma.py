@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.core import Config, Request, SamplingParams, SequenceState, Span, SpanSamples, Spec, add, commit, init, schedule
-from dlstep.core.automaton import token_automaton
 from dlstep.core.draws import below, integer, integers, key, uniform
 from dlstep.strategies.diffusion_gemma import DiffusionGemma, accepted, renoised
 from dlstep.testing.generators import hyperparameters
 from dlstep.testing.scripted import ScriptedDriver
+from dlstep.text.token_automaton import token_automaton
 
 VOCABULARY, EOS = 11, 10
 SPEC = Spec(None, (EOS,), VOCABULARY)

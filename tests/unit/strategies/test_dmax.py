@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from dlstep.core import Block, Request, SamplingParams, SpanSamples, Thresholds, add, commit, init, schedule
-from dlstep.core.automaton import token_automaton
 from dlstep.strategies.dmax import DMax
 from dlstep.testing.scripted import ScriptedDriver
+from dlstep.text.token_automaton import token_automaton
 
 from .revising import (
     CHANCES,
