@@ -241,7 +241,7 @@ MUTANTS = (
             "_empty_cache(state.config, state.strategy)",
             "state.cache",
         ),
-        noticed_by=("unit/core/test_trace.py",),
+        noticed_by=("unit/core/test_draws.py", "unit/core/test_trace.py"),
     ),
     *in_file(
         "core/errors.py",

@@ -1,6 +1,7 @@
 """Constraints: masks are exact by brute force, and blocks drop only what contradicts what they keep."""
 
 import gc
+import pickle
 from itertools import product
 from weakref import ref
 
@@ -207,3 +208,11 @@ def test_a_constraint_lives_as_long_as_a_request_needs_it() -> None:
     gc.collect()
     assert len(seen) == 29 and sum(one() is not None for one in seen) <= 8, "constraints without a request pile up"
     assert bound(kept, (STOP,)) is in_use, "two requests with one constraint do not share what it remembers"
+
+
+def test_masks_survive_pickling_and_differ_by_content() -> None:
+    constraint = bound(token_automaton("(ab)*", [{97: 1}, {98: 0}], [0], PIECES, (STOP, MASK)), (STOP,))
+    start, following = constraint.states(1), constraint.states(2)
+    one, other = constraint.masks([(start, start), (start, following)])
+    assert pickle.loads(pickle.dumps(one)) == one != other
+    assert pickle.loads(pickle.dumps(constraint)) is constraint

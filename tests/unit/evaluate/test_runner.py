@@ -180,3 +180,13 @@ def test_scores_are_written_once_all_answers_are_there(options: EvalOptions, unb
     assert {row["note"] for row in read(folder).rows.values()} == {"not scored"}
     assert answers(run(replace(options, out=str(folder)))) == unbroken
     assert (folder / SCORES).read_bytes() == (Path(options.out) / SCORES).read_bytes()
+
+
+@pytest.mark.parametrize("cut", [1, 100, 5000])
+def test_a_line_that_is_not_whole_is_written_again(options: EvalOptions, unbroken: bytes, tmp_path: Path, cut: int) -> None:
+    broken = replace(options, out=str(tmp_path))
+    (tmp_path / RUN).write_bytes((Path(options.out) / RUN).read_bytes())
+    (tmp_path / ANSWERS).write_bytes(unbroken[:-cut])
+    (tmp_path / BESIDE).write_bytes((Path(options.out) / BESIDE).read_bytes() + b'{"task": "sh')
+    assert answers(run(broken)) == unbroken
+    assert read(tmp_path).expected == len(read(tmp_path).rows) == 80
