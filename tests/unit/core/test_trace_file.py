@@ -390,7 +390,7 @@ class OwnStrategy(Blockwise):
         "planted_module:Evil", "planted_module:STRATEGY", "dlstep.models.shapes:KVShape", "dlstep.strategies.planted:STRATEGY",
         "dlstep.strategies..models.shapes:x", "dlstep.text.output:Output", "dlstep.engine.config:EngineConfig",
         f"{__name__}:Harmless", f"{__name__}:json", "dlstep.core.trace:from_json", "dlstep.core:Driver", "os:PathLike",
-        "antigravity:x", "json.tool:x", "dlstep.strategies._blocks:Blockwise", "dlstep.strategies.d2f:Strategy",
+        "antigravity:x", "json.tool:x", "dlstep.strategies._blocks:Blocks", "dlstep.strategies.d2f:Strategy",
     ],
 )  # fmt: skip
 def test_a_trace_imports_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
