@@ -24,7 +24,7 @@ from dlstep.core import (
     init,
     schedule,
 )
-from dlstep.core.trace import apply
+from dlstep.core.lifecycle import apply
 from dlstep.testing.harness import shadow
 
 SPECS = [Spec(mask_id=mask, eos_ids=(48,), vocab_size=50, head_shift=shift) for mask in (49, None) for shift in (0, 1)]

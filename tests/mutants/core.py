@@ -179,6 +179,14 @@ MUTANTS = (
     *in_file(
         "core/filtering.py",
         ("passes_left", "count only masks, though a rule may remask more", "if remasks and scheduled > 1", "if False"),
+        noticed_by=("property/test_rules.py",),
+    ),
+    *in_file(
+        "core/sequence.py",
+        noticed_by=("property/test_rules.py",),
+    ),
+    *in_file(
+        "core/sequence.py",
         ("masks_of", "read settled tokens from the wrong state", "constraint.run(0, ", "constraint.run(state, "),
         noticed_by=("property/test_rules.py",),
     ),
@@ -244,7 +252,7 @@ MUTANTS = (
         noticed_by=("unit/core/test_draws.py", "unit/core/test_trace.py"),
     ),
     *in_file(
-        "core/errors.py",
+        "core/contract.py",
         ("run_user_code", "let SystemExit of a rule end the process", "except BaseException", "except Exception"),
         noticed_by=("property/test_blame.py",),
     ),

@@ -21,6 +21,13 @@ from .errors import (
     SamplesMismatch as SamplesMismatch,
 )
 from .lifecycle import (
+    Abort as Abort,
+    Add as Add,
+    Adopt as Adopt,
+    Event as Event,
+    Fail as Fail,
+    Prune as Prune,
+    Rebuild as Rebuild,
     abort as abort,
     add as add,
     adopt as adopt,
@@ -93,13 +100,4 @@ from .state import (
     WaitingQueue as WaitingQueue,
     updates as updates,
 )
-from .trace import (
-    Abort as Abort,
-    Add as Add,
-    Adopt as Adopt,
-    Event as Event,
-    Fail as Fail,
-    Prune as Prune,
-    Rebuild as Rebuild,
-    Trace as Trace,
-)
+from .trace import Trace as Trace

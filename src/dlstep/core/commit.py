@@ -13,16 +13,13 @@ counts; if two end it after the same token, the one listed first. Only settled t
 
 from dataclasses import dataclass, replace
 from itertools import islice
-from operator import attrgetter
-from typing import Literal
 
 from rpds import List
 
 from .checks import short
-from .contract import check_sequence
-from .errors import SamplesMismatch, run_user_code
+from .contract import hooked, run_user_code
+from .errors import SamplesMismatch
 from .plan import FEW_BEST, Admission, Grant, Plan, Samples, Span, SpanSamples
-from .request import Request, SamplingParams
 from .sequence import NOTHING_STORED, FinishInfo, FinishReason, SequenceState, StopState, Storage
 from .spec import Config, Spec
 from .state import Cache, State, WaitingQueue, prefix_keys
@@ -32,14 +29,6 @@ def forgotten(sequence: SequenceState, state: State) -> SequenceState:
     """Return `sequence` after the device has dropped its cache. Raises RequestFault."""
     without_pages = replace(sequence, storage=NOTHING_STORED)
     return run_user_code(sequence, state.step, hooked, "forget", without_pages, state.config.spec)
-
-
-def hooked(name: Literal["init", "commit", "forget"], sequence: SequenceState, *arguments: object) -> SequenceState:
-    """Return the sequence after a hook of its strategy."""
-    strategy = sequence.request.strategy
-    after = attrgetter(name)(strategy)(sequence, *arguments)
-    check_sequence(strategy, name, sequence, after)
-    return after
 
 
 def _transfer(state: State, plan: Plan) -> tuple[Cache, list[SequenceState], WaitingQueue]:
@@ -279,17 +268,6 @@ def _releases(state: State, plan: Plan, done: list[SequenceState]) -> tuple[int,
     known = len(plan.releases)
     gone = tuple([a.seq_id for a in plan.admissions if state.waiting.get(a.seq_id) is None]) if plan.admissions else ()
     return state.releases[known:] + gone + tuple([sequence.request.seq_id for sequence in done])
-
-
-def answer_limit(request: Request, config: Config) -> int:
-    """Return the first position past the answer, from `max_tokens` and `max_model_len`."""
-    return min(len(request.prompt) + request.params.max_tokens, config.max_model_len)
-
-
-def stop_ids(params: SamplingParams, spec: Spec) -> tuple[int, ...]:
-    """Return the ids that end an answer, ascending."""
-    ids = params.stop_token_ids if params.ignore_eos else params.stop_token_ids + spec.eos_ids
-    return tuple(sorted(set(ids)))
 
 
 def ended(sequence: SequenceState, reason: FinishReason, end: int, error: str = "") -> SequenceState:

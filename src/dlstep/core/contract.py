@@ -1,4 +1,4 @@
-"""Checks of the values that strategies return, and helpers for the checks in `rule.py`.
+"""Calls of strategies and rules, checks of the values that strategies return, and helpers for the checks in `rule.py`.
 
 An invalid value raises WrongAnswer, which ends only the request that uses the strategy or rule.
 
@@ -9,18 +9,21 @@ are read, because reading every position would take 170 us per request and step.
 """
 
 from array import array
+from collections.abc import Callable
 from dataclasses import replace
 from operator import attrgetter
 from types import NoneType
-from typing import Any, cast
+from typing import Any, Literal, TypeVar, cast
 
 from .block import Block, Grid
 from .checks import short, wrong_field
-from .errors import WrongAnswer
+from .errors import RequestFault, WrongAnswer, described
 from .plan import MODES, MOST, Rows, SampleSpec, SoftTokens, Span, Storing, Wanted
 from .request import Request, SamplingParams, Who
 from .sequence import SequenceState, Strategy
 from .spec import Spec
+
+Result = TypeVar("Result")
 
 
 def whole(numbers: Any) -> bool:
@@ -183,3 +186,34 @@ def _flaw_after(after: SequenceState, settled: int, least: int, limit: int) -> s
     if after.settled > settled and len(after.tokens(settled, after.settled)) != after.settled - settled:
         return f"settled={after.settled}, but no block holds these positions"
     return None
+
+
+def run_user_code(sequence: SequenceState | None, step: int, function: Callable[..., Result], *arguments: object) -> Result:
+    """Return the result of a function that calls the strategy or rule of a request in `step`.
+
+    Raises RequestFault for every exception, including SystemExit, which would otherwise end a server. Only
+    KeyboardInterrupt, which comes from the keyboard, passes unchanged. `sequence` is None for a request that is still
+    being checked; the fault then has no id and no position.
+    """
+    try:
+        return function(*arguments)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise fault_of(sequence, step, error) from error
+
+
+def fault_of(sequence: SequenceState | None, step: int, error: BaseException) -> RequestFault:
+    """Return the fault of the request whose strategy or rule raised `error` in `step`."""
+    if sequence is None:
+        return RequestFault(-1, described(error))
+    position = sequence.window[0].start if sequence.window else sequence.final
+    return RequestFault(sequence.request.id, f"step {step}, from position {position} on: {described(error)}")
+
+
+def hooked(name: Literal["init", "commit", "forget"], sequence: SequenceState, *arguments: object) -> SequenceState:
+    """Return the sequence after a hook of its strategy."""
+    strategy = sequence.request.strategy
+    after = attrgetter(name)(strategy)(sequence, *arguments)
+    check_sequence(strategy, name, sequence, after)
+    return after

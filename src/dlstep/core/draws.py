@@ -9,7 +9,6 @@ which is faster in Python.
 
 from array import array
 from functools import lru_cache
-from hashlib import blake2b
 from itertools import compress
 from math import ceil
 from typing import Literal
@@ -34,15 +33,6 @@ def key(seed: int, position: int, draw: int, purpose: Purpose) -> int:
     for counter in (position, draw, PURPOSES[purpose]):
         value = mix(value ^ counter)
     return value
-
-
-def derived_seed(seed: int, prompt: tuple[int, ...], index: int) -> int:
-    """Return the 64-bit seed of a request that has none; `index` distinguishes equal prompts.
-
-    The seed depends only on the arguments, not on the arrival time or the options of the request.
-    """
-    numbers = array("q", (index, *prompt)).tobytes()
-    return int.from_bytes(blake2b(numbers, digest_size=8, key=(seed & _MASK).to_bytes(8, "little")).digest(), "little")
 
 
 def philox(one: int, two: int, philox_key: int) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """Errors between the core and its callers. Invalid arguments raise ValueError instead.
 
 Strategies and rules are user code. If one fails, only the request that uses it ends: the core calls user
-code through `run_user_code`, which turns any exception except KeyboardInterrupt into a RequestFault that
+code through `contract.run_user_code`, which turns any exception except KeyboardInterrupt into a RequestFault that
 names the request. A core function that raises a RequestFault leaves the state unchanged. The caller ends
 the request with `fail(state, fault.request_id, str(fault))` and calls the function again for the other
 requests, as `Decode` does.
@@ -12,11 +12,10 @@ WrongAnswer, which becomes a RequestFault in the same way.
 
 import dataclasses
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from traceback import format_exception_only
 from types import CodeType, FunctionType, TracebackType
-from typing import TYPE_CHECKING, TypeVar
 
 
 class DlstepError(Exception):
@@ -35,14 +34,10 @@ class ReplayDiverged(DlstepError):
     """A replayed trace whose plan differs from the recorded one."""
 
 
-if TYPE_CHECKING:
-    from .sequence import SequenceState
-
 PACKAGE = f"{Path(__file__).parents[1]}"
 NOT_USER_CODE = (PACKAGE, dataclasses.__file__, "<string>")  # dataclasses compile methods from strings
 LIBRARIES = ("<frozen", *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
 LONGEST = 300  # characters of an exception's message that a reason quotes
-Result = TypeVar("Result")
 
 
 class RequestFault(DlstepError):
@@ -69,29 +64,6 @@ class WrongAnswer(Exception):
 
     def __init__(self, owner: object, hook: str, what: str) -> None:
         super().__init__(f"{type(owner).__qualname__}.{hook}{defined(type(owner), hook)} returned {what}")
-
-
-def run_user_code(sequence: "SequenceState | None", step: int, function: Callable[..., Result], *arguments: object) -> Result:
-    """Return the result of a function that calls the strategy or rule of a request in `step`.
-
-    Raises RequestFault for every exception, including SystemExit, which would otherwise end a server. Only
-    KeyboardInterrupt, which comes from the keyboard, passes unchanged. `sequence` is None for a request that is still
-    being checked; the fault then has no id and no position.
-    """
-    try:
-        return function(*arguments)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise fault_of(sequence, step, error) from error
-
-
-def fault_of(sequence: "SequenceState | None", step: int, error: BaseException) -> RequestFault:
-    """Return the fault of the request whose strategy or rule raised `error` in `step`."""
-    if sequence is None:
-        return RequestFault(-1, described(error))
-    position = sequence.window[0].start if sequence.window else sequence.final
-    return RequestFault(sequence.request.id, f"step {step}, from position {position} on: {described(error)}")
 
 
 def described(error: BaseException) -> str:

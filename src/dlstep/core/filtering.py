@@ -10,18 +10,6 @@ from .errors import DlstepError
 from .sequence import SequenceState
 
 
-def masks_of(sequence: SequenceState, sampled: tuple[int, ...]) -> tuple[TokenMask, ...]:
-    """Return the mask of each position in `sampled`; () without a constraint."""
-    constraint = sequence.request.constraint
-    if constraint is None:
-        return ()
-    state, since = sequence.stop_state.state, sequence.settled
-    if sampled and sampled[0] < since:  # a rule may also sample settled positions: read from the first of them
-        since = sampled[0]
-        state = constraint.run(0, sequence.tokens(constraint.start, since))
-    return constraint.window_masks(state, since, sequence.window, sampled)
-
-
 def causal_masks_of(sequence: SequenceState, block: Block) -> tuple[TokenMask, ...]:
     """Return the mask of each position of a block that begins after the settled tokens; () without a constraint.
 

@@ -1,23 +1,87 @@
-"""Functions that add and remove requests (init, add, adopt, abort, fail, rebuild, prune) or refuse one that can never run."""
+"""Events, and the functions that apply them: they add and remove requests, or refuse one that can never run."""
 
-from dataclasses import replace
+from array import array
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 from operator import attrgetter
 
 from .block import Grid
-from .checks import short
-from .commit import answer_limit, ended, forgotten, hooked, judge, stop_ids
+from .checks import check_ranges, short
+from .commit import commit, ended, forgotten, judge
 from .constraint import RequestConstraint
-from .contract import unusable
-from .draws import derived_seed
-from .errors import RequestFault, run_user_code
+from .contract import hooked, run_user_code, unusable
+from .errors import RequestFault
 from .options import with_options
-from .plan import EMPTY_CACHE
+from .plan import EMPTY_CACHE, Samples
 from .request import Request, SamplingParams
 from .sequence import AddedRequest, FinishReason, SequenceState, Strategy
 from .spec import Config, Spec
 from .state import Cache, State
 
 _SHORT = SamplingParams(max_tokens=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """The addition of a request."""
+
+    request: Request
+    """The request, as given to `add`."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """The addition of a sequence of another state under a new id."""
+
+    sequence: SequenceState
+    """The sequence, as given to `adopt`."""
+    id: int
+    """Its new request id."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """The abort of a request."""
+
+    id: int
+    """Id of the request."""
+    reason: str = ""
+    """Message that becomes the request's `error`."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The end of a request by an error that did not come from the network."""
+
+    id: int
+    """Id of the request."""
+    error: str
+    """Message of the error."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """The loss of all device contents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prune:
+    """The removal of finished requests."""
+
+
+Event = Add | Adopt | Abort | Fail | Rebuild | Prune | Samples
 
 
 def init(config: Config, strategy: Strategy) -> State:
@@ -389,3 +453,42 @@ def incompatibility(config: Config, base: Strategy, strategy: Strategy, request:
     if params.canvas and not strategy.takes_canvas:
         return f"canvas has no effect in {name}, which has no canvas of random tokens: leave it out"
     return strategy.refusal(request)
+
+
+def answer_limit(request: Request, config: Config) -> int:
+    """Return the first position past the answer, from `max_tokens` and `max_model_len`."""
+    return min(len(request.prompt) + request.params.max_tokens, config.max_model_len)
+
+
+def stop_ids(params: SamplingParams, spec: Spec) -> tuple[int, ...]:
+    """Return the ids that end an answer, ascending."""
+    ids = params.stop_token_ids if params.ignore_eos else params.stop_token_ids + spec.eos_ids
+    return tuple(sorted(set(ids)))
+
+
+def derived_seed(seed: int, prompt: tuple[int, ...], index: int) -> int:
+    """Return the 64-bit seed of a request that has none; `index` distinguishes equal prompts.
+
+    The seed depends only on the arguments, not on the arrival time or the options of the request.
+    """
+    numbers = array("q", (index, *prompt)).tobytes()
+    return int.from_bytes(blake2b(numbers, digest_size=8, key=(seed % (1 << 64)).to_bytes(8, "little")).digest(), "little")
+
+
+def apply(state: State, event: Event) -> State:
+    """Return the state after `event`."""
+    match event:
+        case Add():
+            return add(state, event.request)
+        case Adopt():
+            return adopt(state, event.sequence, event.id)
+        case Abort():
+            return abort(state, event.id, event.reason)
+        case Fail():
+            return fail(state, event.id, event.error)
+        case Rebuild():
+            return rebuild(state)
+        case Prune():
+            return prune(state)
+        case Samples():
+            return commit(state, event)

@@ -7,8 +7,8 @@ one overtakes it. Only younger sequences are preempted, and a plan that preempts
 from dataclasses import replace
 from itertools import islice
 
-from .contract import check_span
-from .errors import RequestFault, WrongAnswer, fault_of, run_user_code
+from .contract import check_span, fault_of, run_user_code
+from .errors import RequestFault, WrongAnswer
 from .plan import FEW_BEST, Admission, Grant, Plan, Rows, Span
 from .sequence import SequenceState, Storage
 from .spec import Spec

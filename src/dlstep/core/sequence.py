@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from rpds import HashTrieMap, List
 
 from .block import Block, Extra, Grid
-from .constraint import RequestConstraint
+from .constraint import RequestConstraint, TokenMask
 from .options import Options
 from .plan import PLAIN, SampleSpec, Span, SpanSamples
 from .request import Request
@@ -395,3 +395,15 @@ class Strategy(Options, ABC):
     def exact(self) -> bool:
         """Whether preemption changes no answer. False if passes read outdated KV entries."""
         return True
+
+
+def masks_of(sequence: SequenceState, sampled: tuple[int, ...]) -> tuple[TokenMask, ...]:
+    """Return the mask of each position in `sampled`; () without a constraint."""
+    constraint = sequence.request.constraint
+    if constraint is None:
+        return ()
+    state, since = sequence.stop_state.state, sequence.settled
+    if sampled and sampled[0] < since:  # a rule may also sample settled positions: read from the first of them
+        since = sampled[0]
+        state = constraint.run(0, sequence.tokens(constraint.start, since))
+    return constraint.window_masks(state, since, sequence.window, sampled)

@@ -30,77 +30,13 @@ from zlib import crc32
 from rpds import HashTrieMap, List
 
 from .block import Extra
-from .checks import check_ranges, short
-from .commit import commit
+from .checks import short
 from .errors import DlstepError, ReplayDiverged
-from .lifecycle import abort, add, adopt, fail, prune, rebuild
+from .lifecycle import Event, Rebuild, apply
 from .options import Options
 from .plan import EMPTY_CACHE, Plan, Samples
-from .request import Request
 from .schedule import schedule
-from .sequence import SequenceState
 from .state import State
-
-
-@dataclass(frozen=True, slots=True)
-class Add:
-    """The addition of a request."""
-
-    request: Request
-    """The request, as given to `add`."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Adopt:
-    """The addition of a sequence of another state under a new id."""
-
-    sequence: SequenceState
-    """The sequence, as given to `adopt`."""
-    id: int
-    """Its new request id."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Abort:
-    """The abort of a request."""
-
-    id: int
-    """Id of the request."""
-    reason: str = ""
-    """Message that becomes the request's `error`."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Fail:
-    """The end of a request by an error that did not come from the network."""
-
-    id: int
-    """Id of the request."""
-    error: str
-    """Message of the error."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Rebuild:
-    """The loss of all device contents."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prune:
-    """The removal of finished requests."""
-
 
 # Errors of `apply` for an edited file: valid checksums do not imply values of the right types.
 INAPPLICABLE = (
@@ -108,27 +44,6 @@ INAPPLICABLE = (
     DlstepError,
 )
 LONGEST_REASON = 300  # characters
-
-Event = Add | Adopt | Abort | Fail | Rebuild | Prune | Samples
-
-
-def apply(state: State, event: Event) -> State:
-    """Return the state after `event`."""
-    match event:
-        case Add():
-            return add(state, event.request)
-        case Adopt():
-            return adopt(state, event.sequence, event.id)
-        case Abort():
-            return abort(state, event.id, event.reason)
-        case Fail():
-            return fail(state, event.id, event.error)
-        case Rebuild():
-            return rebuild(state)
-        case Prune():
-            return prune(state)
-        case Samples():
-            return commit(state, event)
 
 
 def applied(state: State, event: Event, number: int) -> State:

@@ -32,7 +32,7 @@ from ..core import (
     prepare,
     schedule,
 )
-from ..core.trace import apply
+from ..core.lifecycle import apply
 from .control_channel import ControlChannel, RanksDisagree, connect
 from .ranks import Ranks
 from .worker_group import WorkerGroup

@@ -39,8 +39,9 @@ from ..core import (
     updates,
 )
 from ..core.checks import short
-from ..core.errors import described, run_user_code
-from ..core.trace import apply
+from ..core.contract import run_user_code
+from ..core.errors import described
+from ..core.lifecycle import apply
 from ..text.constraints import compiled
 
 Result = TypeVar("Result")

@@ -35,8 +35,9 @@ from ..core import (
     sampled_by,
     span_of,
 )
-from ..core.filtering import WindowFilter, masks_of, passes_left, passes_to_come, window_filter_of
+from ..core.filtering import WindowFilter, passes_left, passes_to_come, window_filter_of
 from ..core.rule import check_falls
+from ..core.sequence import masks_of
 from ..rules.threshold import Threshold
 
 

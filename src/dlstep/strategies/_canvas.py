@@ -22,7 +22,8 @@ from ..core import (
     sampled_by,
     span_of,
 )
-from ..core.filtering import masks_of, passes_left, passes_to_come
+from ..core.filtering import passes_left, passes_to_come
+from ..core.sequence import masks_of
 from ..rules.threshold import Threshold
 from ._blocks import Warm, bound_of, cooled, decided, mask_of, masked_only, unfinished
 

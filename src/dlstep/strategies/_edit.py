@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from itertools import chain
 
 from ..core import Block, Extra, SequenceState, Span, SpanSamples, Spec, positions, span_of
-from ..core.filtering import masks_of, passes_left, passes_to_come
+from ..core.filtering import passes_left, passes_to_come
 from ..core.plan import SoftTokens
+from ..core.sequence import masks_of
 from ._blocks import Blocks
 
 

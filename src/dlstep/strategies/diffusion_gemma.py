@@ -39,8 +39,9 @@ from ..core import (
     span_of,
 )
 from ..core.draws import integers
-from ..core.filtering import FilteredBlock, WindowFilter, masks_of, passes_left, passes_to_come, window_filter_of
+from ..core.filtering import FilteredBlock, WindowFilter, passes_left, passes_to_come, window_filter_of
 from ..core.request import COLDEST
+from ..core.sequence import masks_of
 from ..rules._ranking import accepted
 
 _SAMPLE_SPEC = SampleSpec(statistics=frozenset({"entropy", "noise"}), ties="lowest", best=1)

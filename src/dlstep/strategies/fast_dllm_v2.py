@@ -15,7 +15,7 @@ from typing import Annotated, final
 from annotated_types import Gt
 
 from ..core import Block, Grid, Probability, Request, SequenceState, Span, SpanSamples, Spec, Strategy, open_block, span_of
-from ..core.filtering import masks_of
+from ..core.sequence import masks_of
 from ..rules.threshold import Threshold
 from ._blocks import Warm, cooled, decided, mask_of, masked_only
 

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 from ..core import ReplayDiverged, Request, Samples, SamplingParams, SequenceState, Spec, State, Trace
-from ..core.commit import answer_limit
+from ..core.lifecycle import answer_limit
 from .harness import Step
 from .shadow import ShadowDriver
 

@@ -24,7 +24,7 @@ from ..core import (
     schedule,
     with_options,
 )
-from ..core.trace import apply
+from ..core.lifecycle import apply
 from ..engine.overrides import forked
 from .generators import Case, ample, due
 from .shadow import ShadowDriver

@@ -28,8 +28,7 @@ from ..core import (
 )
 from ..core.automaton import DEAD, Automaton
 from ..core.block import Grid
-from ..core.commit import answer_limit
-from ..core.lifecycle import refusal, sized
+from ..core.lifecycle import answer_limit, refusal, sized
 from ..core.trace import from_json, to_json
 from .checks import check_answer, check_device, check_order, check_ownership, check_tampering
 from .generators import (

@@ -25,8 +25,8 @@ from ..core import (
     updates,
     with_options,
 )
+from ..core.lifecycle import Rebuild, apply
 from ..core.plan import Plan, Samples
-from ..core.trace import Rebuild, apply
 from ..engine.decode import Decode
 from .checks import check_device, check_ownership
 from .generators import EOS, MAX_MODEL_LEN, Case, Kind, batches, cases, changes, due, engines, tight

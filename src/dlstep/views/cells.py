@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from ..core.block import Block
+from ..core.lifecycle import Abort, Add, Adopt, Event, Fail
 from ..core.plan import Samples
 from ..core.sequence import SequenceState
 from ..core.spec import Spec
 from ..core.state import State
-from ..core.trace import Abort, Add, Adopt, Event, Fail, Trace, applied
+from ..core.trace import Trace, applied
 
 # final: can no longer change; held: final, still in the window; open: unmasked, in an open block;
 # draft: masked, fed as a token; masked: fed as a mask; void: after the answer's end.

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from ..core import Abort, Add, Adopt, Event, Fail, Rebuild, Samples, SequenceState, Span, SpanSamples, Spec, State, Trace
-from ..core.filtering import masks_of
 from ..core.options import Options, options_of
-from ..core.sequence import Best, FinishInfo
+from ..core.sequence import Best, FinishInfo, masks_of
 from ..core.state import RequestUsage, Usage
 from ..core.trace import applied
 from ..text.detokenize import cut

@@ -9,7 +9,7 @@ import pytest
 
 from dlstep import LLM, SamplingParams, Thresholds
 from dlstep.core import Request, add
-from dlstep.core.draws import derived_seed
+from dlstep.core.lifecycle import derived_seed
 
 from ...helpers.shadow_llm import make_llm
 

@@ -23,7 +23,7 @@ from dlstep.core import (
     Update,
     updates,
 )
-from dlstep.core.trace import apply
+from dlstep.core.lifecycle import apply
 from dlstep.testing.generators import Case, cases
 from dlstep.testing.harness import run_case
 from dlstep.views.frames import Feeding, Frame, FrameEncoder, FrameRecorder, folded, joined, recording
