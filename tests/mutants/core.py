@@ -406,6 +406,8 @@ MUTANTS = (
     *in_file(
         "rules/quota.py",
         ("Quota._behind", "leave out what a constraint dropped", "planned - (size - masked)", "planned - (planned - 1)"),
+        ("Quota.measure", "forget what another rule left masked", "masked > planned", "masked > size"),
+        noticed_by=("property/test_forks.py",),
     ),
     *in_file(
         "rules/remdm.py",

@@ -7,16 +7,28 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep import rules
+from dlstep import rules, strategies
 from dlstep.core import Config, Request, Rule, SamplingParams, Spec, Strategy, updates
 from dlstep.core.commit import judge
 from dlstep.core.sequence import StopState
+from dlstep.rules.threshold import Threshold
 from dlstep.strategies.causal_blocks import CausalBlocks
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.checks import check_answer
-from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY, Case, hyperparameters, random_automata
+from dlstep.testing.generators import (
+    EOS,
+    MASK,
+    PIECES,
+    VOCABULARY,
+    Case,
+    ample,
+    counting_rules,
+    hyperparameters,
+    random_automata,
+    specs,
+)
 from dlstep.testing.harness import run_case
 from dlstep.testing.sharing import Fold
 
@@ -82,3 +94,15 @@ def test_forks_keep_what_was_told_and_answers_end_where_their_tokens_say(carrier
         assert judge(unread, len(request.prompt), SPEC).finish_info == done.finish_info, "all tokens at once end elsewhere"
         if request.automaton is not None and done.finish == "length":
             assert request.automaton.accepts(done.answer), "an answer is not in the language"
+
+
+@pytest.mark.parametrize("name", ["multi_bd", "d2f", "causal_blocks", "dual_cache"])
+@given(data=st.data())
+def test_rule_that_counts_passes_finishes_a_block_that_another_rule_began(name: str, data: st.DataObject) -> None:
+    """Each pass lowers the measure of the block, which the first rule left behind the schedule of the second."""
+    strategy = strategies.make(name, block_size=8, rule=Threshold(1.0))
+    request = Request(0, tuple(range(8)), SamplingParams(max_tokens=16, ignore_eos=True))
+    fork = data.draw(st.tuples(st.integers(1, 7), counting_rules(type(strategy))))
+    spec = data.draw(specs(strategy))
+    run = run_case(Case(ample(spec), strategy, (request,), (0,), forks=(fork,), within=True))
+    assert len(run.state.finished[0].answer) == 16

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from hypothesis import reject, strategies as st
 
 from .. import rules
-from ..core import Config, Options, Request, SamplingParams, Spec, Strategy, Thresholds, options_of
+from ..core import Config, Options, Request, Rule, SamplingParams, Spec, Strategy, Thresholds, options_of
 from ..core.automaton import DEAD, Automaton, tables_of
 from ..core.checks import limits_of
 from ..core.lifecycle import least_pages, probe, sized
@@ -186,7 +186,11 @@ def hyperparameters(draw: st.DrawFn, like: type[Value] | Value) -> Value:
     drawn = _fields(type(example), frozenset(held))
     kept = {name: value for name, value in plainly.items() if name not in SMALL and name not in held}
     for _ in range(8):
-        parts = held if isinstance(example, Strategy) else {name: draw(_held(type(example), name)) for name in held}
+        parts = (
+            held
+            if isinstance(example, Strategy)
+            else {name: draw(st.sampled_from(_held(type(example), name))) for name in held}
+        )
         values = {name: draw(hyperparameters(parts[name]) if name in held else drawn[name]) for name in plainly}
         for chosen in (values, values | parts, values | kept | parts):
             if (value := _made(type(example), chosen)) is not None:
@@ -204,10 +208,10 @@ def _made(cls: type[Value], options: dict[str, Any]) -> Value | None:
 
 
 @lru_cache
-def _held(cls: type[Options], name: str) -> st.SearchStrategy[Options]:
-    """Generate default values of the rules of this package that field `name` of a class accepts."""
+def _held(cls: type[Options], name: str) -> tuple[Rule, ...]:
+    """Return default values of the rules of this package that field `name` of a class accepts."""
     known = [rules.load(each)() for each in rules.own()]
-    return st.sampled_from([rule for rule in known if _made(cls, {name: rule}) is not None])
+    return tuple([rule for rule in known if _made(cls, {name: rule}) is not None])
 
 
 def _at_least(low: float) -> st.SearchStrategy[float]:
@@ -380,7 +384,8 @@ class Case:
     `requests[i]` arrives before step `arrive[i]`. For each pair (s, id), `aborts` ends a request
     before step s, and `late_aborts` ends it between `schedule` and `commit` of step s. `rebuilds`
     are the steps before which the device loses its contents, and each pair (s, options) of
-    `forks` changes options of all requests before step s, if their blocks allow it.
+    `forks` changes options of all requests before step s, if their blocks allow it; with `within`,
+    before the first step from s on at which a block is unmasked in part.
     """
 
     config: Config
@@ -391,6 +396,7 @@ class Case:
     late_aborts: tuple[tuple[int, int], ...] = ()
     rebuilds: tuple[int, ...] = ()
     forks: tuple[tuple[int, dict[str, Any]], ...] = ()
+    within: bool = False
 
     def arriving(self, number: int) -> list[Request]:
         """Return the requests that arrive before step `number`."""
@@ -408,10 +414,12 @@ def cases(
 ) -> Case:
     """Generate cases of a strategy with random arrivals, aborts, limits and device losses, and forks if requested."""
     strategy, spec = draw(engines(kind))
+    within = forks and "rule" in options_of(strategy) and draw(st.booleans())
     requests = draw(batches(strategy, pinned=pinned))
     config = draw(tight(spec, strategy, requests))
     arrive = tuple(sorted(draw(st.lists(STEPS, min_size=len(requests), max_size=len(requests)))))
     some = st.lists(st.tuples(STEPS, st.integers(0, len(requests) - 1)), max_size=2).map(tuple)
+    made = counting_rules(type(strategy)) if within else st.just({}) | changes(strategy)
     return Case(
         config,
         strategy,
@@ -420,15 +428,23 @@ def cases(
         draw(some) if aborts else (),
         draw(some) if aborts else (),
         tuple(draw(st.lists(STEPS, max_size=2))) if rebuilds else (),
-        tuple(draw(st.lists(st.tuples(STEPS, st.just({}) | changes(strategy)), max_size=2))) if forks else (),
+        draw(st.lists(st.tuples(STEPS, made), min_size=within, max_size=2).map(tuple)) if forks else (),
+        within,
     )
 
 
 def changes(strategy: Strategy) -> st.SearchStrategy[dict[str, Any]]:
-    """Generate options for requests of a strategy, except those that move blocks, with its own rule or any that it takes."""
-    kept = hyperparameters(strategy) | hyperparameters(type(strategy))
-    moving = ("block_size", "canvas_length")
-    return kept.map(lambda value: {name: option for name, option in options_of(value).items() if name not in moving})
+    """Generate options for requests of a strategy, except those that move blocks, or another rule."""
+    kept, moving = hyperparameters(strategy) | hyperparameters(type(strategy)), ("block_size", "canvas_length")
+    own = kept.map(lambda value: {name: option for name, option in options_of(value).items() if name not in moving})
+    return own | counting_rules(type(strategy)) if "rule" in options_of(strategy) else own
+
+
+@lru_cache
+def counting_rules(cls: type[Strategy]) -> st.SearchStrategy[dict[str, Any]]:
+    """Generate rules that count passes: a fork gives them blocks that another rule has unmasked in part."""
+    counting = [rule for rule in _held(cls, "rule") if type(rule).measure is not Rule.measure]
+    return st.sampled_from(counting).flatmap(hyperparameters).map(lambda rule: {"rule": rule})
 
 
 @st.composite

@@ -69,11 +69,16 @@ class CaseRun:
     state: State = field(init=False)
 
     def __post_init__(self) -> None:
-        self.state, self.trace = self.first, Trace(self.first)
+        self.state, self.trace, self._forks = self.first, Trace(self.first), list(self.case.forks)
 
     def _event(self, event: Add | Abort | Rebuild) -> None:
         self.trace = self.trace.extended(event)
         self.state = apply(self.state, event)
+
+    def _is_within(self) -> bool:
+        """Return whether a block is unmasked in part."""
+        blocks = [block for sequence in self.state.running for block in sequence.window]
+        return any(0 < len(block.masked) < len(block.tokens) - block.given.bit_count() for block in blocks)
 
     def _fork(self, changes: dict[str, Any]) -> None:
         """Continue with changed options, as the fork of a session does, unless blocks do not allow it."""
@@ -92,8 +97,10 @@ class CaseRun:
             self._event(Add(request))
         for request_id in due(self.case.aborts, number):
             self._event(Abort(request_id))
-        for changes in due(self.case.forks, number):
-            self._fork(changes)
+        forks = [fork for fork in self._forks if fork[0] <= number and (self._is_within() or not self.case.within)]
+        for fork in forks:
+            self._forks.remove(fork)
+            self._fork(fork[1])
         if number in self.case.rebuilds:
             self._event(Rebuild())
 
