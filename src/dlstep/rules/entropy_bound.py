@@ -6,16 +6,35 @@ that of `diffusion_gemma`. The bound is in nats (some copies use bits), and the 
 that of the unmasked positions (one copy includes other requests, unless the order is entropy).
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Annotated, Literal, final
 
 from annotated_types import Interval
 
 from ..core import Block, Choice, SampleSpec, SequenceState, SpanSamples
-from ._ranking import accepted
 
 _ENTROPY, _BOTH = SampleSpec(statistics=frozenset({"entropy"})), SampleSpec(statistics=frozenset({"entropy", "margin"}))
+
+
+def accepted(entropies: tuple[float, ...], bound: float) -> list[int]:
+    """Return the indices, ascending, whose predecessors' entropies sum to at most `bound`.
+
+    Predecessors have a lower entropy or, in ties, a lower index. The first is always accepted.
+    """
+    ordered = sorted(entropies)
+    count = bisect_right(list(accumulate(ordered)), bound) + 1
+    if count >= len(ordered):
+        return list(range(len(ordered)))
+    largest = ordered[count - 1]
+    kept = [index for index, entropy in enumerate(entropies) if entropy <= largest]
+    if len(kept) == count:
+        return kept
+    # In a tie with the last accepted entropy, drop the highest indices.
+    gone = [index for index in kept if entropies[index] == largest][count - len(kept) :]
+    return [index for index in kept if index not in gone]
 
 
 @final

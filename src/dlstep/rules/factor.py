@@ -12,7 +12,7 @@ from typing import Annotated, final
 from annotated_types import Interval
 
 from ..core import Block, Choice, SequenceState, SpanSamples
-from ._ranking import highest
+from ._shares import highest
 
 
 @final

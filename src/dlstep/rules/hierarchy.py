@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import final
 
 from ..core import Block, Choice, Probability, SequenceState, SpanSamples, Spec, best
-from ._schedule import remasked
+from ._shares import remasked
 
 
 def best_of_runs(positions: tuple[int, ...], probabilities: tuple[float, ...], low: float) -> list[int]:

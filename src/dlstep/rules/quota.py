@@ -23,8 +23,7 @@ from annotated_types import Gt, Interval
 
 from ..core import PLAIN, Block, CanvasRule, Choice, Probability, SampleSpec, SequenceState, SpanSamples, check_ranges, draw
 from ..core.draws import below, integers
-from ._ranking import highest
-from ._schedule import length, share
+from ._shares import highest, length, share
 
 Order = Literal["confidence", "margin", "entropy", "random", "left", "independent"]
 LAST = 0.001  # Dream's schedule ends with this fraction of masks

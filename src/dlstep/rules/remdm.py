@@ -16,7 +16,7 @@ from annotated_types import Ge, Gt, Interval
 
 from ..core import Block, Extra, Probability, Rule, SequenceState, SpanSamples, Spec, check_ranges, draw
 from ..core.draws import below, key, uniform
-from ._schedule import due, length, remasked, share
+from ._shares import due, highest, length, remasked, share
 
 Variant = Literal["llada", "cap", "rescale", "conf", "loop"]
 READ_BY: dict[str, tuple[Variant, ...]] = {
@@ -154,9 +154,8 @@ class ReMDM(Rule):
             count_unmasked = min(count, due(size, steps, early))
         else:
             count_unmasked = share(size, steps, usual)
-        masked_rows = range(begin, begin + len(block.masked))
-        falling = sorted(masked_rows, key=rows.probabilities.__getitem__, reverse=True)
-        block = block.unmask_rows(sorted(falling[:count_unmasked]), begin, rows.tokens, rows.probabilities)
+        best = highest(rows.probabilities[begin : begin + len(block.masked)], count_unmasked)
+        block = block.unmask_rows([begin + index for index in best], begin, rows.tokens, rows.probabilities)
         if not early <= number + 1 < early + loops:
             return block
         masks, start, probabilities = set(block.masked), block.start, block.probabilities

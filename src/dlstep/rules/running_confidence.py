@@ -11,7 +11,7 @@ from typing import Annotated, final
 from annotated_types import Gt
 
 from ..core import Block, CanvasRule, SequenceState, SpanSamples, Spec, draw
-from ._schedule import remasked
+from ._shares import remasked
 
 
 @final

@@ -13,7 +13,7 @@ from typing import Annotated, final
 from annotated_types import Gt
 
 from ..core import Block, Extra, Rule, SequenceState, SpanSamples, Spec
-from ._schedule import remasked
+from ._shares import remasked
 
 NEVER = -1.0
 

@@ -42,7 +42,7 @@ from ..core.draws import integers
 from ..core.filtering import FilteredBlock, WindowFilter, passes_left, passes_to_come, window_filter_of
 from ..core.request import COLDEST
 from ..core.sequence import masks_of
-from ..rules._ranking import accepted
+from ..rules.entropy_bound import accepted
 
 _SAMPLE_SPEC = SampleSpec(statistics=frozenset({"entropy", "noise"}), ties="lowest", best=1)
 _PLAIN = SamplingParams()

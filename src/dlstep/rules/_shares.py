@@ -1,8 +1,18 @@
-"""Helpers of fixed schedules: even shares and remasking."""
+"""Shares of a block that passes unmask: the highest scores, and even shares of fixed schedules; and remasking."""
 
 from collections.abc import Sequence
 
 from ..core import Block, Spec
+
+
+def highest(scores: Sequence[float], count: int) -> list[int]:
+    """Return the indices of the `count` largest scores, ascending; ties go to the lowest index."""
+    if count == 1:
+        return [scores.index(max(scores))]
+    if count >= len(scores):
+        return list(range(len(scores)))
+    falling = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)
+    return sorted(falling[:count])
 
 
 def due(size: int, steps: int | None, forwards: int) -> int:
