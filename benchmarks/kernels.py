@@ -120,8 +120,8 @@ def attention(device: torch.device, dtype: torch.dtype, sizes: Sizes, label: str
         return tiled_attention.kernel(queries, keys, values, each, scale=scale)
 
     def error() -> float:
-        exact = [each.float() for each in (queries, keys, values)]
-        return apart(attended(tiles[0]), tiled_attention.twin(*exact, tiles[0], scale=scale))
+        of_twin = tiled_attention.twin(queries.float(), keys.float(), values.float(), tiles[0], scale=scale)
+        return apart(attended(tiles[0]), of_twin)
 
     return KernelCase(
         "attention",
