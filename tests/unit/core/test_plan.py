@@ -10,7 +10,6 @@ from hypothesis import given, strategies as st
 from dlstep.core import (
     PLAIN,
     Config,
-    DlstepError,
     Request,
     Samples,
     SamplesMismatch,
@@ -41,15 +40,6 @@ def test_samples_have_a_probability_for_each_scored_id() -> None:
             answered(plan, *(0.1,) * count)
     assert answered(plan_of((1,) * 4, SampleSpec(scored=2)), *(0.1,) * 4).rows  # of a request whose rule scores fewer
     assert answered(plan_of((), SampleSpec(scored=2))).rows
-    for ids, spec in (
-        ((1,) * 3, SampleSpec(scored=2)),
-        ((1,) * 12, SampleSpec(scored=2)),
-        ((1,) * 4, SampleSpec(best=0, ties="lowest")),
-    ):
-        with pytest.raises(
-            DlstepError, match=rf"request 0: {len(ids)} scored ids for 4 sampled positions; .*scored={spec.scored}"
-        ):
-            answered(plan_of(ids, spec), *(0.1,) * len(ids))
 
 
 def test_sample_spec_covers_no_more_scored_ids_than_it_has() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from dlstep.engine.config import engine_config
-from dlstep.strategies import Blockwise
+from dlstep.strategies import Blocks
 from dlstep.strategies.d2f import D2F
 
 
@@ -22,7 +22,7 @@ from dlstep.strategies.d2f import D2F
         ({"dtype": "auto"}, "dtype must be one of float32.*'auto'; leave it out for the dtype that suits the device"),
         ({"decoding_strategy": 5}, "EngineConfig.decoding_strategy must be a text.* or a class derived from Strategy or"),
         (
-            {"decoding_strategy": Blockwise},
+            {"decoding_strategy": Blocks},
             "EngineConfig.decoding_strategy must be a text.* or a class derived from Strategy or",
         ),
         ({"strategy_options": 5}, "EngineConfig.strategy_options must be a mapping of names to values, got 5"),
