@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dlstep.core import DlstepError, Request, SampleSpec, SpanSamples, State, add, init, schedule
+from dlstep.core import Request, SampleSpec, SpanSamples, State, add, init, schedule
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing import ShadowDriver
 from dlstep.testing.generators import MASK, VOCABULARY
@@ -39,9 +39,3 @@ def test_a_shadow_answers_by_content_and_agrees_with_what_it_lists(heat: float) 
     other = shadow_rows((7,) * 4, SampleSpec(scored=1), prompt=(1, 2, 3, 5), heat=heat).scored_probabilities
     assert not set(other) & set(found.scored_probabilities)
     assert shadow_rows(ids, SampleSpec(scored=8, best=2), heat=heat).scored_probabilities == found.scored_probabilities
-
-
-def test_shadow_refuses_scored_ids_that_do_not_fit() -> None:
-    for ids, most in (((1,) * 5, 2), ((1,) * 8, 1), ((1,) * 4, 0)):
-        with pytest.raises(DlstepError, match=rf"{len(ids)} scored ids for 4 sampled positions; .*scored={most}"):
-            shadow_rows(ids, SampleSpec(scored=most, best=1))
