@@ -1,14 +1,27 @@
-"""How long a forward pass may take until user code or the device is taken to hang."""
+"""Time limits for forward passes: a pass that exceeds its limit is assumed to hang in user code or on the device."""
 
 import faulthandler
 from collections.abc import Generator
 from contextlib import contextmanager
 from time import perf_counter
 
-WARM = 60.0  # minimum limit in seconds after the first pass
-SHARE = 6  # after the first pass, the limit is this part of `engine_timeout` if that is more
-SLOWEST = 10  # after the first pass, the limit is at least so many times the slowest pass
-STDERR = 2  # the file descriptor: `sys.stderr` may be an object without one
+WARM = 60.0  # after the first pass, the limit is at least so many seconds, unless `engine_timeout` is lower
+SHARE = 6  # after the first pass, the limit is at least `engine_timeout` / SHARE
+SLOWEST = 10  # after the first pass, the limit is at least so many times the slowest pass, up to `engine_timeout`
+STDERR = 2  # the file descriptor, because `sys.stderr` may be an object without one
+
+
+@contextmanager
+def process_limit(seconds: float) -> Generator[None]:
+    """Limit the time of the body: beyond it, print the stacks of all threads and end the process.
+
+    This works even while a library holds the GIL. A process can have one such limit at a time.
+    """
+    faulthandler.dump_traceback_later(seconds, exit=True, file=STDERR)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 class StepLimit:
@@ -34,14 +47,8 @@ class StepLimit:
 
     @contextmanager
     def enforced(self) -> Generator[None]:
-        """Limit the time of the body, a forward pass: beyond it, print the stacks of all threads and end the process.
-
-        This works even while a library holds the GIL.
-        """
+        """Apply `process_limit` to the body, a forward pass, and record its duration."""
         begin = perf_counter()
-        faulthandler.dump_traceback_later(self.seconds, exit=True, file=STDERR)
-        try:
+        with process_limit(self.seconds):
             yield
-        finally:
-            faulthandler.cancel_dump_traceback_later()
         self.note(perf_counter() - begin)

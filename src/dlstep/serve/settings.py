@@ -46,8 +46,10 @@ class ServeOptions:
     second and gets no new requests after 2.5 seconds without one."""
     engine_timeout: Seconds = 360.0
     """Seconds that the first forward pass may take, including compilation and graph capture, before the engine is killed and
-    restarted. For later passes, the limit is a sixth of that, or ten times the slowest pass, but not below 60 seconds unless
-    this option is. Set it above `rank_timeout`, so that an engine with several ranks can first report which rank is lost."""
+    restarted. For later passes, the limit is the largest of 60 seconds, a sixth of this option and ten times the slowest pass,
+    but at most this option. If a strategy takes longer than this option to accept a request, the server ends, because it could
+    accept no other request either. Set it above `rank_timeout`, so that an engine with several ranks can first report which
+    rank is lost."""
     body_timeout: Seconds = 30.0
     """Seconds that a client may take to send a request's body."""
     idle_timeout: Seconds = 30.0

@@ -1,9 +1,9 @@
-"""A rule that unmasks one position after the other, and never returns for the block at `endless`."""
+"""A rule that unmasks one position after the other, and never returns if an option says so."""
 
 from dataclasses import dataclass
 from typing import final
 
-from dlstep.core import Block, Choice, SequenceState, SpanSamples
+from dlstep.core import Block, Choice, SequenceState, SpanSamples, Spec
 
 
 @final
@@ -12,7 +12,15 @@ class EndlessRule(Choice):
     """A rule with an endless loop."""
 
     endless: bool = False
-    """Whether it never returns."""
+    """Whether `chosen` never returns."""
+    endless_check: bool = False
+    """Whether `incompatibility` never returns."""
+
+    def incompatibility(self, spec: Spec) -> str | None:
+        del spec
+        while self.endless_check:
+            pass
+        return None
 
     def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         while self.endless:

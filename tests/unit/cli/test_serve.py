@@ -146,6 +146,18 @@ def check_sigterm(server: Command) -> int:
     return len(ended)
 
 
+@pytest.mark.full
+def test_a_rule_that_never_accepts_a_request_ends_the_server_with_its_line(tmp_path: Path) -> None:
+    rule = Path(__file__).parents[1] / "batch" / "endless_rule.py"
+    with command(tmp_path, "--rule", str(rule), "--engine_timeout", "10", "--rank_timeout", "5") as server:
+        engine = server.engine
+        assert server.http.post("/v1/completions", json={"prompt": "Max", "max_tokens": 4}).status_code == 200
+        with pytest.raises(httpx2.RemoteProtocolError):
+            server.http.post("/v1/completions", json={"prompt": "Max", "dlstep": {"endless_check": True}})
+        assert server.process.wait(20) == 1 and "in incompatibility" in server.log.read_text()
+        until_gone(engine, 20)
+
+
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="looks at what is loaded under /proc, which is Linux's")
 def test_two_processes_live_and_die_as_they_should(tmp_path: Path, report: Callable[[str], None]) -> None:
     with command(tmp_path, "tiny-bd", "--config", "max_queue: 100", "--max_restarts", "1") as server:

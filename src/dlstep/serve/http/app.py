@@ -63,9 +63,10 @@ class Api:
         self._choices: tuple[Facts, shapes.Choices] | None = None  # cached for the current engine
         self.log = RequestLog(router)
         # Long texts may take seconds to encode. Tokenizers are not thread-safe, hence one thread.
-        self.worker = WorkerThread("dlstep-texts", max(MOST_TEXTS, router.options.max_queue), router.metrics.refused)
-        self._compiler = FairWorker("dlstep-constraints", MOST_TEXTS, router.metrics.refused, constraints.stop)
-        self._steps = WorkerThread("dlstep-steps", MOST_TEXTS, router.metrics.refused)
+        options, refused = router.options, router.metrics.refused
+        self.worker = WorkerThread("dlstep-texts", max(MOST_TEXTS, options.max_queue), refused, options.engine_timeout)
+        self._compiler = FairWorker("dlstep-constraints", MOST_TEXTS, refused, constraints.stop)
+        self._steps = WorkerThread("dlstep-steps", MOST_TEXTS, refused)
 
     async def completions(self, request: Request, body: CompletionRequest) -> Response:
         """Continue prompts."""

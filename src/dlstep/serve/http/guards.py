@@ -7,6 +7,7 @@ import asyncio
 from collections import Counter as Counts, defaultdict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from hmac import compare_digest
 from ipaddress import ip_address
 from threading import Event
@@ -20,6 +21,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ...engine.step_limit import process_limit
 from ..settings import ServeOptions
 from .errors import RETRY_SECONDS, ApiError
 from .schema import LARGE, fields_of
@@ -165,20 +167,25 @@ class WorkerThread:
         name: Name of the thread.
         most: Maximum number of running and waiting tasks; further tasks get status 429.
         refused: Counter of these rejected tasks.
+        limit: Maximum seconds of a task that may call user code, after which the process ends; None: no limit.
     """
 
-    def __init__(self, name: str, most: int, refused: Counter) -> None:
+    def __init__(self, name: str, most: int, refused: Counter, limit: float | None = None) -> None:
         self._thread = ThreadPoolExecutor(1, name)
-        self._most, self._refused = most, refused
+        self._most, self._refused, self._limit = most, refused, limit
         self._tasks = 0
 
     async def run(self, function: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs) -> Result:
         """Run a function in the thread, return its result. Raises ApiError if the queue is full."""
         _check_room(self._tasks, self._most, self._refused, "requests are waiting to be read or encoded")
         self._tasks += 1
-        task = self._thread.submit(function, *args, **kwargs)
+        task = self._thread.submit(self._limited, function, *args, **kwargs)
         task.add_done_callback(self._done)
         return await asyncio.wrap_future(task)
+
+    def _limited(self, function: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs) -> Result:
+        with nullcontext() if self._limit is None else process_limit(self._limit):
+            return function(*args, **kwargs)
 
     def _done(self, task: object) -> None:
         del task
