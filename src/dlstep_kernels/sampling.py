@@ -210,7 +210,7 @@ def sample(
 
 
 def _forbid(allowed: Float32[Tensor, "n ids"], masks: TokenMasks) -> None:
-    """Set the logits of ids that the masks of rows lack to -inf, in place."""
+    """Set the logits of ids outside the mask of their row to -inf, in place."""
     words = masks.words.index_select(0, masks.rows)
     bits = words[:, :, None] >> torch.arange(32, dtype=torch.int32, device=words.device) & 1
     own = bits.flatten(1)[:, : allowed.shape[1]]

@@ -1,4 +1,4 @@
-"""Shards of the vocabulary, of which each rank of a group computes the logits of one."""
+"""Shards of the vocabulary: each rank of a group computes the logits of one shard."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -68,8 +68,8 @@ class RunningRequest:
 class BatchEngine:
     """An engine with a synchronous interface: `add` requests, then `step` for one forward pass.
 
-    `live` is the number of requests without an answer, `seats` that of concurrent ones. The answers depend on `facts`.
-    A step of `answers` beyond `limit` ends the process.
+    `live` is the number of requests without an answer, `seats` the maximum number that run concurrently. The answers
+    depend on `facts`. A step of `answers` that exceeds `limit` ends the process.
     """
 
     def __init__(

@@ -29,8 +29,8 @@ class BatchOptions:
     that still kills its engine when repeated alone gets an error."""
     engine_timeout: Annotated[float, Interval(ge=1.0, le=1e6)] = 360.0
     """Seconds that the first forward pass may take, including compilation, before the process prints
-    its stacks and ends; with --ray, Ray restarts it. For later passes, the limit is a sixth of that,
-    or ten times the slowest pass, but not below 60 seconds unless this option is."""
+    its stacks and ends; with --ray, Ray restarts it. For later passes, the limit is the largest of
+    60 seconds, a sixth of this option and ten times the slowest pass, but at most this option."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

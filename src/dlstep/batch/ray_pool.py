@@ -31,7 +31,7 @@ LOCAL = "local"  # the address of a cluster on this machine only, which ends wit
 PATIENCE = 10.0  # seconds until the head of a cluster must accept a connection
 BLOCKS = 8  # blocks in an actor, which together hold twice as many requests as it decodes at a time
 HOPELESS = 16  # lost single requests that end the batch if it has no answer yet
-PASSED_ON = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "HF_HUB_DISABLE_PROGRESS_BARS")  # environment variables of the command
+PASSED_ON = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "HF_HUB_DISABLE_PROGRESS_BARS")  # environment variables for actors
 LONGEST = 300  # characters of an error message of Ray
 
 

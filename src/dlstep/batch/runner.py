@@ -22,7 +22,7 @@ def answered(
 ) -> Generator[Sequence[Any]]:
     """Yield the answers of each step of a pool: `add` queues a request, and `live` is the number of unanswered ones.
 
-    Twice as many requests as run are queued, so that the engine never idles. A step beyond `limit` ends the process.
+    Twice as many requests are queued as can run, so that the engine never idles. A step that exceeds `limit` ends the process.
     """
     waiting = deque(requests)
     while waiting or pool.live:

@@ -32,8 +32,8 @@ class EvalCommand:
     """Compare with the run in this folder."""
     engine_timeout: Annotated[float, Interval(ge=1.0, le=1e6)] = 360.0
     """Seconds that the first forward pass may take, including compilation, before the process prints its stacks and ends. For
-    later passes, the limit is a sixth of that, or ten times the slowest pass, but not below 60 seconds unless this option
-    is."""
+    later passes, the limit is the largest of 60 seconds, a sixth of this option and ten times the slowest pass, but at most
+    this option."""
     json: bool = False
     """Print the table as JSON, and nothing else, on stdout."""
     progress: bool = True

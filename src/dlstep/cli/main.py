@@ -30,8 +30,8 @@ FIRST_STEPS = {
     "check what this machine can use": "dlstep doctor",
 }
 
-# Summaries of the commands. The module of a command, such as `models_check` for `models check`, defines `COMMAND`, the
-# dataclass of its own options, `EXAMPLES` and `run`; some commands add options of other dataclasses with `add_options`.
+# Summaries of the commands. The module of a command, such as `models_check` for `models check`, defines `EXAMPLES`,
+# `run` and `COMMAND`, the dataclass of its own options; some modules add options of other dataclasses with `add_options`.
 COMMANDS = {
     "demo": "Watch embedded models decode, then compare accuracy and speed.",
     "generate": "Answer prompts.",
@@ -51,7 +51,7 @@ COMMANDS = {
     "bench decode": "Measure decode steps of a model.",
     "doctor": "Check versions, devices, kernels and optional packages.",
 }
-WITH_STRATEGY = ("generate", "serve", "batch", "eval")  # commands with the options of a strategy, and with option files
+WITH_STRATEGY = ("generate", "serve", "batch", "eval")  # commands that accept strategy options and option files
 WITH_OPTIONS = (*WITH_STRATEGY, "compare")  # commands whose modules define `add_options`
 NAMES = {"decoding_strategy": strategies.available, "rule": rules.available, "inner": rules.available}
 Run = Callable[[Namespace], int]
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # stderr is for errors and for the progress of decodes. Without this setting, loading an embedded
     # model would draw a progress bar after the model has been loaded.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    if not os.environ.get("OMP_WAIT_POLICY"):  # of threads that wait for others; OpenMP reads it when torch is loaded
+    if not os.environ.get("OMP_WAIT_POLICY"):  # OpenMP reads both variables when torch is loaded
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     try:
         try:

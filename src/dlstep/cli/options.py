@@ -1,7 +1,7 @@
 """The options of the command line: those of every command, and those of engine, request, strategy and rule.
 
 argparse parses the words, YAML the values, also those of option files. The dataclass that an option belongs to defines its
-help and checks its value. Every mistake is a ValueError with a sentence.
+help and checks its value. Every mistake raises a ValueError.
 """
 
 import argparse
@@ -28,13 +28,13 @@ from ..rules import HOLDERS
 from ..text.words import WIDTH
 
 TYPES = {int: "INT", float: "NUMBER", bool: "{true,false}", str: "TEXT", Path: "PATH"}  # in the help; others are JSON
-# The type of an option on the command line, if it is another one than that of the field.
+# Types of options on the command line, where they differ from those of the fields.
 HINTS = {"decoding_strategy": str | None, "max_tokens": int | None, "json_schema": str | dict[str, Any] | None}
 SHORT = {"tensor_parallel_size": ("--tp",)}  # names that other servers use
 SCHEMA_HELP = "A JSON schema that the answer conforms to: a JSON file, or JSON text. In an option file, also a mapping."
 IMPORTED = ("decoding_strategy", *HOLDERS)  # options whose value may be a path to a module
 ENGINE = "engine"
-SECTIONS = (ENGINE, "eval")  # of an option file: for every command with an engine, and for `dlstep eval`
+SECTIONS = (ENGINE, "eval")  # in an option file: for every command with an engine, and for `dlstep eval`
 Owner = TypeVar("Owner")
 # Strategy options have separate flags that replace these fields.
 OF_STRATEGY = ("thresholds", "strategy_options", "buffer_policy")
@@ -97,7 +97,7 @@ class StoreOption(argparse.Action):
             options = {"metavar": shown(self.hint)} | options
         appending = [f"{name}+" for name in option_strings if any(get_origin(each) is list for each in kinds(self.hint))]
         super().__init__([*option_strings, *appending], dest, **options)
-        # argparse requires what an option file may give, so `ArgumentParser.parse_args` checks what is missing.
+        # An option file may give a required value, so `ArgumentParser.parse_args` checks what is missing, not argparse.
         self.needed, self.required = self.required, False
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
@@ -133,7 +133,7 @@ class ConfigFile(argparse.Action):
     """An action that sets the options of a YAML file; later options override them."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        """Set the options that the file holds. Raise ValueError for one that the command does not have."""
+        """Set the options that the file holds. Raise ValueError for an option that the command does not have."""
         for name, value in options_in(values, parser.prog.rpartition(" ")[2]).items():
             if (action := parser.action_of(name)) is not None:
                 action.take(namespace, value, str(name), loaded=True)
@@ -246,7 +246,7 @@ class ArgumentParser(argparse.ArgumentParser):
         return action if isinstance(action, StoreOption) else None
 
     def hint(self, name: str) -> str:
-        """Return what an unknown option may mean, after a colon; empty if nothing is similar."""
+        """Return a hint at the meaning of an unknown option, after a colon; empty if no option is similar."""
         flags = [f"--{action.dest}" for action in self._actions if isinstance(action, StoreOption) and action.option_strings]
         found = foreign(name, "--") or did_you_mean(f"--{name}", flags)
         return f": {found}" if found else ""

@@ -129,7 +129,7 @@ class Array(Protocol):
     def __len__(self) -> int: ...
 
     def tobytes(self) -> bytes:
-        """Return its memory."""
+        """Return the bytes of the array."""
         ...
 
 

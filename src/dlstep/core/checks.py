@@ -1,4 +1,4 @@
-"""Validation of user-supplied values: types and ranges are checked once, where the values come in.
+"""Validation of user-supplied values: types and ranges are checked once, where the values enter.
 
 Numbers of other classes, such as NumPy's, become Python numbers, and lists become tuples; arrays and tensors
 are refused. The checks come from the annotations of a dataclass:
@@ -137,7 +137,7 @@ def _items(item: _Convert, kind: object) -> _Convert:
         many = listed(given)
         if many is None:
             raise TypeError
-        # Vocabularies and prompts are long: no call for each item.
+        # Vocabularies and prompts are long, so avoid a call for each item.
         if set(map(type, many)) == {kind} and (kind is bytes or (kind is int and -_WORD <= min(many) <= max(many) < 2 * _WORD)):
             return tuple(many)
         return tuple([item(part) for part in many])

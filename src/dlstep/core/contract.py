@@ -192,7 +192,7 @@ def run_user_code(sequence: SequenceState | None, step: int, function: Callable[
     """Return the result of a function that calls the strategy or rule of a request in `step`.
 
     Raises RequestFault for every exception, including SystemExit, which would otherwise end a server. Only
-    KeyboardInterrupt, which comes from the keyboard, passes unchanged. `sequence` is None for a request that is still
+    KeyboardInterrupt, which Ctrl-C sends, passes unchanged. `sequence` is None for a request that is still
     being checked; the fault then has no id and no position.
     """
     try:

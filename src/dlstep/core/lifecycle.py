@@ -154,8 +154,14 @@ def _empty_cache(config: Config, strategy: Strategy) -> Cache:
 def open_sequence(request: Request, limit: int, stop_ids: tuple[int, ...], grid: Grid, strategy: Strategy) -> SequenceState:
     """Return a sequence without blocks; `Strategy.init` sets its window and `final`."""
     added = AddedRequest(
-        *(request.id, request.prompt, request.params, request.seed, request.seq_id, request.index, request.salt),
-        request.automaton,
+        id=request.id,
+        prompt=request.prompt,
+        params=request.params,
+        seed=request.seed,
+        seq_id=request.seq_id,
+        index=request.index,
+        salt=request.salt,
+        automaton=request.automaton,
         limit=limit,
         stop_ids=stop_ids,
         grid=grid,

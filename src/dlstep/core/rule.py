@@ -84,7 +84,7 @@ class Rule(Options, ABC):
         return PLAIN
 
     def measure(self, sequence: SequenceState, block: Block) -> int:
-        """Return a bound on the passes the block still needs; every pass with `must` lowers it.
+        """Return an upper bound on the passes that the block still needs; every pass with `must` lowers it.
 
         Args:
             sequence: The sequence of the block.
@@ -134,7 +134,7 @@ class CanvasRule(Rule):
         return False
 
     def opens(self, size: int, answer: int) -> int:
-        """Return how many positions to open as a block, at most.
+        """Return the maximum number of positions to open as a block.
 
         Args:
             size: Block size of the canvas.

@@ -499,7 +499,7 @@ class RequestUsage:
         prompt: Length of its prompt.
         cached: Tokens of the prompt found in pages at its first admission; None before that.
         rows: Rows computed for it.
-        again: Those of its rows that had been stored before.
+        again: Those of the computed rows that had been stored before.
         pages: Pages that it holds.
         lost: Whether it lost pages since the caller last reset this flag.
     """
@@ -513,7 +513,7 @@ class RequestUsage:
     reached: int = 0  # the end of the positions that were ever stored
 
     def wasted(self, reason: FinishReason) -> int:
-        """Return the wasted rows of the request, which ended for this reason."""
+        """Return the number of wasted rows of the request, which ended for `reason`."""
         return self.rows if reason in BROKEN_OFF else self.again
 
     def lose(self) -> None:
@@ -543,7 +543,7 @@ class Usage:
         return usage
 
     def of(self, seq_id: int) -> RequestUsage:
-        """Return the usage of a request; that of a new one if it is not open."""
+        """Return the usage of a request; empty usage if the request is not open."""
         return self._requests.get(seq_id) or RequestUsage(0)
 
     def close(self, seq_id: int) -> None:
@@ -558,7 +558,7 @@ class Usage:
     def take(self, plan: Plan, page_size: int) -> Work:
         """Count a forward pass and return its work.
 
-        Its prompt tokens, cached tokens and wasted rows are those of open requests.
+        The prompt tokens, cached tokens and wasted rows of the work are those of open requests.
         """
         known, prompts, cached, again = self._requests, 0, 0, 0
         for seq_id in plan.preemptions:

@@ -189,7 +189,7 @@ def differing(old: Any, new: Any, names: Iterable[str]) -> list[str]:
 
 CORE = __name__.rpartition(".")[0]
 _PARTS = tuple(f"{CORE.rpartition('.')[0]}.{name}" for name in ("strategies", "rules"))
-# Kinds of values that are written as {tag: parts}: what is written, and what makes a value of it again.
+# By tag, the types that are written as {tag: parts}, each with functions from a value to its parts and back.
 _TAGGED: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "bytes": (bytes, bytes.hex, bytes.fromhex),
     "set": (frozenset, lambda parts: tuple(sorted(parts)), frozenset),

@@ -53,7 +53,7 @@ NO_SLOTS: Mapping[int, int] = {}  # for plans without canvases
 
 @dataclass(frozen=True, slots=True)
 class LoweringTarget:
-    """What lowering depends on: page size, head shift, views of attention layers, device, dtype.
+    """Facts that lowering depends on: page size, head shift, views of attention layers, device, dtype.
 
     `masks` holds the token masks of constrained requests. `gated` is True if the network has an adapter for drafts.
     """
@@ -308,7 +308,7 @@ def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None, marks: Sequence[in
         ends = accumulate(counts)
         scored = [_scored_of(span, values, end - count, end) for span, count, end in zip(plan.spans, counts, ends, strict=True)]
     columns = (tokens, probabilities, entropies, margins, best_ids, best_probabilities, noise, scored)
-    # If a row failed or a number is not finite, the core checks all of them and names it.
+    # If a row failed or a number is not finite, the core checks all of them and names the bad one.
     sound = bool(np.isfinite(numbers).all() and numbers[0].min() >= 0)
     return Samples(plan, tuple(map(SpanSamples, *columns)), marks, sound)
 

@@ -2,8 +2,8 @@
 
 `EngineConfig` holds options as given. `resolve` chooses those that depend on the model and rejects
 contradictions; `build` makes the core's configuration and the strategy. Options of a strategy are
-defined only by the fields of its class and of its rule's class. For people, there are listings, help
-texts, and hints at what an unknown option may mean.
+defined only by the fields of its class and of its rule's class. The module also makes listings,
+help texts and hints for unknown options.
 """
 
 import inspect
@@ -659,7 +659,7 @@ def paragraphs(value: Options) -> list[str]:
 
 
 def foreign(name: str, mark: str = "") -> str:
-    """Return what an option of another engine is called here, with `mark` before its name; empty for an unknown one."""
+    """Return a hint for an option of another engine, with `mark` before dlstep's name; empty if the option is unknown."""
     if name in ELSEWHERE:
         return f"here it is {mark}{ELSEWHERE[name]}"
     return f"leave it out, {NOT_NEEDED[name]}" if name in NOT_NEEDED else ""

@@ -159,11 +159,11 @@ def evaluate(
 ) -> EvalRun:
     """Answer everything that `options.out` does not hold yet, score all answers, and return the run.
 
-    `public` are the tasks of lm_eval if they are already loaded. `given_options` are the options as
-    they were given; they are stored in the folder. If the process is killed, call this again: the
+    `public` are the tasks of lm_eval if they are already loaded. `given_options` are stored in the
+    folder as they were given. If the process is killed, call this again: the
     answers equal those of an uninterrupted run byte for byte. A request that was rejected or failed
-    has no scores. A forward pass beyond `limit` ends the process. Raises ValueError for a folder that
-    holds another run, or that another process writes to.
+    has no scores. A forward pass that exceeds `limit` ends the process. Raises ValueError for a folder
+    that holds another run, or that another process writes to.
     """
     problems, public = read_problems(options), public or public_of(options)
     first = engine.first

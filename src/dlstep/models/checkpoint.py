@@ -99,8 +99,8 @@ def _load_network(
     if problems:
         raise ValueError(f"the weights in {folder} do not fit {family.network.__name__}: {'; '.join(shortened(problems))}")
     shares = Shares(network_tensors(network).shapes, cuts_of(network, ranks), ranks)
-    # Allocate all parameters first, so that a device that is too small shows now; on a CPU, unfilled memory costs
-    # nothing.
+    # Allocate all parameters first, so that a device that is too small fails early; on a CPU, unfilled memory
+    # costs nothing.
     tensors = network.state_dict(keep_vars=True)
     try:
         filled = {first: torch.empty(shares.shape(first), dtype=tensors[first].dtype, device=device) for first in shares.shapes}

@@ -25,7 +25,7 @@ def fingerprint(
     """Return 32 hexadecimal digits that depend on every number of the configuration and every byte of the weights.
 
     They also depend on the dtype, on the bytes of the `adapter`, on whether it is `merged` into the weights, on the
-    `quantization`, and on the number of ranks, because several ranks sum in another order than one. Each rank hashes a
+    `quantization`, and on the number of ranks, because several ranks add in a different order than one. Each rank hashes a
     share of the files.
     """
     files = (*checkpoint.files, *(adapter.files if adapter is not None else ()))
@@ -54,7 +54,7 @@ def _shared(files: tuple[Path, ...], ranks: Ranks) -> list[str]:
 
 
 def digests(files: Sequence[Path]) -> list[str]:
-    """Return a digest of each file, which is the SHA-256 of those of its pieces: all processor cores hash pieces."""
+    """Return a digest of each file: the SHA-256 of the digests of its pieces, which all processor cores hash."""
     found: list[str] = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for file in files:

@@ -169,9 +169,9 @@ class PagedNetwork(ABC):
 
     @contextmanager
     def only_first_layers(self) -> Generator[None]:
-        """Make `forward` skip all layers but the first ones of each stack, inside the context, but launch each of its kernels.
+        """Make `forward` run only the first layers of each stack inside the context, enough to launch each of its kernels.
 
-        Its answers are then meaningless, and so is what it stores.
+        Its results, and the keys and values that it stores, are then meaningless.
         """
         try:
             for module, _, first in self._stacks:

@@ -145,7 +145,7 @@ def _retire(past: "List[Block]", window: tuple[Block, ...], final: int) -> tuple
 # the answer's end, tokens settle, but void positions keep it from becoming final.
 # With `fold_commits`, sealed blocks leave the window at once: the core feeds them before the next window, in the same pass.
 # Without it, a sealed block is held until the next pass has stored it. If every block is held, no position could be
-# sampled: they are all retired, so that a block opens, and the core stores them in a pass of their own.
+# sampled: they are all retired, so that a block opens, and the core stores them in a separate pass.
 # A pass opens at most one block that has masks. A block that pinned tokens fill needs no pass: it is sealed as it opens,
 # which is why `_advanced` loops.
 @dataclass(frozen=True, slots=True)

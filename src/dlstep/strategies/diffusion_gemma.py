@@ -91,7 +91,7 @@ class DiffusionGemma(Strategy):
     """
 
     holds_pins = True
-    takes_canvas = True  # the ids replace the random ones of as many positions
+    takes_canvas = True  # the given ids replace as many random ones
     carries = True  # predictions are inputs of the canvas's next pass (self-conditioning)
     SWEEP = ("entropy_bound", (0.03, 0.1, 0.3, 1.0, 3.0))
     OWN_PARAMS = ("temperature", "top_k", "top_p", "min_p")
@@ -171,7 +171,7 @@ class DiffusionGemma(Strategy):
         before = block.extra
         run = before.run + 1 if isinstance(before, CanvasDraft) and before.tokens == best else 1
         stable = run > self.stability_threshold
-        last = sequence.steps - block.opened >= self.max_denoising_steps  # "more" if the option was lowered meanwhile
+        last = sequence.steps - block.opened >= self.max_denoising_steps  # ">" if the option was lowered meanwhile
         if last or (stable and fsum(entropies) / (len(best) - len(pinned)) < self.confidence_threshold):
             done = Block(block.start, best, (), chances, block.given, block.opened)
             if window_filter is not None:

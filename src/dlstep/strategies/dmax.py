@@ -127,7 +127,7 @@ class DMax(Revising):
     # How a pass changes a block.
     #
     # Masks are filled from the left and never come back, so the positions of a block that are not given hold tokens first,
-    # then masks, and their rows follow one another: `[begin, old)` predict tokens anew, `[old, new)` fill masks,
+    # then masks, and their rows follow one another: `[begin, old)` predict tokens again, `[old, new)` fill masks,
     # `[new, end)` stay masked. All of it is slices, without a loop over positions.
     # `Softened` keeps the best ids of rows `[begin, new)`, that is of every position that then holds a token. The next pass
     # feeds their blends, and plain masks after them.

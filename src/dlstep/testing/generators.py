@@ -434,7 +434,7 @@ def cases(
 
 
 def changes(strategy: Strategy) -> st.SearchStrategy[dict[str, Any]]:
-    """Generate options for requests of a strategy, except those that move blocks, or another rule."""
+    """Generate either options for requests of a strategy, except those that move blocks, or another rule."""
     kept, moving = hyperparameters(strategy) | hyperparameters(type(strategy)), ("block_size", "canvas_length")
     own = kept.map(lambda value: {name: option for name, option in options_of(value).items() if name not in moving})
     return own | counting_rules(type(strategy)) if "rule" in options_of(strategy) else own

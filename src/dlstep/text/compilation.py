@@ -40,7 +40,7 @@ UTF8 = (
     (range(0xF1, 0xF4), range(0x80, 0xC0), 2),
     (range(0xF4, 0xF5), range(0x80, 0x90), 2),
 )
-# The place in a number after each of some bytes, by the place before it.
+# For each place in a number, the place after the next byte.
 NUMBER = {
     "minus": {"0": "zero", "123456789": "integer"},
     "zero": {".": "point", "eE": "exponent"},
@@ -227,7 +227,7 @@ def _moves(stack: str, place: str, depth: int) -> Moves:
 
 
 def _space(stack: str, place: str) -> Moves:
-    """Return the move by white space, of which one letter may stand between two parts."""
+    """Return the moves by white space: at most one character of it may separate two parts."""
     return {} if place.endswith("!") else _to(SPACE, (stack, f"{place}!"))
 
 

@@ -49,7 +49,7 @@ def token_automaton(
     pairs = np.concatenate([np.zeros((2, 0), np.int32), *[functions[number] for number in used]], axis=1)
     arrows = np.unique(pairs[0].astype(np.int64) * len(moves) + pairs[1])
     before, after = arrows // len(moves), arrows % len(moves)
-    # Only what whole ids can reach: other states of the byte automaton would enlarge the table.
+    # Keep only states that whole ids can reach: other states of the byte automaton would enlarge the table.
     reached = _reached(np.array([start]), before, after, len(moves))
     ends = np.array([state for state in accepting if reached[state]], np.int64)
     inside = reached[before]

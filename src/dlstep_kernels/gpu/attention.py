@@ -227,7 +227,7 @@ def parts_of(tiles: Tiles, programs: int, chosen: Parameters, device: torch.devi
 
 
 def kinds_of(shape: TileShape, kv_heads: int, processors: int) -> tuple[str, ...]:
-    """Return what launch parameters depend on besides sizes, the most important first.
+    """Return the properties that select launch parameters besides sizes, the most important first.
 
     Tiles are "windowed" if rows have a first visible position other than 0. In short contexts, tiles are "many" if there are
     more than multiprocessors, and "few" if they fill less than a third of the device.
@@ -246,7 +246,7 @@ def launch_parameters(
         queries: The queries.
         height: Number of (row, head) pairs of a tile.
         group: Number of query heads per key head.
-        kinds: What `kinds_of` returns.
+        kinds: Result of `kinds_of`.
     """
     shape = f"{str(queries.dtype).removeprefix('torch.')}/{max(16, power_of_two(queries.shape[2]))}"
     own = f"{architecture(queries.device)}/{shape}"
