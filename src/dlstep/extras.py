@@ -19,7 +19,7 @@ EXTRAS = {
     "notebook": {"matplotlib": "matplotlib"},
     "ray": {"pyarrow": "pyarrow", "ray": "ray"},
     "serve": {"fastapi": "fastapi", "openai": "openai", "prometheus_client": "prometheus-client", "uvicorn": "uvicorn"},
-    "structured": {"outlines_core": "outlines-core"},
+    "structured": {"referencing": "referencing"},
 }
 
 

@@ -39,7 +39,6 @@ def test_fp32_answers_equal_those_of_the_cpu(name: str, cuda_device: str) -> Non
 
 @pytest.mark.parametrize("name", ["multi_bd", "d2f", "dual_cache, none", "fast_dllm_v2, no block cache"])
 def test_constrained_fp32_answers_equal_those_of_the_cpu(name: str, cuda_device: str) -> None:
-    pytest.importorskip("outlines_core", reason="outlines_core is not installed: it compiles regexes")
     params = SamplingParams(max_tokens=48, regex="[0-9+=. a-zA-Z]{20,40}")
     there = answers(32, 3, params, device=cuda_device, dtype="float32", **DECODERS[name])
     assert there == answers(32, 3, params, device="cpu", **DECODERS[name])

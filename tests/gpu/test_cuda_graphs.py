@@ -70,7 +70,6 @@ def test_graphs_change_nothing_under_constraints(
     dtype: str, capacity: int, cuda_device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also while graphs are dropped, because the table of masks is replaced by a larger one."""
-    pytest.importorskip("outlines_core", reason="outlines_core is not installed: it compiles regexes")
     monkeypatch.setattr(driver_tables, "CAPACITY", capacity)
     prompts = [problem.prompt for problem in tiny.problems(24, seed=9)]
     params = [CONSTRAINED[number % len(CONSTRAINED)] for number in range(len(prompts))]

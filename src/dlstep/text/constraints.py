@@ -1,6 +1,5 @@
 """Compile the regexes, choices and JSON schemas of sampling parameters to automata over token ids."""
 
-import json
 from collections import OrderedDict
 from hashlib import blake2b
 from threading import Event, Lock
@@ -9,7 +8,6 @@ from ..core import Add, Spec, Trace
 from ..core.automaton import Automaton
 from ..core.checks import short
 from ..extras import require
-from .json_schema import is_any_object
 from .limited_worker import LimitedWorker, LimitError, NotStartedError
 
 MOST_KEPT = 256  # cached results
@@ -92,7 +90,7 @@ def stop(compilation: Event) -> None:
 def _compiled(kind: str, text: str, spec: Spec, stopped: Event | None, marks: Marks) -> Automaton | str:
     """Return the automaton of a constraint, or the reason why there is none."""
     source = f"{kind}={short(text)}"
-    if kind == "regex" or (kind == "json_schema" and not is_any_object(json.loads(text))):
+    if kind == "json_schema":
         require(kind, "structured")
     forbidden = (*spec.eos_ids, *(() if spec.mask_id is None else (spec.mask_id,)))
     try:

@@ -1,584 +1,636 @@
-"""Translate JSON schemas to regexes that match only texts that conform to the schema.
+"""Read JSON schemas: which values conform, as texts of scalars and shapes of arrays and objects.
 
-A regex may match fewer texts than conform: properties have the order of the schema, properties that
-the schema does not name are left out, and recursion ends at a fixed depth. A schema that cannot be
-translated soundly raises ValueError with the path of the cause.
+A value conforms to a `Conjunction` if it conforms to each of its parts: a schema, or the negation of
+one. Where not all values can be described, as in negations, `Values` has fewer, never more.
 """
 
-from collections import Counter
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from functools import reduce
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ..core.checks import short
-from .json_regex import (
-    CHARACTER,
-    COMMA,
-    FORMATS,
-    LARGEST_EXCLUDED,
-    SPACE,
-    any_value,
-    comma_separated,
-    json_text,
-    literal,
-    number,
-    translated,
-    union,
-)
+from . import dfa
+from .dfa import NUMBERS, STRINGS, Dfa, TooManyStates
 
-Schema = Mapping[str, Any]
+if TYPE_CHECKING:
+    from referencing._core import Resolver
 
-DEPTH = 2  # nested objects and arrays in a value of any type
-RECURSION = 3  # how often a definition may contain itself
-LONGEST = 1 << 20  # characters of a regex
-MOST_PARTS = 5_000  # schemas within one schema; a definition counts each time it is used
-DEEPEST = 60  # levels of brackets in a schema, and of schemas after $ref is followed
-OLD_DRAFTS = ("draft-06", "draft-07", "2019-09")  # in these, `items` may be a list, which 2020-12 calls `prefixItems`
-DESCRIBING = frozenset(
-    [
-        "title",
-        "description",
-        "default",
-        "examples",
-        "$schema",
-        "$id",
-        "$comment",
-        "deprecated",
-        "readOnly",
-        "writeOnly",
-        "strict",
-    ]
-)
-DEFINITIONS = frozenset(["$defs", "definitions"])
-SILENT = DESCRIBING | DEFINITIONS  # keywords that exclude no value
-LARGER = frozenset(["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"])
-SMALLER = frozenset(["maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"])
-# Keywords by what their value must be.
-LISTS = frozenset(["anyOf", "oneOf", "allOf", "prefixItems", "enum"])
-OBJECTS = frozenset(["properties", "patternProperties", "discriminator"])
-TEXTS = frozenset(["pattern", "format", "$ref"])
-# Pairs: the first keyword applies to what the second one does not name.
-REST = (
-    ("additionalProperties", "properties"),
-    ("additionalProperties", "patternProperties"),
-    ("patternProperties", "properties"),
-    ("items", "prefixItems"),
-)
-# The keywords that apply to each type.
-KEYWORDS: dict[str, frozenset[str]] = {
-    "object": frozenset(
-        [
-            "properties",
-            "required",
-            "additionalProperties",
-            "patternProperties",
-            "propertyNames",
-            "minProperties",
-            "maxProperties",
-        ]
-    ),
-    "array": frozenset(["items", "prefixItems", "additionalItems", "minItems", "maxItems"]),
-    "string": frozenset(["minLength", "maxLength", "pattern", "format"]),
-    "integer": frozenset(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]),
-    "number": frozenset(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]),
-    "boolean": frozenset(),
-    "null": frozenset(),
-}
-OTHERS = frozenset(["type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "discriminator"])
-DATA = frozenset(["enum", "const", "default", "examples"])  # their values are not schemas
-KNOWN = frozenset.union(*KEYWORDS.values()) | OTHERS | SILENT
+Fields = Mapping[str, Any]
+Part = tuple[int, bool]  # the number of a schema, and whether a value must conform to it
+Conjunction = tuple[Part, ...]
+ANYTHING: Conjunction = ()
+MOST_SHAPES = 5_000  # of one conjunction
+DEEPEST = 60  # levels of brackets
+LARGEST_STEP = 64  # a multiple of 1 / 64 is exact in binary
+DRAFTS = {"draft-03": 4, "draft-04": 4, "draft-06": 6, "draft-07": 7, "2019-09": 2019, "2020-12": 2020}
 
 
-def schema_regex(schema: Any) -> str:
-    """Return the regex of a schema. Raises ValueError, with the path of the cause, if the schema is not supported."""
-    if not isinstance(schema, dict):
-        raise ValueError(f"json_schema must be a JSON schema, got {short(schema)}")
-    level: list[Any] = [schema]
+class Fact(NamedTuple):
+    """What must hold for an array or object."""
+
+    name: str
+    value: Any
+
+
+class Shape(NamedTuple):
+    """Arrays or objects for which all facts hold."""
+
+    kind: str
+    facts: tuple[Fact, ...] = ()
+
+    def values(self, name: str) -> list[Any]:
+        """Return the values of the facts with this name."""
+        return [fact.value for fact in self.facts if fact.name == name]
+
+
+class Values(NamedTuple):
+    """JSON values: by type, the texts of scalars (of strings, their content); and shapes."""
+
+    texts: Mapping[str, Dfa] = {}
+    shapes: tuple[Shape, ...] = ()
+
+
+BOOLEANS = dfa.words(["true", "false"])
+FREE_NUMBERS = dfa.regex(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,6})?([eE][+-]?[0-9]{1,2})?")
+SCALARS = {"null": dfa.words(["null"]), "boolean": BOOLEANS, "number": FREE_NUMBERS, "string": STRINGS}
+FREE = Values(SCALARS, (Shape("array"), Shape("object")))
+NONE = Values()
+
+
+class Schema(NamedTuple):
+    """A schema of the document."""
+
+    fields: Fields
+    path: str
+    resolver: "Resolver[Any]"
+    draft: int
+
+
+class CircularError(ValueError):
+    """Error for a schema whose meaning depends on itself."""
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON, in ASCII if UTF-8 cannot encode it."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return text if text.encode(errors="ignore").decode() == text else json.dumps(value)
+
+
+class Schemas:
+    """The schemas of a document. Raises ValueError, with the path of the cause, for what is not supported.
+
+    Args:
+        root: The document.
+        longest: Maximum length of strings that have a maximum.
+        letters: Characters of strings that have a limit of their length.
+    """
+
+    def __init__(self, root: Any, longest: int = 512, letters: dfa.Ranges = dfa.LETTERS) -> None:
+        from referencing import Registry
+
+        self.longest, self.letters = longest, letters
+        self.known: list[Schema] = []
+        self._number: dict[int, int] = {}  # by the identity of the fields
+        self._parts: dict[Part, Values] = {}
+        self._values: dict[Conjunction, Values] = {}
+        self._open: set[Part] = set()
+        _check_depth(root)
+        resource = _specification(_draft(root, 2020)).create_resource(root)
+        resolver = Registry[Any]().resolver_with_root(resource)
+        self.root = self.add(root, Schema({}, "json_schema", resolver, 2020))
+
+    def add(self, value: Any, outer: Schema, *names: object) -> int:
+        """Return the number of a schema inside another one, where `names` lead to it."""
+        path = ".".join([outer.path, *map(str, names)])
+        if isinstance(value, bool):
+            value = _ALWAYS if value else _NEVER
+        if not isinstance(value, dict):
+            raise ValueError(f"{path} must be a JSON schema, got {short(value)}")
+        fields = cast("Fields", value)
+        if id(fields) not in self._number:
+            self._number[id(fields)] = len(self.known)
+            draft, resolver = _draft(fields, outer.draft), outer.resolver
+            if _identified(fields):
+                resolver = resolver.in_subresource(_specification(draft).create_resource(fields))
+            self.known.append(Schema(fields, path, resolver, draft))
+        return self._number[id(fields)]
+
+    def inner(self, number: int, *names: Any) -> int:
+        """Return the number of the schema to which `names` lead inside another one."""
+        schema = self.known[number]
+        return self.add(reduce(lambda value, name: value[name], names, schema.fields), schema, *names)
+
+    def listed(self, number: int, keyword: str) -> list[int]:
+        """Return the numbers of the schemas that a keyword lists."""
+        return [self.inner(number, keyword, index) for index in range(len(self.value(number, keyword)))]
+
+    def refused(self, number: int, keyword: str, why: str = "is not supported: leave it out") -> ValueError:
+        """Return the error for a keyword."""
+        return ValueError(f"{self.known[number].path}.{keyword} {why}")
+
+    def value(self, number: int, keyword: str) -> Any:
+        """Return the value of a keyword of a schema; None if it is missing."""
+        return self.known[number].fields.get(keyword)
+
+    def of(self, conjunction: Conjunction) -> Values:
+        """Return the values that conform."""
+        if conjunction not in self._values:
+            self._values[conjunction] = reduce(self._both, map(self._part, conjunction), FREE)
+        return self._values[conjunction]
+
+    def any_of(self, conjunctions: Iterable[Conjunction]) -> Values:
+        """Return the values that conform to one of several conjunctions."""
+        return _either([self.of(conjunction) for conjunction in conjunctions])
+
+    def _part(self, part: Part) -> Values:
+        if part not in self._parts:
+            number, holds = part
+            if part in self._open:
+                raise CircularError(f"{self.known[number].path}.$ref leads back to itself")
+            self._open.add(part)
+            try:
+                read = [_READ[keyword](self, number, holds) for keyword in self._keywords(number)]
+            finally:
+                self._open.discard(part)
+            self._parts[part] = reduce(self._both, read, FREE) if holds else _either(read)
+        return self._parts[part]
+
+    def _keywords(self, number: int) -> list[str]:
+        """Return the keywords of a schema that mean something. Raises ValueError if one is unsupported or malformed."""
+        fields, _, _, draft = self.known[number]
+        if "$ref" in fields and draft < 2019:
+            fields = {"$ref": fields["$ref"]}
+        for keyword, value in fields.items():
+            if keyword in UNSUPPORTED and draft >= 2019 and value is not True:
+                raise self.refused(number, keyword)
+            form = next((form for form, names in FORMS.items() if keyword in names), None)
+            if form is not None and not FORM_CHECKS[form](value):
+                raise self.refused(number, keyword, f"must be {form}, got {short(value)}")
+        return [keyword for keyword in _READ if keyword in fields and SINCE.get(keyword, 0) <= draft]
+
+    def _both(self, one: Values, other: Values) -> Values:
+        """Return the values that are in both."""
+        if one is FREE or other is FREE:
+            return other if one is FREE else one
+        texts = {kind: _met(one.texts[kind], other.texts[kind]) for kind in one.texts if kind in other.texts}
+        shapes: dict[Shape, None] = {}
+        for shape in one.shapes:
+            fitting = [each for each in other.shapes if each.kind == shape.kind]
+            if any(self._implies(shape, each) for each in fitting):
+                shapes[shape] = None  # what it has in common with the others is a part of it
+                continue
+            met = (Shape(shape.kind, tuple(dict.fromkeys(shape.facts + each.facts))) for each in fitting)
+            shapes |= dict.fromkeys(each for each in met if not self._contradicts(each))
+            if len(shapes) > MOST_SHAPES:
+                raise TooManyStates(f"json_schema combines more than {MOST_SHAPES} alternatives: make it smaller")
+        return Values({kind: text for kind, text in texts.items() if text.rows}, tuple(shapes))
+
+    def _contradicts(self, shape: Shape) -> bool:
+        """Return whether the shape requires a property that it forbids."""
+        required = {*shape.values("required")}
+        members = [self.value(number, "properties") or {} for number in shape.values("members")]
+        return any(fields.get(name) in (False, _NEVER) for fields in members for name in required & fields.keys())
+
+    def _implies(self, shape: Shape, other: Shape) -> bool:
+        """Return whether surely all values of a shape have the other shape."""
+        try:
+            return all(fact in shape.facts or self._conforms(shape, fact) for fact in other.facts)
+        except CircularError:
+            return False
+
+    def _conforms(self, shape: Shape, fact: Fact) -> bool:
+        """Return whether surely the one property of which a fact tells conforms in all values of a shape."""
+        fields = self.known[fact.value].fields if fact.name == "members" else {}
+        if len(names := fields.get("properties", ())) != 1 or fields.keys() & {"patternProperties", "additionalProperties"}:
+            return False
+        (name,) = names
+        found, allowed = self.of(self.member(shape, name)), self.of(((self.inner(fact.value, "properties", name), True),))
+        return all(
+            not dfa.difference(texts, allowed.texts.get(kind, dfa.EMPTY)).rows for kind, texts in found.texts.items()
+        ) and all(any(self._implies(one, each) for each in allowed.shapes if each.kind == one.kind) for one in found.shapes)
+
+    def member(self, shape: Shape, name: str) -> Conjunction:
+        """Return what the value of a property must conform to."""
+        parts: list[int] = []
+        for number in shape.values("members"):
+            fields = self.known[number].fields
+            found: list[tuple[str, ...]] = [("properties", name)] if name in fields.get("properties", ()) else []
+            for text in fields.get("patternProperties", ()):
+                if self.pattern(number, "patternProperties", text).matched.accepts(name):
+                    found.append(("patternProperties", text))
+            if not found and "additionalProperties" in fields:
+                found = [("additionalProperties",)]
+            parts += [self.inner(number, *names) for names in found]
+        return tuple(dict.fromkeys((part, True) for part in parts))
+
+    def elements(self, number: int) -> tuple[list[int], int | None]:
+        """Return the schemas of the first items of arrays, and that of all others."""
+        fields = self.known[number].fields
+        prefix = "items" if isinstance(fields.get("items"), list) else "prefixItems"
+        rest = "additionalItems" if prefix == "items" else "items"
+        first = self.listed(number, prefix) if prefix in self._keywords(number) else []
+        return first, self.inner(number, rest) if rest in fields else None
+
+    def pattern(self, number: int, keyword: str, text: str) -> dfa.Pattern:
+        """Return the automaton of a regex."""
+        try:
+            return dfa.pattern(text)
+        except ValueError as error:
+            raise self.refused(number, f"{keyword}={short(text)}", f"is not supported: {error}") from error
+
+    def target(self, number: int) -> int:
+        """Return the number of the schema to which the reference of a schema leads."""
+        from referencing.exceptions import Unresolvable
+
+        schema = self.known[number]
+        reference = schema.fields["$ref"]
+        try:
+            found = schema.resolver.lookup(reference)
+        except (Unresolvable, AttributeError, TypeError) as error:
+            raise self.refused(number, f"$ref={short(reference)}", "does not lead to a part of this document") from error
+        path = "json_schema" + reference[1:].replace("/", ".") if reference[:1] == "#" else reference
+        return self.add(found.contents, Schema({}, path, found.resolver, schema.draft))
+
+
+_ALWAYS: Fields = {}
+_NEVER: Fields = {"type": []}
+
+
+def _check_depth(root: Any) -> None:
+    level = [root]
     for _ in range(DEEPEST):
         inner = (part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list))
         level = [part for parts in inner for part in parts]
     if level:
         raise ValueError(f"json_schema has more than {DEEPEST} levels of brackets: nest less deeply")
-    text = _Translation(schema).regex(schema, "json_schema")
-    if text is None:
-        raise ValueError(
-            f"json_schema={short(schema)} allows no text, or only texts with more than {RECURSION} levels of recursion"
-        )
-    return text
 
 
-def is_any_object(schema: Schema) -> bool:
-    """Return whether a schema allows every JSON object."""
-    return schema.get("type") == "object" and not schema.keys() - DESCRIBING - {"type"}
+def _draft(fields: Any, outer: int) -> int:
+    """Return the draft by which a schema is read."""
+    said = str(fields.get("$schema")) if isinstance(fields, dict) else ""
+    return next((number for name, number in DRAFTS.items() if name in said), outer)
 
 
-def nested(schema: Schema, place: str) -> Schema:
-    """Return a schema for use inside another one, where a JSON pointer such as `#/properties/a` leads to it.
-
-    Its references then lead to the same parts as before.
-    """
-    return {name: _rebased(name, value, place) for name, value in schema.items() if name != "$id"}
+def _identified(fields: Fields) -> bool:
+    return any(isinstance(fields.get(name), str) for name in ("$id", "id"))
 
 
-def _rebased(keyword: str, value: Any, place: str) -> Any:
-    """Return the value of a keyword with its references below `place`. Values that are data contain none."""
-    if keyword in DATA:
-        return value
-    if keyword == "$ref" and isinstance(value, str) and value.startswith("#"):
-        return place + value[1:]
-    if isinstance(value, list):
-        return [_rebased("", part, place) for part in value]
-    if isinstance(value, dict):  # keywords, or names of any kind
-        names = keyword in OBJECTS | DEFINITIONS
-        return {name: _rebased("" if names else name, part, place) for name, part in value.items()}
-    return value
+def _specification(draft: int) -> Any:
+    from referencing import jsonschema
+
+    names = {4: "DRAFT4", 6: "DRAFT6", 7: "DRAFT7", 2019: "DRAFT201909", 2020: "DRAFT202012"}
+    return getattr(jsonschema, names[draft])
 
 
-class _Translation:
-    """Translates the parts of one schema. None in place of a regex means that no text conforms."""
-
-    def __init__(self, root: Schema) -> None:
-        self._root = root
-        draft = str(root.get("$schema", "2020-12"))
-        self._old = any(name in draft for name in OLD_DRAFTS)
-        self._ref_alone = self._old and "2019-09" not in draft  # drafts that ignore keywords next to $ref
-        if not self._old and "2020-12" not in draft:
-            raise ValueError(
-                f"json_schema.$schema={short(draft)} is not supported: give 2020-12, 2019-09, draft-07 or draft-06"
-            )
-        self._left = MOST_PARTS
-        self._depth = 0
-        self._open: Counter[str] = Counter()  # how often each reference encloses the current part
-
-    def regex(self, schema: Any, path: str) -> str | None:
-        """Return the regex of a part of the schema."""
-        if isinstance(schema, bool):
-            return any_value(DEPTH) if schema else None
-        fields, path, followed = self._resolved(schema, path)
-        if any(self._open[ref] >= RECURSION for ref in followed):
-            return None
-        self._open.update(followed)
-        self._depth += 1
-        if self._depth > DEEPEST:
-            raise ValueError(f"{path} is nested in {DEEPEST} other schemas: nest less deeply")
-        text = self._form(fields, path)
-        self._depth -= 1
-        self._open.subtract(followed)
-        _check_size(len(text or ""), path)
-        return text
-
-    def _resolved(self, schema: Any, path: str, within: tuple[str, ...] = ()) -> tuple[Schema, str, tuple[str, ...]]:
-        """Return an equivalent schema without $ref and allOf, its path for errors, and the references that were followed."""
-        self._left -= 1
-        if self._left < 0:
-            raise ValueError(f"json_schema has more than {MOST_PARTS} parts after $ref is followed: make it smaller")
-        if not isinstance(schema, dict):
-            raise ValueError(f"{path} must be a JSON schema, got {short(schema)}")
-        for name in schema:
-            if name not in KNOWN or (name == "$id" and schema is not self._root):  # an inner $id changes what $ref means
-                raise ValueError(f"{path}.{name} is not supported: leave it out")
-        _check_values(schema, path)
-        whole: Schema = {name: value for name, value in schema.items() if name not in ("$ref", "allOf")}
-        where, followed = path, ()
-        if "$ref" in schema:
-            ref = schema["$ref"]
-            if ref in within or len(within) > DEEPEST:
-                raise ValueError(f"{path}.$ref={short(ref)} refers to itself, or to more than {DEEPEST} others")
-            if self._ref_alone and whole.keys() - SILENT:
-                raise ValueError(f"{path}.$ref is not supported together with other keywords in this draft: give allOf")
-            target, where, more = self._resolved(*self._target(ref, path), (*within, ref))
-            where, followed = path if whole.keys() - SILENT else where, (ref, *more)
-            whole = merged(whole, target, path)
-        if "allOf" in schema:
-            for index, part in enumerate(schema["allOf"]):
-                target, _, more = self._resolved(part, f"{path}.allOf[{index}]", within)
-                self._left -= len(target.get("properties", ()))
-                whole, followed = merged(whole, target, path), (*followed, *more)
-        return whole, where, followed
-
-    def _target(self, ref: str, path: str) -> tuple[Any, str]:
-        """Return the part of the schema to which a reference points, and its path."""
-        steps = ref.split("/")
-        if steps[0] != "#":
-            raise ValueError(f"{path}.$ref={short(ref)} is not supported: refer to a part of this schema, as #/$defs/NAME")
-        target: Any = self._root
-        where = "json_schema"
-        for step in steps[1:]:
-            name = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(target, list):
-                target = {str(index): part for index, part in enumerate(target)}
-            if not isinstance(target, dict) or name not in target:
-                raise ValueError(f"{path}.$ref={short(ref)} does not exist in this schema")
-            target, where = target[name], f"{where}.{name}"
-        return target, where
-
-    def _form(self, fields: Schema, path: str) -> str | None:
-        """Return the regex of a schema that has neither $ref nor allOf."""
-        for name in ("anyOf", "oneOf"):
-            if name in fields:
-                return self._alternatives(name, fields, path)
-        if "enum" in fields or "const" in fields:
-            return _values(fields, path)
-        kinds = _kinds(fields, path)
-        parts: list[str] = []
-        for kind in kinds:
-            if (text := self._typed(kind, fields, path)) is not None:
-                parts.append(text)
-        return union(parts)
-
-    def _typed(self, kind: str, fields: Schema, path: str) -> str | None:
-        """Return the regex of the values of one type."""
-        match kind:
-            case "object":
-                return self._object(fields, path) if "properties" in fields else self._map(fields, path)
-            case "array":
-                return self._array(fields, path)
-            case "string":
-                return _string(fields, path)
-            case "integer" | "number":
-                return _number(fields, kind == "integer", path)
-            case "boolean":
-                return "(?:true|false)"
-            case "null":
-                return "null"
-            case _:
-                return any_value(DEPTH)
-
-    def _alternatives(self, name: str, fields: Schema, path: str) -> str | None:
-        """Return the regex of anyOf or oneOf. Raises ValueError if a text may conform to two schemas of oneOf."""
-        parts: list[Any] = fields[name]
-        rest = {key: value for key, value in fields.items() if key not in (name, "discriminator", *SILENT)}
-        if name == "oneOf":
-            tag = fields.get("discriminator", {}).get("propertyName")
-            extra = [{"required": [tag]}] if isinstance(tag, str) else []
-            parts = [{"allOf": [part, *extra]} for part in parts] if extra else parts
-            for index, one in enumerate(parts):
-                for other in parts[:index]:
-                    if not apart(one, other, lambda part: self._resolved(part, path)[0]):
-                        raise ValueError(
-                            f"{path}.oneOf is only supported where its schemas have different types, or require the same "
-                            "property with different values: give anyOf"
-                        )
-        texts: list[str] = []
-        for index, part in enumerate(parts):
-            if (text := self.regex({"allOf": [rest, part]} if rest else part, f"{path}.{name}[{index}]")) is not None:
-                texts.append(text)
-        return union(texts)
-
-    def _object(self, fields: Schema, path: str) -> str | None:
-        """Return the regex of objects with the named properties, in the order of the schema."""
-        properties: Schema = fields["properties"]
-        for name in ("patternProperties", "propertyNames"):
-            if name in fields:
-                raise ValueError(f"{path}.{name} is not supported together with properties: leave it out")
-        required: list[str] = fields.get("required", [])
-        if any(name not in properties for name in required):
-            raise ValueError(f"{path}.required={short(required)} must list names of {path}.properties")
-        least, most = _limits(fields, "Properties", path)
-        if least > max(len({*required}), 1) or (most is not None and most < len(properties)):
-            raise ValueError(f"{path}: minProperties and maxProperties are only supported where required ensures them")
-        parts: list[tuple[str, bool]] = []
-        for name, part in properties.items():
-            text = self.regex(part, f"{path}.properties.{name}")
-            if text is not None:
-                parts.append((_member(literal(json_text(name)), text), name in required))
-            elif name in required:
-                return None
-        if not parts:
-            return None if least else _braces("")
-        # The regex of n optional properties repeats each about n ** (log2(3) - 1) times: see `_some`.
-        _check_size(sum(len(text) for text, _ in parts) * (1 if required else len(parts) ** 0.6), path)
-        return _braces(_some(parts) if required or least else f"(?:{_some(parts)})?")
-
-    def _map(self, fields: Schema, path: str) -> str | None:
-        """Return the regex of objects whose properties may have any name."""
-        if fields.get("required"):
-            raise ValueError(f"{path}.required={short(fields['required'])} must list names of {path}.properties")
-        least, most = _limits(fields, "Properties", path)
-        if least > 1:  # a regex cannot exclude equal names, which count once
-            raise ValueError(f"{path}.minProperties={least} is not supported: give at most 1, or name the properties")
-        patterns: Schema = fields.get("patternProperties", {})
-        if len(patterns) > 1 or (patterns and "propertyNames" in fields):
-            raise ValueError(f"{path}.patternProperties is only supported with one pattern, and without propertyNames")
-        more = fields.get("additionalProperties", True)
-        key = {"type": "string"}
-        place = "additionalProperties"
-        for pattern, part in patterns.items():
-            key, more, place = {**key, "pattern": pattern}, part, f"patternProperties.{pattern}"
-        name = self.regex(
-            {"allOf": [key, fields["propertyNames"]]} if "propertyNames" in fields else key, f"{path}.propertyNames"
-        )
-        value = any_value(DEPTH - 1) if more is True else self.regex(more, f"{path}.{place}")
-        if name is None or value is None or most == 0:
-            return None if least else _braces("")
-        return _braces(comma_separated(_member(name, value), least, most))
-
-    def _array(self, fields: Schema, path: str) -> str | None:
-        """Return the regex of arrays."""
-        least, most = _limits(fields, "Items", path)
-        items: Any = fields.get("items", True)
-        prefix: list[Any] = fields.get("prefixItems", [])
-        if isinstance(items, list):
-            if not self._old or prefix:
-                raise ValueError(f"{path}.items={short(items)} is not supported: give prefixItems")
-            prefix = items
-        elif "additionalItems" in fields:
-            raise ValueError(f"{path}.additionalItems is not supported: leave it out")
-        if prefix or "prefixItems" in fields:
-            parts = prefix[:most]
-            if least > len(parts):
-                raise ValueError(f"{path}.minItems={least} is not supported together with {len(parts)} schemas of items")
-            texts = [self.regex(part, f"{path}.prefixItems[{index}]") for index, part in enumerate(parts)]
-            known = [text for text in texts if text is not None]
-            return None if len(known) < len(texts) else rf"\[{SPACE}{COMMA.join(known)}{SPACE}\]"
-        item = any_value(DEPTH - 1) if items is True else self.regex(items, f"{path}.items")
-        if item is None or most == 0:
-            return None if least else rf"\[{SPACE}\]"
-        return rf"\[{SPACE}{comma_separated(item, least, most)}{SPACE}\]"
+def _met(one: Dfa, other: Dfa) -> Dfa:
+    if one is FREE_NUMBERS or other is FREE_NUMBERS:
+        return other if one is FREE_NUMBERS else one
+    return dfa.intersection(one, other)
 
 
-def _check_size(size: float, path: str) -> None:
-    """Raise ValueError if a regex of `size` characters is too long."""
-    if size > LONGEST:
-        raise ValueError(f"{path} makes a regex of more than {LONGEST} characters: make the schema smaller")
+def _either(values: Sequence[Values]) -> Values:
+    """Return the values that are in any."""
+    texts: dict[str, Dfa] = {}
+    for one in values:
+        texts |= {kind: dfa.union(texts.get(kind, dfa.EMPTY), text) for kind, text in one.texts.items()}
+    return Values(texts, tuple(dict.fromkeys(shape for one in values for shape in one.shapes)))
 
 
-def _member(name: str, value: str) -> str:
-    return f"{name}{SPACE}:{SPACE}{value}"
+# Keywords: the values for which one holds, or does not hold.
+Reading = Callable[[Schemas, int, bool], Values]
 
 
-def _braces(text: str) -> str:
-    return rf"\{{{SPACE}{text}{SPACE}\}}"
+def _scalar(kind: str, languages: Callable[[Schemas, int], tuple[Dfa, Dfa]]) -> Reading:
+    """Return the reading of a keyword with the texts for which it holds, among those about which it decides."""
+
+    def read(schemas: Schemas, number: int, holds: bool) -> Values:
+        matched, decided = languages(schemas, number)
+        texts = {**FREE.texts, kind: matched} if holds else {kind: dfa.difference(decided, matched)}
+        return Values({kind: text for kind, text in texts.items() if text.rows}, FREE.shapes if holds else ())
+
+    return read
 
 
-def _some(parts: Sequence[tuple[str, bool]]) -> str:
-    """Return the regex of one or more of these texts, in this order, including all that are required."""
-    first = next((index for index, (_, required) in enumerate(parts) if required), None)
-    if first is not None:
-        before = "".join(f"(?:{text}{COMMA})?" for text, _ in parts[:first])
-        after = "".join(f"{COMMA}{text}" if required else f"(?:{COMMA}{text})?" for text, required in parts[first + 1 :])
-        return f"{before}{parts[first][0]}{after}"
-    if len(parts) == 1:
-        return parts[0][0]
-    middle = len(parts) // 2  # in halves: one alternative for each text that may come first would be quadratic
-    right = _some(parts[middle:])
-    return f"(?:{_some(parts[:middle])}(?:{COMMA}{right})?|{right})"
+def _limit(keyword: str, sign: int) -> Reading:
+    """Return the reading of a limit of numbers; `sign` 1 is a minimum."""
+
+    def languages(schemas: Schemas, number: int) -> tuple[Dfa, Dfa]:
+        limit = schemas.value(number, keyword)
+        if isinstance(limit, bool):  # in draft 4: whether `minimum` or `maximum` is excluded
+            return NUMBERS, NUMBERS
+        strict = keyword.startswith("exclusive") or schemas.value(number, f"exclusive{keyword.title()}") is True
+        return dfa.compared(Decimal(repr(limit)), frozenset([sign] if strict else [sign, 0])), NUMBERS
+
+    return _scalar("number", languages)
 
 
-def _kinds(fields: Schema, path: str) -> list[str]:
-    """Return the types that a schema allows, or `any`. Raises ValueError for keywords of other types."""
-    names = fields.keys() - SILENT - {"type"}
-    kinds = _types(fields)
-    if "type" not in fields:
-        if not names:
-            return ["any"]
-        kinds = [kind for kind, keywords in KEYWORDS.items() if names <= keywords and kind != "integer"]
-    elif not kinds or any(kind not in KEYWORDS for kind in kinds):
-        raise ValueError(f"{path}.type={short(fields['type'])} must name one or more of {', '.join(KEYWORDS)}")
-    for name in sorted(names):
-        if not any(name in KEYWORDS[kind] for kind in kinds):
-            kind = " or ".join(kinds) if kinds else "keywords of other types, without a type"
-            raise ValueError(f"{path}.{name} is not supported together with {kind}: leave it out")
-    return [kind for kind in dict.fromkeys(kinds) if kind != "integer" or "number" not in kinds]
+def _multiples(schemas: Schemas, number: int) -> tuple[Dfa, Dfa]:
+    step = schemas.value(number, "multipleOf")
+    if not float(step * LARGEST_STEP).is_integer():  # binary fractions would decide otherwise
+        raise schemas.refused(number, "multipleOf", f"is only supported for multiples of 1/{LARGEST_STEP}")
+    try:
+        return dfa.multiples(Decimal(repr(step))), NUMBERS
+    except TooManyStates as error:
+        raise schemas.refused(number, "multipleOf", f"is not supported: {error}") from error
 
 
-def _values(fields: Schema, path: str) -> str | None:
-    """Return the regex of the values of enum or const. Raises ValueError for values of other types than `type`."""
-    for name in fields.keys() - SILENT - {"type", "enum"}:
-        if "enum" in fields or name != "const":
-            other = "enum" if "enum" in fields else "const"
-            raise ValueError(f"{path}.{name} is not supported together with {other}: leave it out")
-    values = _enumerated(fields) or []
-    for value in values if "type" in fields else []:
-        if not {*_types_of(value)} & {*_types(fields)}:
-            raise ValueError(f"{path}: {short(value)} is not of type {short(fields['type'])}: correct one of them")
-    return union([literal(json_text(value)) for value in values])
+def _length(least: bool) -> Callable[[Schemas, int], tuple[Dfa, Dfa]]:
+    def languages(schemas: Schemas, number: int) -> tuple[Dfa, Dfa]:
+        limit, letters = int(schemas.value(number, "minLength" if least else "maxLength")), schemas.letters
+        if least or limit <= schemas.longest:
+            return dfa.lengths(*((limit, None) if least else (0, limit)), letters), dfa.lengths(0, None, letters)
+        shorter = dfa.lengths(0, max(schemas.longest, schemas.value(number, "minLength") or 0), letters)
+        return shorter, shorter  # it decides nothing about the others
+
+    return languages
 
 
-def _string(fields: Schema, path: str) -> str:
-    """Return the regex of strings."""
-    least, most = _limits(fields, "Length", path)
-    if "format" in fields:
-        if "pattern" in fields:
-            raise ValueError(f"{path}.pattern is not supported together with format: leave one of them out")
-        if (name := fields["format"]) not in FORMATS:
-            raise ValueError(f"{path}.format={short(name)} is not supported: give one of {', '.join(FORMATS)}")
-        text, shortest, longest = FORMATS[name]
-        if least > shortest or (most is not None and (longest is None or most < longest)):
-            raise ValueError(f"{path}.format={short(name)} is not supported with these minLength or maxLength: leave them out")
-        return f'"{text}"'
-    if "pattern" in fields:
-        try:
-            return f'"{translated(fields["pattern"], least, most)}"'
-        except ValueError as error:
-            raise ValueError(f"{path}.pattern={short(fields['pattern'])} is not supported: {error}") from error
-    if most is None:
-        return f'"{CHARACTER}{{{least},}}"'
-    return f'"{CHARACTER}{{{least},{most}}}"'
+def _pattern(schemas: Schemas, number: int) -> tuple[Dfa, Dfa]:
+    return schemas.pattern(number, "pattern", schemas.value(number, "pattern"))
 
 
-def _number(fields: Schema, whole: bool, path: str) -> str | None:
-    """Return the regex of the numbers, or integers if `whole`, between the limits of the schema."""
-    low: list[tuple[Decimal, bool]] = []
-    high: list[tuple[Decimal, bool]] = []
-    for name, side in (("minimum", low), ("exclusiveMinimum", low), ("maximum", high), ("exclusiveMaximum", high)):
-        if name not in fields:
-            continue
-        value: Any = fields[name]
-        excluded = name.startswith("exclusive")
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"{path}.{name}={short(value)} must be a number")
-        most = LARGEST_EXCLUDED if excluded and not whole else 10**30
-        if not abs(value) <= most:
-            raise ValueError(f"{path}.{name}={short(value)} is not supported: give at most {most}, or leave it out")
-        side.append((Decimal(repr(value)), excluded))
-    return number(max(low, default=None), min(high, key=lambda limit: (limit[0], not limit[1]), default=None), whole)
+def _format(schemas: Schemas, number: int) -> tuple[Dfa, Dfa]:
+    name = schemas.value(number, "format")
+    return (dfa.regex(FORMATS[name]), dfa.EMPTY) if name in FORMATS else (STRINGS, STRINGS)
 
 
-def _limits(fields: Schema, of: str, path: str) -> tuple[int, int | None]:
-    """Return the minimum and the maximum of a length; a maximum of None means no limit."""
-    found: list[int | None] = []
-    for name in (f"min{of}", f"max{of}"):
-        value: Any = fields.get(name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-            raise ValueError(f"{path}.{name}={short(value)} must be a whole number from 0")
-        found.append(value)
-    least, most = found[0] or 0, found[1]
-    if most is not None and most < least:
-        raise ValueError(f"{path}: max{of}={most} is less than min{of}={least}")
-    return least, most
+def _type(schemas: Schemas, number: int, holds: bool) -> Values:
+    given = schemas.value(number, "type")
+    names = {given} if isinstance(given, str) else {*given}
+    if wrong := names - {*FREE.texts, "integer", "array", "object"}:
+        raise schemas.refused(number, "type", f"must name types of JSON, got {short(min(wrong))}")
+    texts = {kind: text for kind, text in FREE.texts.items() if (kind in names) == holds}
+    if "integer" in names and "number" not in names:
+        texts["number"] = dfa.INTEGERS if holds else dfa.difference(NUMBERS, dfa.multiples(Decimal(1)))
+    return Values(texts, tuple(shape for shape in FREE.shapes if (shape.kind in names) == holds))
 
 
-def _check_values(fields: Schema, path: str) -> None:
-    """Raise ValueError, with the path, if the value of a keyword has the wrong form."""
-    for name, value in fields.items():
-        names = isinstance(value, list) and all(isinstance(part, str) for part in value)
-        if name in LISTS and not (isinstance(value, list) and value):
-            needed = "a list of values" if name == "enum" else "a list of schemas"
-        elif name in OBJECTS and not isinstance(value, dict):
-            needed = "an object"
-        elif name in TEXTS and not isinstance(value, str):
-            needed = "a text"
-        elif (name == "required" and not names) or (name == "type" and not names and not isinstance(value, str)):
-            needed = "a list of names"
+def _enum(schemas: Schemas, number: int, holds: bool) -> Values:
+    fields, draft = schemas.known[number].fields, schemas.known[number].draft
+    values: list[Any] = fields["enum"] if "enum" in fields else [fields["const"]]
+    if "enum" in fields and "const" in fields and draft > 4:
+        values = [value for value in values if json_text(value) == json_text(fields["const"])]
+    texts: dict[str, list[str]] = {}
+    parts: list[Part] = []
+    for value in values:
+        if isinstance(value, list | dict):
+            exact = _array_of(cast("list[Any]", value)) if isinstance(value, list) else _object_of(cast("Fields", value))
+            parts.append((schemas.add(exact, schemas.known[number]._replace(draft=2020), "enum"), holds))
         else:
-            continue
-        raise ValueError(f"{path}.{name} must be {needed}, got {short(value)}")
+            kind = {type(None): "null", bool: "boolean", str: "string"}.get(type(value), "number")
+            texts.setdefault(kind, []).append(value if isinstance(value, str) else _scalar_text(value))
+    if holds:
+        found = _either([Values({kind: dfa.words(some)}) for kind, some in texts.items()])
+        return _either([found, *[schemas.of((part,)) for part in parts]])
+    others = dict(FREE.texts)
+    for kind, some in texts.items():
+        if kind == "number":  # of any spelling
+            others[kind] = reduce(dfa.difference, [dfa.compared(Decimal(text), frozenset([0])) for text in some], NUMBERS)
+        else:
+            others[kind] = dfa.difference(others[kind], dfa.words(some))
+    others = {kind: text for kind, text in others.items() if text.rows}
+    return Values(others, schemas.of(tuple(parts)).shapes)
 
 
-def merged(one: Schema, other: Schema, path: str) -> Schema:
-    """Return the schema of the values that conform to both schemas.
-
-    Raises ValueError, with the path, if no supported schema expresses this.
-    """
-    # A keyword `rest` of one schema also applies to what only the other one names, which no single schema can express.
-    for first, second in ((one, other), (other, one)):
-        for rest, named in REST:
-            parts: Any = second.get(named, ())
-            more = parts.keys() - first.get(named, {}).keys() if isinstance(parts, dict) else parts
-            if more and first.get(rest, True) is not True:
-                raise ValueError(f"{path}: {rest} of one schema is not supported together with {named} of another")
-    both = dict(one)
-    for name, value in other.items():
-        if name in SILENT or name not in both:
-            both.setdefault(name, value)
-        elif json_text(both[name]) != json_text(value):
-            both[name] = _joined(name, both[name], value, path)
-    return both
+def _const(schemas: Schemas, number: int, holds: bool) -> Values:
+    if "enum" in schemas.known[number].fields:  # which reads it
+        return FREE if holds else NONE
+    return _enum(schemas, number, holds)
 
 
-def _joined(name: str, one: Any, other: Any, path: str) -> Any:
-    """Return the value of the keyword `name` that has the effect of both of two different values."""
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other))
-    if name in LARGER and numbers:
-        return max(one, other)
-    if name in SMALLER and numbers:
-        return min(one, other)
-    if name == "required":
-        return list(dict.fromkeys([*one, *other]))
-    if name == "properties":
-        return {**one, **{key: _both(one[key], part) if key in one else part for key, part in other.items()}}
-    if name == "type":
-        kinds = [_with_integers(_types({name: value})) for value in (one, other)]
-        if both := kinds[0] & kinds[1]:
-            return sorted(both)
-    raise ValueError(f"{path}: two schemas that must both hold have different {name}: {short(one)} and {short(other)}")
+def _scalar_text(value: Any) -> str:
+    whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15
+    return str(int(value)) if whole else json_text(value)
 
 
-def _both(one: Any, other: Any) -> Schema:
-    """Return the schema of the values that conform to both; an existing allOf is extended, not nested."""
-    parts: list[Any] = one["allOf"] if isinstance(one, dict) and [*one] == ["allOf"] else [one]
-    return {"allOf": parts if other in parts else [*parts, other]}
+def _array_of(items: list[Any]) -> Fields:
+    """Return the schema of an array."""
+    return {"type": "array", "prefixItems": [{"const": item} for item in items], "items": False, "minItems": len(items)}
 
 
-def _types(fields: Schema) -> list[str]:
-    """Return the types that `type` names; none without it."""
-    kinds: Any = fields.get("type", [])
-    return kinds if isinstance(kinds, list) else [kinds]
+def _object_of(members: Fields) -> Fields:
+    """Return the schema of an object."""
+    parts = {name: {"const": part} for name, part in members.items()}
+    return {"type": "object", "properties": parts, "required": [*parts], "additionalProperties": False}
 
 
-def _with_integers(kinds: Iterable[str]) -> set[str]:
-    """Return types, with integers if there are numbers, because numbers include integers."""
-    return {*kinds, "integer"} if "number" in kinds else {*kinds}
+def _fact(kind: str, *facts: Fact) -> Values:
+    """Return the values for which facts hold, if they have this type."""
+    return Values(FREE.texts, tuple(Shape(each.kind, facts if each.kind == kind else ()) for each in FREE.shapes))
 
 
-def _enumerated(fields: Schema) -> list[Any] | None:
-    """Return the values of enum or const; None without either."""
-    return fields["enum"] if "enum" in fields else [fields["const"]] if "const" in fields else None
+def _tells(kind: str, name: str) -> Reading:
+    """Return the reading of keywords that together make one fact, the number of their schema; it has no negation."""
+    return lambda schemas, number, holds: _fact(kind, Fact(name, number)) if holds else NONE
 
 
-def _types_of(value: Any) -> tuple[str, ...]:
-    """Return the names of the JSON types that a value has."""
-    match value:
-        case bool():
-            return ("boolean",)
-        case int():
-            return "integer", "number"
-        case float():
-            return ("number",)
-        case str():
-            return ("string",)
-        case None:
-            return ("null",)
-        case list():
-            return ("array",)
-        case _:
-            return ("object",)
+def _count(keyword: str, kind: str) -> Reading:
+    """Return the reading of a limit of a number of items or properties."""
+
+    def read(schemas: Schemas, number: int, holds: bool) -> Values:
+        limit, least = int(schemas.value(number, keyword)), keyword.startswith("min")
+        if holds:
+            return _fact(kind, Fact("count", (limit, None) if least else (0, limit)))
+        if least and not limit:
+            return NONE
+        return Values({}, (Shape(kind, (Fact("count", (0, limit - 1) if least else (limit + 1, None)),)),))
+
+    return read
 
 
-def apart(one: Any, other: Any, resolved: Callable[[Any], Schema], depth: int = 3) -> bool:
-    """Return whether certainly no text that the regex of one schema matches conforms to the other schema.
-
-    `resolved` returns a schema without $ref and allOf; `depth` limits how deeply properties are compared.
-    """
-    if not depth or isinstance(one, bool) or isinstance(other, bool):
-        return False
-    first, second = resolved(one), resolved(other)
-    values, others = _listed(first), _listed(second)
-    if values is not None and others is not None:
-        return not values & others
-    kinds, more = _possible(first), _possible(second)
-    if kinds and more and not kinds & more:
-        return True
-    parts, required = _required(first), _required(second)
-    return any(apart(parts[name], required[name], resolved, depth - 1) for name in parts.keys() & required.keys())
+def _properties(schemas: Schemas, number: int, holds: bool) -> Values:
+    if holds:
+        return _fact("object", Fact("members", number))
+    schema, parts = schemas.known[number], list[Conjunction]()
+    for name in schema.fields["properties"]:
+        inner = schemas.known[schemas.inner(number, "properties", name)]
+        other = {"type": "object", "required": [name], "properties": {name: {"not": inner.fields}}}
+        parts.append(((schemas.add(other, schema, "properties"), True),))
+    return schemas.any_of(parts)
 
 
-def _listed(fields: Schema) -> set[tuple[str, str]] | None:
-    """Return the values of enum or const; None without either, or with values that may equal others, such as 1.0 and 1."""
-    values = _enumerated(fields)
-    if values is None or any(isinstance(value, float | list | dict) for value in values):
-        return None
-    return {(_types_of(value)[-1], json_text(value)) for value in values}
+def _required(schemas: Schemas, number: int, holds: bool) -> Values:
+    names: list[str] = schemas.value(number, "required")
+    if holds:
+        return _fact("object", *[Fact("required", name) for name in names])
+    without = [{"type": "object", "properties": {name: _NEVER}} for name in names]
+    return schemas.any_of(((schemas.add(each, schemas.known[number], "required"), True),) for each in without)
 
 
-def _possible(fields: Schema) -> set[str]:
-    """Return the types that values may have; empty if that is unknown."""
-    return _with_integers(_types(fields) or {name for value in _enumerated(fields) or [] for name in _types_of(value)})
+def _names(schemas: Schemas, number: int, holds: bool) -> Values:
+    found = schemas.of(((schemas.inner(number, "propertyNames"), True),)) if holds else NONE
+    return _fact("object", Fact("names", found.texts.get("string", dfa.EMPTY))) if holds else NONE
 
 
-def _required(fields: Schema) -> Schema:
-    """Return the schemas of the properties that every text of a schema has; none if texts may be other than objects."""
-    known = fields.get("type") == "object" or not fields.keys() & {"type", "anyOf", "oneOf", "enum", "const"}
-    parts: Schema = fields.get("properties", {}) if known else {}
-    return {name: part for name, part in parts.items() if name in fields.get("required", [])}
+def _dependent(keyword: str) -> Reading:
+    """Return the reading of what a property requires; it has no negation."""
+
+    def read(schemas: Schemas, number: int, holds: bool) -> Values:
+        schema, parts = schemas.known[number], list[Part]()
+        for name, part in schema.fields[keyword].items() if holds else ():
+            then = {"required": part} if isinstance(part, list) else schemas.known[schemas.inner(number, keyword, name)].fields
+            parts.append((schemas.add({"anyOf": [{"properties": {name: _NEVER}}, then]}, schema, keyword, name), True))
+        return schemas.of(tuple(parts)) if holds else NONE
+
+    return read
+
+
+def _unique(schemas: Schemas, number: int, holds: bool) -> Values:
+    wanted = schemas.value(number, "uniqueItems")
+    return _fact("array", *[Fact("unique", number)] * wanted) if holds else NONE
+
+
+def _contains(schemas: Schemas, number: int, holds: bool) -> Values:
+    fields = schemas.known[number].fields
+    least = fields.get("minContains", 1) if schemas.known[number].draft >= 2019 else 1
+    if least > 1:
+        raise schemas.refused(number, "minContains", "is only supported up to 1")
+    return _fact("array", *[Fact("contains", number)] * int(least)) if holds else NONE
+
+
+def _combined(keyword: str) -> Reading:
+    """Return the reading of allOf and anyOf: the negation of one is the other of negations."""
+
+    def read(schemas: Schemas, number: int, holds: bool) -> Values:
+        parts = [(part, holds) for part in dict.fromkeys(schemas.listed(number, keyword))]
+        return schemas.of(tuple(parts)) if (keyword == "allOf") == holds else schemas.any_of((part,) for part in parts)
+
+    return read
+
+
+def _one_of(schemas: Schemas, number: int, holds: bool) -> Values:
+    parts = schemas.listed(number, "oneOf")
+    if not holds:
+        pairs = [((one, True), (other, True)) for one, other in combinations(parts, 2)]
+        return schemas.any_of([tuple((part, False) for part in parts), *pairs])
+    single = [part for part in parts if parts.count(part) == 1]  # of equal schemas, both hold or neither
+    return schemas.any_of(tuple((other, other == part) for other in dict.fromkeys((part, *parts))) for part in single)
+
+
+def _conditional(schemas: Schemas, number: int, holds: bool) -> Values:
+    given, cases = schemas.inner(number, "if"), list[Conjunction]()
+    for keyword, positive in (("then", True), ("else", False)):
+        if keyword in schemas.known[number].fields:
+            cases.append(((given, positive), (schemas.inner(number, keyword), holds)))
+        elif holds:
+            cases.append(((given, positive),))
+    return schemas.any_of(cases)
+
+
+_READ: dict[str, Reading] = {
+    "$ref": lambda schemas, number, holds: schemas.of(((schemas.target(number), holds),)),
+    "type": _type,
+    "enum": _enum,
+    "const": _const,
+    "minimum": _limit("minimum", 1),
+    "maximum": _limit("maximum", -1),
+    "exclusiveMinimum": _limit("exclusiveMinimum", 1),
+    "exclusiveMaximum": _limit("exclusiveMaximum", -1),
+    "multipleOf": _scalar("number", _multiples),
+    "minLength": _scalar("string", _length(True)),
+    "maxLength": _scalar("string", _length(False)),
+    "pattern": _scalar("string", _pattern),
+    "format": _scalar("string", _format),
+    "properties": _properties,
+    "patternProperties": _tells("object", "members"),
+    "additionalProperties": _tells("object", "members"),
+    "required": _required,
+    "propertyNames": _names,
+    "minProperties": _count("minProperties", "object"),
+    "maxProperties": _count("maxProperties", "object"),
+    "dependencies": _dependent("dependencies"),
+    "dependentRequired": _dependent("dependentRequired"),
+    "dependentSchemas": _dependent("dependentSchemas"),
+    "prefixItems": _tells("array", "elements"),
+    "items": _tells("array", "elements"),
+    "minItems": _count("minItems", "array"),
+    "maxItems": _count("maxItems", "array"),
+    "uniqueItems": _unique,
+    "contains": _contains,
+    "allOf": _combined("allOf"),
+    "anyOf": _combined("anyOf"),
+    "oneOf": _one_of,
+    "not": lambda schemas, number, holds: schemas.of(((schemas.inner(number, "not"), not holds),)),
+    "if": _conditional,
+}
+# The drafts that introduced keywords: others ignore them.
+SINCE = {
+    **dict.fromkeys(["const", "contains", "propertyNames"], 6),
+    "if": 7,
+    **dict.fromkeys(["dependentRequired", "dependentSchemas"], 2019),
+    "prefixItems": 2020,
+}
+UNSUPPORTED = frozenset(["$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems", "maxContains"])
+FORMS = {
+    "a whole number from 0": (
+        "minLength",
+        "maxLength",
+        "minItems",
+        "maxItems",
+        "minProperties",
+        "maxProperties",
+        "minContains",
+    ),
+    "a number below 1e30": ("minimum", "maximum"),
+    "a number below 1e30, or in draft 4 true or false": ("exclusiveMinimum", "exclusiveMaximum"),
+    "a positive number": ("multipleOf",),
+    "an object": ("properties", "patternProperties", "dependencies", "dependentRequired", "dependentSchemas"),
+    "a list": ("allOf", "anyOf", "oneOf", "enum", "prefixItems"),
+    "a list of names": ("required",),
+    "a name or a list of names": ("type",),
+    "a text": ("pattern", "format", "$ref"),
+    "true or false": ("uniqueItems",),
+}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e30
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in cast("list[Any]", value))
+
+
+FORM_CHECKS: dict[str, Callable[[Any], bool]] = dict(
+    zip(
+        FORMS,
+        (
+            lambda value: _is_number(value) and value >= 0 and float(value).is_integer(),
+            _is_number,
+            lambda value: isinstance(value, bool) or _is_number(value),
+            lambda value: _is_number(value) and value > 0,
+            lambda value: isinstance(value, dict),
+            lambda value: isinstance(value, list),
+            _is_names,
+            lambda value: isinstance(value, str) or _is_names(value),
+            lambda value: isinstance(value, str),
+            lambda value: isinstance(value, bool),
+        ),
+        strict=True,
+    )
+)
+
+DAY = (
+    r"(?:[1-9][0-9]{3}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
+    r"|(?:[1-9][0-9](?:0[48]|[2468][048]|[13579][26])|(?:[2468][048]|[13579][26])00)-02-29)"  # leap years
+)
+CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"
+TIME = rf"{CLOCK}:[0-5][0-9](?:\.[0-9]{{1,9}})?(?:Z|[+-]{CLOCK})"
+OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,20}[A-Za-z0-9])?\.){0,4}[A-Za-z](?:[A-Za-z0-9-]{0,20}[A-Za-z0-9])?"
+LOCAL = r"[A-Za-z0-9_+-]{1,20}"
+URL_CHARACTER = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})"
+FORMATS = {
+    "date": DAY,
+    "date-time": f"{DAY}T{TIME}",
+    "time": TIME,
+    "uuid": "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
+    "email": rf"{LOCAL}(?:\.{LOCAL}){{0,2}}@{HOST}",
+    "hostname": HOST,
+    "ipv4": rf"{OCTET}(?:\.{OCTET}){{3}}",
+    "uri": rf"[A-Za-z][A-Za-z0-9+.-]{{0,20}}:(?://{HOST}(?::[0-9]{{1,5}})?(?:/{URL_CHARACTER}*)?|[A-Za-z0-9._~-]{URL_CHARACTER}*)"
+    rf"(?:\?{URL_CHARACTER}*)?(?:#{URL_CHARACTER}*)?",
+}

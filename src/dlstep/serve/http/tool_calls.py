@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 from ...text.chat import template_of
 from ...text.detokenize import held_back
-from ...text.json_schema import nested
 from ..messages import ModelTexts
 from .schema import AllowedTools, Function, NamedTool, Tool, ToolChoice
 
@@ -65,21 +64,14 @@ def call_schema(tools: Sequence[Tool], choice: ToolChoice | None) -> Mapping[str
     functions = _allowed(tools, choice)
     if isinstance(choice, NamedTool):
         return functions[0].arguments
-    places = ["#"] if len(functions) == 1 else [f"#/anyOf/{index}" for index in range(len(functions))]
-    calls: list[dict[str, Any]] = [
-        {
-            "type": "object",
-            "properties": {
-                "name": {"const": function.name},
-                "arguments": nested(function.arguments, f"{place}/properties/arguments"),
-            },
-            "required": ["name", "arguments"],
-        }
-        for function, place in zip(functions, places, strict=True)
-    ]
-    drafts = [function.arguments.get("$schema") for function in functions]
-    draft = {"$schema": drafts[0]} if drafts[0] and drafts.count(drafts[0]) == len(drafts) else {}
-    return draft | (calls[0] if len(calls) == 1 else {"anyOf": calls})
+    calls: list[dict[str, Any]] = []
+    for index, function in enumerate(functions):
+        legacy = "draft-04" in str(function.arguments.get("$schema"))
+        # With an identifier, references within the parameters still lead to parts of the parameters.
+        arguments = {**function.arguments, "id" if legacy else "$id": f"urn:function:{index}"}
+        properties = {"name": {"const": function.name}, "arguments": arguments}
+        calls.append({"type": "object", "properties": properties, "required": ["name", "arguments"]})
+    return calls[0] if len(calls) == 1 else {"anyOf": calls}
 
 
 class Part(NamedTuple):

@@ -1,21 +1,27 @@
-"""The automaton of JSON objects accepts what `json` reads, up to its depth and spacing."""
+"""The automata of JSON objects and of texts accept what `json` reads, up to depth and spacing, and nothing else."""
 
 import json
 
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.text.compilation import DEPTH, json_object_moves
+from dlstep.text.dfa import regex, words
+from dlstep.text.json_automaton import ANY_OBJECT, ByteAutomaton, schema_automaton, text_automaton
 
+TEXTS = st.text(max_size=4)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=4),
+    st.none() | st.booleans() | st.integers(-(10**15) + 1, 10**15 - 1) | st.decimals(-999, 999, places=6).map(float) | TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=6,
 )
 
 
-def accepts(text: bytes, depth: int = DEPTH) -> bool:
-    moves, accepting, state = json_object_moves(depth)
+DEPTH = 1 + ANY_OBJECT.depth
+AUTOMATON = schema_automaton({"type": "object", "title": "anything"})
+
+
+def accepts(text: bytes, automaton: ByteAutomaton = AUTOMATON) -> bool:
+    moves, accepting, state = automaton
     for byte in text:
         if byte not in moves[state]:
             return False
@@ -67,7 +73,8 @@ def test_invalid_utf8_is_not_accepted(text: bytes) -> None:
     assert not accepts(text)
 
 
-def test_each_level_doubles_the_states() -> None:
-    sizes = [len(json_object_moves(depth)[0]) for depth in (2, 3, 4)]
-    assert sizes[2] < 2.5 * sizes[1] < 6.5 * sizes[0]
-    assert sizes[2] < 1500
+@given(text=st.text(max_size=3), choices=st.lists(st.text(max_size=3), min_size=1, max_size=4))
+def test_texts_of_any_characters_are_spelled_in_utf8(text: str, choices: list[str]) -> None:
+    encoded = text.encode()
+    assert accepts(encoded, text_automaton(words(choices))) == (text in choices)
+    assert accepts(encoded, text_automaton(regex("[^é]*"))) == ("é" not in text)

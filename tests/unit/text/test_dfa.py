@@ -1,0 +1,92 @@
+"""Automata over characters: regexes as Python reads them, numbers as `Decimal` compares them, and their products."""
+
+import re
+from decimal import Decimal
+from itertools import product
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dlstep.text import dfa
+
+ATOMS = st.sampled_from(["a", "b", "[^a]", "[a-c]", r"\d", r"\W", ".", "(?:ab|c)", "^", "$", "(a)?", r"\.", "é"])
+REGEXES = st.recursive(
+    ATOMS,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=3).map("".join),
+        st.lists(inner, min_size=2, max_size=2).map(lambda parts: f"(?:{'|'.join(parts)})"),
+        st.builds("(?:{}){}".format, inner, st.sampled_from(["*", "+", "?", "{2}", "{1,2}", "{2,}", "*?"])),
+    ),
+    max_leaves=6,
+)
+WORDS = ["".join(letters) for count in range(4) for letters in product("ab1. é", repeat=count)]
+
+
+@given(text=REGEXES)
+def test_a_pattern_is_found_where_python_finds_it_among_the_texts_that_dialects_agree_about(text: str) -> None:
+    found, plain = dfa.pattern(text), re.compile(text)
+    for word in WORDS:
+        if found.agreed.accepts(word):
+            assert found.matched.accepts(word) == bool(plain.search(word)), word
+        else:
+            assert not found.matched.accepts(word) and not word.isascii(), word
+
+
+@given(text=REGEXES)
+def test_a_regex_matches_whole_texts(text: str) -> None:
+    found, plain = dfa.regex(text), re.compile(text)
+    assert all(found.accepts(word) == bool(plain.fullmatch(word)) for word in WORDS)
+
+
+@given(one=REGEXES, other=REGEXES)
+def test_products_are_those_of_sets(one: str, other: str) -> None:
+    first, second = dfa.regex(one), dfa.regex(other)
+    both, either, only = dfa.intersection(first, second), dfa.union(first, second), dfa.difference(first, second)
+    least = dfa.minimal(either)
+    assert len(least.rows) <= len(either.rows)
+    for word in WORDS:
+        a, b = first.accepts(word), second.accepts(word)
+        assert (both.accepts(word), either.accepts(word), only.accepts(word)) == (a and b, a or b, a and not b)
+        assert least.accepts(word) == (a or b)
+
+
+PLAIN = (
+    st.decimals(-1000, 1000, places=3) | st.decimals(-12, 13, places=1) | st.integers(-(10**15) + 1, 10**15 - 1).map(Decimal)
+)
+
+
+@given(limit=PLAIN, number=PLAIN, relations=st.frozensets(st.sampled_from([-1, 0, 1])), zeros=st.integers(0, 2))
+def test_numbers_are_compared_with_a_limit(limit: Decimal, number: Decimal, relations: frozenset[int], zeros: int) -> None:
+    text = format(number, "f")
+    text += "0" * zeros if "." in text else ""
+    digits = text.strip("-").replace(".", "")
+    expected = ((number > limit) - (number < limit)) in relations and len(digits) <= dfa.WHOLE
+    assert dfa.compared(limit, relations).accepts(text) == expected
+
+
+@given(step=st.sampled_from(["1", "3", "0.5", "0.25", "100", "2.5"]), number=PLAIN)
+def test_multiples_are_those_of_decimal(step: str, number: Decimal) -> None:
+    assert dfa.multiples(Decimal(step)).accepts(format(number, "f")) == (number % Decimal(step) == 0)
+
+
+@pytest.mark.parametrize("text", ["01", "1.", ".5", "-", "+1", "1e3", "1" * 16, "0.1234567", "--1", "1.2.3", ""])
+def test_other_numbers_are_not_written(text: str) -> None:
+    assert not dfa.NUMBERS.accepts(text)
+
+
+@given(least=st.integers(0, 3), more=st.none() | st.integers(0, 2), text=st.text(max_size=6))
+def test_lengths_count_characters(least: int, more: int | None, text: str) -> None:
+    most = None if more is None else least + more
+    written = all(any(low <= ord(letter) <= high for low, high in dfa.LETTERS) for letter in text)
+    assert dfa.lengths(least, most).accepts(text) == (written and least <= len(text) <= (len(text) if most is None else most))
+
+
+def test_the_shortest_texts_of_a_finite_language_are_listed() -> None:
+    assert dfa.regex("a|bc?").words(9) == ["a", "b", "bc"] and dfa.EMPTY.words(9) == []
+    assert len(dfa.STRINGS.words(5)) >= 5
+
+
+@pytest.mark.parametrize("text", [r"(?<=a)b", r"a\b", r"(a)\1", "(?i)a", "[]a]", "a{,3}", r"\Aa", "(", "a**", "(?>a)"])
+def test_patterns_that_no_automaton_has_or_dialects_read_differently_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not supported|is not a regular expression"):
+        dfa.pattern(text)
