@@ -133,7 +133,12 @@ MUTANTS = (
         ("_limit", "include limits that are excluded", "keyword.startswith('exclusive')", "False"),
         ("_one_of", "allow values of several schemas", "other == part", "True"),
         ("Schemas._both", "take one shape for all", "if any((self._implies", "if all((self._implies"),
-        ("_required", "leave out required properties", "for name in names]", "for name in names[1:]]"),
+        (
+            "_required",
+            "leave out a required property",
+            "Fact('required', name) for name in names",
+            "Fact('required', name) for name in names[1:]",
+        ),
         ("_type", "call 1.0 no integer", "dfa.multiples(Decimal(1))", "dfa.INTEGERS"),
         ("_enum", "forbid one spelling of a number alone", "dfa.compared(Decimal(text), frozenset([0]))", "dfa.words([text])"),
     ),

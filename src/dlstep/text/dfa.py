@@ -5,16 +5,19 @@ state. An automaton is compared by identity, so that products can be cached.
 """
 
 import re
-import re._constants as op  # type: ignore[import-not-found]
-import re._parser as parser  # type: ignore[import-not-found]
 import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache, lru_cache
+from importlib import import_module
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
+
+# The parser of `re` has no public name. It has been the same from Python 3.11 on.
+parser: Any = import_module("re._parser")
+op: Any = import_module("re._constants")
 
 Ranges = tuple[tuple[int, int], ...]  # of characters: the first and the last one
 Move = tuple[int, int, int]  # first and last character, and the next state
@@ -154,7 +157,7 @@ def union(one: Dfa, other: Dfa) -> Dfa:
 @lru_cache(4096)
 def difference(one: Dfa, other: Dfa) -> Dfa:
     """Return the automaton of the texts that only the first accepts."""
-    return _product(one, other, lambda a, b: a and not b)
+    return _product(one, other, lambda a, b: a and not b) if other.rows else one
 
 
 def words(texts: Iterable[str], most: int = MOST_STATES) -> Dfa:
@@ -406,7 +409,8 @@ class _Nfa:
                     _, added, removed, part = value
                     state = self._built(part, state, (flags | added) & ~removed)
                 case op.MAX_REPEAT | op.MIN_REPEAT:
-                    state = self._repeated(*value, state, flags)
+                    least, most, part = value
+                    state = self._repeated(least, most, part, state, flags)
                 case op.AT if value in (op.AT_BEGINNING, op.AT_BEGINNING_STRING):
                     state = self._state(state, anchor="^")
                 case op.AT if value in (op.AT_END, op.AT_END_STRING):

@@ -222,7 +222,7 @@ class _Builder:
     ) -> Row:
         """Return the row that begins an array of different scalars, of which there are few."""
 
-        def choices(place: int) -> dict[Hashable, tuple[str, Dfa]]:
+        def choices(place: int) -> dict[tuple[str, Decimal | str], tuple[str, Dfa]]:
             values = self._schemas.of(_item(units, place))
             texts = [(kind, text) for kind, language in values.texts.items() for text in language.words(MOST_UNIQUE + 1)]
             found = {(kind, Decimal(text) if kind == "number" else text): (kind, dfa.words([text])) for kind, text in texts}
@@ -310,10 +310,11 @@ class _Builder:
         classes: list[tuple[Dfa, Conjunction]] = [(free, ())]
         for number in shape.values("members"):
             fields = self._schemas.known[number].fields
-            split = [(language, parts, False) for language, parts in classes]
+            split: list[tuple[Dfa, Conjunction, bool]] = [(each, parts, False) for each, parts in classes]
             for text in fields.get("patternProperties", ()):
                 known = self._schemas.pattern(number, "patternProperties", text)
                 part = (self._schemas.inner(number, "patternProperties", text), True)
+                halves: list[tuple[Dfa, Conjunction, bool]]
                 halves = [(dfa.intersection(each, known.matched), (*parts, part), True) for each, parts, _ in split]
                 for each, parts, seen in split:
                     halves.append((dfa.difference(dfa.intersection(each, known.agreed), known.matched), parts, seen))

@@ -408,7 +408,7 @@ JUNK = st.recursive(
 @given(schema=st.dictionaries(st.sampled_from(sorted(_READ)), JUNK, min_size=1, max_size=4))
 def test_any_schema_is_read_or_refused(schema: Any) -> None:
     try:
-        assert schema_automaton(schema)
+        schema_automaton(schema)
     except TooManyStates:
         pass
     except ValueError as error:
