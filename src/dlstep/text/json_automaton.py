@@ -26,13 +26,14 @@ HEX = b"0123456789abcdefABCDEF"
 MOST_CLASSES = 64  # of names that differ in what their values must be
 MOST_UNIQUE = 6  # values that the items of an array with unique items may have
 MOST_STATES = 60_000
+MOST_MOVES = 2_000_000  # about 150 MB
 
 
 class Limits(NamedTuple):
     """What a large schema gives up."""
 
     recursion: int = 3  # how often a schema may contain itself
-    depth: int = 2  # nested objects and arrays in a value of any kind
+    depth: int = 3  # nested objects and arrays in a value of any kind
     longest: int = 4096  # of strings that have a maximum
     letters: Ranges = dfa.LETTERS  # of strings with limits of their length
     extras: bool = True  # properties that the schema does not name and about which it says nothing
@@ -40,8 +41,14 @@ class Limits(NamedTuple):
 
 
 # To be tried in turn.
-LIMITS = (Limits(), Limits(2, 1, 128, dfa.ASCII), Limits(1, 1, 64, dfa.ASCII), Limits(1, 0, 64, dfa.ASCII, extras=False))
-ANY_OBJECT = Limits(depth=3, spaces=b" \n")
+LIMITS = (
+    Limits(),
+    Limits(depth=2, longest=512),
+    Limits(2, 1, 128, dfa.ASCII),
+    Limits(1, 1, 64, dfa.ASCII),
+    Limits(1, 0, 64, dfa.ASCII, extras=False),
+)
+ANY_OBJECT = Limits(spaces=b" \n")
 
 
 def schema_automaton(schema: Any, limits: Limits = LIMITS[0]) -> ByteAutomaton:
@@ -71,6 +78,7 @@ class _Builder:
         self._schemas: Schemas = schemas
         self._limits = limits
         self._rows: list[Row] = []
+        self._moves = 0  # of texts, which have most of them
         self._open: Counter[Conjunction] = Counter()  # those that enclose the current one
         self._united: dict[frozenset[int], int] = {}
         self._tails: dict[object, int] = {}  # of characters of several bytes
@@ -159,6 +167,9 @@ class _Builder:
                 made[0x5C] = self._tail(("escaped", *sorted(escaped.items())), escaped)
             if place in language.accepting:
                 made |= ended
+            self._moves += len(made)
+        if self._moves > MOST_MOVES:
+            raise TooManyStates(f"json_schema needs more than {MOST_MOVES} moves: make it smaller")
         return first
 
     def _tail(self, key: object, row: Row) -> int:

@@ -98,6 +98,7 @@ class Schemas:
         self._values: dict[Conjunction, Values] = {}
         self._open: set[Part] = set()
         _check_depth(root)
+        root = json.loads(json.dumps(root))  # schemas are known by identity, so no two parts may be one object
         resource = _specification(_draft(root, 2020)).create_resource(root)
         resolver = Registry[Any]().resolver_with_root(resource)
         self.root = self.add(root, Schema({}, "json_schema", resolver, 2020))

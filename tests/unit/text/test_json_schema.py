@@ -344,8 +344,8 @@ EXACT: list[dict[str, Any]] = [
     {"type": "array", "items": {"enum": [1, True, "a", 0]}, "uniqueItems": True},
     {"$ref": "#/$defs/a%20b", "minimum": 1, "$defs": {"a b": {"$anchor": "x", "type": ["integer", "null"]}}},
     {
-        "$ref": "#x",
-        "$defs": {"y": {"$id": "urn:y", "$ref": "#z", "$defs": {"z": {"$anchor": "z", "type": "null"}}, "$anchor": "x"}},
+        "$ref": "urn:y",
+        "$defs": {"y": {"$id": "urn:y", "$ref": "#z", "$defs": {"z": {"$anchor": "z", "type": "null"}}}},
     },
     {"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 1, "exclusiveMinimum": True, "const": 12},
     {"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"type": "integer"}], "additionalItems": False},
