@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ..core.automaton import MOST_STATES, TooLarge
 from ..core.checks import short
 from .constraints import Marks
-from .dfa import Dfa, TooManyStates, regex, words
+from .dfa import Dfa, TooManyStates, difference, intersection, regex, union, words
 from .json_automaton import LIMITS, ByteAutomaton, schema_automaton, text_automaton
 from .token_automaton import token_automaton
 
@@ -18,7 +18,9 @@ LONGEST = 1 << 20  # characters of a constraint
 
 def tables(kind: str, text: str, pieces: Sequence[bytes], forbidden: Sequence[int], marks: Marks = None) -> bytes:
     """Return the tables of the automaton of a constraint; `compiled` describes the arguments."""
-    source, large = f"{kind}={short(text)}", None
+    source, reason = f"{kind}={short(text)}", ""
+    for cached in (intersection, union, difference):  # the automata of earlier jobs would count against the limit of memory
+        cached.cache_clear()
     for build in _builders(kind, text):
         try:
             moves, accepting, start = build()
@@ -26,8 +28,8 @@ def tables(kind: str, text: str, pieces: Sequence[bytes], forbidden: Sequence[in
                 moves, start = _after_text(moves, start, *[mark.encode() for mark in marks]), len(moves)
             return token_automaton(source, moves, accepting, pieces, forbidden, start=start).tables
         except (TooLarge, TooManyStates) as error:
-            large = error
-    raise ValueError(f"{source} cannot be compiled: {large}") from large
+            reason = str(error)  # the error itself would keep all that this attempt has built
+    raise ValueError(f"{source} cannot be compiled: {reason}")
 
 
 def _builders(kind: str, text: str) -> Iterator[Callable[[], ByteAutomaton]]:
