@@ -259,7 +259,7 @@ class CompletionRequest(Sampling):
 
 
 Name = Annotated[str, Field(pattern="^[a-zA-Z0-9_.-]{1,64}$")]
-NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
+NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 class Function(Strict):
