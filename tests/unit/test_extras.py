@@ -32,7 +32,7 @@ USERS = [
     ("notebook", "--plot", ["compare", "--plot", "{out}"]),
     ("notebook", "--out", ["compare", "--out", "{out}"]),
     ("laws", "dlstep laws", ["laws", "threshold"]),
-    ("structured", "json_schema", ["generate", "a", "--json_schema", "{}"]),
+    ("structured", "json_schema", ["generate", "a", "--json_schema", "{{}}"]),
     ("completion", "--print_completion", ["--print_completion", "bash"]),
     ("lora", "--lora_path", ["generate", "a", "--lora_path", "{data}"]),
 ]
