@@ -1,5 +1,6 @@
 """Ranks as processes of a group, and processes apart from one another."""
 
+import faulthandler
 import traceback
 from collections.abc import Callable
 from multiprocessing import get_context
@@ -80,6 +81,7 @@ def _run(
 ) -> None:
     import torch
 
+    faulthandler.enable()  # a process that a signal ends prints its stacks
     torch.set_num_threads(1)
     ranks: Ranks = ALONE if meeting is None else join_ranks(rank, size, meeting)
     try:
