@@ -21,7 +21,6 @@ from .core import (
     Spec as Spec,
     State as State,
     Strategy as Strategy,
-    Thresholds as Thresholds,
     Trace as Trace,
     abort as abort,
     add as add,

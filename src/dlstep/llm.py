@@ -9,8 +9,8 @@ from weakref import finalize
 
 from .core import SamplingParams, State, Strategy, Trace, Update
 from .core.checks import listed as items_of, plain, short
-from .core.options import StrategyOptions, explains
-from .core.request import place_of
+from .core.options import StrategyOptions
+from .core.request import explains
 from .engine.config import ENGINE_FIELDS, BufferPolicy, EngineConfig, engine_config
 from .engine.decode import SharedDecode, Subscription
 from .engine.loader import LoadedEngine, load_engine
@@ -173,7 +173,7 @@ class LLM:
     def __repr__(self) -> str:
         return f"LLM({self._engine.name!r}, {self._engine.first.strategy!r})"
 
-    @explains(place_of, "LLM.generate")
+    @explains("LLM.generate")
     def generate(
         self,
         prompts: Prompt | Sequence[Prompt],
@@ -220,7 +220,7 @@ class LLM:
             for subscription, prompt in zip(subscriptions, listed, strict=True)
         ]
 
-    @explains(place_of, "LLM.chat")
+    @explains("LLM.chat")
     def chat(
         self,
         messages: Conversation | Sequence[Conversation],
@@ -306,7 +306,7 @@ class LLM:
             outputs.append(ReadOutput(prompt if isinstance(prompt, str) else tuple(prompt), tuple(slots)))
         return outputs
 
-    @explains(place_of, "LLM.stream")
+    @explains("LLM.stream")
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Stream[str]:
         """Return an iterator of pieces of the answer; joined, they are the text of `generate`.
 
@@ -319,7 +319,7 @@ class LLM:
         """
         return self._stream(prompt, sampling_params, Drafts.piece)
 
-    @explains(place_of, "LLM.stream_drafts")
+    @explains("LLM.stream_drafts")
     def stream_drafts(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Stream[Draft]:
         """Return an iterator of drafts, one per pass: new final text, and the current window.
 

@@ -23,8 +23,8 @@ from .core import (
     with_options,
 )
 from .core.checks import plain, short
-from .core.options import explains, options_of, sorted_options
-from .core.request import place_of
+from .core.options import options_of, sorted_options
+from .core.request import explains
 from .engine.config import unknown
 from .engine.decode import Decode
 from .engine.loader import LoadedEngine
@@ -109,7 +109,7 @@ class Session:
         """Return the steps so far, with a slider, for a notebook."""
         return steps_html(self.trace)
 
-    @explains(place_of, "Session.submit")
+    @explains("Session.submit")
     def submit(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> int:
         """Add a prompt. Return the id of its request.
 

@@ -56,7 +56,7 @@ class Drafts:
         """
         piece = "".join(self.piece(update))
         if update.finish_info is None:
-            return [Draft(piece, window_texts(update.window_values[0], self._spec.pieces))]
+            return [Draft(piece, window_texts(update.window[0], self._spec.pieces))]
         return [Draft(piece, ())] if piece else []
 
 

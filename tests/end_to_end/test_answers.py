@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dlstep import Output, Request, SamplingParams, Thresholds, tiny
+from dlstep import Output, Request, SamplingParams, tiny
 
 from .decoders import DECODERS, LIMIT, exact, first, holds_all, prompts, reach
 
@@ -169,6 +169,6 @@ def test_an_engine_that_was_used_answers_like_a_new_one(name: str, count: int) -
     used = DECODERS[name].llm(buffer_size=1)
     questions = [problem.prompt for problem in tiny.problems(count, seed=21)]
     for accept in (0.9, 0.5, 0.9):
-        limits = SamplingParams(max_tokens=64, thresholds=Thresholds(accept_threshold=accept))
+        limits = SamplingParams(max_tokens=64, strategy_options=(("accept_threshold", accept),))
         fresh = DECODERS[name].llm(buffer_size=1).generate(questions, limits, progress=False)
         assert tokens(used.generate(questions, limits, progress=False)) == tokens(fresh)

@@ -24,7 +24,7 @@ import httpx2
 import pytest
 from huggingface_hub import constants
 
-from dlstep import LLM, SamplingParams, Thresholds, tiny
+from dlstep import LLM, SamplingParams, tiny
 from dlstep.cli import main
 
 from ..helpers.serving import served, tiny_llm
@@ -127,13 +127,13 @@ def rule(file: str, *said: str, code: int = 2) -> Mistake:
 
 
 def python(typed: str, *said: str) -> Mistake:
-    """An expression, with the names of `from dlstep import LLM, SamplingParams, Thresholds`."""
+    """An expression, with the names of `from dlstep import LLM, SamplingParams`."""
     return Mistake(typed, said, 0, partial(raised, typed))
 
 
 def raised(typed: str) -> str:
     """The message of the exception that an expression raises."""
-    names = {"LLM": LLM, "SamplingParams": SamplingParams, "Thresholds": Thresholds, "STORY": STORY, "llm": tiny_llm()}
+    names = {"LLM": LLM, "SamplingParams": SamplingParams, "STORY": STORY, "llm": tiny_llm()}
     try:
         result = eval(typed, names)
     except (ValueError, TypeError, FileNotFoundError) as error:
@@ -241,11 +241,14 @@ PYTHON = [
     python("LLM('no_strategy')", "does not name its decoding strategy: give decoding_strategy, one of"),
     python("LLM('cut/model.safetensors')", "is a file: give the folder that holds it"),
     python("SamplingParams(max_new_tokens=64)", "SamplingParams has no option 'max_new_tokens'", "did you mean max_tokens?"),
-    python("SamplingParams(accept_threshold=0.9)", "SamplingParams(thresholds=Thresholds(accept_threshold=0.9))"),
+    python("SamplingParams(accept_threshold=0.9)", "SamplingParams(strategy_options={'accept_threshold': 0.9})"),
     python("SamplingParams(temperature=float('nan'))", "temperature must be at least 0.0, got nan"),
     python("SamplingParams(max_tokens=10**30)", "max_tokens must be a whole number of 64 bits, got 1"),
     python("SamplingParams(stop='text')", "stop must be a list of items that are each a text", "got 'text'"),
-    python("Thresholds(accept_threshold=3)", "Thresholds.accept_threshold must be at most 1.0, got 3"),
+    python(
+        "llm.generate(STORY, SamplingParams(strategy_options={'accept_threshold': 3}))",
+        "accept_threshold must be at most 1.0, got 3",
+    ),
     python("llm.generate(STORY, max_tokens=64)", "LLM.generate has no option", "SamplingParams(max_tokens=64)"),
     python("llm.generate(STORY, {'max_tokens': 64})", "sampling_params must be SamplingParams, got {'max_tokens': 64}"),
     python("llm.generate([99999])", "an id outside [0, 139), the ids of the tokenizer"),

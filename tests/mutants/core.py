@@ -282,7 +282,7 @@ MUTANTS = (
             "seq_id not in gone",
             "seq_id is not None",
         ),
-        ("WaitingQueue.remove", "skip the oldest request of the queue", "tail and head not in back", "tail"),
+        ("NumberedQueue.remove", "skip the oldest request of the queue", "tail and head not in items", "tail"),
     ),
     *in_file(
         "core/schedule.py",
@@ -351,12 +351,12 @@ MUTANTS = (
     ),
     *in_file(
         "core/trace.py",
-        ("read", "read a truncated trace", "!= expected", "> expected"),
+        ("Trace.load", "read a truncated trace", "!= lines", "> lines"),
         (
-            "write",
+            "Trace.save",
             "overwrite a saved trace in place",
-            "path.with_name(f'.{path.name[:100]}.{token_hex(4)}')\n    try:\n        with target.open('x', encoding='utf-8')",
-            "path\n    try:\n        with target.open('w', encoding='utf-8')",
+            "path.with_name(f'{path.name}.new')",
+            "path",
         ),
     ),
     *in_file(

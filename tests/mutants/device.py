@@ -264,7 +264,7 @@ MUTANTS = (
     ),
     *in_file(
         "engine/config.py",
-        ("BufferPolicy.applied", "override options of a request by the policy", "if params.options:", "if False:"),
+        ("BufferPolicy.applied", "override options of a request by the policy", "if params.strategy_options:", "if False:"),
     ),
     *in_file(
         "engine/decode.py",

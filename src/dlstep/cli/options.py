@@ -37,7 +37,7 @@ ENGINE = "engine"
 SECTIONS = (ENGINE, "eval")  # in an option file: for every command with an engine, and for `dlstep eval`
 Owner = TypeVar("Owner")
 # Strategy options have separate flags that replace these fields.
-OF_STRATEGY = ("thresholds", "strategy_options", "buffer_policy")
+OF_STRATEGY = ("strategy_options", "buffer_policy")
 # Pinned tokens may be texts, so `--pinned` is separate.
 OF_REQUEST = (*OF_STRATEGY, "pinned")
 NAMES = ("decoding_strategy", "sampling_mode", "rule", "inner", "model")  # options that determine which other options exist

@@ -8,7 +8,6 @@ from typing import Any
 
 from ..core import Trace
 from ..core.checks import short
-from ..core.trace import INAPPLICABLE, reason_of
 from ..text.constraints import recompiled
 from ..text.words import counted
 from ..views.frames import KIND, VERSION, recording
@@ -62,11 +61,7 @@ def recording_in(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: neither a recording nor a trace: it is not JSON ({error})") from error
     if data is None:
-        trace = recompiled(Trace.load(path))
-        try:
-            return recording(trace)
-        except INAPPLICABLE as error:  # an edited file may contain values of any type
-            raise ValueError(f"{path}: the trace does not hold together: {reason_of(error)}") from error
+        return recording(recompiled(Trace.load(path)))
     if not isinstance(data, dict) or KIND not in data or not isinstance(data.get("runs"), list):
         raise ValueError(f"{path}: neither a recording nor a trace: give what the page or Trace.save wrote")
     if data[KIND] != VERSION:

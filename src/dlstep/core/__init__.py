@@ -70,7 +70,6 @@ from .request import (
     Probability as Probability,
     Request as Request,
     SamplingParams as SamplingParams,
-    Thresholds as Thresholds,
     Who as Who,
 )
 from .rule import (
@@ -94,7 +93,6 @@ from .sequence import (
 from .spec import Config as Config, Spec as Spec
 from .state import (
     Cache as Cache,
-    Cell as Cell,
     State as State,
     Update as Update,
     WaitingQueue as WaitingQueue,

@@ -5,6 +5,7 @@ are refused. The checks come from the annotations of a dataclass:
 `Annotated` bounds, `Literal` choices, tuples, optional values, other dataclasses.
 """
 
+import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
@@ -12,43 +13,21 @@ from functools import cache
 from inspect import isabstract
 from numbers import Integral, Real
 from operator import attrgetter, ge, gt, le, lt
-from reprlib import Repr
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
-
-from annotated_types import Ge, GroupedMetadata, Gt, Le, Lt
 
 _WORD = 1 << 63
 _Limit = tuple[str, Any]
 _Convert = Callable[[Any], Any]  # returns the value to store; raises TypeError for a wrong type
 
 LONGEST_NAME = 100  # characters that are compared with known names
-LONGEST = 1 << 24  # items of a sequence; a range could have any length without using memory
-_BOUNDS: dict[Any, tuple[str, _Convert]] = {
-    Ge: ("at least", attrgetter("ge")),
-    Gt: ("more than", attrgetter("gt")),
-    Le: ("at most", attrgetter("le")),
-    Lt: ("less than", attrgetter("lt")),
-}
+_BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}  # by attribute of a bound
 _HOLDS: dict[str, Callable[[Any, Any], bool]] = {"at least": ge, "more than": gt, "at most": le, "less than": lt}
-
-
-class _Short(Repr):
-    """A formatter of one-line reprs that works for every object."""
-
-    def repr1(self, x: Any, level: int) -> str:
-        if type(x).__module__ == "builtins":
-            return super().repr1(x, level)
-        return self.repr_instance(x, level)
-
-    def repr_int(self, x: Any, level: int) -> str:
-        # Python refuses to print integers of thousands of digits.
-        return super().repr_int(x, level) if x.bit_length() < 1000 else f"<a whole number of {x.bit_length()} bits>"
 
 
 def short(given: object) -> str:
     """Return a short repr of `given` for messages."""
-    return " ".join(_Short().repr(given).split())
+    return " ".join(reprlib.repr(given).split())
 
 
 def did_you_mean(name: str, known: Iterable[str], start: str = "") -> str:
@@ -72,7 +51,7 @@ def listed(given: object) -> list[Any] | tuple[Any, ...] | None:
         return cast("list[Any] | tuple[Any, ...]", given)
     if not isinstance(given, Sequence) or isinstance(given, str | bytes | bytearray | memoryview):
         return None
-    return list(cast(Sequence[Any], given)) if len(cast(Sequence[Any], given)) <= LONGEST else None
+    return list(cast(Sequence[Any], given))
 
 
 def pairs_of(given: object) -> list[Any] | tuple[Any, ...] | None:
@@ -221,8 +200,8 @@ def limits_of(hint: Any) -> tuple[_Limit, ...]:
     """Return the bounds of a hint, including those of `Annotated[...] | None`: each as its description and its number."""
     alternatives = (hint,) if get_origin(hint) is Annotated else get_args(hint)
     stated = [bound for part in alternatives if get_origin(part) is Annotated for bound in get_args(part)[1:]]
-    bounds = [each for bound in stated for each in (bound if isinstance(bound, GroupedMetadata) else (bound,))]
-    return tuple((words, limit(bound)) for bound in bounds for words, limit in [_BOUNDS[type(bound)]])
+    limits = [(words, getattr(bound, name, None)) for bound in stated for name, words in _BOUNDS.items()]
+    return tuple([limit for limit in limits if limit[1] is not None])
 
 
 @cache
@@ -256,6 +235,15 @@ def check_ranges(value: object) -> None:
         for bound, limit in limits if converted is not None else ():
             if not _HOLDS[bound](converted, limit):
                 raise ValueError(f"{cls.__name__}.{name} must be {bound} {limit}, got {short(given)}")
+
+
+class Checked:
+    """Base of dataclasses whose fields are checked when a value is made."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
 
 def wrong_field(value: object) -> str | None:

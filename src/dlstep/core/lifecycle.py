@@ -6,7 +6,7 @@ from hashlib import blake2b
 from operator import attrgetter
 
 from .block import Grid
-from .checks import check_ranges, short
+from .checks import Checked, short
 from .commit import commit, ended, forgotten, judge
 from .constraint import RequestConstraint
 from .contract import hooked, run_user_code, unusable
@@ -22,18 +22,15 @@ _SHORT = SamplingParams(max_tokens=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Add:
+class Add(Checked):
     """The addition of a request."""
 
     request: Request
     """The request, as given to `add`."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self)
-
 
 @dataclass(frozen=True, slots=True)
-class Adopt:
+class Adopt(Checked):
     """The addition of a sequence of another state under a new id."""
 
     sequence: SequenceState
@@ -41,12 +38,9 @@ class Adopt:
     id: int
     """Its new request id."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self)
-
 
 @dataclass(frozen=True, slots=True)
-class Abort:
+class Abort(Checked):
     """The abort of a request."""
 
     id: int
@@ -54,21 +48,15 @@ class Abort:
     reason: str = ""
     """Message that becomes the request's `error`."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self)
-
 
 @dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(Checked):
     """The end of a request by an error that did not come from the network."""
 
     id: int
     """Id of the request."""
     error: str
     """Message of the error."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,8 +409,7 @@ def request_strategy(config: Config, base: Strategy, request: Request) -> tuple[
     """
     strategy, reason = base, unrunnable(config, request)
     try:
-        if options := request.params.options:
-            strategy = with_options(strategy, options)
+        strategy = with_options(base, dict(request.params.strategy_options))
         reason = reason or run_user_code(None, 0, incompatibility, config, base, strategy, request)
     except (ValueError, RequestFault) as error:
         reason = reason or str(error)

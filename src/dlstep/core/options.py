@@ -6,36 +6,30 @@ this package, an entry point or a user file.
 
 import pkgutil
 import sys
-from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
+from collections.abc import Generator, Hashable, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
-from functools import wraps
 from importlib import import_module, invalidate_caches
 from importlib.metadata import EntryPoint, entry_points
 from inspect import isabstract, signature
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from .checks import LONGEST_NAME, check_ranges, did_you_mean, listed, pairs_of, plain, short, text_of, whole_numbers
+from .checks import LONGEST_NAME, Checked, did_you_mean, listed, pairs_of, plain, short, text_of, whole_numbers
 from .errors import defined, described, of_import
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(Checked):
     """Base of strategies and rules, whose fields are options."""
 
     SWEEP: ClassVar[tuple[str, tuple[Any, ...]] | None] = None
     """Name and values of the option that `dlstep compare` varies; None if it varies none."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self)
-
 
 Value = TypeVar("Value", bound=Options)
-Given = ParamSpec("Given")
-Result = TypeVar("Result")
 StrategyOptions = tuple[tuple[str, Any], ...]  # sorted by name, so that equal options are equal values
 _PLAIN = (bool, int, float, str)
 
@@ -144,27 +138,6 @@ def _changed(value: Value, options: Mapping[str, Any]) -> Value:
         raise
     except BaseException as error:  # the boundary of the constructor of a strategy or rule
         raise ValueError(f"{type(value).__name__} cannot have {short(dict(options))}: {described(error)}") from error
-
-
-def explains(hint: Callable[[str, object], str], owner: str) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
-    """Return a decorator for a function: unknown keywords raise a TypeError that suggests the right one.
-
-    `hint` returns where a keyword with its value belongs, or an empty text. `owner` is the name of the
-    function in messages.
-    """
-
-    def decorated(function: Callable[Given, Result]) -> Callable[Given, Result]:
-        known = frozenset(signature(function).parameters) - {"self"}
-
-        @wraps(function)
-        def checked(*arguments: Given.args, **options: Given.kwargs) -> Result:
-            for name in options.keys() - known:
-                raise TypeError(unknown_option(owner, name, options[name], known, hint(name, options[name])))
-            return function(*arguments, **options)
-
-        return checked
-
-    return decorated
 
 
 def unknown_option(owner: str, name: str, value: object, known: Iterable[str], hint: str = "") -> str:

@@ -1,55 +1,27 @@
 """A request: its prompt, how to sample, and when to stop. All values are immutable."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from functools import wraps
+from inspect import signature
 from operator import attrgetter
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Annotated, Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from annotated_types import Ge, Gt, Interval
 
 from .automaton import Automaton
-from .checks import check_ranges, listed, pairs_of, plain, short
-from .options import StrategyOptions, explains, sorted_options
+from .checks import check_ranges, did_you_mean, listed, pairs_of, plain, short
+from .options import StrategyOptions, sorted_options, unknown_option
 
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 Probability = Annotated[float, Interval(ge=0.0, le=1.0)]
 Seed = Annotated[int, Interval(ge=-(1 << 63), le=(1 << 64) - 1)]  # 64 bits, signed or unsigned
 Pins = tuple[tuple[int, int], ...]  # (offset in the answer, token id) pairs, sorted by offset
 LAST_ID = (1 << 31) - 1
 CONSTRAINTS = ("regex", "choice", "json_schema")
 COLDEST = 1e-30  # with a lower temperature, scaled logits overflow single precision
-
-
-@dataclass(frozen=True, slots=True)
-class Thresholds:
-    """Thresholds of one request; None uses the strategy's value.
-
-    A request that sets a threshold that its strategy does not have is rejected.
-    """
-
-    accept_threshold: Probability | None = None
-    """Unmask a position when the probability of its token is above this."""
-    add_block_threshold: Probability | None = None
-    """Open the next block when this fraction of the last one is unmasked."""
-    semi_complete_threshold: Annotated[float, Interval(gt=0.0, le=1.0)] | None = None
-    """A block must advance in each pass once this fraction of the previous block is unmasked."""
-    token_stability_threshold: Probability | None = None
-    """Above 0: open the next block only when this fraction of the last one is stable."""
-    edit_threshold: Probability | None = None
-    """Replace an unmasked token when another one is best with a probability above this."""
-    remask_threshold: Probability | None = None
-    """Remask an unmasked position when its probability falls below this."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
-
-    @property
-    def given(self) -> dict[str, float]:
-        """The thresholds that are set, by name."""
-        values = {field.name: attrgetter(field.name)(self) for field in fields(self)}
-        return {name: value for name, value in values.items() if value is not None}
-
-
-NO_THRESHOLDS = Thresholds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +57,6 @@ class SamplingParams:
     """Maximum number of sampling forward passes."""
     max_repetition_run: Annotated[int, Gt(1)] | None = None
     """End an answer once this many tokens in a row are equal."""
-    thresholds: Thresholds = field(default=NO_THRESHOLDS)
-    """Six typed options of the strategy, for this request only."""
     strategy_options: StrategyOptions = ()
     """Options of the strategy by name, for this request only."""
     pinned: Pins = ()
@@ -111,19 +81,10 @@ class SamplingParams:
         if type(self.pinned) is not tuple or self.pinned:
             object.__setattr__(self, "pinned", sorted_pins(self.pinned, self.max_tokens))
         object.__setattr__(self, "strategy_options", sorted_options("SamplingParams.strategy_options", self.strategy_options))
-        if twice := sorted(set(self.thresholds.given) & dict(self.strategy_options).keys()):
-            raise ValueError(f"SamplingParams.thresholds and strategy_options both set {twice[0]}: give it once")
         if 0 < self.temperature < COLDEST:
             raise ValueError(f"SamplingParams.temperature must be 0 or at least {COLDEST}, got {self.temperature}")
         if "" in self.stop:
             raise ValueError(f"SamplingParams.stop must hold texts that are not empty, got {short(self.stop)}")
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The strategy options of this request, from `thresholds` and `strategy_options`."""
-        if self.thresholds is NO_THRESHOLDS and not self.strategy_options:
-            return {}
-        return {**self.thresholds.given, **dict(self.strategy_options)}
 
     @property
     def constraint_source(self) -> tuple[str, str] | None:
@@ -144,17 +105,35 @@ class SamplingParams:
         return replace(self, max_tokens=max_tokens, pinned=[pin for pin in self.pinned if pin[0] < max_tokens])
 
 
-def place_of(name: str, value: object) -> str:
-    """Return a hint at where an option of a request belongs; empty if it is none."""
+def explains(owner: str) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
+    """Return a decorator for a function: unknown keywords raise a TypeError that says where they belong.
+
+    `owner` is the name of the function in messages.
+    """
+
+    def decorated(function: Callable[Given, Result]) -> Callable[Given, Result]:
+        known = frozenset(signature(function).parameters) - {"self"}
+
+        @wraps(function)
+        def checked(*arguments: Given.args, **options: Given.kwargs) -> Result:
+            for name in options.keys() - known:
+                hint = did_you_mean(name, known) or _place_of(name, options[name])
+                raise TypeError(unknown_option(owner, name, options[name], known, hint))
+            return function(*arguments, **options)
+
+        return checked
+
+    return decorated
+
+
+def _place_of(name: str, value: object) -> str:
+    """Return where an option of a request belongs."""
     if name in (field.name for field in fields(SamplingParams)):
         return f"it belongs in SamplingParams({name}={short(value)})"
-    if name in (field.name for field in fields(Thresholds)):
-        return f"it belongs in SamplingParams(thresholds=Thresholds({name}={short(value)}))"
-    return ""
+    return f"an option of the strategy belongs in SamplingParams(strategy_options={{{name!r}: {short(value)}}})"
 
 
-SamplingParams.__init__ = explains(place_of, "SamplingParams")(SamplingParams.__init__)
-Thresholds.__init__ = explains(place_of, "Thresholds")(Thresholds.__init__)
+SamplingParams.__init__ = explains("SamplingParams")(SamplingParams.__init__)
 
 
 @runtime_checkable

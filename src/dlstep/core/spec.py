@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 
-from .checks import check_ranges
+from .checks import Checked, check_ranges
 from .request import Seed
 
 AcceptRule = Literal["A", "B"]
@@ -53,7 +53,7 @@ class Spec:
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class Config(Checked):
     """Limits of the engine, and the facts of its model. All requests share the pages.
 
     Raises:
@@ -76,9 +76,6 @@ class Config:
     """Reuse pages of equal prefixes between requests."""
     seed: Seed = 0
     """Seed from which requests without a seed derive theirs."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
 
 BLOCK_CAUSAL = "block-causal"

@@ -7,56 +7,89 @@ request; usage is the work of forward passes by request.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from itertools import islice
-from typing import NamedTuple
+from itertools import chain, islice
+from typing import Generic, NamedTuple, TypeVar
 
 from rpds import HashTrieMap, List
 
 from .block import Grid
 from .plan import EMPTY_CACHE, Plan, Span
-from .sequence import FinishInfo, FinishReason, SequenceState, Strategy
+from .sequence import FinishInfo, SequenceState, Strategy
 from .spec import Config
 
-_NO_STAMPS: "HashTrieMap[int, int]" = HashTrieMap()
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class StampedQueue:
-    """A FIFO queue of distinct pages with removal from the middle. Calls cost O(log n)."""
+class NumberedQueue(Generic[Item]):
+    """Items in order of their numbers, with removal from the middle. Calls cost O(log n)."""
 
-    pages: "HashTrieMap[int, int]" = _NO_STAMPS  # stamp to page
-    stamps: "HashTrieMap[int, int]" = _NO_STAMPS  # page to stamp
+    items: "HashTrieMap[int, Item]" = HashTrieMap()
+    """The items by number."""
     head: int = 0
+    """No number is lower."""
     tail: int = 0
+    """All numbers are lower."""
 
     def __len__(self) -> int:
-        return len(self.stamps)
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield the items in order."""
+        return (self.items[number] for number in range(self.head, self.tail) if number in self.items)
+
+    def push(self, number: int, item: Item) -> "NumberedQueue[Item]":
+        """Return the queue with an item at its end.
+
+        Args:
+            number: Number of the item, above all others.
+            item: The item.
+        """
+        return NumberedQueue(self.items.insert(number, item), self.head if self.items else number, number + 1)
+
+    def remove(self, number: int) -> "NumberedQueue[Item]":
+        """Return the queue without an item.
+
+        Args:
+            number: Number of the item, which must be in the queue.
+        """
+        items, head = self.items.remove(number), self.head
+        # The head never moves back, so skipping numbers costs amortized O(1) per push.
+        while head < self.tail and head not in items:
+            head += 1
+        return NumberedQueue(items, head, self.tail)
+
+
+@dataclass(frozen=True, slots=True)
+class PageQueue:
+    """A FIFO queue of distinct pages, with removal from the middle."""
+
+    pages: NumberedQueue[int] = NumberedQueue()
+    """The pages, numbered in order of arrival."""
+    numbers: "HashTrieMap[int, int]" = HashTrieMap()
+    """The number of each page."""
+
+    def __len__(self) -> int:
+        return len(self.pages)
 
     def __contains__(self, page: int) -> bool:
-        return page in self.stamps
-
-    def push(self, page: int) -> "StampedQueue":
-        """Return the queue with `page` appended."""
-        pages, stamps = self.pages.insert(self.tail, page), self.stamps.insert(page, self.tail)
-        return StampedQueue(pages, stamps, self.head, self.tail + 1)
-
-    def remove(self, page: int) -> "StampedQueue":
-        """Return the queue without `page`, which must be in it."""
-        stamp = self.stamps[page]
-        pages, stamps = self.pages.remove(stamp), self.stamps.remove(page)
-        head = self.head
-        if stamp == head:
-            # The head never moves back, so skipping stamps costs amortized O(1) per push.
-            while head < self.tail and head not in pages:
-                head += 1
-        return StampedQueue(pages, stamps, head, self.tail)
+        return page in self.numbers
 
     def __iter__(self) -> Iterator[int]:
         """Yield the pages, oldest first."""
-        return (page for stamp in range(self.head, self.tail) if (page := self.pages.get(stamp)) is not None)
+        return iter(self.pages)
+
+    def push(self, page: int) -> "PageQueue":
+        """Return the queue with `page` appended."""
+        number = self.pages.tail
+        return PageQueue(self.pages.push(number, page), self.numbers.insert(page, number))
+
+    def remove(self, page: int) -> "PageQueue":
+        """Return the queue without `page`, which must be in it."""
+        return PageQueue(self.pages.remove(self.numbers[page]), self.numbers.remove(page))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +100,11 @@ class Cache:
     """Number of pages."""
     fresh: int = 0
     """Pages from this number on were never handed out."""
-    free: StampedQueue = StampedQueue()
+    free: PageQueue = PageQueue()
     """Released pages without a prefix key."""
-    cached: StampedQueue = StampedQueue()
+    cached: PageQueue = PageQueue()
     """Pages without an owner that a prefix key finds, the one released longest ago first."""
-    owners: "HashTrieMap[int, int]" = _NO_STAMPS
+    owners: "HashTrieMap[int, int]" = HashTrieMap()
     """How many sequences hold a page."""
     index: "HashTrieMap[bytes, int]" = HashTrieMap()
     """Prefix keys to pages."""
@@ -216,32 +249,21 @@ def prefix_keys(grid: Grid, page_size: int, page: int, key: bytes, start: int, t
         begin, page = end, page + 1
 
 
-_EMPTY: "HashTrieMap[int, SequenceState]" = HashTrieMap()
-
-
 @dataclass(frozen=True, slots=True)
 class WaitingQueue:
     """Sequences without pages, in order of their sequence numbers."""
 
     front: tuple[SequenceState, ...] = ()
     """Preempted sequences, all older than those in `back`."""
-    back: "HashTrieMap[int, SequenceState]" = _EMPTY
-    """The other sequences by sequence number."""
-    head: int = 0
-    """No sequence number in `back` is lower."""
-    tail: int = 0
-    """All sequence numbers in `back` are lower."""
+    back: NumberedQueue[SequenceState] = NumberedQueue()
+    """The other sequences, by sequence number."""
 
     def __len__(self) -> int:
         return len(self.front) + len(self.back)
 
     def __iter__(self) -> Iterator[SequenceState]:
         """Yield the sequences, oldest first."""
-        yield from self.front
-        for seq_id in range(self.head, self.tail):
-            sequence = self.back.get(seq_id)
-            if sequence is not None:
-                yield sequence
+        return chain(self.front, self.back)
 
     def get(self, seq_id: int) -> SequenceState | None:
         """Return the sequence with this sequence number; None if it is not waiting.
@@ -249,10 +271,8 @@ class WaitingQueue:
         Args:
             seq_id: A sequence number.
         """
-        sequence = self.back.get(seq_id)
-        if sequence is not None:
-            return sequence
-        return next((sequence for sequence in self.front if sequence.request.seq_id == seq_id), None)
+        preempted = next((sequence for sequence in self.front if sequence.request.seq_id == seq_id), None)
+        return preempted or self.back.items.get(seq_id)
 
     def push(self, sequence: SequenceState) -> "WaitingQueue":
         """Return the queue with a new sequence at its end.
@@ -260,9 +280,7 @@ class WaitingQueue:
         Args:
             sequence: A sequence that is younger than all others.
         """
-        seq_id = sequence.request.seq_id
-        head = self.head if self.back else seq_id
-        return WaitingQueue(self.front, self.back.insert(seq_id, sequence), head, seq_id + 1)
+        return WaitingQueue(self.front, self.back.push(sequence.request.seq_id, sequence))
 
     def push_front(self, sequences: Iterable[SequenceState]) -> "WaitingQueue":
         """Return the queue with preempted sequences at its front.
@@ -270,7 +288,7 @@ class WaitingQueue:
         Args:
             sequences: Sequences that are older than all others, in order of sequence number.
         """
-        return WaitingQueue((*sequences, *self.front), self.back, self.head, self.tail)
+        return WaitingQueue((*sequences, *self.front), self.back)
 
     def remove(self, seq_ids: Iterable[int]) -> "WaitingQueue":
         """Return the queue without some sequences.
@@ -278,17 +296,11 @@ class WaitingQueue:
         Args:
             seq_ids: Sequence numbers to remove; unknown ones are ignored.
         """
-        gone = set(seq_ids)
-        front = tuple([sequence for sequence in self.front if sequence.request.seq_id not in gone])
-        back, head = self.back, self.head
-        for seq_id in sorted(gone):
-            if seq_id in back:
+        gone, back = set(seq_ids), self.back
+        for seq_id in gone:
+            if seq_id in back.items:
                 back = back.remove(seq_id)
-                if seq_id == head:
-                    # The head never moves back, so skipping numbers costs amortized O(1) per push.
-                    while head < self.tail and head not in back:
-                        head += 1
-        return WaitingQueue(front, back, head, self.tail)
+        return WaitingQueue(tuple([sequence for sequence in self.front if sequence.request.seq_id not in gone]), back)
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,16 +378,6 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """An unsettled position of the window."""
-
-    token: int | None
-    """Its token; None if it is masked."""
-    probability: float
-    """Probability of the token when it was unmasked; 0 if the position is masked."""
-
-
-@dataclass(frozen=True, slots=True)
 class Update:
     """The progress of one request.
 
@@ -410,13 +412,11 @@ class Update:
         return self.sequence.probabilities_of(self.start, self.stop)
 
     @property
-    def window(self) -> tuple[Cell, ...]:
-        """The unsettled positions of the window within the answer; empty once it has ended."""
-        return tuple(map(Cell, *self.window_values))
+    def window(self) -> tuple[tuple[int | None, ...], tuple[float, ...]]:
+        """Tokens and probabilities of the unsettled positions of the window within the answer; empty once it has ended.
 
-    @property
-    def window_values(self) -> tuple[tuple[int | None, ...], tuple[float, ...]]:
-        """The tokens and the probabilities of the cells in `window`; faster to compute."""
+        A masked position has the token None and the probability 0.
+        """
         tokens: list[int | None] = []
         probabilities: list[float] = []
         sequence, stop = self.sequence, self.stop
@@ -430,16 +430,6 @@ class Update:
                     if first <= position < last:
                         tokens[added + position - first], probabilities[added + position - first] = None, 0.0
         return tuple(tokens), tuple(probabilities)
-
-    @property
-    def steps(self) -> int:
-        """The number of forward passes so far that sampled a position of the request."""
-        return self.sequence.steps
-
-    @property
-    def nfe(self) -> int:
-        """The number of forward passes so far with a span of the request."""
-        return self.sequence.nfe
 
     @property
     def finish_info(self) -> FinishInfo | None:
@@ -469,9 +459,6 @@ def updates(before: State, after: State) -> tuple[Update, ...]:
     ended = [after.finished[request_id] for request_id in islice(after.ended, len(after.ended) - len(before.ended))]
     moved = [sequence for sequence in after.running if known.get(sequence.request.seq_id) is not sequence]
     return tuple([update(sequence) for sequence in (*reversed(ended), *moved)])
-
-
-BROKEN_OFF: tuple[FinishReason, ...] = ("abort", "error")
 
 
 class Work(NamedTuple):
@@ -512,10 +499,6 @@ class RequestUsage:
     lost: bool = False
     reached: int = 0  # the end of the positions that were ever stored
 
-    def wasted(self, reason: FinishReason) -> int:
-        """Return the number of wasted rows of the request, which ended for `reason`."""
-        return self.rows if reason in BROKEN_OFF else self.again
-
     def lose(self) -> None:
         """Note that the device has lost the pages."""
         self.lost, self.pages = self.lost or self.pages > 0, 0
@@ -531,55 +514,36 @@ class RequestUsage:
         return again
 
 
-class Usage:
-    """The usage of the open requests, by sequence number."""
+def worked(usages: Mapping[int, RequestUsage], plan: Plan, page_size: int) -> Work:
+    """Count a forward pass in the usage of its requests, and return its work.
 
-    def __init__(self) -> None:
-        self._requests: dict[int, RequestUsage] = {}
+    The prompt tokens, cached tokens and wasted rows of the work are those of requests in `usages`.
 
-    def open(self, seq_id: int, prompt: int) -> RequestUsage:
-        """Count a request with a prompt of this length from now on."""
-        usage = self._requests[seq_id] = RequestUsage(prompt)
-        return usage
-
-    def of(self, seq_id: int) -> RequestUsage:
-        """Return the usage of a request; empty usage if the request is not open."""
-        return self._requests.get(seq_id) or RequestUsage(0)
-
-    def close(self, seq_id: int) -> None:
-        """Stop counting a request; nothing happens if it is not open."""
-        self._requests.pop(seq_id, None)
-
-    def rebuild(self) -> None:
-        """Note that the device has lost all its contents."""
-        for usage in self._requests.values():
+    Args:
+        usages: Usage by sequence number.
+        plan: The plan of the forward pass.
+        page_size: Positions of a page.
+    """
+    prompts = cached = again = 0
+    for seq_id in plan.preemptions:
+        if (usage := usages.get(seq_id)) is not None:
             usage.lose()
-
-    def take(self, plan: Plan, page_size: int) -> Work:
-        """Count a forward pass and return its work.
-
-        The prompt tokens, cached tokens and wasted rows of the work are those of open requests.
-        """
-        known, prompts, cached, again = self._requests, 0, 0, 0
-        for seq_id in plan.preemptions:
-            if (usage := known.get(seq_id)) is not None:
-                usage.lose()
-        for admission in plan.admissions:
-            if (usage := known.get(admission.seq_id)) is not None:
-                usage.pages = len(admission.shared)
-                if usage.cached is None:  # the first admission, not one after a preemption
-                    # A fork also finds pages with tokens of its answer.
-                    usage.cached = min(usage.pages * page_size, usage.prompt)
-                    cached += usage.cached
-        for grant in plan.grants:
-            if (usage := known.get(grant.seq_id)) is not None:
-                usage.pages += len(grant.pages)
-        samples, rows = False, 0
-        for span in plan.spans:
-            samples = samples or bool(span.wanted.sampled)
-            rows += len(span.rows.tokens)
-            if (usage := known.get(span.who.seq_id)) is not None:
-                if not usage.rows:
-                    prompts += usage.prompt
-                again += usage.feed(span)
-        return Work(int(samples), int(not samples), len(plan.spans), rows, again, len(plan.preemptions), prompts, cached)
+    for admission in plan.admissions:
+        if (usage := usages.get(admission.seq_id)) is not None:
+            usage.pages = len(admission.shared)
+            if usage.cached is None:  # the first admission, not one after a preemption
+                # A fork also finds pages with tokens of its answer.
+                usage.cached = min(usage.pages * page_size, usage.prompt)
+                cached += usage.cached
+    for grant in plan.grants:
+        if (usage := usages.get(grant.seq_id)) is not None:
+            usage.pages += len(grant.pages)
+    samples, rows = False, 0
+    for span in plan.spans:
+        samples = samples or bool(span.wanted.sampled)
+        rows += len(span.rows.tokens)
+        if (usage := usages.get(span.who.seq_id)) is not None:
+            if not usage.rows:
+                prompts += usage.prompt
+            again += usage.feed(span)
+    return Work(int(samples), int(not samples), len(plan.spans), rows, again, len(plan.preemptions), prompts, cached)

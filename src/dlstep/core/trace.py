@@ -11,16 +11,15 @@ line holds an event. Each line has a checksum: the CRC-32 of the JSON of all val
 
 import json
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import cache
+from functools import cache, reduce
 from importlib import import_module
+from itertools import accumulate
 from operator import attrgetter, eq, itemgetter
 from os import PathLike
 from pathlib import Path
 from pkgutil import iter_modules
-from secrets import token_hex
 from typing import Any, cast
 from zlib import crc32
 
@@ -28,44 +27,14 @@ from rpds import HashTrieMap, List
 
 from .block import Extra
 from .checks import short
-from .errors import DlstepError, ReplayDiverged
+from .errors import ReplayDiverged
 from .lifecycle import Event, Rebuild, apply
 from .options import Options
 from .plan import Plan, Samples
 from .schedule import schedule
 from .state import State
 
-# Errors of `apply` for an edited file: valid checksums do not imply values of the right types.
-INAPPLICABLE = (
-    *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError),
-    DlstepError,
-)
-LONGEST_REASON = 300  # characters
-
-
-@contextmanager
-def _applying(event: Event, number: int) -> Generator[None]:
-    """Raise ReplayDiverged for an error inside the block: an edited file may hold values of any type."""
-    try:
-        yield
-    except ReplayDiverged:
-        raise
-    except INAPPLICABLE as error:
-        message = f"event {number} ({type(event).__name__}) cannot be applied: {reason_of(error)}"
-        raise ReplayDiverged(message) from error
-
-
-def applied(state: State, event: Event, number: int) -> State:
-    """Return the state after `event`, which is at index `number` of a trace. Raises ReplayDiverged."""
-    with _applying(event, number):
-        return apply(state, event)
-
-
-def folded(state: State, events: Iterable[Event], first: int = 0) -> State:
-    """Return the state after `events`, the first at index `first`. Raises ReplayDiverged."""
-    for number, event in enumerate(events, first):
-        state = applied(state, event, number)
-    return state
+FORMAT = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,21 +55,13 @@ class Trace:
         return Trace(self.first, (*self.events, event))
 
     def states(self) -> Iterator[State]:
-        """Yield the first state, then the state after each event.
-
-        Raises:
-            ReplayDiverged: If an event cannot be applied.
-        """
-        state = self.first
-        yield state
-        for number, event in enumerate(self.events):
-            state = applied(state, event, number)
-            yield state
+        """Yield the first state, then the state after each event."""
+        return accumulate(self.events, apply, initial=self.first)
 
     @property
     def state(self) -> State:
-        """The last state. Raises ReplayDiverged if an event cannot be applied."""
-        return folded(self.first, self.events)
+        """The last state."""
+        return reduce(apply, self.events, self.first)
 
     def replay(self) -> State:
         """Plan every step again, compare each plan with the recorded one, and return the last state.
@@ -108,19 +69,17 @@ class Trace:
         The recorded samples are committed, so no device is needed.
 
         Raises:
-            ReplayDiverged: With the event, and the first field that differs or the reason why the
-                event cannot be applied.
+            ReplayDiverged: For the first plan that differs, with its first field that differs.
         """
         state = self.first
         since = [state]  # the plan may come from any of these: requests may arrive or end after it was made
         for number, event in enumerate(self.events):
             # Newest first, so that a state with a request that failed later is not planned again.
-            with _applying(event, number):
-                if isinstance(event, Samples) and all(schedule(earlier) != event.plan for earlier in reversed(since)):
-                    raise ReplayDiverged(f"event {number}, step {state.step}: {_difference(schedule(state), event.plan)}")
+            if isinstance(event, Samples) and all(schedule(earlier) != event.plan for earlier in reversed(since)):
+                raise ReplayDiverged(f"event {number}, step {state.step}: {_difference(schedule(state), event.plan)}")
             if isinstance(event, Samples | Rebuild):
                 since = []  # no later plan can come from an earlier state
-            state = applied(state, event, number)
+            state = apply(state, event)
             since.append(state)
         return state
 
@@ -130,7 +89,22 @@ class Trace:
         Args:
             path: Path of the file.
         """
-        write(path, self.first, self.events)
+        lines: list[dict[str, Any]] = [{"dlstep_trace": FORMAT, "events": len(self.events), "first": to_json(self.first)}]
+        lines += [{"event": to_json(event)} for event in self.events]
+        crc = 0
+        for line in lines:
+            line["crc"] = crc = crc32(_text(line.get("event", line.get("first"))).encode(), crc)
+        content, path = "".join([_text(line) + "\n" for line in lines]), Path(path)
+        if path.exists() and not path.is_file():  # a pipe or a terminal
+            path.write_text(content, "utf-8")
+            return
+        path = path.resolve()  # replace the target of a link, not the link
+        new = path.with_name(f"{path.name}.new")
+        try:
+            new.write_text(content, "utf-8")
+            new.replace(path)  # at once, so that a complete file always exists
+        finally:
+            new.unlink(missing_ok=True)
 
     @staticmethod
     def load(path: str | PathLike[str]) -> "Trace":
@@ -142,16 +116,33 @@ class Trace:
         Raises:
             ValueError: With file and line, if the file was changed.
         """
-        first, events = read(path)
-        if not isinstance(first, State) or not all(isinstance(event, Event) for event in events):
-            raise ValueError(f"{path}: not a trace: its first value must be a state, and all others events")
-        return Trace(first, events)
+        values: list[Any] = []
+        lines, crc = 1, 0
+        with Path(path).open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    data: Any = json.loads(line)
+                    if number == 1:
+                        if (found := data.get("dlstep_trace")) != FORMAT:
+                            raise ValueError(
+                                f"its format is {found}, this version reads format {FORMAT}: "
+                                "load a trace with the version that wrote it"
+                            )
+                        lines = 1 + data.get("events")
+                    value = data.get("event" if values else "first")
+                    crc = crc32(_text(value).encode(), crc)
+                    if data.get("crc") != crc:
+                        raise ValueError("it is not as it was written, or lines before it are moved or lost")
+                    values.append(from_json(value))
+                except (ValueError, TypeError, AttributeError, RecursionError) as error:
+                    raise ValueError(f"{path}, line {number}: not a line of a trace: {error}") from error
+        if len(values) != lines:
+            raise ValueError(f"{path}: the file holds {len(values)} of {lines} lines: it was cut off or joined from several")
+        return Trace(values[0], tuple(values[1:]))
 
 
-def reason_of(error: Exception) -> str:
-    """Return an error message on one line, with the class unless the message is meant for users."""
-    text = " ".join(str(error).split())[:LONGEST_REASON]
-    return text if isinstance(error, ValueError | DlstepError) else f"{type(error).__name__}: {text}"
+def _text(data: Any) -> str:
+    return json.dumps(data, separators=(",", ":"))
 
 
 def _difference(planned: Plan, recorded: Plan) -> str:
@@ -283,81 +274,3 @@ def _class(path: str) -> Any:
     if not (isinstance(cls, type) and is_dataclass(cls) and issubclass(cls, Options | Extra)):
         raise ValueError(f"module {module_name} has no strategy, rule or `Extra` state named {class_name}")
     return cls
-
-
-FORMAT = 5
-DESCRIPTORS, STANDARD = ("/dev/fd", "/proc/self/fd"), ("/dev/stdout", "/dev/stderr")
-LONGEST = 500  # characters of a message, which may quote the line
-
-
-def _text(data: Any) -> str:
-    return json.dumps(data, separators=(",", ":"))
-
-
-def write(path: str | PathLike[str], first: Any, events: Iterable[Any]) -> None:
-    """Write a trace to a new file, then replace the old one, so a complete file always exists."""
-    given, many = Path(path), list(events)
-    lines: list[dict[str, Any]] = [{"dlstep_trace": FORMAT, "events": len(many), "first": to_json(first)}]
-    lines += [{"event": to_json(event)} for event in many]
-    crc = 0
-    for line, name in zip(lines, ("first", *["event"] * len(many)), strict=True):
-        line["crc"] = crc = crc32(_text(line[name]).encode(), crc)
-    if _is_stream(given):
-        with given.open("a", encoding="utf-8") as file:
-            file.writelines(_text(line) + "\n" for line in lines)
-        return
-    path = given.resolve()  # replace the target of a link, not the link
-    target = path.with_name(f".{path.name[:100]}.{token_hex(4)}")
-    try:
-        with target.open("x", encoding="utf-8") as file:
-            file.writelines(_text(line) + "\n" for line in lines)
-        target.replace(path)
-    finally:
-        target.unlink(missing_ok=True)
-
-
-def _is_stream(path: Path) -> bool:
-    """Return whether to append to a path: a pipe, a device or a descriptor of this process."""
-    descriptor = path.absolute().parent in map(Path, DESCRIPTORS) or path.absolute() in map(Path, STANDARD)
-    return descriptor or (path.exists() and not path.is_file() and not path.is_dir())
-
-
-def read(path: str | PathLike[str]) -> tuple[Any, tuple[Any, ...]]:
-    """Return the first value and the events of a trace.
-
-    Raises ValueError with the file, the line and, if known, the field that is wrong.
-    """
-    values: list[Any] = []
-    expected, crc = 0, 0
-    with Path(path).open("rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                data: Any = json.loads(line)
-                if number == 1:
-                    if data.get("dlstep_trace") != FORMAT:
-                        raise ValueError(_other_format(data.get("dlstep_trace")))
-                    expected = data["events"]
-                value = data["event" if values else "first"]
-                crc = crc32(_text(value).encode(), crc)
-                if data["crc"] != crc:
-                    raise ValueError("it is not as it was written, or lines before it are moved or lost")
-                values.append(from_json(value))
-            except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError, DlstepError) as error:
-                raise ValueError(f"{path}, line {number}: not a line of a trace: {_words(error)}") from error
-    if not values:
-        raise ValueError(f"{path}: the file is empty, a trace has at least its first state")
-    first, *events = values
-    if len(events) != expected:
-        raise ValueError(f"{path}: the file holds {len(events)} of {expected} events: it was cut off or joined from several")
-    return first, tuple(events)
-
-
-def _other_format(found: object) -> str:
-    if type(found) is int:
-        return f"it is a trace of format {found}, this version reads format {FORMAT}: load it with the version that wrote it"
-    return f"it has no format number of a trace, dlstep_trace, which is {FORMAT}"
-
-
-def _words(error: BaseException) -> str:
-    words = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-    return words if len(words) <= LONGEST else f"{words[:LONGEST]}..."

@@ -54,7 +54,7 @@ class BufferPolicy:
             params: Parameters of a request, returned unchanged if they set options.
             live: Number of live requests, all new requests included.
         """
-        if params.options:
+        if params.strategy_options:
             return params
         options = next((options for most, options in self.rungs if most is None or live <= most), ())
         return replace(params, strategy_options=options) if options else params

@@ -44,11 +44,11 @@ class Live:
     def fold(self, update: Update) -> None:
         """Record the step at which each position got its current token."""
         unmasked, first = self._unmasked, update.start - len(update.sequence.request.prompt)
-        for offset, token in enumerate([*update.tokens, *(cell.token for cell in update.window)], first):
+        for offset, token in enumerate([*update.tokens, *update.window[0]], first):
             if token is None:
                 unmasked.pop(offset, None)
             elif offset not in unmasked or unmasked[offset][0] != token:
-                unmasked[offset] = token, update.steps
+                unmasked[offset] = token, update.sequence.steps
 
     def answered(self, update: Update, engine: LoadedEngine) -> AnsweredItem:
         """Return the answer, from the update that ended it."""

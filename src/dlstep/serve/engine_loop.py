@@ -6,7 +6,7 @@ from time import perf_counter, process_time
 
 from ..core import Event, Request, Samples, SequenceState, State, Update, schedule
 from ..core.sequence import FinishInfo
-from ..core.state import Usage, Work
+from ..core.state import RequestUsage, Work, worked
 from ..engine.loader import LoadedEngine
 from ..engine.overrides import with_changes
 from ..engine.reads import ReadResult, Reads, read_request
@@ -78,7 +78,7 @@ class EngineLoop:
         self._policy = engine.buffer_policy
         self._failures = 0
         self._submits: dict[int, Submit] = {}  # of live requests, by id
-        self._usage = Usage()
+        self._usage: dict[int, RequestUsage] = {}  # of live requests, by sequence number
         self._steps = Steps()
         self._work = Work()
         self._spent, self._passed = process_time(), perf_counter()
@@ -122,7 +122,7 @@ class EngineLoop:
         else:
             self._decode.adopt(self._steps.at(submit.origin, self._decode.state), submit.id)
         if (seq_id := self._decode.state.live.get(submit.id)) is not None:
-            self._usage.open(seq_id, len(submit.prompt))
+            self._usage[seq_id] = RequestUsage(len(submit.prompt))
         if submit.steps:
             sequence = self._decode.state.find(submit.id)
             assert sequence is not None, "it was just added"
@@ -176,17 +176,18 @@ class EngineLoop:
     def _news(self, update: Update) -> News:
         submit, finish_info = self._submits[update.id], update.finish_info
         seq_id = update.sequence.request.seq_id
-        usage = self._usage.of(seq_id)
+        usage = self._usage.get(seq_id) or RequestUsage(0)
         if finish_info is not None:
             del self._submits[update.id]
-            self._usage.close(seq_id)
-            self._work = self._work._replace(wasted=self._work.wasted + usage.wasted(finish_info.reason) - usage.again)
-        costs = update.steps, update.nfe, usage.cached or 0
+            self._usage.pop(seq_id, None)
+            if finish_info.reason in ("abort", "error"):  # the other rows contributed to nothing either
+                self._work = self._work._replace(wasted=self._work.wasted + usage.rows - usage.again)
+        costs = update.sequence.steps, update.sequence.nfe, usage.cached or 0
         if submit.steps:
             frames = self._steps.unsent(update.id, over=finish_info is not None)
             return News(update.id, (), (), EMPTY_WINDOW, *costs, finish_info, frames)
         probabilities = update.probabilities if submit.probabilities else ()
-        window = update.window_values if submit.drafts else EMPTY_WINDOW
+        window = update.window if submit.drafts else EMPTY_WINDOW
         best = update.sequence.best_of(update.start, update.stop)
         return News(update.id, update.tokens, probabilities, window, *costs, finish_info, best=best)
 
@@ -195,7 +196,7 @@ class EngineLoop:
         self._steps.record(event, self._decode.state)
         if not isinstance(event, Samples):
             return
-        work = self._usage.take(event.plan, self._decode.state.config.page_size)
+        work = worked(self._usage, event.plan, self._decode.state.config.page_size)
         self._work = Work(*map(add, self._work, work))
 
 

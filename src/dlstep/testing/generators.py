@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from hypothesis import reject, strategies as st
 
 from .. import rules
-from ..core import Config, Options, Request, Rule, SamplingParams, Spec, Strategy, Thresholds, options_of
+from ..core import Config, Options, Request, Rule, SamplingParams, Spec, Strategy, options_of
 from ..core.automaton import DEAD, Automaton, tables_of
 from ..core.checks import limits_of
 from ..core.lifecycle import least_pages, probe, sized
@@ -80,8 +80,15 @@ Value = TypeVar("Value", bound=Options)
 Event = TypeVar("Event")
 Kind = type[Strategy] | Strategy  # a class, or a value that stands for its class and its rule's class
 THRESHOLDS = st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0])
-THRESHOLD_NAMES = frozenset(field.name for field in fields(Thresholds))
-LOW = {"semi_complete_threshold": 0.1}  # above 0
+# Options that requests set, with their minimum.
+OWN_OPTIONS = {
+    "accept_threshold": 0.0,
+    "add_block_threshold": 0.0,
+    "semi_complete_threshold": 0.1,  # above 0
+    "token_stability_threshold": 0.0,
+    "edit_threshold": 0.0,
+    "remask_threshold": 0.0,
+}
 IDS = st.integers(0, EOS)
 MANY_STOPS = tuple(range(0, EOS, 6))  # so many that one pass often settles two; the first in the text counts
 PINNED = st.one_of(st.integers(0, 9), IDS)
@@ -122,7 +129,7 @@ def _fields(cls: type[Options], held: frozenset[str]) -> dict[str, st.SearchStra
         if field.name in SMALL:
             drawn[field.name] = SMALL[field.name]
         elif field.name not in held:
-            low = LOW.get(field.name, 0.0)
+            low = OWN_OPTIONS.get(field.name, 0.0)
             own = _at_least(low) if field.name.endswith("_threshold") else _typed(hints[field.name], field.default)
             # 0.0 turns many options off: draw it no more often than other values.
             drawn[field.name] = own if field.default in (MISSING, 0.0) else st.one_of(st.just(field.default), own)
@@ -218,17 +225,10 @@ def _at_least(low: float) -> st.SearchStrategy[float]:
     return THRESHOLDS.map(lambda value: max(value, low))
 
 
-@lru_cache
-def thresholds(known: frozenset[str]) -> st.SearchStrategy[Thresholds]:
-    """Generate per-request thresholds of these names."""
-    options = {name: st.one_of(st.none(), _at_least(LOW.get(name, 0.0))) for name in sorted(known)}
-    return st.one_of(st.just(Thresholds()), st.builds(Thresholds, **options))
-
-
 @st.composite
 def params(draw: st.DrawFn, strategy: Strategy, *, often: bool = False) -> SamplingParams:
     """Generate all kinds of limits and stops, most of them unset. Pin tokens rarely, or `often`."""
-    plain = draw(_unpinned(frozenset(options_of(strategy).keys() & THRESHOLD_NAMES)))
+    plain = draw(_unpinned(frozenset(options_of(strategy).keys() & OWN_OPTIONS)))
     if draw(st.integers(0, 1 if often else 7)):
         return plain
     return replace(plain, pinned=draw(pins(plain.max_tokens)), canvas=draw(_canvases(strategy, plain.max_tokens)))
@@ -257,6 +257,7 @@ def _canvases(strategy: Strategy, max_tokens: int) -> st.SearchStrategy[tuple[in
 
 @lru_cache
 def _unpinned(known: frozenset[str]) -> st.SearchStrategy[SamplingParams]:
+    own = {name: _at_least(OWN_OPTIONS[name]) for name in sorted(known)}
     return st.builds(
         SamplingParams,
         max_tokens=st.integers(1, 20),
@@ -267,7 +268,7 @@ def _unpinned(known: frozenset[str]) -> st.SearchStrategy[SamplingParams]:
         stop=st.sampled_from([(), (), (), ("abc",), ("bb", "dad"), ("cccc",)]),
         max_nfe=st.one_of(st.none(), st.integers(1, 12)),
         max_repetition_run=st.one_of(st.none(), st.integers(2, 3)),
-        thresholds=thresholds(known),
+        strategy_options=st.just({}) | st.fixed_dictionaries({}, optional=own),
     )
 
 

@@ -16,7 +16,6 @@ from ..core import (
     SamplingParams,
     SequenceState,
     Span,
-    Thresholds,
     Trace,
     abort,
     add,
@@ -346,10 +345,10 @@ def overrides(kind: Kind, data: DataObject) -> None:
     """Options of a request give the same answer as the same options of the engine."""
     value, spec = data.draw(engines(kind))
     (request, *_) = data.draw(batches(value, most=1))
-    plain = replace(request, params=replace(request.params, thresholds=Thresholds()))
+    plain = replace(request, params=replace(request.params, strategy_options=()))
     one = answered_alone(spec, value, request)
     try:
-        own = with_options(value, request.params.options)
+        own = with_options(value, dict(request.params.strategy_options))
     except ValueError:
         assert one.finish == "rejected"
         return

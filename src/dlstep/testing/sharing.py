@@ -319,17 +319,21 @@ class Fold:
             sequence, last = state.finished[request_id], self.last[request_id]
             assert self.tokens[request_id] == sequence.answer and self.probabilities[request_id] == sequence.probabilities
             assert self.finishes[request_id] == 1, "a finish is reported twice"
-            assert (last.finish_info, last.steps, last.nfe) == (sequence.finish_info, sequence.steps, sequence.nfe)
+            assert (last.finish_info, last.sequence.steps, last.sequence.nfe) == (
+                sequence.finish_info,
+                sequence.steps,
+                sequence.nfe,
+            )
 
 
 def _check_window(update: Update) -> None:
     sequence = update.sequence
-    cells = {} if update.finish_info else dict(enumerate(update.window, update.stop))
+    tokens = dict(enumerate(update.window[0], update.stop))
     masked = {p for block in sequence.window for p in block.masked if p >= update.stop}
     if not update.finish_info:
-        assert {position for position, cell in cells.items() if cell.token is None} == masked
-    for position, cell in cells.items():
-        assert cell.token is None or (cell.token,) == sequence.tokens(position, position + 1)
+        assert {position for position, token in tokens.items() if token is None} == masked
+    for position, token in tokens.items():
+        assert token is None or (token,) == sequence.tokens(position, position + 1)
 
 
 def told(kind: Kind, data: DataObject) -> None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from ..core.block import Block
-from ..core.lifecycle import Abort, Add, Adopt, Event, Fail
+from ..core.lifecycle import Abort, Add, Adopt, Event, Fail, apply
 from ..core.plan import Samples
 from ..core.sequence import SequenceState
 from ..core.spec import Spec
 from ..core.state import State
-from ..core.trace import Trace, applied
+from ..core.trace import Trace
 
 # final: can no longer change; held: final, still in the window; open: unmasked, in an open block;
 # draft: masked, fed as a token; masked: fed as a mask; void: after the answer's end.
@@ -119,7 +119,7 @@ def event_rows(trace: Trace) -> Iterator[EventRow]:
     """Yield one row per event of a trace, replaying the trace in the process."""
     state = trace.first
     for number, event in enumerate(trace.events):
-        state = applied(state, event, number)
+        state = apply(state, event)
         fed = sampled = 0
         match event:
             case Samples(plan):

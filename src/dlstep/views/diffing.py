@@ -2,14 +2,16 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import groupby
 from operator import attrgetter
 from typing import Literal
 
-from ..core import AddedRequest, Event, ReplayDiverged, Samples, SequenceState, Spec, State, Trace
+from ..core import AddedRequest, Event, Samples, SequenceState, Spec, State, Trace
 from ..core.checks import short
+from ..core.lifecycle import apply
 from ..core.options import shown_options
-from ..core.trace import INAPPLICABLE, applied, differing, folded, names_of, reason_of
+from ..core.trace import differing, names_of
 from ..text.words import clipped, counted, listed, more, packed, piece, run_text
 from .cells import status
 from .texts import event_text
@@ -72,18 +74,11 @@ def diff(old: State | Trace, new: State | Trace) -> ValueDiff:
 
     Raises:
         ValueError: Unless both are states or both are traces.
-        ReplayDiverged: If a trace from an edited file cannot be replayed or compared.
     """
     if isinstance(old, State) and isinstance(new, State):
         return _state_diff(old, new)
     if isinstance(old, Trace) and isinstance(new, Trace):
-        try:
-            return _trace_diff(old, new)
-        except ReplayDiverged:
-            raise
-        except INAPPLICABLE as error:
-            reason = reason_of(error)
-            raise ReplayDiverged(f"the traces cannot be compared: one contains a value of a wrong type: {reason}") from error
+        return _trace_diff(old, new)
     kind = "Trace" if isinstance(old, Trace) else "State"
     raise ValueError(
         f"a {kind} can only be compared with another {kind}, got {short(new if isinstance(old, State | Trace) else old)}"
@@ -214,7 +209,7 @@ def _trace_diff(old: Trace, new: Trace) -> ValueDiff:
     title, place, there = "the first states differ", "there", _state_diff(one, two)
     if not there:
         while same < min(len(old.events), len(new.events)) and old.events[same] == new.events[same]:
-            one = applied(one, old.events[same], same)
+            one = apply(one, old.events[same])
             same += 1
         rest, others = old.events[same : same + 1], new.events[same : same + 1]
         if not (rest or others):
@@ -222,23 +217,14 @@ def _trace_diff(old: Trace, new: Trace) -> ValueDiff:
         texts = _first_difference(rest[0], others[0]) if rest and others else (event_text(*rest), event_text(*others))
         runs = (Run("old", f"old: {texts[0] or 'ended'}"), Run("new", f"new: {texts[1] or 'ended'}"))
         title, place = f"the same for {counted(same, 'event')}, then different at event {same}", "after it"
-        # The states after the first different event are compared before any later event is applied.
-        one, two = _folded("old", one, rest, same), _folded("new", one, others, same)
+        one, two = reduce(apply, rest, one), reduce(apply, others, one)
         there, same = _state_diff(one, two), same + 1
-    end = _state_diff(_folded("old", one, old.events[same:], same), _folded("new", two, new.events[same:], same))
+    end = _state_diff(reduce(apply, old.events[same:], one), reduce(apply, new.events[same:], two))
     return ValueDiff(title, (), runs, (_titled(place, there), _titled("at the end", end)))
 
 
 def _titled(title: str, found: ValueDiff) -> ValueDiff:
     return replace(found, title=title) if found else ValueDiff(f"{title}: no difference")
-
-
-def _folded(side: str, state: State, events: Iterable[Event], first: int = 0) -> State:
-    """Fold the events of one of two traces. ReplayDiverged names the trace (`side`)."""
-    try:
-        return folded(state, events, first)
-    except ReplayDiverged as error:
-        raise ReplayDiverged(f"{side} trace: {error}") from error
 
 
 def _first_difference(old: Event, new: Event) -> tuple[str, str]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from ..core import Abort, Add, Adopt, Event, Fail, Rebuild, Samples, SequenceState, Span, SpanSamples, Spec, State, Trace
+from ..core.lifecycle import apply
 from ..core.options import Options, options_of
 from ..core.sequence import Best, FinishInfo, masks_of
-from ..core.state import RequestUsage, Usage
-from ..core.trace import applied
+from ..core.state import RequestUsage, Update, worked
 from ..text.detokenize import cut
 from ..text.words import Pieces
 
@@ -95,7 +95,7 @@ class FrameRecorder:
 
     def __init__(self) -> None:
         self._answers: dict[int, _Answer] = {}  # by sequence number
-        self._usage = Usage()
+        self._usage: dict[int, RequestUsage] = {}  # by sequence number
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -107,8 +107,8 @@ class FrameRecorder:
         reported = first.settled + len(request.prompt)
         if sequence.finish_info is not None:
             return first._replace(finish_info=None), _frame(sequence, seq + 1, reported, None)
-        storage, usage = sequence.storage, self._usage.open(request.seq_id, len(request.prompt))
-        usage.pages, usage.cached = len(storage.table), 0 if len(storage.table) else None
+        storage, pages = sequence.storage, len(sequence.storage.table)
+        usage = self._usage[request.seq_id] = RequestUsage(len(request.prompt), cached=0 if pages else None, pages=pages)
         self._answers[request.seq_id] = _Answer(seq, reported, storage.stored, usage)
         return (first,)
 
@@ -118,7 +118,7 @@ class FrameRecorder:
             return []
         match event:
             case Samples():
-                self._usage.take(event.plan, state.config.page_size)
+                worked(self._usage, event.plan, state.config.page_size)
                 return list(self._fed(event, state))
             case Abort(id=request_id) | Fail(id=request_id):
                 sequence = state.finished.get(request_id)
@@ -127,13 +127,14 @@ class FrameRecorder:
                 answer = self._close(sequence.request.seq_id)
                 return [(sequence, _frame(sequence, answer.seq + 1, answer.reported, None))]
             case Rebuild():
-                self._usage.rebuild()
+                for usage in self._usage.values():
+                    usage.lose()
                 return []
             case _:
                 return []
 
     def _close(self, seq_id: int) -> _Answer:
-        self._usage.close(seq_id)
+        self._usage.pop(seq_id)
         return self._answers.pop(seq_id)
 
     def _fed(self, samples: Samples, state: State) -> Iterator[tuple[SequenceState, Frame]]:
@@ -179,27 +180,21 @@ def _feeding(answer: _Answer, sequence: SequenceState, span: Span, rows: SpanSam
 
 def _frame(sequence: SequenceState, seq: int, reported: int, fed: Feeding | None) -> Frame:
     """Return the frame of a sequence whose positions `[0, reported)` were already reported."""
-    finish_info, prompt = sequence.finish_info, len(sequence.request.prompt)
-    stop = max(reported, sequence.settled if finish_info is None else finish_info.end)
-    tokens, chances = (), ()
-    if stop > reported:
-        tokens, chances = sequence.tokens(reported, stop), sequence.probabilities_of(reported, stop)
-    ended = finish_info is not None
-    cells, shown = (b"", b"") if ended else _window(sequence, stop)
-    allowed = () if ended or sequence.request.constraint is None else _allowed(sequence, stop)
+    finish_info, update = sequence.finish_info, Update(sequence, reported)
+    cells, chances = update.window
     return Frame(
         seq,
         sequence.steps,
         sequence.nfe,
-        stop - prompt,
-        tokens,
-        chances,
-        cells,
-        shown,
+        update.stop - len(sequence.request.prompt),
+        update.tokens,
+        update.probabilities,
+        array("i", [-1 if token is None else token for token in cells]).tobytes(),
+        array("d", chances).tobytes(),
         fed,
         finish_info,
-        allowed,
-        sequence.best_of(reported, stop),
+        () if finish_info is not None or sequence.request.constraint is None else _allowed(sequence, update.stop),
+        sequence.best_of(reported, update.stop),
     )
 
 
@@ -208,24 +203,6 @@ def _allowed(sequence: SequenceState, stop: int) -> tuple[int, ...]:
     limit = sequence.request.limit
     masked = tuple([place for block in sequence.window for place in block.masked if stop <= place < limit])
     return tuple([mask.count for mask in masks_of(sequence, masked)])
-
-
-def _window(sequence: SequenceState, stop: int) -> tuple[bytes, bytes]:
-    """Return the packed ids and probabilities of the window from `stop` to the answer's limit."""
-    limit = sequence.request.limit
-    ids: list[int] = []
-    chances: list[float] = []
-    for block in sequence.window:
-        start, end = max(block.start, stop), min(block.end, limit)
-        if start >= end:
-            continue
-        origin = len(ids) - start
-        ids += block.tokens[start - block.start : end - block.start]
-        chances += block.probabilities[start - block.start : end - block.start]
-        for position in block.masked:
-            if start <= position < end:
-                ids[origin + position], chances[origin + position] = -1, 0.0
-    return array("i", ids).tobytes(), array("d", chances).tobytes()
 
 
 class FrameEncoder:
@@ -393,8 +370,8 @@ def recording(trace: Trace, model: str = "") -> Json:
 
     for sequence, _ in sorted(state.sequences(), key=lambda pair: pair[0].request.seq_id):
         opened(sequence)
-    for number, event in enumerate(trace.events):
-        state = applied(state, event, number)
+    for event in trace.events:
+        state = apply(state, event)
         if isinstance(event, Add | Adopt):
             added = state.find(event.request.id if isinstance(event, Add) else event.id)
             assert added is not None, "it was just added"

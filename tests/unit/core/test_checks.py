@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from dlstep import LLM, EngineConfig, Output, SamplingParams, Spec, Thresholds, strategies
+from dlstep import LLM, EngineConfig, Output, SamplingParams, Spec, strategies
 from dlstep.core import Config, Request, Span, SpanSamples, State, Strategy, add, commit, init, schedule
 from dlstep.core.trace import from_json, to_json
 from dlstep.engine.config import build, resolve
@@ -60,10 +60,6 @@ def use_params(value: SamplingParams) -> None:
         return
     assert good == good_alone() and llm.state.done
     assert odd.finish_reason in ("length", "nfe_limit", "repetition", "stop", "rejected")
-
-
-def use_thresholds(value: Thresholds) -> None:
-    use_params(SamplingParams(max_tokens=12, thresholds=value))
 
 
 def use_request(value: Request) -> None:
@@ -137,7 +133,6 @@ def use_options(value: EngineConfig) -> None:
 
 USES: dict[type, Callable[[Any], None]] = {
     SamplingParams: use_params,
-    Thresholds: use_thresholds,
     Request: use_request,
     Spec: use_spec,
     Config: use_config,

@@ -7,7 +7,7 @@ from itertools import permutations
 
 import pytest
 
-from dlstep import LLM, SamplingParams, Thresholds
+from dlstep import LLM, SamplingParams
 from dlstep.core import Request, add
 from dlstep.core.lifecycle import derived_seed
 
@@ -66,7 +66,7 @@ def test_equal_requests_of_one_call_differ_and_a_repeated_call_repeats_them() ->
         {"temperature": 0.0},
         {"max_tokens": 3},
         {"top_k": 5, "top_p": 0.5, "min_p": 0.1},
-        {"thresholds": Thresholds(accept_threshold=0.2)},
+        {"strategy_options": {"accept_threshold": 0.2}},
         {"stop": ("x",), "stop_token_ids": (7,), "ignore_eos": True, "max_nfe": 4, "max_repetition_run": 3},
     ],
 )

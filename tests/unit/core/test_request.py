@@ -1,11 +1,29 @@
-"""Options of a strategy that a request brings."""
+"""Options of a strategy that a request brings, and keywords that `SamplingParams` does not have."""
+
+from dataclasses import fields
+from inspect import signature
 
 import pytest
 
 from dlstep.core import SamplingParams
+from dlstep.core.request import explains
 
 
 @pytest.mark.parametrize("odd", [("a",), (1.5,), (True,), ((1,),), (1 << 70,), {1: 2}, {4}, b"12", (None,)])
 def test_other_lists_are_refused(odd: object) -> None:
     with pytest.raises(ValueError, match=r"strategy_options\['delimiters'\] must be .* or a list of whole numbers, got"):
         SamplingParams(strategy_options={"delimiters": odd})  # type: ignore[arg-type]
+
+
+def test_an_unknown_keyword_hints_at_its_place() -> None:
+    known = {field.name for field in fields(SamplingParams)}
+    assert set(signature(SamplingParams).parameters) == known, "the signature is that of the dataclass"
+    for name in known:
+        with pytest.raises(TypeError, match=rf"has no option '{name}x', but {name}x=3 is given: did you mean {name}\?"):
+            SamplingParams(**{f"{name}x": 3})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"SamplingParams\(strategy_options={'accept_threshold': 3}\)"):
+        SamplingParams(accept_threshold=3)  # type: ignore[call-arg]
+    with pytest.raises(
+        TypeError, match=r"call has no option 'top_k', but top_k=3 is given: it belongs in SamplingParams\(top_k=3\)"
+    ):
+        explains("call")(lambda prompt: prompt)(prompt=1, top_k=3)  # pyright: ignore[reportCallIssue]

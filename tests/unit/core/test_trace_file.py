@@ -1,8 +1,7 @@
-"""Trace files that were changed: each is refused by a sentence, diverges, or holds the same trace."""
+"""Trace files that were changed: each is refused by a sentence, or holds the same trace."""
 
 import json
 import random
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,12 +13,10 @@ from zlib import crc32
 import pytest
 from hypothesis import settings
 
-from dlstep import ReplayDiverged, Trace, strategies
-from dlstep.cli import main
+from dlstep import Trace, strategies
 from dlstep.core.trace import FORMAT
 from dlstep.strategies import Blockwise
 from dlstep.strategies.multi_bd import MultiBD
-from dlstep.views import diff
 
 from ...helpers.recorded import recorded
 
@@ -113,32 +110,19 @@ def mutated(draw: random.Random, content: bytes) -> bytes:
     return b"".join(lines)
 
 
-def test_a_changed_file_is_refused_or_diverges_or_is_the_same(tmp_path: Path) -> None:
-    path, seen = tmp_path / "changed.jsonl", dict.fromkeys(["refused", "diverged", "equal"], 0)
+def test_a_changed_file_is_refused_or_is_the_same(tmp_path: Path) -> None:
+    path, seen = tmp_path / "changed.jsonl", dict.fromkeys(["refused", "equal"], 0)
     for seed in range(MUTATIONS):
         trace, content = saved(NAMES[seed % len(NAMES)], tmp_path)
         path.write_bytes(mutated(random.Random(seed), content))
         try:
             loaded = Trace.load(path)
-            if loaded != trace:
-                loaded.replay()
-                raise AssertionError(f"mutation {seed} was not noticed")
+            assert loaded == trace, f"mutation {seed} was not noticed"
             seen["equal"] += 1
-        except ReplayDiverged:
-            seen["diverged"] += 1
         except ValueError as error:
             assert str(path) in str(error) and len(str(error)) < 1000 and "\n" not in str(error), error
             seen["refused"] += 1
     assert seen["refused"] > 0.8 * MUTATIONS, seen
-
-
-def forged_value(draw: random.Random, old: Any) -> Any:
-    """A value in place of `old`: a near one of its own type, or any other."""
-    if type(old) in (int, float) and draw.random() < 0.5:
-        return old + draw.choice([1, -1, 0.5, 2**64])
-    if isinstance(old, list) and old and draw.random() < 0.3:
-        return draw.choice([old[1:], old[:-1], old + old[-1:]])
-    return draw.choice(OTHERS)
 
 
 def sealed(lines: list[dict[str, Any]]) -> list[bytes]:
@@ -148,102 +132,6 @@ def sealed(lines: list[dict[str, Any]]) -> list[bytes]:
         value = line["first" if line is lines[0] else "event"]
         line["crc"] = crc = crc32(json.dumps(value, separators=(",", ":")).encode(), crc)
     return [json.dumps(line).encode() for line in lines]
-
-
-def with_a_repeated_event(lines: list[bytes], at: int) -> list[bytes]:
-    """The lines of a file in which event `at` stands twice, as if that were right."""
-    return sealed([json.loads(line) for line in [*lines[: at + 1], *lines[at:]]])
-
-
-def forged_lines(draw: random.Random, lines: list[bytes]) -> list[bytes]:
-    """The lines of a file with one value changed, or one event repeated, and with fitting checksums."""
-    at = draw.randrange(len(lines))
-    if at and draw.random() < 0.1:
-        return with_a_repeated_event(lines, at)
-    data = [json.loads(line) for line in lines]
-    holder, place = draw.choice(list(parts(data[at]["event" if at else "first"])))
-    holder[place] = forged_value(draw, holder[place])
-    return sealed(data)
-
-
-def truncated(draw: random.Random, lines: list[bytes]) -> list[bytes]:
-    """The first lines of a file, with their number in place of the old one."""
-    kept = lines[: draw.randrange(1, len(lines) + 1)]
-    return [json.dumps({**json.loads(kept[0]), "events": len(kept) - 1}).encode(), *kept[1:]]
-
-
-def check_other_readers(forged: Trace, path: Path, seed: int) -> None:
-    """Folding and showing a forged trace work or raise a named error, too."""
-    try:
-        assert list(forged.states())[-1] == forged.state
-    except ReplayDiverged as error:
-        assert re.match(r"event \d+ \(\w+\) cannot be applied: ", str(error)) and "\n" not in str(error), error
-    if seed % 5 == 0:
-        assert main(["view", str(path), "--out", str(path.with_suffix(".html"))]) in (0, 2)
-
-
-@pytest.mark.parametrize("wrong", ["0.5", None, -0.5, 1.5, float("nan"), 10**400, [0.5], {"bytes": "00"}])
-def test_a_forged_probability_is_refused_by_its_name(wrong: Any, tmp_path: Path) -> None:
-    """Whatever stands there: the file is refused when it is loaded, with the line, the step and the request."""
-    lines = saved("multi_bd", tmp_path)[1].splitlines()
-    number, data = next(
-        (n, d) for n, d in enumerate(map(json.loads, lines)) if n and d["event"].get("rows", [{}])[0].get("tokens")
-    )
-    data["event"]["rows"][0]["probabilities"][0] = wrong
-    path = tmp_path / "forged.jsonl"
-    path.write_bytes(b"\n".join(sealed([data if n == number else json.loads(line) for n, line in enumerate(lines)])))
-    with pytest.raises(ValueError, match=rf"forged.jsonl, line {number + 1}: .*step \d+, request \d+: probabilities\[0\]="):
-        Trace.load(path)
-
-
-def test_replay_of_a_file_forged_with_valid_checksums_raises_only_named_errors(tmp_path: Path) -> None:
-    path, seen = tmp_path / "forged.jsonl", dict.fromkeys(["refused", "diverged", "replayed"], 0)
-    for seed in range(MUTATIONS):
-        lines = forged_lines(random.Random(seed), saved(NAMES[seed % len(NAMES)], tmp_path)[1].splitlines())
-        path.write_bytes(b"\n".join(lines) + b"\n")
-        try:
-            loaded = Trace.load(path)
-            check_other_readers(loaded, path, seed)
-            loaded.replay()
-            seen["replayed"] += 1
-        except ReplayDiverged as error:
-            assert re.match(r"event \d+[ ,]", str(error)) and len(str(error)) < 1000 and "\n" not in str(error), error
-            seen["diverged"] += 1
-        except ValueError as error:
-            assert str(path) in str(error), error
-            seen["refused"] += 1
-    assert all(seen.values()), seen
-
-
-def test_diff_with_a_forged_or_truncated_trace_raises_only_named_errors(tmp_path: Path) -> None:
-    """Where the first state is forged most values cannot be compared, so every second case forges that one."""
-    path, seen = tmp_path / "forged.jsonl", dict.fromkeys(["refused", "incomparable", "different", "equal"], 0)
-    for seed in range(2 * MUTATIONS):
-        draw = random.Random(seed)
-        trace, content = saved(NAMES[seed % len(NAMES)], tmp_path)
-        lines = content.splitlines()
-        if seed % 2:
-            (first,) = forged_lines(draw, lines[:1])
-            lines = sealed([json.loads(line) for line in (first, *lines[1:])])
-        else:
-            lines = forged_lines(draw, lines)
-        path.write_bytes(b"\n".join(truncated(draw, lines) if draw.random() < 0.3 else lines) + b"\n")
-        try:
-            loaded = Trace.load(path)
-        except ValueError as error:
-            assert str(path) in str(error), error
-            seen["refused"] += 1
-            continue
-        for old, new in ((trace, loaded), (loaded, trace)):
-            try:
-                differ = diff(old, new)
-                assert str(differ)
-                seen["different" if differ else "equal"] += 1
-            except ReplayDiverged as error:
-                said = r"((old|new) trace: )?event \d+ \(\w+\) cannot be applied: |the traces cannot be compared: one contains "
-                assert re.match(said, str(error)) and len(str(error)) < 1000 and "\n" not in str(error), error
-                seen["incomparable"] += 1
-    assert all(count for outcome, count in seen.items() if outcome != "equal"), seen
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -267,10 +155,10 @@ def test_every_changed_line_is_named(name: str, tmp_path: Path) -> None:
 def test_a_trace_of_another_format_is_refused_by_its_number(tmp_path: Path) -> None:
     path = tmp_path / "old.jsonl"
     path.write_text('{"dlstep_trace":1,"first":{"class":"dlstep.core:State"}}\n')
-    with pytest.raises(ValueError, match=f"a trace of format 1, this version reads format {FORMAT}"):
+    with pytest.raises(ValueError, match=f"its format is 1, this version reads format {FORMAT}"):
         Trace.load(path)
     path.write_text('{"other": 1}\n')
-    with pytest.raises(ValueError, match="it has no format number of a trace"):
+    with pytest.raises(ValueError, match="its format is None, this version reads"):
         Trace.load(path)
 
 

@@ -9,7 +9,6 @@ from dlstep.core import (
     SpanSamples,
     Spec,
     Strategy,
-    Thresholds,
     add,
     commit,
     init,
@@ -50,7 +49,7 @@ def shapes(strategy: Strategy, prompt: int, answer: int, script: Script, accept:
         )
         return SpanSamples(span.wanted.sampled, chances.pop(0))
 
-    params = SamplingParams(max_tokens=answer, thresholds=Thresholds(accept_threshold=accept))
+    params = SamplingParams(max_tokens=answer, strategy_options=() if accept is None else (("accept_threshold", accept),))
     request = Request(0, tuple(range(prompt)), params)
     state, driver = add(init(Config(SPEC, 8, 64, 64), strategy), request), ScriptedDriver(rows)
     while not state.done:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Config, Strategy, Thresholds, init
+from dlstep.core import Config, Strategy, init
 from dlstep.rules.quota import Quota
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
@@ -64,7 +64,7 @@ def test_caches_change_nothing_where_nothing_is_read_from_them(data: st.DataObje
     value = data.draw(hyperparameters(strategy))
     spec = data.draw(specs(value))
     (request,) = data.draw(batches(value, most=1))
-    request = replace(request, params=replace(request.params, thresholds=Thresholds()), automaton=None)  # it adds passes
+    request = replace(request, params=replace(request.params, strategy_options=()), automaton=None)  # it adds passes
     if isinstance(value, FastDLLMV2):
         caches: list[Strategy] = [replace(value, fdv2_use_block_cache=use) for use in (True, False)]
         alone_in_block = request.prompt and len(request.prompt) + request.params.max_tokens <= value.block_size

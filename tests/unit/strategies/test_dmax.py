@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from dlstep.core import Block, Request, SamplingParams, SpanSamples, Thresholds, add, commit, init, schedule
+from dlstep.core import Block, Request, SamplingParams, SpanSamples, add, commit, init, schedule
 from dlstep.strategies.dmax import DMax
 from dlstep.testing.scripted import ScriptedDriver
 from dlstep.text.token_automaton import token_automaton
@@ -51,7 +51,7 @@ def uniformly(step: Step, block: Block, rule: DMax, memory: Memory) -> tuple[dic
 @given(rule=DMAXES, random=RANDOMS, accept=OWN)
 def test_dmax_is_its_loop(rule: DMax, random: Random, accept: float | None) -> None:
     memories: dict[int, Memory] = {}
-    steps = decode(rule, random, thresholds=Thresholds(accept_threshold=accept))
+    steps = decode(rule, random, strategy_options={} if accept is None else {"accept_threshold": accept})
     rule = rule if accept is None else replace(rule, accept_threshold=accept)
     for step in steps:
         check_step(step, rule, uniformly, memories)

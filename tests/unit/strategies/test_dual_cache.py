@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hypothesis import given, strategies as st
 
-from dlstep.core import Request, SamplingParams, Thresholds, add, init
+from dlstep.core import Request, SamplingParams, add, init
 from dlstep.rules.quota import Quota
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.testing.generators import ample, cases, hyperparameters, specs
@@ -65,6 +65,6 @@ def test_dual_cache_takes_as_many_steps_as_it_is_told(data: st.DataObject) -> No
     for shares in chosen.values():
         assert len(shares) == min(steps, sum(shares))
         assert shares == sorted(shares, reverse=True) and shares[0] - shares[-1] <= 1
-    accepting = replace(request, id=1, params=replace(plain, thresholds=Thresholds(accept_threshold=0.5)))
+    accepting = replace(request, id=1, params=replace(plain, strategy_options=(("accept_threshold", 0.5),)))
     refused = add(init(ample(spec), value), accepting).finished[1]
     assert refused.finish == "rejected" and "has no option 'accept_threshold'" in refused.error

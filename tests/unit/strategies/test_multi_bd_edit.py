@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given
 
-from dlstep.core import Block, Request, SamplingParams, SpanSamples, Thresholds, add, init
+from dlstep.core import Block, Request, SamplingParams, SpanSamples, add, init
 from dlstep.strategies.multi_bd_edit import MultiBDEdit
 
 from .revising import AB_OR_BA, CONFIG, EDITS, MASK, OWN, RANDOMS, Memory, Step, check_step, decode, under_a_constraint
@@ -37,9 +37,8 @@ def jointly(step: Step, block: Block, rule: MultiBDEdit, memory: Memory) -> tupl
 @given(rule=EDITS, random=RANDOMS, accept=OWN, edit=OWN)
 def test_edit_sampling_is_its_loop(rule: MultiBDEdit, random: Random, accept: float | None, edit: float | None) -> None:
     memories: dict[int, Memory] = {}
-    steps = decode(rule, random, thresholds=Thresholds(accept_threshold=accept, edit_threshold=edit))
-    rule = rule if accept is None else replace(rule, accept_threshold=accept)
-    rule = rule if edit is None else replace(rule, edit_threshold=edit)
+    own = {name: value for name, value in (("accept_threshold", accept), ("edit_threshold", edit)) if value is not None}
+    steps, rule = decode(rule, random, strategy_options=own), replace(rule, **own)
     for step in steps:
         check_step(step, rule, jointly, memories)
         assert step.span.wanted.penalty == rule.penalty_lambda and step.span.rows.soft is None
@@ -54,7 +53,7 @@ def test_with_an_edit_threshold_of_one_tokens_are_written_once(rule: MultiBDEdit
 
 
 def test_a_request_may_set_when_to_remask_only_if_there_is_remasking() -> None:
-    asked = Request(0, (1,), SamplingParams(thresholds=Thresholds(remask_threshold=0.2)))
+    asked = Request(0, (1,), SamplingParams(strategy_options=(("remask_threshold", 0.2),)))
     refused = add(init(CONFIG, MultiBDEdit(block_size=4)), asked).finished[0]
     assert refused.finish == "rejected" and "remasking" in refused.error
     assert add(init(CONFIG, MultiBDEdit(block_size=4, remasking=True)), asked).waiting

@@ -47,12 +47,12 @@ class Known:
     def take(self, update: Update) -> None:
         self.tokens += update.tokens
         self.chances += update.probabilities
-        if update.nfe == self.nfe and update.finish_info is None:
+        if update.sequence.nfe == self.nfe and update.finish_info is None:
             return  # it has been admitted, or has lost its pages
-        self.nfe = update.nfe
-        window = [(cell.token, cell.probability) for cell in update.window]
+        self.nfe = update.sequence.nfe
+        window = list(zip(*update.window, strict=True))
         reason = None if update.finish_info is None else update.finish_info.reason
-        self.stages.append(([*self.tokens], [*self.chances], window, update.steps, update.nfe, reason))
+        self.stages.append(([*self.tokens], [*self.chances], window, update.sequence.steps, update.sequence.nfe, reason))
 
 
 def by_updates(trace: Trace) -> dict[int, Known]:

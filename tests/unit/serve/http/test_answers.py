@@ -55,12 +55,9 @@ def of_session(prompt: str) -> dict[int, tuple[int, int, list[list[Any]]]]:
         after = session.step()
         for update in updates(before, after):
             settled += len(update.tokens)
-            texts = window_texts((cell.token for cell in update.window), after.config.spec.pieces)
-            cells = [
-                [place, cell.token, cell.probability, text]
-                for place, (cell, text) in enumerate(zip(update.window, texts, strict=True), settled)
-            ]
-            found[update.nfe] = (update.steps, settled, cells)
+            texts = window_texts(update.window[0], after.config.spec.pieces)
+            cells = [[place, *cell] for place, cell in enumerate(zip(*update.window, texts, strict=True), settled)]
+            found[update.sequence.nfe] = (update.sequence.steps, settled, cells)
         before = after
     return found
 
