@@ -331,8 +331,8 @@ MUTANTS = (
         (
             "fit",
             "sample a shifted head's first position from stores",
-            "window.wanted.row_shift(shift) and start and window.wanted.sampled and (window.wanted.sampled[0] == start)",
-            "not start and window.wanted.sampled",
+            "start and sampled and (sampled[0] == start) and window.wanted.row_shift(shift)",
+            "not start and sampled",
         ),
         ("fit", "feed one row more than the budget for a shifted head", "< budget else", "<= budget else"),
         ("schedule", "admit a request while another one is preempted", "waiting and (not draft.preemptions)", "waiting"),

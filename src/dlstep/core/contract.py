@@ -75,8 +75,6 @@ def unusable(strategy: Strategy, request: Request) -> str | None:
 
 def check_span(strategy: Strategy, sequence: SequenceState, span: Any, spec: Spec) -> None:
     """Check the span from `schedule`: of this request, between `final` and `reach`, with rows for what it samples."""
-    if type(span) is not Span:
-        raise WrongAnswer(strategy, "schedule", f"{short(span)}: it must be a Span, not a subclass")
     if flaw := _flaw_of(span, strategy, sequence, spec):
         raise WrongAnswer(strategy, "schedule", flaw)
 
@@ -101,11 +99,14 @@ def _are_ids(tokens: tuple[Any, ...], spec: Spec) -> bool:
         array("I", tokens)  # refuses negative numbers and all but integers
     except (TypeError, OverflowError):
         return False
-    return max(tokens, default=0) < max(spec.vocab_size, (spec.mask_id or 0) + 1)
+    largest = max(tokens) if tokens else 0
+    return largest < spec.vocab_size or largest <= (spec.mask_id or 0)
 
 
-def _flaw_of(span: Span, strategy: Strategy, sequence: SequenceState, spec: Spec) -> str | None:
+def _flaw_of(span: Any, strategy: Strategy, sequence: SequenceState, spec: Spec) -> str | None:
     """Return what is wrong with a span; None if nothing is."""
+    if type(span) is not Span:
+        return f"{short(span)}: it must be a Span, not a subclass"
     who, rows, wanted, storing = span.who, span.rows, span.wanted, span.storing
     if not (type(who) is Who and type(rows) is Rows and type(wanted) is Wanted and type(storing) is Storing):
         return f"{short(span)}: its parts must be of the classes Who, Rows, Wanted and Storing, not of subclasses"
@@ -116,7 +117,7 @@ def _flaw_of(span: Span, strategy: Strategy, sequence: SequenceState, spec: Spec
         return wrong_field(who) or wrong_field(rows) or wrong_field(wanted) or wrong_field(storing)
     if not _are_ids(rows.tokens, spec):
         return f"tokens={short(rows.tokens)}: ids must be in [0, {spec.vocab_size})"
-    if storing.joins and rows.grid != request.grid:
+    if storing.joins and rows.grid is not request.grid and rows.grid != request.grid:
         return f"grid={short(rows.grid)}: a span with joins=True needs {request.grid!r}, the grid of the request"
     if rows.query_only or rows.final_rows:
         return f"query_only={short(rows.query_only)} and final_rows={short(rows.final_rows)}: only the core may set them"
@@ -145,13 +146,9 @@ _of_core = attrgetter("storage", "steps", "nfe", "stop_state", "finish_info", "b
 
 def check_sequence(strategy: Strategy, hook: str, before: SequenceState, after: Any) -> None:
     """Check the sequence from a strategy: it may change only its own fields, and no settled token."""
-    if type(after) is not SequenceState:
-        raise WrongAnswer(strategy, hook, f"{short(after)}: it must be a SequenceState, not a subclass")
-    forgets, limit = hook == "forget", before.request.limit
-    if after.request is not before.request or (not forgets and _of_core(after) != _of_core(before)):
-        raise WrongAnswer(strategy, hook, "a sequence of another request, or with a changed field that belongs to the core")
-    if flaw := _flaw_after(after, before.settled, 0 if forgets else before.settled, limit):
+    if flaw := _flaw_after(before, after, 0 if hook == "forget" else before.settled, forgets=hook == "forget"):
         raise WrongAnswer(strategy, hook, flaw)
+    limit = before.request.limit
     if hook == "commit" and after.steps > limit - len(after.request.prompt) and after.settled < limit:
         # With more passes than tokens, every further pass must lower the measure.
         was, now = strategy.measure(before_forward(before)), strategy.measure(after)
@@ -160,31 +157,29 @@ def check_sequence(strategy: Strategy, hook: str, before: SequenceState, after: 
             raise WrongAnswer(strategy, hook, words)
 
 
-def _flaw_after(after: SequenceState, settled: int, least: int, limit: int) -> str | None:
-    """Return what is wrong with the window, `final` and `settled` of a sequence; None if nothing is.
-
-    Args:
-        after: The new sequence.
-        settled: Number of settled positions of the old sequence.
-        least: Minimum number of settled positions of the new sequence.
-        limit: First position past the answer.
-    """
-    if type(after.window) is not tuple or any(type(block) is not Block for block in after.window):
-        return f"window={short(after.window)}: it must be a tuple of Blocks, not of a subclass"
-    if type(after.final) is not int or type(after.settled) is not int or after.final < 0 or not least <= after.settled <= limit:
+def _flaw_after(before: SequenceState, after: Any, least: int, *, forgets: bool) -> str | None:
+    """Return what is wrong with a new sequence, of which `least` positions must be settled; None if nothing is."""
+    if type(after) is not SequenceState:
+        return f"{short(after)}: it must be a SequenceState, not a subclass"
+    if after.request is not before.request or (not forgets and _of_core(after) != _of_core(before)):
+        return "a sequence of another request, or with a changed field that belongs to the core"
+    window, final, settled, limit = after.window, after.final, after.settled, before.request.limit
+    if type(final) is not int or type(settled) is not int or final < 0 or not least <= settled <= limit:
         return (
-            f"final={short(after.final)} and settled={short(after.settled)}: both must be integers, final at least 0 and "
+            f"final={short(final)} and settled={short(settled)}: both must be integers, final at least 0 and "
             f"settled in [{least}, {limit}]"
         )
-    start = after.window[0].start if after.window else 0
-    for block in after.window:
-        if block.start != start:
-            return "a window whose blocks do not follow one another"
-        if block.masked and block.masked[0] < after.settled:
-            return f"settled={after.settled}, but masked positions lie before it"
-        start += len(block.tokens)
-    if after.settled > settled and len(after.tokens(settled, after.settled)) != after.settled - settled:
-        return f"settled={after.settled}, but no block holds these positions"
+    if type(window) is not tuple:
+        return f"window={short(window)}: it must be a tuple of Blocks"
+    start = None
+    for block in window:
+        if type(block) is not Block or start not in (None, block.start):
+            return f"window={short(window)}: it must hold Blocks, not of a subclass, that follow one another"
+        if block.masked and block.masked[0] < settled:
+            return f"settled={settled}, but masked positions lie before it"
+        start = block.end
+    if settled > before.settled and len(after.tokens(before.settled, settled)) != settled - before.settled:
+        return f"settled={settled}, but no block holds these positions"
     return None
 
 
@@ -214,6 +209,6 @@ def fault_of(sequence: SequenceState | None, step: int, error: BaseException) ->
 def hooked(name: Literal["init", "commit", "forget"], sequence: SequenceState, *arguments: object) -> SequenceState:
     """Return the sequence after a hook of its strategy."""
     strategy = sequence.request.strategy
-    after = attrgetter(name)(strategy)(sequence, *arguments)
+    after = getattr(strategy, name)(sequence, *arguments)
     check_sequence(strategy, name, sequence, after)
     return after

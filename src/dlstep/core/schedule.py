@@ -24,7 +24,8 @@ def fit(sequence: SequenceState, window: Span, shift: int, budget: int) -> Span 
     if sequence.storage.stored < sequence.final:
         return _fit_unstored(sequence, window, budget)
     rows, start = len(window.rows.tokens), window.rows.start
-    if window.wanted.row_shift(shift) and start and window.wanted.sampled and window.wanted.sampled[0] == start:
+    sampled = window.wanted.sampled
+    if start and sampled and sampled[0] == start and window.wanted.row_shift(shift):
         # Row start-1 predicts position start: feed it again although it is stored.
         return window.with_prefix(start - 1, sequence.tokens(start - 1, start), query_only=1) if rows < budget else None
     return window if rows <= budget else None

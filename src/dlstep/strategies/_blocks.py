@@ -21,19 +21,21 @@ from ..core import (
     Grid,
     Probability,
     Request,
+    Rows,
     Rule,
     SampleSpec,
     SequenceState,
     Span,
     SpanSamples,
     Spec,
+    Storing,
     Strategy,
+    Wanted,
     check_ranges,
     committed_by,
     needs_canvas,
     open_block,
     sampled_by,
-    span_of,
 )
 from ..core.filtering import WindowFilter, passes_left, passes_to_come, window_filter_of
 from ..core.rule import check_falls
@@ -342,8 +344,10 @@ class Blockwise(Blocks):
                 draws += (number,) * len(of_block)
                 if scores:
                     scored_ids += rule.scored_ids(block, limit, number)
-        grid, request, masks = sequence.request.grid, sequence.request, masks_of(sequence, sampled)
-        return span_of(request, final, tokens, grid, sampled, draws, scored_ids=scored_ids, masks=masks, joins=joins)
+        rows = Rows(final, tokens, final + len(tokens), sequence.request.grid)
+        wanted = Wanted(sampled, draws, scored_ids, masks_of(sequence, sampled))
+        span = Span(sequence.request.who, rows, wanted)
+        return span if joins else replace(span, storing=Storing(joins=False))
 
     def settled_end(self, block: Block, limit: int) -> int:
         """Return the end of the tokens that cannot change; a remasking rule may change any."""
