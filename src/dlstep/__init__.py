@@ -34,8 +34,9 @@ from .core import (
 if TYPE_CHECKING:
     from .engine.config import EngineConfig as EngineConfig
     from .llm import LLM as LLM, Draft as Draft
+    from .parquet import write_parquet as write_parquet
     from .session import Session as Session
-    from .text.output import Output as Output, ReadOutput as ReadOutput
+    from .text.output import LogLikelihood as LogLikelihood, Output as Output, ReadOutput as ReadOutput
 
 __version__ = "0.1.0"
 
@@ -43,9 +44,11 @@ _LATER = {
     "EngineConfig": "engine.config",
     "LLM": "llm",
     "Draft": "llm",
+    "LogLikelihood": "text.output",
     "Output": "text.output",
     "ReadOutput": "text.output",
     "Session": "session",
+    "write_parquet": "parquet",
 }
 
 

@@ -17,6 +17,7 @@ EXTRAS = {
     "laws": {"hypothesis": "hypothesis"},
     "lora": {"peft": "peft"},
     "notebook": {"matplotlib": "matplotlib"},
+    "parquet": {"pyarrow": "pyarrow"},
     "ray": {"pyarrow": "pyarrow", "ray": "ray"},
     "serve": {"fastapi": "fastapi", "openai": "openai", "prometheus_client": "prometheus-client", "uvicorn": "uvicorn"},
     "structured": {"referencing": "referencing"},

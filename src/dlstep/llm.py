@@ -17,7 +17,7 @@ from .engine.loader import LoadedEngine, load_engine
 from .session import Session, resumed
 from .stream import Draft, Drafts, Stream
 from .text.chat import Conversation, as_conversations, chat_prompt
-from .text.output import Output, Prompt, ReadOutput, output_of
+from .text.output import LogLikelihood, Output, Prompt, ReadOutput, output_of
 from .text.prompts import as_list, encode, encode_pins, numbered
 from .text.read_templates import TemplatePart, encode_template
 
@@ -180,8 +180,9 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         progress: bool = True,
+        log: Callable[[dict[str, float]], object] | None = None,
     ) -> list[Output]:
-        """Return the outputs of `prompts`, in order, decoded together.
+        """Return the outputs of `prompts`, in order, decoded together; several answers to a prompt are neighbours.
 
         Ctrl-C ends all requests of this LLM, also those of other threads and of open streams; the
         LLM stays usable. A request that could never run gets finish reason `rejected`.
@@ -190,6 +191,7 @@ class LLM:
             prompts: One prompt or several; each is text or token ids.
             sampling_params: One value for all prompts, or one per prompt; None: the model's defaults.
             progress: Show a bar on stderr if that is a terminal.
+            log: Function to call after each forward pass with a row of `progress_row`.
 
         Raises:
             ValueError: For an argument of the wrong type, or another number of `sampling_params`
@@ -202,22 +204,26 @@ class LLM:
             raise ValueError(f"progress must be True or False, got {short(progress)}")
         from .views.progress_bars import progress_bar
 
-        tokenizer = self._engine.tokenizer
-        requests = numbered([encode(self._engine, prompt) for prompt in listed], params)
+        answers = [(prompt, own) for prompt, several in zip(listed, params, strict=True) for own in several.each]
+        requests = numbered([encode(self._engine, prompt) for prompt, _ in answers], [own for _, own in answers])
         subscriptions: list[Subscription] = []
+        logged = -1
         try:
             for request in requests:
                 subscriptions.append(self._shared.submit(request.prompt, request.params, index=request.index))
             with progress_bar(len(subscriptions), enabled=progress) as show:
                 for subscription in subscriptions:
                     while self._shared.next_update(subscription) is not None:
-                        show(self._shared.decode.state)
+                        show(state := self._shared.decode.state)
+                        if log is not None and state.step != logged:
+                            logged = state.step
+                            log(progress_row(logged, subscriptions))
         finally:
             for subscription in subscriptions:
                 subscription.closed = True
         return [
-            output_of(subscription.sequence, prompt, tokenizer)
-            for subscription, prompt in zip(subscriptions, listed, strict=True)
+            output_of(subscription.sequence, prompt, self._engine.tokenizer)
+            for subscription, (prompt, _) in zip(subscriptions, answers, strict=True)
         ]
 
     @explains("LLM.chat")
@@ -228,6 +234,7 @@ class LLM:
         *,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         progress: bool = True,
+        log: Callable[[dict[str, float]], object] | None = None,
     ) -> list[Output]:
         """Return the assistant's next turn of each conversation; otherwise like `generate`.
 
@@ -240,12 +247,13 @@ class LLM:
                 defaults.
             chat_template_kwargs: Variables of the chat template, like `{"enable_thinking": False}`.
             progress: Show a bar on stderr if that is a terminal.
+            log: As for `generate`.
 
         Raises:
             ValueError: As `chat_prompt` and `generate` do.
         """
         prompts = [self.chat_prompt(conversation, chat_template_kwargs) for conversation in as_conversations(messages)]
-        return self.generate(prompts, sampling_params, progress=progress)
+        return self.generate(prompts, sampling_params, progress=progress, log=log)
 
     def chat_prompt(self, messages: Conversation, chat_template_kwargs: Mapping[str, Any] | None = None) -> tuple[int, ...]:
         """Return the prompt (token ids) whose answer is the assistant's next turn.
@@ -306,6 +314,45 @@ class LLM:
             outputs.append(ReadOutput(prompt if isinstance(prompt, str) else tuple(prompt), tuple(slots)))
         return outputs
 
+    def log_likelihood(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        completions: Prompt | Sequence[Prompt],
+        *,
+        mc_num: int = 128,
+        mc_batch: int = 32,
+        mc_seed: int = 0,
+    ) -> list[LogLikelihood]:
+        """Return how probable each completion is after its prompt, in nats.
+
+        Exact for networks with causal attention and for `multi_bd` with blocks of one token; LLaDA's
+        Monte-Carlo estimate on a canvas. `Output.log_likelihood` scores an answer of any strategy.
+
+        Args:
+            prompts: One prompt or several; each is text or token ids.
+            completions: One for each prompt. Text is encoded without special tokens: give ids to score
+                an end token.
+            mc_num: Samples of an estimate; a multiple of `mc_batch`. Exact values need none.
+            mc_batch: Samples whose numbers of masks are evenly spread; errors are measured between batches.
+            mc_seed: Seed of the masks.
+
+        Raises:
+            ValueError: For an argument of the wrong type, a completion without tokens, or another
+                number of completions than of prompts.
+            DlstepError: For a strategy without a published estimator, or a pair that is too long.
+        """
+        from .engine.likelihood import Likelihoods, MonteCarlo
+
+        asked, given = as_list(prompts), as_list(completions, "completions")
+        if len(asked) != len(given):
+            raise ValueError(f"{len(given)} completions were given for {len(asked)} prompts: give one each")
+        answers = [encode(self._engine, completion, special=False, ends=False) for completion in given]
+        if () in answers:
+            raise ValueError(f"completion {answers.index(())} has no tokens: give at least one")
+        pairs = list(zip([encode(self._engine, prompt) for prompt in asked], answers, strict=True))
+        settings = MonteCarlo(mc_num, mc_batch, mc_seed)
+        return Likelihoods(self._engine, settings, greedy=False).of(pairs)
+
     @explains("LLM.stream")
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Stream[str]:
         """Return an iterator of pieces of the answer; joined, they are the text of `generate`.
@@ -353,6 +400,14 @@ class LLM:
             ReplayDiverged: If replaying the trace gives another plan than the recorded one.
         """
         return resumed(self._engine, source)
+
+
+def progress_row(step: int, subscriptions: Sequence[Subscription]) -> dict[str, float]:
+    """Return the counts of a call of `generate` after forward pass `step` of its LLM, for a logger."""
+    sequences = [each.sequence for each in subscriptions if each.latest is not None]
+    tokens, nfe = sum(len(each.answer) for each in sequences), sum(each.nfe for each in sequences)
+    ended = sum(each.finish is not None for each in sequences)
+    return {"step": step, "answers": ended, "tokens": tokens, "nfe": nfe, "tokens_per_forward": tokens / nfe if nfe else 0.0}
 
 
 def params_for(

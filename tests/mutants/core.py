@@ -350,7 +350,12 @@ MUTANTS = (
         ("Trace.replay", "replay plans that belong to an earlier state", "since = []", "pass"),
     ),
     *in_file(
+        "core/request.py",
+        ("SamplingParams.each", "give all answers the same seed", "self.seed + number", "self.seed"),
+    ),
+    *in_file(
         "core/trace.py",
+        ("Trace.rows", "leave out remasked positions", "now | remasked", "now"),
         ("Trace.load", "read a truncated trace", "!= lines", "> lines"),
         (
             "Trace.save",

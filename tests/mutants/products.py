@@ -39,6 +39,11 @@ MUTANTS = (
         noticed_by=("unit/evaluate/test_harness.py",),
     ),
     *in_file(
+        "engine/likelihood.py",
+        ("Likelihoods._exactly", "score the parts of an answer without those before", "prompt + answer[:at]", "prompt"),
+        ("GivenAnswer.schedule", "score each token with the row of its own position", "shift=1", "shift=0"),
+    ),
+    *in_file(
         "engine/overrides.py",
         ("with_changes", "ignore that max_model_len cuts max_tokens", "sized(request, config.max_model_len)", "request"),
         ("_handed_over", "let the new rule remask settled tokens", "block.with_given(settled)", "block"),

@@ -21,6 +21,7 @@ Seed = Annotated[int, Interval(ge=-(1 << 63), le=(1 << 64) - 1)]  # 64 bits, sig
 Pins = tuple[tuple[int, int], ...]  # (offset in the answer, token id) pairs, sorted by offset
 LAST_ID = (1 << 31) - 1
 CONSTRAINTS = ("regex", "choice", "json_schema")
+SEEDS = 1 << 64
 COLDEST = 1e-30  # with a lower temperature, scaled logits overflow single precision
 
 
@@ -47,6 +48,10 @@ class SamplingParams:
     """Sample from tokens with at least this fraction of the best token's probability."""
     seed: Seed | None = None
     """Seed of the samples. By default it is derived from the engine's seed and the prompt."""
+    n: Annotated[int, Ge(1)] = 1
+    """Number of answers to a prompt; answer i has the seed plus i, if there is one."""
+    seeds: tuple[int, ...] = ()
+    """Instead of `n` and `seed`: the seeds of several answers to a prompt, one each."""
     ignore_eos: bool = False
     """Continue after an end-of-sequence token."""
     stop_token_ids: tuple[int, ...] = ()
@@ -83,6 +88,8 @@ class SamplingParams:
         object.__setattr__(self, "strategy_options", sorted_options("SamplingParams.strategy_options", self.strategy_options))
         if 0 < self.temperature < COLDEST:
             raise ValueError(f"SamplingParams.temperature must be 0 or at least {COLDEST}, got {self.temperature}")
+        if self.seeds and (self.n, self.seed) != (1, None):
+            raise ValueError("SamplingParams.seeds has a seed for each answer: leave out n and seed")
         if "" in self.stop:
             raise ValueError(f"SamplingParams.stop must hold texts that are not empty, got {short(self.stop)}")
 
@@ -93,6 +100,18 @@ class SamplingParams:
             if (given := attrgetter(name)(self)) not in (None, ()):
                 return name, json.dumps(given) if name == "choice" else given
         return None
+
+    @property
+    def each(self) -> tuple["SamplingParams", ...]:
+        """The parameters of each answer to a prompt: itself, unless `n` or `seeds` are set."""
+        if self.seeds:
+            return tuple([replace(self, seeds=(), seed=seed) for seed in self.seeds])
+        if self.n == 1:
+            return (self,)
+        first = replace(self, n=1)
+        if self.seed is None:
+            return (first,) * self.n
+        return first, *[replace(first, seed=(self.seed + number) % SEEDS) for number in range(1, self.n)]
 
     def shortened(self, max_tokens: int) -> "SamplingParams":
         """Return the parameters with fewer tokens, without pinned tokens past the new end.
@@ -232,3 +251,5 @@ class Request:
         object.__setattr__(self, "who", Who(self.id, self.seq_id, self.params, self.seed))
         if not self.prompt:
             raise ValueError(f"request {self.id}: the prompt is empty; give at least one token")
+        if self.params.n > 1 or self.params.seeds:
+            raise ValueError(f"request {self.id} has one answer: give each of `params.each` to a request of its own")

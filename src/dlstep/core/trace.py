@@ -32,6 +32,7 @@ from .lifecycle import Event, Rebuild, apply
 from .options import Options
 from .plan import Plan, Samples
 from .schedule import schedule
+from .sequence import SequenceState
 from .state import State
 
 FORMAT = 6
@@ -82,6 +83,21 @@ class Trace:
             state = apply(state, event)
             since.append(state)
         return state
+
+    def rows(self) -> list[dict[str, str | int | float | None]]:
+        """Return a row for each position of an answer that a forward pass changed; `docs/look_inside.md` lists the keys."""
+        rows, states, pieces = list[dict[str, str | int | float | None]](), self.states(), self.first.config.spec.pieces
+        before = next(states)
+        for event, after in zip(self.events, states, strict=True):
+            for span in event.plan.spans if isinstance(event, Samples) else ():
+                was, now = _cells(before.sequence(span.who.seq_id)), _cells(after.find(span.who.id))
+                remasked = dict.fromkeys(was.keys() - now.keys(), (None, 0.0))
+                for offset, (token, probability) in sorted((now | remasked).items() - was.items()):
+                    text = pieces[token].decode(errors="replace") if pieces and token is not None else ""
+                    row = {"step": before.step, "request": span.who.id, "offset": offset}
+                    rows.append(row | {"token_id": token, "text": text, "probability": probability})
+            before = after
+        return rows
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write JSON lines: the first state, then one event per line. Replaces an old file.
@@ -143,6 +159,16 @@ class Trace:
 
 def _text(data: Any) -> str:
     return json.dumps(data, separators=(",", ":"))
+
+
+def _cells(sequence: SequenceState | None) -> dict[int, tuple[int, float]]:
+    """Return token and probability of each position of the answer that is unmasked and not pinned, by offset."""
+    if sequence is None:
+        return {}
+    start, pinned = len(sequence.request.prompt), dict(sequence.request.params.pinned)
+    tokens = {position - start: token for position, token in sequence.unmasked_tokens.items()}
+    probabilities = sequence.probabilities_of(start, start + max(tokens, default=0) + 1)
+    return {offset: (token, probabilities[offset]) for offset, token in tokens.items() if offset not in pinned}
 
 
 def _difference(planned: Plan, recorded: Plan) -> str:

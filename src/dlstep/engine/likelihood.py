@@ -1,4 +1,4 @@
-"""Likelihoods of given answers: LLaDA's Monte-Carlo estimate, or exact values token by token.
+"""Likelihoods of given answers: LLaDA's Monte-Carlo estimate, or exact values by the chain rule.
 
 The estimator masks l of the L tokens of an answer, l uniform in 1..L and each set of l tokens
 equally likely, and weighs the log-probabilities of the masked tokens by L/l. Its mean is a lower
@@ -7,25 +7,46 @@ bound of the log-likelihood. Source: Nie et al., "Large Language Diffusion Model
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
-from math import log
 from random import Random
 from statistics import fmean, stdev
 from typing import Annotated, NamedTuple, final
 
 from annotated_types import Gt
 
-from ..core import Block, Choice, DlstepError, Event, Request, Samples, SampleSpec, SequenceState, SpanSamples, init
+from ..core import (
+    Block,
+    Choice,
+    DlstepError,
+    Event,
+    Request,
+    Samples,
+    SampleSpec,
+    SequenceState,
+    Span,
+    SpanSamples,
+    Spec,
+    init,
+    positions,
+    span_of,
+)
 from ..core.checks import check_ranges
 from ..core.request import SamplingParams, Seed
 from ..strategies._canvas import Canvas
+from ..strategies._verified import Causal
+from ..strategies.causal_blocks import CausalBlocks
 from ..strategies.dual_cache import DualCache
 from ..strategies.multi_bd import MultiBD
+from ..text.output import LogLikelihood, log_of
 from .loader import LoadedEngine
 
 Ids = tuple[int, ...]
 Masks = tuple[int, ...]  # offsets in an answer, ascending
-LEAST = 2.0**-126  # smallest normal float32: devices may round smaller probabilities to 0
+PAIRS = 256  # pairs whose likelihoods are computed together
+LONGEST_PART = 512  # tokens of an answer that a causal network scores in one forward pass
+# The probabilities of scored ids under the plain softmax of all ids, as published.
+SAMPLE_SPEC = SampleSpec(tempered=False, scored=1, all_ids=True)
 
 
 @final
@@ -38,8 +59,8 @@ class Given(Choice):
 
     @property
     def sample_spec(self) -> SampleSpec:
-        """The probabilities of scored ids under the plain softmax of all ids, as published."""
-        return SampleSpec(tempered=False, scored=1, all_ids=True)
+        """The probabilities of scored ids."""
+        return SAMPLE_SPEC
 
     @property
     def grids(self) -> bool:
@@ -61,6 +82,50 @@ class Given(Choice):
         return list(range(begin, begin + len(block.masked)))
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class GivenAnswer(Causal):
+    """A strategy that decodes nothing: one pass over the answer, each row of which scores the next token."""
+
+    answer: Ids = ()
+    """The tokens of the answer, as many as `max_tokens`."""
+
+    @property
+    def sample_spec(self) -> SampleSpec:
+        """The probabilities of scored ids; ties go to the lowest id."""
+        return replace(SAMPLE_SPEC, ties="lowest")
+
+    def atom(self, request: Request) -> int:
+        """Return the length of the answer."""
+        return request.params.max_tokens
+
+    def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
+        """Open the answer as proposals and a mask, which is not fed; the prompt is final."""
+        fed = self.answer[:-1]
+        return self._proposed(sequence, len(sequence.request.prompt), fed, (0.0,) * len(fed), 1, spec)
+
+    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
+        """Return a span of the answer but its last token; each row predicts the next position."""
+        del spec
+        (block,), request = sequence.window, sequence.request
+        sampled = positions(block.start, block.end)
+        tokens, draws = block.tokens[:-1], (0,) * len(sampled)
+        return span_of(
+            request, block.start, tokens, request.grid, sampled, draws, scored_ids=self.answer, shift=1, keeps_window=True
+        )
+
+    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
+        """Settle the answer, which ends the request."""
+        (block,) = sequence.window
+        settled = replace(block, tokens=self.answer, probabilities=rows.scored_probabilities).sealed()
+        sequence = replace(sequence, past=sequence.past.push_front(settled))
+        return self._proposed(sequence, settled.end, (), (), 0, spec)
+
+    def measure(self, sequence: SequenceState) -> int:
+        """Return the number of passes left."""
+        return len(sequence.window)
+
+
 @dataclass(frozen=True, slots=True)
 class MonteCarlo:
     """Settings of the estimator; each batch of samples has mask counts spread over 1..L."""
@@ -73,18 +138,6 @@ class MonteCarlo:
         check_ranges(self)
         if self.num % self.batch:
             raise ValueError(f"mc_num={self.num} must be a multiple of mc_batch={self.batch}")
-
-
-class Likelihood(NamedTuple):
-    """A log-likelihood in nats, and whether `greedy` decoding, token by token, gives the answer.
-
-    `error` is the Monte-Carlo standard error: 0.0 for exact figures, None if there is a single
-    batch.
-    """
-
-    value: float
-    error: float | None
-    greedy: bool
 
 
 class _Query(NamedTuple):
@@ -110,48 +163,68 @@ class Likelihoods:
     """
 
     def __init__(self, engine: LoadedEngine, settings: MonteCarlo = MonteCarlo(), *, greedy: bool = True) -> None:
-        strategy = engine.first.strategy
-        self.exact = isinstance(strategy, MultiBD) and strategy.block_size == 1
+        strategy, spec = engine.first.strategy, engine.first.config.spec
+        causal = isinstance(strategy, Causal | CausalBlocks)
+        self.exact = causal or (isinstance(strategy, MultiBD) and strategy.block_size == 1)
         if not self.exact and not isinstance(strategy, Canvas):
             raise DlstepError(
                 f"{engine.name} is decoded by {type(strategy).__name__}, for which no likelihood of a given text is published: "
                 "dlstep estimates it on a canvas (decoding_strategy=dual_cache, for networks trained bidirectionally) and "
-                "computes it with decoding_strategy=multi_bd,block_size=1; or choose a task that generates, such as gsm8k"
+                "computes it with causal attention (strided, autoregressive) or decoding_strategy=multi_bd,block_size=1; or "
+                "choose a task that generates, such as gsm8k"
             )
-        if engine.first.config.spec.mask_id is None:
+        if spec.mask_id is None:
             raise DlstepError(f"{engine.name} has no mask id, and likelihoods need one: choose a task that generates")
-        reads = replace(strategy, rule=Given()) if isinstance(strategy, MultiBD) else DualCache(cache="none", rule=Given())
+        if isinstance(strategy, MultiBD):
+            reads = replace(strategy, rule=Given())
+        else:
+            reads = GivenAnswer() if causal else DualCache(cache="none", rule=Given())
+        # A mask must not see a later token of the answer, so a strategy that feeds masks scores one token per pass.
+        self._part = min(LONGEST_PART, engine.first.config.max_num_batched_tokens - spec.head_shift) if causal else 1
         self._engine, self._first, self._settings, self._greedy = engine, init(engine.first.config, reads), settings, greedy
         self.steps = 0
 
-    def of(self, pairs: list[tuple[Ids, Ids]]) -> list[Likelihood]:
+    def of(self, pairs: list[tuple[Ids, Ids]]) -> list[LogLikelihood]:
         """Return the likelihood of each answer, given as (prompt, answer), both not empty.
 
-        Raises DlstepError for a pair that the engine cannot process, such as a too long one.
+        Other threads wait for their forward passes meanwhile, `PAIRS` pairs at a time. Raises
+        DlstepError for a pair that the engine cannot process, such as a too long one.
         """
-        return self._exactly(pairs) if self.exact else self._estimated(pairs)
+        longest = self._first.config.max_model_len
+        for prompt, answer in pairs:
+            if len(prompt) + len(answer) > longest:
+                raise DlstepError(
+                    f"a prompt of {len(prompt)} tokens and an answer of {len(answer)} are longer than max_model_len={longest}: "
+                    "shorten them, or raise it"
+                )
+        measured, some = self._exactly if self.exact else self._estimated, range(0, len(pairs), PAIRS)
+        return [each for first in some for each in measured(pairs[first : first + PAIRS])]
 
-    def _exactly(self, pairs: list[tuple[Ids, Ids]]) -> list[Likelihood]:
+    def _exactly(self, pairs: list[tuple[Ids, Ids]]) -> list[LogLikelihood]:
         """Return exact values by the chain rule. Requests share the pages of their prefixes."""
-        places = [(*pair, at) for pair in pairs for at in range(len(pair[1]))]
-        rows = iter(self._rows([_Query(prompt + answer[:at], (answer[at],), (0,)) for prompt, answer, at in places]))
-        likelihoods: list[Likelihood] = []
+        size = self._part
+        parts = [(*pair, at) for pair in pairs for at in range(0, len(pair[1]), size)]
+        queries = [(prompt + answer[:at], answer[at : at + size]) for prompt, answer, at in parts]
+        rows = iter(self._rows([_Query(*query, tuple(range(len(query[1])))) for query in queries]))
+        likelihoods: list[LogLikelihood] = []
         for _, answer in pairs:
-            own = [next(rows) for _ in answer]
-            value = sum([log_of(row.scored_probabilities[0]) for row in own])
-            likelihoods.append(Likelihood(value, 0.0, tuple([row.tokens[0] for row in own]) == answer))
+            own = [next(rows) for _ in range(0, len(answer), size)]
+            value = sum([log_of(probability) for row in own for probability in row.scored_probabilities])
+            best = tuple([token for row in own for token in row.tokens])
+            likelihoods.append(LogLikelihood(value, "exact", greedy=best == answer))
         return likelihoods
 
-    def _estimated(self, pairs: list[tuple[Ids, Ids]]) -> list[Likelihood]:
+    def _estimated(self, pairs: list[tuple[Ids, Ids]]) -> list[LogLikelihood]:
         """Return means of the weighted samples. Equal masks of an answer are computed once."""
         drawn = [masks_of(len(answer), self._settings, (prompt, answer)) for prompt, answer in pairs]
         queries = dict.fromkeys(_Query(*pair, masks) for pair, own in zip(pairs, drawn, strict=True) for masks in own)
         rows = dict(zip(queries, self._rows([*queries]), strict=True))
-        greedy = self._greedily(pairs, rows) if self._greedy else [False] * len(pairs)
-        likelihoods: list[Likelihood] = []
+        greedy = self._greedily(pairs, rows) if self._greedy else [None] * len(pairs)
+        likelihoods: list[LogLikelihood] = []
         for pair, masks, same in zip(pairs, drawn, greedy, strict=True):
             logs = {own: sum(map(log_of, rows[_Query(*pair, own)].scored_probabilities)) for own in set(masks)}
-            likelihoods.append(Likelihood(*estimate(len(pair[1]), masks, logs, self._settings.batch), same))
+            value, error = estimate(len(pair[1]), masks, logs, self._settings.batch)
+            likelihoods.append(LogLikelihood(value, "monte_carlo", error, same))
         return likelihoods
 
     def _greedily(self, pairs: list[tuple[Ids, Ids]], rows: dict[_Query, SpanSamples]) -> list[bool]:
@@ -171,6 +244,10 @@ class Likelihoods:
         return same
 
     def _rows(self, queries: list[_Query]) -> list[SpanSamples]:
+        """Return the samples of each pass. Forward passes of other states in between would replace the KV cache."""
+        return self._engine.turn.run(partial(self._run, queries))
+
+    def _run(self, queries: list[_Query]) -> list[SpanSamples]:
         """Return the samples of each pass, with twice as many live requests as fit a batch."""
         found: dict[int, SpanSamples] = {}
 
@@ -222,8 +299,3 @@ def estimate(length: int, masks: list[Masks], logs: dict[Masks, float], batch: i
     weighed = [length / len(own) * logs[own] for own in masks]
     means = [fmean(weighed[first : first + batch]) for first in range(0, len(weighed), batch)]
     return fmean(means), stdev(means) / len(means) ** 0.5 if len(means) > 1 else None
-
-
-def log_of(probability: float) -> float:
-    """Return the logarithm of a float32 probability, at least that of the smallest normal one."""
-    return log(max(probability, LEAST))

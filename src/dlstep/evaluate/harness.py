@@ -31,10 +31,11 @@ from ..core.checks import short
 from ..core.options import StrategyOptions
 from ..engine.config import engine_config
 from ..engine.json_lines import Line, digest_of
-from ..engine.likelihood import Likelihood, Likelihoods, MonteCarlo
+from ..engine.likelihood import PAIRS, Likelihoods, MonteCarlo
 from ..engine.loader import LoadedEngine
 from ..llm import LLM
 from ..text.chat import check_conversation, render, with_template
+from ..text.output import LogLikelihood
 from ..text.prompts import encode_text
 from .items import LONGEST_FOUND, Item
 from .options import OWN_TASKS, SAMPLING, EvalOptions
@@ -42,7 +43,6 @@ from .programs import PROGRAMS, as_code_eval
 
 OWN = ("batch_size", "max_batch_size")  # of lm_eval, without effect: dlstep uses max_num_reqs
 TOKENS = 256  # of an answer, if the task sets no limit
-PAIRS = 256  # pairs whose likelihoods are computed together
 PASSED_ON = (*SAMPLING, "seed")
 Answer = Callable[[Sequence[Item]], Sequence[Line]]  # decodes requests, and returns their lines of `answers.jsonl`
 LOCAL = Path(__file__).with_name("tasks")  # definitions of tasks over local files
@@ -116,7 +116,7 @@ class DlstepLM(TemplateLM):
     ) -> list[tuple[float, bool]]:
         """Return log-likelihoods of continuations, and whether greedy decoding gives them."""
         pairs = [(context, answer) for _, context, answer in requests]
-        return [(likelihood.value, likelihood.greedy) for likelihood in self._measured(pairs, disable_tqdm)]
+        return [(likelihood.value, bool(likelihood.greedy)) for likelihood in self._measured(pairs, disable_tqdm)]
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """Return log-likelihoods of whole texts. Raises DlstepError unless they are exact."""
@@ -133,12 +133,12 @@ class DlstepLM(TemplateLM):
             self._likelihoods = Likelihoods(self._llm.engine, self._settings, greedy=self._check_greedy)
         return self._likelihoods
 
-    def _measured(self, lists: Sequence[tuple[list[int], list[int]]], disable_tqdm: bool) -> list[Likelihood]:
+    def _measured(self, lists: Sequence[tuple[list[int], list[int]]], disable_tqdm: bool) -> list[LogLikelihood]:
         pairs = [(tuple(context), tuple(answer)) for context, answer in lists]
-        likelihoods, begin, measured = self._with_likelihoods(), perf_counter(), list[Likelihood]()
+        likelihoods, begin, measured = self._with_likelihoods(), perf_counter(), list[LogLikelihood]()
         for first in tqdm(range(0, len(pairs), PAIRS), desc="likelihoods", disable=disable_tqdm):
             measured += likelihoods.of(pairs[first : first + PAIRS])
-        self._errors += [likelihood.error for likelihood in measured if likelihood.error is not None]
+        self._errors += [each.standard_error for each in measured if each.standard_error is not None]
         self._seconds += perf_counter() - begin
         return measured
 

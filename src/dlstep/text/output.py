@@ -3,7 +3,8 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from math import fsum, log
+from typing import Any, Literal
 
 from ..core import FinishReason, SequenceState
 from ..core.checks import short
@@ -12,6 +13,27 @@ from .detokenize import Tokenizer, cut, decode
 from .words import clipped, counted, printable
 
 Prompt = str | Sequence[int]
+LEAST = 2.0**-126  # smallest normal float32: devices may round smaller probabilities to 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogLikelihood:
+    """The log-probability of an answer after its prompt, in nats."""
+
+    value: float
+    """The sum of the log-probabilities of the answer's tokens, or an estimate of a lower bound."""
+    estimator: Literal["exact", "monte_carlo", "recorded_order"]
+    """`exact`: the chain rule with causal attention. `monte_carlo`: LLaDA's estimate of a lower bound.
+    `recorded_order`: each token in the forward pass that unmasked it."""
+    standard_error: float | None = 0.0
+    """Of `monte_carlo`, between batches of samples; None for a single batch. 0.0 for the other estimators."""
+    greedy: bool | None = None
+    """Whether greedy decoding, token by token, gives the answer; None if that was not computed."""
+
+
+def log_of(probability: float) -> float:
+    """Return the logarithm of a float32 probability, at least that of the smallest normal one."""
+    return log(max(probability, LEAST))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +88,26 @@ class Output:
             raise ValueError(
                 f"the answer {short(self.text)} is not JSON ({error}): use Output.text, or give SamplingParams(json_schema=...)"
             ) from error
+
+    @property
+    def log_likelihood(self) -> LogLikelihood:
+        """The sum of the logarithms of `probabilities`; pinned tokens count as certain."""
+        return LogLikelihood(fsum(map(log_of, self.probabilities)), "recorded_order")
+
+    def rows(self) -> list[dict[str, str | int | float | None]]:
+        """Return one row with the answer and its counts, as `docs/look_inside.md` lists them."""
+        row: dict[str, str | int | float | None] = {
+            "prompt": self.prompt if isinstance(self.prompt, str) else json.dumps(self.prompt),
+            "text": self.text,
+            "finish_reason": self.finish_reason,
+            "error": self.error,
+            "tokens": len(self.token_ids),
+            "nfe": self.nfe,
+            "steps": self.steps,
+            "tokens_per_forward": self.tokens_per_forward,
+            "log_likelihood": self.log_likelihood.value,
+        }
+        return [row]
 
     @property
     def tokens_per_step(self) -> float:

@@ -45,10 +45,10 @@ def encode_text(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = T
     return ids
 
 
-def encode(texts: TextEncoder, prompt: Prompt, *, special: bool | None = None) -> tuple[int, ...]:
+def encode(texts: TextEncoder, prompt: Prompt, *, special: bool | None = None, ends: bool = True) -> tuple[int, ...]:
     """Return the token ids of a prompt, which is text or a list of ids. Raises ValueError for anything else.
 
-    The tokenizer adds its special tokens to text unless `special` is False.
+    The tokenizer adds its special tokens to text unless `special` is False; `ends`: add `prompt_end` to text without it.
     """
     ids = listed(prompt)
     if ids is not None:
@@ -66,7 +66,7 @@ def encode(texts: TextEncoder, prompt: Prompt, *, special: bool | None = None) -
         )
     if texts.tokenizer is None:
         raise ValueError(f"the prompt {short(text)} is text and the engine has no tokenizer: give token ids")
-    end = "" if not text or text.endswith(texts.prompt_end) else texts.prompt_end
+    end = "" if not ends or not text or text.endswith(texts.prompt_end) else texts.prompt_end
     return encode_text(texts.tokenizer, text + end, add_special_tokens=special is not False)
 
 
@@ -102,23 +102,23 @@ def _ids_of(texts: TextEncoder, offset: int, text: str) -> list[int]:
     return list(ids)
 
 
-def as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+def as_list(prompts: Prompt | Sequence[Prompt], name: str = "prompts") -> list[Prompt]:
     """Return one prompt or many as a list. A text, list of ids or 1-D array is one prompt.
 
-    Raises ValueError for anything else, and for a list that mixes numbers and prompts.
+    Raises ValueError, with the argument's name, for anything else, and for a list that mixes numbers and prompts.
     """
     value: Any = plain(prompts)
     if isinstance(value, str):
         return [value]
     items = listed(value)
     if items is None:
-        raise ValueError(f"prompts must be text, token ids, or a list of such prompts, got {short(prompts)}")
+        raise ValueError(f"{name} must be text, token ids, or a list of these, got {short(prompts)}")
     many: list[Any] = [plain(part) for part in items]
     numbers = sum(type(part) in (int, float, bool) for part in many)
     if many and numbers == len(many):
         return [many]
     if numbers:
-        raise ValueError("prompts mixes token ids and whole prompts: give one list of ids, or a list of prompts")
+        raise ValueError(f"{name} mixes token ids and whole {name}: give one list of ids, or a list of {name}")
     return many
 
 

@@ -5,7 +5,7 @@ from inspect import signature
 
 import pytest
 
-from dlstep.core import SamplingParams
+from dlstep.core import Request, SamplingParams
 from dlstep.core.request import explains
 
 
@@ -27,3 +27,21 @@ def test_an_unknown_keyword_hints_at_its_place() -> None:
         TypeError, match=r"call has no option 'top_k', but top_k=3 is given: it belongs in SamplingParams\(top_k=3\)"
     ):
         explains("call")(lambda prompt: prompt)(prompt=1, top_k=3)  # pyright: ignore[reportCallIssue]
+
+
+@pytest.mark.parametrize("seed", [None, 0, -3, 7, (1 << 64) - 1])
+def test_each_answer_has_a_seed_of_its_own(seed: int | None) -> None:
+    several = SamplingParams(n=3, seed=seed, temperature=0.5).each
+    assert [params.n for params in several] == [1, 1, 1] and several[0] == SamplingParams(seed=seed, temperature=0.5)
+    if seed is not None:
+        assert [params.seed for params in several[1:]] == [(seed + 1) % (1 << 64), (seed + 2) % (1 << 64)]
+    assert all(params.each == (params,) for params in several)
+    assert SamplingParams(seeds=[5, 5, -1]).each == tuple(SamplingParams(seed=given) for given in (5, 5, -1))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{"n": 2}, {"seeds": (4,)}])
+def test_a_request_has_one_answer(options: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"request 3 has one answer: give each of `params.each`"):
+        Request(3, (1,), SamplingParams(**options))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"SamplingParams.seeds has a seed for each answer: leave out n and seed"):
+        SamplingParams(**{"seeds": (1, 2), "n": 2} | options | {"seed": 3})  # type: ignore[arg-type]

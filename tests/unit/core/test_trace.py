@@ -23,7 +23,9 @@ from dlstep.core import (
     init,
     prune,
     schedule,
+    with_options,
 )
+from dlstep.rules.remdm import ReMDM
 from dlstep.testing.checks import check_ownership
 from dlstep.testing.harness import shadow
 
@@ -106,3 +108,28 @@ def test_events_in_another_order_diverge_or_are_refused(name: str) -> None:
             except (ValueError, DlstepError):
                 seen["refused"] += 1
     assert seen["diverged"] and seen["refused"], seen
+
+
+@pytest.mark.parametrize("name", strategies.available())
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_rows_of_a_trace_add_up_to_its_answers(name: str, seed: int) -> None:
+    config, value = setting(name, random.Random(seed))
+    if name == "multi_bd":
+        value = with_options(value, {"rule": ReMDM(steps_per_block=3)})
+    trace, device = Trace(init(config, value)), shadow(config, value)
+    for request_id, prompt in enumerate([(1, 2, 3), (7, 8)]):
+        trace = trace.extended(Add(Request(request_id, prompt, SamplingParams(max_tokens=12, ignore_eos=True))))
+    while not trace.state.done:
+        trace = trace.extended(device.run(schedule(trace.state)))
+    shown: dict[tuple[int, int], tuple[object, object]] = {}
+    for row in trace.rows():
+        key, cell = (row["request"], row["offset"]), (row["token_id"], row["probability"])
+        assert shown.get(key) != cell and (row["token_id"] is not None or key in shown), "each row is a change"
+        shown[key] = cell
+    for sequence in trace.state.finished.values():
+        cells = [shown[sequence.request.id, offset] for offset in range(12)]
+        assert cells == list(zip(sequence.answer, sequence.probabilities, strict=True))
+    steps = [row["step"] for row in trace.rows()]
+    assert steps == sorted(steps) and set(steps) <= set(range(trace.state.step))
+    if name == "multi_bd":
+        assert any(row["token_id"] is None for row in trace.rows())

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from dlstep import LLM, SamplingParams
+from dlstep import LLM, DlstepError, SamplingParams
 from dlstep.engine.likelihood import Ids, Likelihoods, MonteCarlo, estimate, masks_of
 
 from ...helpers.tiny_families import write_checkpoint
@@ -110,7 +110,7 @@ def test_every_id_counts_in_the_softmax(tmp_path: Path) -> None:
     spec = llm.engine.first.config.spec
     row = logits_of(network, torch.tensor([[*prompt, spec.mask_id]]), 0)[0, -1].double()
     (found,) = Likelihoods(llm.engine, MonteCarlo(1, 1)).of([(prompt, answer)])
-    assert found.value == pytest.approx(float(row.log_softmax(0)[answer[0]]), abs=LOGITS) and found.error is None
+    assert found.value == pytest.approx(float(row.log_softmax(0)[answer[0]]), abs=LOGITS) and found.standard_error is None
     left = torch.cat([row[: spec.mask_id], row[spec.mask_id + 1 : spec.vocab_size]]).logsumexp(0)
     assert float(row[answer[0]] - left) - found.value > 10 * LOGITS, "the test must be able to tell"
 
@@ -157,5 +157,44 @@ def test_one_token_at_a_time_is_the_chain_rule(tmp_path: Path, family: str) -> N
             row = logits_of(network, text, spec.head_shift, causal=True)[0, -1]
             value += float(row.log_softmax(0)[token])
             best.append(int(row.argmax()))
-        assert found.value == pytest.approx(value, abs=LOGITS * len(answer)) and found.error == 0.0
+        assert found.value == pytest.approx(value, abs=LOGITS * len(answer)) and found.standard_error == 0.0
         assert found.greedy == (best == list(answer))
+
+
+CAUSAL = [("idlm", "strided"), ("idlm", "autoregressive")] + [
+    ("nemotron_labs_diffusion", name) for name in ("causal_blocks", "self_speculation", "autoregressive")
+]
+
+
+@pytest.mark.parametrize(("family", "strategy"), CAUSAL)
+@pytest.mark.parametrize("rows", [4096, 16])
+def test_causal_networks_score_an_answer_in_as_few_passes_as_rows_allow(
+    tmp_path: Path, family: str, strategy: str, rows: int
+) -> None:
+    """The chain rule with causal attention, and what autoregressive decoding records; in parts, together and alone."""
+    options = {"block_size": 4} if strategy not in ("autoregressive", "strided") else {}
+    llm, network = made(tmp_path, family, decoding_strategy=strategy, max_num_batched_tokens=rows, **options)
+    pairs = pairs_of(llm, (1, 3, 9, 40))
+    outputs = llm.generate([prompt for prompt, _ in pairs], SamplingParams(max_tokens=9, ignore_eos=True), progress=False)
+    pairs += [(prompt, output.token_ids) for (prompt, _), output in zip(pairs, outputs, strict=True)]
+    likelihoods = Likelihoods(llm.engine)
+    found = likelihoods.of(pairs)
+    assert likelihoods.steps <= (8 if rows > 16 else 24)
+    for (prompt, answer), together in zip(pairs, found, strict=True):
+        logits = logits_of(network, torch.tensor([[*prompt, *answer]]), 1, causal=True)[0, len(prompt) :]
+        value = float(logits.log_softmax(-1).gather(-1, torch.tensor(answer)[:, None]).sum())
+        (alone,) = likelihoods.of([(prompt, answer)])
+        assert together.value == pytest.approx(value, abs=LOGITS * len(answer)) == alone.value
+        assert together.greedy == alone.greedy == (logits.argmax(-1).tolist() == list(answer))
+    for output, likelihood in zip(outputs, found[len(outputs) :], strict=True):
+        if strategy != "causal_blocks":  # which predicts most tokens with attention within blocks
+            assert output.log_likelihood.value >= likelihood.value - 9 * LOGITS, "the softmax has the mask, answers do not"
+
+
+@pytest.mark.parametrize("family", ["idlm", "llada"])
+def test_a_longer_pair_than_the_model_is_refused(tmp_path: Path, family: str) -> None:
+    llm, _ = made(tmp_path, family, max_model_len=32)
+    likelihoods = Likelihoods(llm.engine, MonteCarlo(2, 2))
+    assert likelihoods.of([((5,) * 24, (6,) * 8)])
+    with pytest.raises(DlstepError, match="a prompt of 25 tokens and an answer of 8 are longer than max_model_len=32: shorten"):
+        likelihoods.of([((5,) * 25, (6,) * 8)])

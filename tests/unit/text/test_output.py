@@ -1,5 +1,7 @@
 """Outputs: what was spent, and how they are shown."""
 
+from math import log, prod
+
 import pytest
 
 from dlstep import LLM, Output, SamplingParams
@@ -27,3 +29,13 @@ def test_parsed_says_what_is_no_json_and_what_to_do(text: str) -> None:
     ):
         output.parsed  # noqa: B018
     assert Output("a prompt", '{"a": null}', (), (), "stop", 1, 1).parsed == {"a": None}
+
+
+def test_an_output_is_as_probable_as_its_tokens_when_they_were_unmasked(llm: LLM) -> None:
+    (output,) = llm.generate(PROMPT, SamplingParams(max_tokens=9, ignore_eos=True, pinned={2: 7}))
+    assert output.log_likelihood.value == pytest.approx(log(prod(output.probabilities))) and output.probabilities[2] == 1.0
+    assert (output.log_likelihood.estimator, output.log_likelihood.standard_error) == ("recorded_order", 0.0)
+    (row,) = output.rows()
+    assert row["log_likelihood"] == output.log_likelihood.value and row["prompt"] == PROMPT and row["tokens"] == 9
+    assert Output((1, 2), "", (), (), None, 0, 0).rows()[0]["prompt"] == "[1, 2]"
+    assert Output("", "", (5,), (0.0,), None, 1, 1).log_likelihood.value == pytest.approx(-87.34, abs=0.01), "not infinite"

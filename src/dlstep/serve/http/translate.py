@@ -37,7 +37,6 @@ from .schema import (
 from .tool_calls import begins_reasoning, call_schema, callable_freely, chosen, format_in, format_of
 
 LONGEST_TOKEN = 64  # upper bound of the average number of characters per token in a prompt
-SEEDS = 1 << 64
 SWITCHES = ("enable_thinking", "thinking", "reasoning_effort")  # clients send these to all models
 PARAMS = tuple(field.name for field in fields(SamplingParams))
 OWN = tuple(DlstepOptions.model_fields)  # fields of `dlstep` that are not strategy options
@@ -281,15 +280,15 @@ def translated(facts: Facts, body: CompletionRequest | ChatRequest, constraint: 
     There is one submission per answer, checked as the engine would. Their seeds differ.
     """
     prompts, echoes = _chat_prompts(facts, body) if isinstance(body, ChatRequest) else _completion_prompts(facts, body)
-    params, copies, spec = params_of(facts, body), body.n or 1, facts.info.config.spec
+    params, spec = params_of(facts, body), facts.info.config.spec
     if body.truncate_prompt_tokens is not None:
         prompts = [prompt[-body.truncate_prompt_tokens :] for prompt in prompts]
     if not all(prompts):
         param = "messages" if isinstance(body, ChatRequest) else "prompt"
         raise ApiError(400, "a prompt is empty: give at least one token", param=param)
     forced = isinstance(body, ChatRequest) and called_function(body) is not None
-    seeded = [_seeded(params, number) for number in range(copies)]
-    requests = numbered([prompt for prompt in prompts for _ in range(copies)], seeded * len(prompts))
+    each, copies = params.each, len(params.each)
+    requests = numbered([prompt for prompt in prompts for _ in each], each * len(prompts))
     if params.constraint_source is not None:
         requests = [constrained(replace(request, automaton=constraint), spec) for request in requests]
     stream = body.dlstep.stream
@@ -314,13 +313,6 @@ def translated(facts: Facts, body: CompletionRequest | ChatRequest, constraint: 
     ]
     openings = [(sequence, first_frame(sequence)) for sequence in sequences] if steps else []
     return TranslatedBody(submits, [echo for echo in echoes for _ in range(copies)], openings)
-
-
-def _seeded(params: SamplingParams, number: int) -> SamplingParams:
-    """Return the parameters of answer `number` to a prompt: the seed plus `number` (mod 2^64)."""
-    if params.seed is None or not number:
-        return params
-    return replace(params, seed=(params.seed + number) % SEEDS)
 
 
 def _opened(facts: Facts, request: Request, body: Sampling, *, forced: bool) -> SequenceState:
