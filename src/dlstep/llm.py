@@ -14,7 +14,7 @@ from .core.request import explains
 from .engine.config import ENGINE_FIELDS, BufferPolicy, EngineConfig, engine_config
 from .engine.decode import SharedDecode, Subscription
 from .engine.loader import LoadedEngine, load_engine
-from .session import Session, resumed
+from .session import Session, observed, resumed
 from .stream import Draft, Drafts, Stream
 from .text.chat import Conversation, as_conversations, chat_prompt
 from .text.output import LogLikelihood, Output, Prompt, ReadOutput, output_of
@@ -22,6 +22,7 @@ from .text.prompts import as_list, encode, encode_pins, numbered
 from .text.read_templates import TemplatePart, encode_template
 
 if TYPE_CHECKING:
+    from .engine.observation import Observation
     from .engine.reads import Reads
 
 Item = TypeVar("Item")
@@ -400,6 +401,19 @@ class LLM:
             ReplayDiverged: If replaying the trace gives another plan than the recorded one.
         """
         return resumed(self._engine, source)
+
+    def observe(self, source: Trace | State, step: int | None = None, **chosen: Any) -> "Observation":
+        """Run a forward pass of a decode once more, and return what the network computed; see `Session.observe`.
+
+        Args:
+            source: The state whose next step to observe, or a trace.
+            step: Number of a recorded step of the trace; None: the next step.
+            **chosen: What to observe, as for `Session.observe`.
+
+        Raises:
+            ValueError: As `Session.observe` and `resume` do.
+        """
+        return observed(self._engine, source, step, **chosen)
 
 
 def progress_row(step: int, subscriptions: Sequence[Subscription]) -> dict[str, float]:

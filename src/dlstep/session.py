@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import finalize
 
 from . import rules
@@ -33,6 +34,9 @@ from .text.constraints import recompiled
 from .text.output import Output, Prompt, output_of
 from .text.prompts import encode
 from .views import steps_html
+
+if TYPE_CHECKING:
+    from .engine.observation import Layers, Observation
 
 
 class _Point(NamedTuple):
@@ -197,6 +201,43 @@ class Session:
         del self._points[-steps:]
         return self.state
 
+    def observe(
+        self,
+        step: int | None = None,
+        *,
+        best: int = 5,
+        logits: bool = False,
+        hidden_states: "Layers" = (),
+        lens: "Layers" = (),
+        attentions: "Layers" = (),
+        heads: "Layers" = "all",
+        experts: "Layers" = (),
+    ) -> "Observation":
+        """Run a forward pass without advancing the session, and return what the network computed.
+
+        Layers and heads have numbers from 0; "all" selects all.
+
+        Args:
+            step: Number of an earlier step, whose passes may have to run once more; None: the next step.
+            best: Number of most probable tokens to return for each sampled position.
+            logits: Return the output of the head at each sampled position.
+            hidden_states: Indices of hidden states: 0 is the embedding, i the output of i layers; the
+                last one is after the final norm.
+            lens: Indices of hidden states to apply the final norm and the head to, as if no layer
+                followed (the logit lens).
+            attentions: Layers whose attention weights to return.
+            heads: Heads of these layers.
+            experts: Layers whose chosen experts to return.
+
+        Raises:
+            ValueError: For a step that was not run, if no request is left, for a layer or head that
+                does not exist, and with tensor_parallel_size above 1.
+        """
+        return observed(
+            self._engine, self.trace, step, best=best, logits=logits, hidden_states=hidden_states, lens=lens,
+            attentions=attentions, heads=heads, experts=experts,
+        )  # fmt: skip
+
     def close(self) -> None:
         """Free the session's pages. It can still be inspected; its next step allocates new ones."""
         self._decode.close()
@@ -229,10 +270,23 @@ def _last_samples(events: list[Event], default: Samples | None) -> Samples | Non
     return next((event for event in reversed(events) if isinstance(event, Samples)), default)
 
 
+def observed(engine: LoadedEngine, source: Trace | State, step: int | None, **chosen: Any) -> "Observation":
+    """Return what the network computes in a step; see `Session.observe`."""
+    from .engine.observation import Chosen, observe  # imports torch
+
+    trace = recompiled(trace_of(engine, source))
+    return engine.turn.run(partial(observe, engine, trace, step, Chosen(**chosen)))
+
+
 def resumed(engine: LoadedEngine, source: Trace | State) -> Session:
     """Return a session of `engine` that continues a saved trace or state; see `LLM.resume`."""
+    return Session(engine, trace_of(engine, source))
+
+
+def trace_of(engine: LoadedEngine, source: Trace | State) -> Trace:
+    """Return a saved trace or state as a trace. Raises ValueError if it does not fit the engine."""
     if not isinstance(source, Trace | State):
-        raise ValueError(f"a session resumes from a Trace or a State, got {short(source)}: load a file with Trace.load(path)")
+        raise ValueError(f"a decode is a Trace or a State, got {short(source)}: load a file with Trace.load(path)")
     trace = source if isinstance(source, Trace) else Trace(source)
     theirs, ours = trace.first.config, engine.first.config
     if theirs.spec.fingerprint != ours.spec.fingerprint:
@@ -245,7 +299,7 @@ def resumed(engine: LoadedEngine, source: Trace | State) -> Session:
         if was != now and field.name != "num_pages":
             shown = "" if field.name == "spec" else f": {was!r} there, {now!r} here"
             raise ValueError(f"the saved decode was made for another {field.name}{shown}; give the LLM the same options")
-    return Session(engine, trace)
+    return trace
 
 
 def first_state(engine: LoadedEngine) -> State:

@@ -183,6 +183,43 @@ MUTANTS = (
         ("KVCache.apply_ownership", "keep the page tables of an earlier digest", "self.tables.clear()", "pass"),
     ),
     *in_file(
+        "driver/torch_driver.py",
+        (
+            "TorchDriver.lent",
+            "change the page tables of a cache whose memory is lent",
+            "replace(cache, tables=deepcopy(cache.tables), slots=deepcopy(cache.slots))",
+            "cache",
+        ),
+        ("TorchDriver._replayed", "run only the last of the earlier plans", "in plans", "in plans[-1:]"),
+        noticed_by=("unit/engine/test_observation.py",),
+    ),
+    *in_file(
+        "models/networks.py",
+        (
+            "Memory.restoring",
+            "leave what an observed pass wrote in the pages",
+            "tensor.index_copy_(0, indices, content)",
+            "pass",
+        ),
+        noticed_by=("unit/engine/test_observation.py",),
+    ),
+    *in_file(
+        "engine/observation.py",
+        (
+            "_Pass._keep_attention",
+            "show attention of the first heads instead of the chosen",
+            "queries[own, heads]",
+            "queries[own, :len(heads)]",
+        ),
+        ("_Pass._logits", "leave out the final norm at earlier layers", "number != self.last", "False"),
+        (
+            "_rebuilt",
+            "observe a pass that samples only some requests",
+            "max_num_batched_tokens=rows",
+            "max_num_batched_tokens=config.max_num_batched_tokens",
+        ),
+    ),
+    *in_file(
         "driver/lowering.py",
         ("gather", "ignore a span's own shift", "span.wanted.row_shift(target.head_shift)", "target.head_shift"),
         ("_predecessors", "apply a penalty across groups", "!= span.rows.grid.start(position) else", "else"),

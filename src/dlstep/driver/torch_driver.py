@@ -4,8 +4,10 @@ Each KV cache has the digest of its content, so that no state reads another's.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 
@@ -15,11 +17,11 @@ from dlstep_kernels.choice import has_kernels
 
 from ..core import EMPTY_CACHE, CacheMismatch, Config, DlstepError, Plan, Samples, Strategy
 from ..models import Checkpoint
-from ..models.networks import Memory, PagedNetwork, paged
+from ..models.networks import Batch, Memory, PagedNetwork, paged
 from ..models.shapes import embedding_of
 from .executor import NOTHING, Executor, Pending
 from .graphs import PaddedExecutor
-from .lowering import Gathered, LoweringTarget, Placed, gather, unpack
+from .lowering import Gathered, LoweringTarget, Placed, gather, lower, unpack
 from .profile import region
 from .tables import CarrySlots, MaskTable, PageTables, page_tables
 from .warmup import buckets_for
@@ -102,6 +104,12 @@ class KVCaches:
     def holds(self, plan: Plan) -> bool:
         """Return whether `place` would find or begin a cache for `plan`."""
         return plan.cache_digest == EMPTY_CACHE or self._for_plan(plan) is not None
+
+    def lent(self, plan: Plan) -> KVCache | None:
+        """Return a cache in whose memory `plan` can run without being placed; None if there is none."""
+        if plan.cache_digest == EMPTY_CACHE:
+            return next((cache for cache in self if cache.num_pages == plan.num_pages), None)
+        return self._for_plan(plan)
 
     def fork(self, cache_digest: int) -> bool:
         """Copy the cache with this digest; return False if there is none, or no room for a copy."""
@@ -278,6 +286,35 @@ class TorchDriver:
         """Copy the cache with this digest for a second state; return False if impossible."""
         with self._lock:
             return self._caches.fork(cache_digest)
+
+    @contextmanager
+    def lent(self, plan: Plan, earlier: Sequence[Plan] = ()) -> Generator[tuple[Memory, list[tuple[Plan, Gathered, Batch]]]]:
+        """Yield memory in which `plan` can run, and its forward passes; afterwards all KV caches are as before.
+
+        If the plan's KV cache is not here, new memory gets it by running the `earlier` plans, the first of which
+        needs none. Raises torch.OutOfMemoryError if there is no room for that.
+        """
+        with self._lock:
+            self._forget_released()
+            cache = self._caches.lent(plan) or self._replayed(earlier or [plan])
+            cache = replace(cache, tables=deepcopy(cache.tables), slots=deepcopy(cache.slots))
+            cache.apply_ownership(plan)
+            forwards = self.network.forwards(plan)
+            gathered = [gather(forward, cache.tables, self._target, cache.slots.slots) for forward in forwards]
+            batches = [lower(each, self._target) for each in gathered]
+            slots = torch.cat([batch.slot_mapping[batch.slot_mapping >= 0] for batch in batches])
+            places = torch.cat([slots[:0] if batch.carry is None else batch.carry.left for batch in batches])
+            with cache.memory.restoring(slots, places):
+                yield cache.memory, list(zip(forwards, gathered, batches, strict=True))
+
+    def _replayed(self, plans: Sequence[Plan]) -> KVCache:
+        """Return a new KV cache after these plans."""
+        cache = _new_kv_cache(self.network, self.config, self._target, plans[0].num_pages, captures=False)
+        for plan in plans:
+            cache.apply_ownership(plan)
+            for forward in self.network.forwards(plan):
+                cache.executor.submit(gather(forward, cache.tables, self._target, cache.slots.slots)).wait()
+        return cache
 
     def release(self, cache_digest: int) -> None:
         """Forget the cache with this digest before the next forward pass. Safe in finalizers."""

@@ -1,6 +1,6 @@
 """Layers inside the unmodified transformers classes: paged attention, mixtures of experts, and adapters for drafts."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from dlstep_kernels.quantization import FP8
 from .transformers_internals import ExpertsInterface, GELUTanh, Glm4MoeTopkRouter, SiLUActivation, plain_experts
 
 ATTENTION = "dlstep_paged"  # the name that is registered with transformers
+Watch = Callable[[int, Tensor, int | None, float], None]  # gets layer, queries [n, heads, head_dim], sliding window and scale
 
 
 @dataclass(slots=True)  # frozen, torch 2.11 would guard compiled layers by every tensor below
@@ -40,6 +41,8 @@ class PagedContext:
     """Slot of each row; -1: not stored."""
     layouts: Mapping[tuple[int | None, int], AttentionLayout | Tiles]
     """What rows see, by sliding window (or None) and query heads per key head; tiles if kernels read them."""
+    watch: Watch | None = None
+    """Called in each layer once its keys and values are stored."""
 
 
 def attend(
@@ -61,6 +64,8 @@ def attend(
     keys, values, queries = key[0].transpose(0, 1), value[0].transpose(0, 1), query[0].transpose(0, 1)
     layout = paged.layouts[sliding_window, queries.shape[1] // keys.shape[1]]
     store_kv(keys, values, key_pages, value_pages, paged.slot_mapping)
+    if paged.watch is not None:
+        paged.watch(layer, queries, sliding_window, scaling)
     if isinstance(layout, Tiles):
         return tiled_attention(queries, key_pages, value_pages, layout, scale=scaling)[None], None
     return paged_attention(queries, key_pages, value_pages, layout, scale=scaling)[None], None

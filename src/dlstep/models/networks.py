@@ -35,7 +35,7 @@ from dlstep_kernels.vocabulary import Share, gather_columns
 from ..core import DlstepError, Plan, Span, Spec
 from ..core.plan import Merge
 from ..distributed.ranks import ALONE, Ranks
-from .layers import PagedContext, gates_of
+from .layers import PagedContext, Watch, gates_of
 from .shapes import KVShape, embedding_of, head_of, in_gib, kv_bytes_per_token, kv_shapes
 from .sharding import VocabRows, ids_of
 from .transformers_internals import NO_MASK, NO_MASKS, EmptyCache, cache_argument
@@ -125,6 +125,18 @@ class Memory:
         for own, its in zip(mine, theirs, strict=True):
             own.copy_(its)
 
+    @contextmanager
+    @torch.inference_mode()
+    def restoring(self, slots: Int64[Tensor, " n"], places: Int64[Tensor, " s"]) -> Generator[None]:
+        """Undo what the context writes to these slots of the pages and these places of the carried state."""
+        changed = [(pages, slots) for pages in (*self.key_pages, *self.value_pages)] + [(self.carried, places)]
+        before = [tensor.index_select(0, indices) for tensor, indices in changed]
+        try:
+            yield
+        finally:
+            for (tensor, indices), content in zip(changed, before, strict=True):
+                tensor.index_copy_(0, indices, content)
+
 
 PLAIN = (bool, int, float, str, type(None))
 
@@ -147,6 +159,7 @@ class PagedNetwork(ABC):
 
     canvas_length = 0  # rows of each span of a sampling forward pass; 0: any number
     gated = False  # whether it has an adapter that applies only to the rows of drafts
+    watch: Watch | None = None  # called with the queries of each layer
 
     def __init__(self, model: PreTrainedModel, spec: Spec, ranks: Ranks = ALONE) -> None:
         self.model, self.spec, self.ranks = model, spec, ranks
@@ -226,7 +239,7 @@ class PagedNetwork(ABC):
             ) from error
 
     def _context(self, batch: Batch, memory: Memory) -> PagedContext:
-        return PagedContext(memory.key_pages, memory.value_pages, batch.slot_mapping, batch.layouts)
+        return PagedContext(memory.key_pages, memory.value_pages, batch.slot_mapping, batch.layouts, self.watch)
 
 
 class PlainNetwork(PagedNetwork):

@@ -1,0 +1,361 @@
+"""Observations: what the network computes in one forward pass, computed once more without changing the decode."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from annotated_types import Ge
+from jaxtyping import Float, Float32, Int64
+from torch import Tensor, nn
+
+from dlstep_kernels import Drawn
+from dlstep_kernels.head import logits_of
+from dlstep_kernels.sampling import Statistic
+
+from ..core import EMPTY_CACHE, NO_SAMPLES, Plan, Samples, Span, State, Trace, commit, rebuild, schedule
+from ..core.checks import check_ranges, plain, short, whole_numbers
+from ..driver import TorchDriver
+from ..driver.lowering import Gathered, pack, unpack
+from ..models.layers import stacked_experts
+from ..models.networks import Batch, Memory, PagedNetwork
+from ..models.shapes import head_of
+from .loader import LoadedEngine
+
+Layers = Sequence[int] | Literal["all"]
+Row = dict[str, str | int | float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What to observe; the fields are the arguments of `Session.observe`."""
+
+    best: Annotated[int, Ge(1)] = 5
+    logits: bool = False
+    hidden_states: Layers = ()
+    lens: Layers = ()
+    attentions: Layers = ()
+    heads: Layers = "all"
+    experts: Layers = ()
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+    def numbers(self, network: PagedNetwork) -> dict[str, tuple[int, ...]]:
+        """Return the numbers of the chosen layers and heads by field. Raises ValueError for one that does not exist."""
+        shapes = network.shapes
+        layers, states = range(len(shapes)), range(len(shapes) + 1)
+        mixtures = sorted({layer for layer, module in _layers(network) if stacked_experts(module)})
+        heads = range(min(shape.kv_heads * shape.group for shape in shapes))
+        known = {"hidden_states": states, "lens": states, "attentions": layers, "heads": heads, "experts": mixtures}
+        return {name: _numbers(name, getattr(self, name), numbers) for name, numbers in known.items()}
+
+
+def _numbers(name: str, given: object, known: Sequence[int]) -> tuple[int, ...]:
+    """Return the chosen numbers. Raises ValueError for other numbers than the known ones."""
+    if given == "all":
+        return tuple(known)
+    numbers = whole_numbers(given)
+    if numbers is None or not set(numbers) <= set(known):
+        there = f"{known[0]} to {known[-1]}" if known else "none"
+        raise ValueError(f"{name}={short(given)} must be 'all' or a list of numbers; this network has {there}")
+    return numbers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """The most probable tokens of `w` positions, under the distribution from which the pass sampled."""
+
+    ids: Int64[Tensor, "w k"]
+    """The `k` most probable ids of each position, the most probable first."""
+    log_probabilities: Float32[Tensor, "w k"]
+    """Natural logarithms of their probabilities; -inf for ids that cannot be sampled."""
+    entropies: Float32[Tensor, " w"]
+    """Entropies in nats."""
+
+    def at(self, positions: slice) -> "Candidates":
+        """Return those of some of the positions."""
+        return Candidates(self.ids[positions], self.log_probabilities[positions], self.entropies[positions])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ObservedSpan:
+    """What one request fed and sampled in the pass: `n` fed positions (rows), `w` sampled ones, on the CPU.
+
+    Its rows see positions below `c`, the length of `sources`. What was not chosen is None or empty.
+    """
+
+    id: int
+    """Id of the request."""
+    start: int
+    """Position of the first token of the answer."""
+    positions: range
+    """The position of each row."""
+    tokens: tuple[int, ...]
+    """The token that each row was fed."""
+    sampled: tuple[int, ...]
+    """The sampled positions, ascending."""
+    rows_of_sampled: tuple[int, ...]
+    """The row that predicts each sampled position."""
+    candidates: Mapping[int, Candidates]
+    """The most probable tokens of each sampled position: at the last index of hidden states those of the pass, at the
+    indices of `lens` those if the final norm and the head followed there."""
+    sources: tuple[str, ...]
+    """Where rows read the keys and values of each position below `c`: `stored` by an earlier pass, or
+    computed in this one from a `final` token or from the `window`."""
+    logits: Float32[Tensor, "w vocab"] | None
+    """Output of the head at each sampled position, before penalties, masks, temperature and filters."""
+    hidden_states: Mapping[int, Float32[Tensor, "n hidden"]]
+    """By index: 0 is the embedding, i the output of i layers; the last one is after the final norm."""
+    attentions: Mapping[int, Float32[Tensor, "heads n c"]]
+    """By layer, the attention weights of the chosen heads; those of a row add up to 1."""
+    experts: Mapping[int, tuple[Int64[Tensor, "n k"], Float32[Tensor, "n k"]]]
+    """By layer, the chosen experts of each row and their weights."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Observation:
+    """What the network computed in one forward pass."""
+
+    samples: Samples
+    """The plan that ran, and what it sampled."""
+    spans: tuple[ObservedSpan, ...]
+    """The requests of the pass, in the order of the plan."""
+    pieces: tuple[bytes, ...]
+    """Bytes of each token id; empty without a tokenizer."""
+
+    def __getitem__(self, request_id: int) -> ObservedSpan:
+        """Return what was observed of a request. Raises KeyError for one that the pass did not feed."""
+        return {span.id: span for span in self.spans}[request_id]
+
+    def rows(self) -> list[Row]:
+        """Return one flat dictionary for each candidate of each sampled position.
+
+        `layer` is the key in `candidates`, `offset` the position in the answer, and `sampled` 1 for the
+        token that the pass sampled.
+        """
+        rows: list[Row] = []
+        for span, samples in zip(self.spans, self.samples.rows, strict=True):
+            for layer, candidates in span.candidates.items():
+                columns = (candidates.ids, candidates.log_probabilities, candidates.entropies)
+                lines = zip(span.sampled, samples.tokens, *[column.tolist() for column in columns], strict=True)
+                for position, sampled, ids, logs, entropy in lines:
+                    for rank, (token, log) in enumerate(zip(ids, logs, strict=True), start=1):
+                        text = self.pieces[token].decode(errors="replace") if token < len(self.pieces) else ""
+                        if log > float("-inf"):
+                            rows.append({
+                                "step": self.samples.plan.step, "request": span.id, "offset": position - span.start,
+                                "layer": layer, "rank": rank, "token_id": token, "text": text, "log_probability": log,
+                                "entropy": entropy, "sampled": int(token == sampled),
+                            })  # fmt: skip
+        return rows
+
+
+def observe(engine: LoadedEngine, trace: Trace, step: int | None, chosen: Chosen) -> Observation:
+    """Return the observation of a recorded step of a trace, or of the next step (None).
+
+    A KV cache that the device no longer has is computed once more, in memory of its own: by the passes
+    of the trace, or else from the tokens of the state.
+
+    Raises ValueError for a step that is not in the trace, for a choice that the network does not
+    have, and for a driver that cannot observe.
+    """
+    driver = engine.driver
+    if not isinstance(driver, TorchDriver):
+        raise ValueError(
+            f"a {type(driver).__name__} cannot be observed: load the model in one process, with tensor_parallel_size=1"
+        )
+    numbers = chosen.numbers(driver.network)
+    plan, before = _found(trace, plain(step))
+    state = before.state
+    earlier = [event.plan for event in before.events if isinstance(event, Samples)]
+    starts = [number for number, each in enumerate((*earlier, plan)) if each.cache_digest == EMPTY_CACHE]
+    if starts:
+        earlier = earlier[starts[-1] :]
+    elif not driver.holds(plan):
+        plan, earlier = _rebuilt(state)
+    network = driver.network
+    with driver.lent(plan, earlier) as (memory, forwards), torch.inference_mode():
+        passes = [_Pass(network, memory, chosen, numbers, *forward) for forward in forwards]
+        drawn = passes[-1].drawn
+        samples = unpack(plan, None if drawn is None else pack(drawn).cpu())
+        spans = {span.id: span for each in passes for span in each.spans(state)}
+    return Observation(samples, tuple([spans[span.who.id] for span in plan.spans]), network.spec.pieces)
+
+
+def _found(trace: Trace, step: int | None) -> tuple[Plan, Trace]:
+    """Return the plan of a step, and the trace before it."""
+    if step is None:
+        plan = schedule(trace.state)
+        if not plan.spans:
+            raise ValueError("no request waits or runs, so there is no next step: submit a prompt, or give an earlier step")
+        return plan, trace
+    steps = {event.plan.step: (number, event.plan) for number, event in enumerate(trace.events) if isinstance(event, Samples)}
+    if step not in steps:
+        there = f"steps {min(steps)} to {max(steps)}" if steps else "no steps"
+        raise ValueError(f"step={short(step)} is not in this decode, which has {there}; None is the next one")
+    number, plan = steps[step]
+    return plan, Trace(trace.first, trace.events[:number])
+
+
+def _rebuilt(state: State) -> tuple[Plan, list[Plan]]:
+    """Return the first plan after a rebuild that samples, and the plans before it."""
+    config, earlier = state.config, list[Plan]()
+    # Wide enough for all requests at once, or some would be sampled before others are recomputed.
+    rows = config.max_num_batched_tokens + config.num_pages * config.page_size
+    state = rebuild(replace(state, config=replace(config, max_num_batched_tokens=rows)))
+    plan = schedule(state)
+    while not any(span.wanted.sampled for span in plan.spans):
+        earlier.append(plan)
+        state = commit(state, Samples(plan, (NO_SAMPLES,) * len(plan.spans)))
+        plan = schedule(state)
+    return plan, earlier
+
+
+def _layers(network: PagedNetwork) -> Iterator[tuple[int, nn.Module]]:
+    """Yield each layer with its number. An encoder and a decoder both have a layer of each number."""
+    for module in network.model.modules():
+        attention: Any = getattr(module, "self_attn", None)
+        if attention is not None:
+            yield attention.layer_idx, module
+
+
+@dataclass(eq=False)
+class _Pass:
+    """One forward pass on the device, and what it computed for its packed rows, by layer or index of hidden states."""
+
+    network: PagedNetwork
+    memory: Memory
+    chosen: Chosen
+    numbers: dict[str, tuple[int, ...]]
+    plan: Plan
+    gathered: Gathered
+    batch: Batch
+    norm: nn.Module | None = None
+    hidden: dict[int, Tensor] = field(default_factory=dict)
+    attentions: dict[int, list[Tensor]] = field(default_factory=dict)  # of each span
+    experts: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.last = len(self.network.shapes)  # index of the hidden states after the final norm
+        self.firsts = self.gathered.placed.firsts.tolist()  # the first row of each span
+        with self._watching():
+            self.answer = self.network.forward(self.batch, self.memory)
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Keep what the chosen layers compute inside the context. Compiled layers run uncompiled there."""
+        network, numbers = self.network, self.numbers
+        handles: list[Any] = []
+        for number, layer in _layers(network):
+            if number in {*numbers["hidden_states"], *numbers["lens"]}:
+                handles.append(layer.register_forward_pre_hook(partial(self._keep_hidden, number), with_kwargs=True))
+            if number in numbers["experts"]:
+                for mixture in stacked_experts(layer):
+                    handles.append(mixture.register_forward_pre_hook(partial(self._keep_experts, number)))
+        for stack in network.model.modules():
+            if hasattr(stack, "layers") and isinstance(norm := getattr(stack, "norm", None), nn.Module):
+                handles.append(norm.register_forward_hook(self._keep_last))
+        network.watch = self._keep_attention
+        try:
+            with torch.compiler.set_stance("force_eager"):
+                yield
+        finally:
+            network.watch = None
+            for handle in handles:
+                handle.remove()
+
+    def _keep_hidden(self, number: int, _: nn.Module, given: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+        self.hidden[number] = (given[0] if given else named["hidden_states"])[0].clone()
+
+    def _keep_last(self, norm: nn.Module, _: object, hidden: Tensor) -> None:
+        self.norm, self.hidden[self.last] = norm, hidden[0].clone()
+
+    def _keep_experts(self, number: int, _: nn.Module, given: tuple[Tensor, Tensor, Tensor]) -> None:
+        self.experts[number] = given[1], given[2]
+
+    def _keep_attention(self, layer: int, queries: Float[Tensor, "n heads dim"], window: int | None, scale: float) -> None:
+        """Compute the attention weights of a chosen layer, span by span, from its queries and the keys in the pages."""
+        if layer not in self.numbers["attentions"]:
+            return
+        keys, heads, spans = self.memory.key_pages[layer], torch.tensor(self.numbers["heads"]), self.gathered.spans[window]
+        weights: list[Tensor] = []
+        for first, rows, end, pages in zip(self.firsts, spans.query_lens, spans.context_lens, spans.block_tables, strict=True):
+            place, own = np.arange(end), slice(first, first + int(rows))
+            slots = torch.from_numpy(pages[place // spans.page_size] * spans.page_size + place % spans.page_size)
+            since = 0 if spans.since is None else spans.since[own, None]
+            unseen = torch.from_numpy((place < since) | (place >= spans.until[own, None]))
+            read = keys[slots.to(keys.device)][:, heads // (queries.shape[1] // keys.shape[1])]
+            scores = torch.einsum("nhd,chd->hnc", queries[own, heads], read).float().cpu() * scale
+            # The second fill is for rows that see nothing.
+            weights.append(scores.masked_fill(unseen, float("-inf")).softmax(-1).masked_fill(unseen, 0.0))
+        self.attentions[layer] = weights
+
+    @property
+    def drawn(self) -> Drawn | None:
+        """What the pass samples; None without sampled positions."""
+        answer = self.answer
+        return answer if answer is None or isinstance(answer, Drawn) else self.network.sample(self.batch, answer)
+
+    def _logits(self, number: int) -> Float[Tensor, "w vocab"]:
+        """Return the head's output for the hidden states of this index."""
+        answer, head, rows = self.answer, head_of(self.network.model), self.hidden[number][self.batch.sampled_rows]
+        if number == self.last and isinstance(answer, Tensor):
+            return answer
+        if number != self.last:
+            assert self.norm is not None, "the layers ran"
+            rows = self.norm(rows)
+        if isinstance(answer, Drawn) and isinstance(head, nn.Linear):  # the kernel's logits were in fp32
+            return logits_of(rows, head.weight, head.bias)
+        logits, cap = head(rows), getattr(self.network.model, "final_logit_softcapping", None)
+        return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    def _candidates(self, logits: Float[Tensor, "w vocab"]) -> Candidates:
+        sampler = replace(self.batch.sampler, statistics=frozenset[Statistic]({"entropy"}), best=self.chosen.best)
+        drawn = self.network.sample(replace(self.batch, sampler=sampler), logits)
+        ids, probabilities, entropies = drawn.best_ids, drawn.best_probabilities, drawn.entropies
+        assert ids is not None and probabilities is not None and entropies is not None, "they were requested"
+        return Candidates(ids.cpu(), probabilities.cpu().log(), entropies.cpu())
+
+    def spans(self, state: State) -> Iterator[ObservedSpan]:
+        """Yield what was observed of each span of the plan, which `state` has made."""
+        shift = state.config.spec.head_shift
+        found: dict[int, Candidates] = {}
+        if self.answer is not None:
+            found = {number: self._candidates(self._logits(number)) for number in sorted({*self.numbers["lens"], self.last})}
+        logits = self._logits(self.last) if self.chosen.logits and found else None
+        begin = 0
+        for place, (first, span) in enumerate(zip(self.firsts, self.plan.spans, strict=True)):
+            fed, wanted = span.rows, span.wanted.sampled
+            own, sampled = slice(first, first + len(fed.tokens)), slice(begin, begin := begin + len(wanted))
+            sequence = state.find(span.who.id)
+            assert sequence is not None, "the state has planned the span"
+            yield ObservedSpan(
+                id=span.who.id,
+                start=len(sequence.request.prompt),
+                positions=range(fed.start, fed.stop),
+                tokens=fed.tokens,
+                sampled=wanted,
+                rows_of_sampled=tuple([position - span.wanted.row_shift(shift) - fed.start for position in wanted]),
+                candidates={number: candidates.at(sampled) for number, candidates in found.items()},
+                sources=_sources(span),
+                logits=None if logits is None else _kept(logits[sampled]),
+                hidden_states={number: _kept(self.hidden[number][own]) for number in self.numbers["hidden_states"]},
+                attentions={number: weights[place] for number, weights in self.attentions.items()},
+                experts={number: (ids[own].cpu(), _kept(shares[own])) for number, (ids, shares) in self.experts.items()},
+            )
+
+
+def _kept(tensor: Tensor) -> Float32[Tensor, "..."]:
+    return tensor.to("cpu", torch.float32)
+
+
+def _sources(span: Span) -> tuple[str, ...]:
+    """Return where the rows of a span read the keys and values of each position."""
+    fed = span.rows
+    sources: tuple[str, ...] = ("stored",) * (fed.start + fed.query_only) + ("final",) * fed.final_rows
+    sources += ("window",) * (fed.stop - len(sources)) + ("stored",) * (fed.end - fed.stop)
+    return sources[: fed.end]
