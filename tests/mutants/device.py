@@ -372,13 +372,13 @@ MUTANTS = (
     *in_file(
         "models/quantization.py",
         (
-            "_quantize_weight",
+            "set_quantized",
             "quantize a tied weight under one name only",
             "for module, name in owners:",
             "for module, name in owners[:1]:",
         ),
         (
-            "_quantize_weight",
+            "quantize_weight",
             "one scale for a whole weight",
             "weight.flatten(0, -2)",
             "weight.flatten()[None].repeat(len(weight.flatten(0, -2)), 1)",

@@ -1,10 +1,14 @@
 """Memory of LLMs that nobody holds is free at once, not when garbage is collected: a device may be full before that."""
 
 import gc
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 from weakref import ref
 
@@ -107,7 +111,7 @@ def test_so_does_one_with_compiled_layers(family: str, tmp_path: Path) -> None:
 
 
 class Small:
-    """A device with room for so many tensors of one function of torch; it remembers what it gave."""
+    """A device with room for so many tensors of one function; it remembers what it gave."""
 
     def __init__(self, function: Any, room: int) -> None:
         self.function, self.room = function, room
@@ -126,9 +130,9 @@ class Small:
 @pytest.mark.parametrize(
     ("function", "room", "options", "said"),
     [
-        ("zeros", 2, {}, "num_pages=8192 .* lower num_pages"),
-        ("zeros", 99, {"num_pages": -1, "kv_cache_gib": 1e-6}, "lower max_model_len"),
-        ("empty", 5, {}, "the weights in .* take"),
+        ("dlstep.models.networks.zeros", 2, {}, "num_pages=8192 .* lower num_pages"),
+        ("dlstep.models.networks.zeros", 99, {"num_pages": -1, "kv_cache_gib": 1e-6}, "lower max_model_len"),
+        ("torch.empty", 5, {}, "the weights in .* take"),
     ],
     ids=["pages", "one request", "weights"],
 )
@@ -144,11 +148,28 @@ def test_an_error_that_is_kept_keeps_no_memory(
         made.extend(map(ref, (found.network, *found.network.parameters())))
         return found
 
-    small = Small(getattr(torch, function), room)
+    small = Small(resolve_name(function), room)
     monkeypatch.setattr(models, "load_checkpoint", loads)
-    monkeypatch.setattr(torch, function, small)
+    monkeypatch.setattr(function, small)
     with pytest.raises(ValueError, match=said) as raised:
         LLM(**options)
     held = [*made, *small.made]
     assert len(held) >= 5
     assert not [each() for each in held if each() is not None], raised
+
+
+@pytest.mark.parametrize(("family", "options"), [("sdar", {"dtype": "bfloat16"}), ("llada2", {"quantization": "fp8"})])
+def test_loading_takes_at_most_half_more_memory_than_the_weights(family: str, options: dict[str, Any], tmp_path: Path) -> None:
+    """A new process, in which nothing has grown before; what it has allocated is sampled while it loads."""
+    large: dict[str, Any] = {
+        "hidden_size": 384,
+        "intermediate_size": 1536,
+        "moe_intermediate_size": 384,
+        "num_hidden_layers": 16,
+    }
+    write_checkpoint(tmp_path, family, **large)
+    asked = json.dumps({"model": str(tmp_path), "model_name": family, "max_model_len": 256} | options)
+    command = [sys.executable, "-m", "tests.helpers.loading_memory", asked]
+    weights, growth = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert weights > 50e6, "large against what an allocator rounds up"
+    assert growth <= 1.5 * weights

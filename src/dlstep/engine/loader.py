@@ -294,7 +294,13 @@ def _load_network(config: EngineConfig, model: _Model, ranks: "Ranks") -> "Check
         torch.cuda.set_device(device)
     progress = partial(loading_bar, enabled=ranks.rank == 0)  # only one rank shows progress bars
     checkpoint = load_checkpoint(
-        model.folder, device, model.dtype, description=model.description, progress=progress, ranks=ranks
+        model.folder,
+        device,
+        model.dtype,
+        description=model.description,
+        progress=progress,
+        ranks=ranks,
+        quantized=config.quantization is not None and model.adapter is None,
     )
     if checkpoint.network.device.type == "cpu" or config.num_threads is not None:
         set_threads(sum(parameter.numel() for parameter in checkpoint.network.parameters()), config.num_threads)
@@ -314,7 +320,7 @@ def _adapt(config: EngineConfig, checkpoint: "Checkpoint", adapter: "Adapter | N
     spec = replace(
         checkpoint.spec, fingerprint=fingerprint(checkpoint, adapter, merged=merge, quantization=config.quantization)
     )
-    if config.quantization is not None:
+    if config.quantization is not None and adapter is not None:  # an adapter is merged into weights before they are rounded
         from ..models.quantization import quantize
 
         quantize(checkpoint.network)

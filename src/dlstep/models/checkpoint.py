@@ -7,10 +7,13 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
+from dlstep_kernels.quantization import FP8
+
 from ..core import Spec
 from ..distributed.ranks import ALONE, Ranks
 from .description import Description, check_ends, read_description
 from .layers import install_experts
+from .quantization import quantized_weights, set_quantized
 from .reading import Contents, read_contents
 from .shapes import in_gib
 from .sharding import cuts_of, install_ranks
@@ -57,6 +60,7 @@ def load_checkpoint(
     description: Description | None = None,
     progress: Progress = no_progress,
     ranks: Ranks = ALONE,
+    quantized: bool = False,
 ) -> Checkpoint:
     """Return the network of a checkpoint folder.
 
@@ -71,11 +75,12 @@ def load_checkpoint(
         progress: Called with the number of bytes to load. It returns a context manager that yields
             a function, which is called with the size of each loaded piece.
         ranks: Processes that share the network; each reads its shard.
+        quantized: Whether `quantize` is applied to each weight as it is read.
 
     Raises:
         FileNotFoundError: If there are no safetensors weights, and as `read_description` does.
         ValueError: With tensors that are missing, unused or misshaped, if ranks do not fit, and as
-            `read_description` does.
+            `quantize` and `read_description` do.
     """
     description = description or read_description(path, model_name, mask_token_id=mask_token_id)
     check_ends(description)
@@ -83,12 +88,19 @@ def load_checkpoint(
     if dtype is None:
         dtype = torch.float32 if where.type == "cpu" else torch.bfloat16
     contents = read_contents(description.path)
-    network = _load_network(description, contents, where, dtype, progress, ranks)
+    network = _load_network(description, contents, where, dtype, progress, ranks, quantized=quantized)
     return Checkpoint(network, description, ranks, contents.files)
 
 
 def _load_network(
-    description: Description, contents: Contents, device: torch.device, dtype: torch.dtype, progress: Progress, ranks: Ranks
+    description: Description,
+    contents: Contents,
+    device: torch.device,
+    dtype: torch.dtype,
+    progress: Progress,
+    ranks: Ranks,
+    *,
+    quantized: bool,
 ) -> PreTrainedModel:
     """Return the network of a folder with the `contents` of its files, in evaluation mode."""
     folder, family = description.path, description.family
@@ -99,19 +111,28 @@ def _load_network(
     if problems:
         raise ValueError(f"the weights in {folder} do not fit {family.network.__name__}: {'; '.join(shortened(problems))}")
     shares = Shares(network_tensors(network).shapes, cuts_of(network, ranks), ranks)
+    tensors = network.state_dict(keep_vars=True)
+    owners = quantized_weights(network) if quantized else {}
+    dtypes = {first: FP8 if id(tensors[first]) in owners else tensors[first].dtype for first in shares.shapes}
     # Allocate all parameters first, so that a device that is too small fails early; on a CPU, unfilled memory
     # costs nothing.
-    tensors = network.state_dict(keep_vars=True)
     try:
-        filled = {first: torch.empty(shares.shape(first), dtype=tensors[first].dtype, device=device) for first in shares.shapes}
+        filled = {first: torch.empty(shares.shape(first), dtype=kind, device=device) for first, kind in dtypes.items()}
     except torch.OutOfMemoryError as error:
-        needed = in_gib(sum(prod(shares.shape(first)) * tensors[first].itemsize for first in shares.shapes))
+        needed = in_gib(sum(prod(shares.shape(first)) * kind.itemsize for first, kind in dtypes.items()))
         raise ValueError(f"the weights in {folder} take {needed} as {dtype}, more than {device} has left ({error})") from error
+    scales = {
+        first: torch.empty(its.shape[:-1], dtype=torch.float32, device=device)
+        for first, its in filled.items()
+        if its.dtype == FP8
+    }
     total = sum(contents.tensors[name].size for name in {placement.tensor for placement in placements})
     with torch.no_grad(), progress(total) as advance:
-        fill(filled, placements, contents.tensors, advance, shares)
+        fill(filled, scales, placements, contents.tensors, advance, shares, dtype)
     put(network, filled)
     compute_buffers(network, device)
+    for first, its in scales.items():
+        set_quantized(owners[id(tensors[first])], filled[first], its)
     install_ranks(network, ranks)
     install_experts(network)
     return network.eval()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Float32, Int32, Int64
 from torch import Tensor, nn
@@ -138,6 +139,13 @@ class Memory:
                 tensor.index_copy_(0, indices, content)
 
 
+def zeros(size: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return zeros. On a CPU they take memory only where they are written, unlike those of `torch.zeros`."""
+    if device.type != "cpu":
+        return torch.zeros(size, dtype=dtype, device=device)
+    return torch.from_numpy(np.zeros(size, f"u{dtype.itemsize}")).view(dtype)
+
+
 PLAIN = (bool, int, float, str, type(None))
 
 
@@ -229,9 +237,9 @@ class PagedNetwork(ABC):
         pages = [(positions, shape.kv_heads, shape.head_dim) for shape in self.shapes]
         sizes = [*pages, *pages, self.carried_size(slots)]  # keys, values
         try:
-            *tensors, carried = [torch.zeros(size, dtype=dtype, device=device) for size in sizes]
+            *tensors, carried = [zeros(size, dtype=dtype, device=device) for size in sizes]
             return Memory(tuple(tensors[: len(pages)]), tuple(tensors[len(pages) :]), carried)
-        except RuntimeError as error:  # on a CPU, running out of memory is a plain RuntimeError
+        except (RuntimeError, MemoryError) as error:
             needed = in_gib(positions * kv_bytes_per_token(self.shapes, dtype))
             raise torch.OutOfMemoryError(
                 f"num_pages={num_pages} of page_size={page_size} take {needed}, more than {device} has left: lower num_pages, "

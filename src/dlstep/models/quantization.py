@@ -141,9 +141,11 @@ def check_device(device: torch.device) -> None:
         )
 
 
-@torch.no_grad()
-def quantize(network: PreTrainedModel) -> None:
-    """Quantize the linear layers and experts of the decoder in place, one by one. Tied weights stay tied.
+Owners = list[tuple[nn.Module, str]]  # modules that share a weight, with its name in each of them
+
+
+def quantized_weights(network: PreTrainedModel) -> dict[int, Owners]:
+    """Return the owners of each weight that is quantized, by the `id` of the weight: linear layers and experts of the decoder.
 
     Raises ValueError for experts that the kernels do not support.
     """
@@ -153,25 +155,35 @@ def quantize(network: PreTrainedModel) -> None:
             raise ValueError(
                 f"quantization='fp8' is not supported for the experts of {type(network).__name__}: leave quantization out"
             )
-    owners: dict[int, list[tuple[nn.Module, str]]] = {}  # the modules that have each weight; tied weights have several
+    owners: dict[int, Owners] = {}
     for name, module in network.named_modules():
         if type(module) is nn.Linear and QUANTIZED.fullmatch(name):
             owners.setdefault(id(module.weight), []).append((module, "weight"))
     for module in stacked:
         for name in SCALES:
             owners.setdefault(id(module.get_parameter(name)), []).append((module, name))
+    return owners
+
+
+@torch.no_grad()
+def quantize(network: PreTrainedModel) -> None:
+    """Quantize a network in place, weight by weight. Tied weights stay tied. Raises the errors of `quantized_weights`."""
+    owners = quantized_weights(network)
     for key in list(owners):
-        _quantize_weight(owners.pop(key))
+        module, name = owners[key][0]
+        set_quantized(owners.pop(key), *quantize_weight(module.get_parameter(name)))
     install_experts(network)
 
 
-def _quantize_weight(owners: list[tuple[nn.Module, str]]) -> None:
-    """Quantize the weight that these modules share, and free the original."""
-    module, name = owners[0]
-    weight = module.get_parameter(name)
+def quantize_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return FP8 codes of a weight [..., out, in] and the scales of its rows [..., out]."""
     codes, scales = quantize_rows(weight.flatten(0, -2))
-    quantized = nn.Parameter(codes.view(weight.shape), requires_grad=False)
-    scales = scales.view(weight.shape[:-1])
+    return codes.view(weight.shape), scales.view(weight.shape[:-1])
+
+
+def set_quantized(owners: Owners, codes: Tensor, scales: Tensor) -> None:
+    """Give the modules that share a weight its codes and scales instead."""
+    quantized = nn.Parameter(codes, requires_grad=False)
     for module, name in owners:
         setattr(module, name, quantized)
         if isinstance(module, nn.Linear):

@@ -19,7 +19,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from ..distributed.ranks import Ranks
 from .layers import ATTENTION, install
-from .quantization import CODES, SCALE, dtype_problems, is_scale, restored
+from .quantization import CODES, SCALE, dtype_problems, is_scale, quantize_weight, restored
 from .reading import Contents, Stored, refuse_errors
 from .sharding import ParameterShard, cuts_of, regions
 from .transformers_internals import INITIALIZED, new_model
@@ -258,12 +258,17 @@ class Shares:
 
 def fill(
     parameters: Mapping[str, Tensor],
+    row_scales: Mapping[str, Tensor],
     placements: list[Placement],
     stored: Mapping[str, Stored],
     advance: Callable[[int], None],
     shares: Shares,
+    dtype: torch.dtype,
 ) -> None:
-    """Copy tensors to their placements, file by file. Raises ValueError if tied parameters have two values."""
+    """Copy tensors to their placements, file by file. Raises ValueError if tied parameters have two values.
+
+    Parameters with `row_scales` are quantized, after rounding to `dtype`.
+    """
     by_tensor: dict[str, list[Placement]] = {}
     for placement in placements:
         by_tensor.setdefault(placement.tensor, []).append(placement)
@@ -273,21 +278,25 @@ def fill(
         chosen = [stored[name] for name, its in by_tensor.items() if any(placement.repeat for placement in its) is repeats]
         for tensor, opened in _opened(chosen):
             for placement in by_tensor[tensor.name]:
-                region = part_of(parameters[placement.parameter].detach(), placement.part)
+                name = placement.parameter
+                targets = [part_of(its[name], placement.part) for its in (parameters, row_scales) if name in its]
+                device = targets[0].device
                 if tensor.dtype in CODES:
-                    codes = opened.get_tensor(tensor.name).to(region.device)
-                    whole = restored(codes, scales[tensor.name].to(region.device))
+                    codes = opened.get_tensor(tensor.name).to(device)
+                    whole = restored(codes, scales[tensor.name].to(device))
                     rows = shares.of(whole if placement.rows is None else whole[slice(*placement.rows)], placement)
                 else:
                     rows = shares.read(opened, placement)
-                rows = rows.to(region.device)  # before its dtype changes, so that no copy is made on the host
-                if placement.repeat is None:
-                    region.copy_(rows)
-                elif not torch.equal(region, rows.to(region.dtype)):
-                    raise ValueError(
-                        f"{tensor.file} holds {tensor.name} with other values than {placement.repeat}, to which it is tied: "
-                        "set tie_word_embeddings to false in config.json if they are meant to differ"
-                    )
+                rows = rows.to(device)  # before its dtype changes, so that no copy is made on the host
+                values = quantize_weight(rows.to(dtype)) if len(targets) > 1 else (rows,)
+                for target, value in zip(targets, values, strict=True):
+                    if placement.repeat is None:
+                        target.copy_(value)
+                    elif not torch.equal(target, value.to(target.dtype)):
+                        raise ValueError(
+                            f"{tensor.file} holds {tensor.name} with other values than {placement.repeat}, to which it is "
+                            "tied: set tie_word_embeddings to false in config.json if they are meant to differ"
+                        )
             advance(tensor.size)
 
 

@@ -43,7 +43,7 @@ def test_what_does_not_fit_at_start_is_told_with_its_numbers(
         raise torch.OutOfMemoryError("Tried to allocate much")
 
     with monkeypatch.context() as patched:
-        patched.setattr(torch, "zeros", refuse)
+        patched.setattr("dlstep.models.networks.zeros", refuse)
         with pytest.raises(
             torch.OutOfMemoryError,
             match=r"num_pages=60 of page_size=4 take .* GiB, more than cpu has left: lower num_pages, .*allocate much",
