@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dlstep import LLM, tiny
-from dlstep.engine.likelihood import Likelihood, Likelihoods, MonteCarlo
+from dlstep import LLM, LogLikelihood, tiny
+from dlstep.engine.likelihood import Likelihoods, MonteCarlo
 from dlstep.text.prompts import encode_text
 
 pytestmark = pytest.mark.gpu
@@ -13,11 +13,12 @@ pytestmark = pytest.mark.gpu
 DECODERS: dict[str, dict[str, Any]] = {
     "canvas": {"model": "tiny-llada", "decoding_strategy": "dual_cache"},
     "exact": {"model": "tiny-bd", "decoding_strategy": "multi_bd", "block_size": 1},
+    "causal": {"model": "tiny-joint", "decoding_strategy": "autoregressive"},
 }
 ERROR = 1e-3
 
 
-def likelihoods(**options: Any) -> list[Likelihood]:
+def likelihoods(**options: Any) -> list[LogLikelihood]:
     """The likelihoods of right and wrong answers to embedded stories."""
     engine = LLM(dtype="float32", **options).engine
     texts = [(each.prompt, f"{each.answer + wrong} shells.") for each in tiny.problems(8, seed=3) for wrong in (0, 1)]
