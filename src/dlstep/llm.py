@@ -89,6 +89,8 @@ class LLM:
         compile_layers: Fuse small operations by torch.compile, which slows the first steps; None:
             on cuda.
         seed: Seed of requests that do not set one.
+        processors: Changes of the logits of every request before sampling, in order: names with options,
+            like {"min_tokens": {"count": 8}}, or a list of names, .py files and values.
         **options: Options of the strategy and of its rule, as `dlstep strategies` lists them.
 
     Raises:
@@ -128,6 +130,7 @@ class LLM:
         capture_graphs: str = "start",
         compile_layers: bool | None = None,
         seed: int = 0,
+        processors: object = (),
         **options: Any,
     ) -> None:
         arguments = locals()

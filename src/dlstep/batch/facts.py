@@ -15,24 +15,26 @@ from ..engine.loader import LoadedEngine
 from ..extras import installed
 
 PACKAGE = Path(__file__).parents[1]
-DECODING = ("core", "distributed", "driver", "models", "rules", "strategies", "text", "tiny", "../dlstep_kernels")
+DECODING = ("core", "distributed", "driver", "models", "processors", "rules", "strategies", "text", "tiny", "../dlstep_kernels")
 LIBRARIES = ("torch", "transformers", "lm-eval", "math-verify")
 
 
 def facts_of(engine: LoadedEngine) -> dict[str, Any]:
     """Return the model, the strategy and the settings of an engine."""
     config = engine.first.config
-    return {
+    facts = {
         "model": engine.name, "fingerprint": config.spec.fingerprint, "strategy": repr(engine.first.strategy),
         "max_model_len": config.max_model_len, "seed": config.seed,
     }  # fmt: skip
+    return facts | {"processors": repr(config.processors)} if config.processors else facts
 
 
 def code_of(engine: LoadedEngine) -> dict[str, str]:
     """Return the versions of the code and the libraries that an answer depends on, the kind of the device, and the dtype."""
     found = {"dlstep": __version__, "decoding": source_digest(), "python": ".".join(platform.python_version_tuple()[:2])}
     strategy = engine.first.strategy
-    kinds = {type(value) for value in (strategy, *options_of(strategy).values()) if isinstance(value, Options)}
+    values = (strategy, *options_of(strategy).values(), *engine.first.config.processors)
+    kinds = {type(value) for value in values if isinstance(value, Options)}
     found |= {kind.__qualname__: digest_of(own_source(kind)) for kind in kinds if not kind.__module__.startswith("dlstep.")}
     found |= {name: installed(name) for name in LIBRARIES}
     model = network_of(engine)

@@ -66,6 +66,7 @@ from .plan import (
     overlapping as overlapping,
     span_of as span_of,
 )
+from .processor import Context as Context, Processor as Processor, SoFar as SoFar
 from .request import (
     Probability as Probability,
     Request as Request,

@@ -139,7 +139,10 @@ def advanced(state: State, sequence: SequenceState, samples: Samples, index: int
     if not samples.checked and -1 in rows.tokens:
         position = span.wanted.sampled[rows.tokens.index(-1)]
         end = max(sequence.settled, len(sequence.request.prompt))
-        return ended(sequence, "error", end, f"the logits of position {position} were not finite in step {state.step}")
+        reason = f"the logits of position {position} were not finite in step {state.step}"
+        if rows.error:
+            reason = f"step {state.step}, from position {position} on: {rows.error}"
+        return ended(sequence, "error", end, reason)
     strategy = sequence.request.strategy
     needed = rows
     if strategy is not state.strategy or given.best >= FEW_BEST:

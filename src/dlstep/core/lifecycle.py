@@ -86,6 +86,7 @@ def init(config: Config, strategy: Strategy) -> State:
     """
     reason = unusable(strategy, probe(config.spec))
     reason = reason or strategy.incompatibility(config.spec)
+    reason = reason or _unprocessable(strategy, probe(config.spec, _SHORT.processed(config.processors)))
     if reason:
         raise ValueError(f"{type(strategy).__name__} cannot decode this model: {reason}")
     least = least_pages(strategy, config.max_model_len, config.page_size)
@@ -173,6 +174,8 @@ def add(state: State, request: Request) -> State:
         ValueError: If the id is in use.
     """
     _check_id(state, request.id)
+    if state.config.processors:
+        request = replace(request, params=request.params.processed(state.config.processors))
     strategy, message = request_strategy(state.config, state.strategy, request)
     seed = request.params.seed
     if seed is None:
@@ -439,6 +442,8 @@ def incompatibility(config: Config, base: Strategy, strategy: Strategy, request:
     if rows > config.max_num_batched_tokens:
         return f"{name} must feed {rows} rows of this request at once; max_num_batched_tokens={config.max_num_batched_tokens}"
     params = request.params
+    if reason := _unprocessable(strategy, sizes):
+        return reason
     if params.pinned and not strategy.holds_pins:
         return f"pinned={dict(params.pinned)} has no effect in {name}, which does not support pinned tokens: leave it out"
     if request.automaton is not None and not strategy.takes_constraints:
@@ -446,6 +451,25 @@ def incompatibility(config: Config, base: Strategy, strategy: Strategy, request:
     if params.canvas and not strategy.takes_canvas:
         return f"canvas has no effect in {name}, which has no canvas of random tokens: leave it out"
     return strategy.refusal(request)
+
+
+def _unprocessable(strategy: Strategy, request: Request) -> str | None:
+    """Return why a strategy cannot decode a request with its processors; None if it can."""
+    processors, name = request.params.processors, type(strategy).__name__
+    if not processors:
+        return None
+    first = type(processors[0]).__name__
+    if strategy.autoregressive not in (None, strategy):
+        return f"processor {first} does not go with {name}, whose verified tokens it could change: leave one of them out"
+    if strategy.carries:
+        return f"processor {first} does not go with {name}, whose network passes logits on before it: leave one of them out"
+    guided = next((type(each).__name__ for each in processors if each.guided), None)
+    if guided is None or (strategy.exact and strategy.atom(request) == strategy.reach(request)):
+        return None
+    return (
+        f"processor {guided} needs a canvas that each pass feeds in full, which {name} does not: give "
+        "decoding_strategy='dual_cache' with cache='none'"
+    )
 
 
 def answer_limit(request: Request, config: Config) -> int:

@@ -257,7 +257,7 @@ class PluginGroup(Generic[Kind]):
     def _class(self, name: str, names: Mapping[str, Any], constant: str) -> type[Kind]:
         """Return the class that a module calls `constant`. Raises ValueError if there is none."""
         if constant not in names:
-            others = [other for other in ("STRATEGY", "RULE") if other in names]
+            others = [other for other in ("STRATEGY", "RULE", "PROCESSOR") if other in names]
             more = f" (it has a {others[0]}, which is another kind)" if others and constant == self.constant else ""
             remedy = (
                 f"let its last line be {constant} = YourClass" if constant == self.constant else f"it defines no {constant}"

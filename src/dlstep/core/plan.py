@@ -16,6 +16,7 @@ from .block import Grid
 from .checks import check_ranges, short
 from .constraint import TokenMask
 from .errors import SamplesMismatch
+from .processor import SoFar
 from .request import Request, Who
 
 MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
@@ -128,6 +129,8 @@ class SpanSamples:
     """Probabilities of `Wanted.scored_ids`, under the distribution that `SampleSpec` selects. They are 0.0
     for the id -1; with `tempered`, for ids that a filter removed; and without `all_ids`, for the mask id
     and ids beyond the vocabulary."""
+    error: str = ""
+    """How a processor of the request failed; every token is then -1."""
 
     def at(self, rows: Sequence[int], best: int) -> "SpanSamples":
         """Return some rows, in this order.
@@ -233,6 +236,8 @@ class Wanted:
     """Subtracted at each sampled position from the logit of the previous token in its group."""
     shift: int | None = None
     """1 if row p-1 predicts position p in this span, 0 if row p does; None for the model's `Spec.head_shift`."""
+    so_far: SoFar | None = None
+    """The tokens of a request with processors; only the core sets it."""
 
     @property
     def scored_width(self) -> int:

@@ -13,6 +13,7 @@ from annotated_types import Ge, Gt, Interval
 from .automaton import Automaton
 from .checks import check_ranges, did_you_mean, listed, pairs_of, plain, short
 from .options import StrategyOptions, sorted_options, unknown_option
+from .processor import Processor, processors_of
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -76,8 +77,13 @@ class SamplingParams:
     """A JSON schema that the answer conforms to; also a dictionary or a pydantic class."""
     top_logprobs: Annotated[int, Interval(ge=0, le=20)] = 0
     """How many of the most probable tokens to report for each token of the answer."""
+    processors: tuple[Processor, ...] = ()
+    """Changes of the logits before sampling, in order: names with options, like {"min_tokens": {"count": 8}}, or a list of
+    names and values."""
 
     def __post_init__(self) -> None:
+        if self.processors != ():
+            object.__setattr__(self, "processors", processors_of(self.processors))
         if self.json_schema is not None:
             object.__setattr__(self, "json_schema", schema_text(self.json_schema))
         check_ranges(self)
@@ -112,6 +118,14 @@ class SamplingParams:
         if self.seed is None:
             return (first,) * self.n
         return first, *[replace(first, seed=(self.seed + number) % SEEDS) for number in range(1, self.n)]
+
+    def processed(self, processors: tuple[Processor, ...]) -> "SamplingParams":
+        """Return the parameters with processors before their own.
+
+        Args:
+            processors: The processors of the engine.
+        """
+        return replace(self, processors=processors + self.processors)
 
     def shortened(self, max_tokens: int) -> "SamplingParams":
         """Return the parameters with fewer tokens, without pinned tokens past the new end.

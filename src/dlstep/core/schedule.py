@@ -10,6 +10,7 @@ from itertools import islice
 from .contract import check_span, fault_of, run_user_code
 from .errors import RequestFault, WrongAnswer
 from .plan import FEW_BEST, Admission, Grant, Plan, Rows, Span
+from .processor import SoFar
 from .sequence import SequenceState, Storage
 from .spec import Spec
 from .state import Cache, State, prefix_keys
@@ -143,7 +144,13 @@ def _scheduled(sequence: SequenceState, spec: Spec) -> Span:
     strategy = sequence.request.strategy
     span = strategy.schedule(sequence, spec)
     check_span(strategy, sequence, span, spec)
-    return span
+    return _with_tokens(span, sequence) if sequence.request.params.processors else span
+
+
+def _with_tokens(span: Span, sequence: SequenceState) -> Span:
+    """Return the span with the tokens of its request, as they are fed, for processors."""
+    tokens = sequence.tokens(0, span.rows.start) + span.rows.tokens
+    return replace(span, wanted=replace(span.wanted, so_far=SoFar(tokens, len(sequence.request.prompt))))
 
 
 def _stuck(state: State) -> RequestFault:

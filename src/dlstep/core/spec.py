@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Interval
 
 from .checks import Checked, check_ranges
+from .processor import Processor
 from .request import Seed
 
 AcceptRule = Literal["A", "B"]
@@ -76,6 +77,8 @@ class Config(Checked):
     """Reuse pages of equal prefixes between requests."""
     seed: Seed = 0
     """Seed from which requests without a seed derive theirs."""
+    processors: tuple[Processor, ...] = ()
+    """Processors of every request, which come before its own."""
 
 
 BLOCK_CAUSAL = "block-causal"

@@ -205,7 +205,7 @@ def differing(old: Any, new: Any, names: Iterable[str]) -> list[str]:
 
 
 CORE = __name__.rpartition(".")[0]
-_PARTS = tuple(f"{CORE.rpartition('.')[0]}.{name}" for name in ("strategies", "rules"))
+_PARTS = tuple(f"{CORE.rpartition('.')[0]}.{name}" for name in ("strategies", "rules", "processors"))
 # By tag, the types that are written as {tag: parts}, each with functions from a value to its parts and back.
 _TAGGED: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "bytes": (bytes, bytes.hex, bytes.fromhex),
@@ -298,5 +298,5 @@ def _class(path: str) -> Any:
         raise ValueError(f"the data holds a {class_name} of module {module_name}: import that module before reading")
     cls = vars(sys.modules[module_name]).get(class_name)
     if not (isinstance(cls, type) and is_dataclass(cls) and issubclass(cls, Options | Extra)):
-        raise ValueError(f"module {module_name} has no strategy, rule or `Extra` state named {class_name}")
+        raise ValueError(f"module {module_name} has no strategy, rule, processor or `Extra` state named {class_name}")
     return cls

@@ -164,6 +164,8 @@ class PaddedExecutor(Executor):
 
 
 def _pads(gathered: Gathered) -> bool:
-    """Return whether to pad a forward pass: it samples, is not too large, and filters no logits."""
+    """Return whether to pad a forward pass: it samples, is not too large, and neither filters nor processes logits."""
     arrays = gathered.arrays
+    if gathered.process is not None:
+        return False
     return bool(len(arrays["sampled_rows"])) and len(arrays["tokens"]) <= MAX_PADDED_ROWS and not UNCAPTURED & arrays.keys()

@@ -4,7 +4,7 @@ The work is a few array operations per step, none per token.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, chain
 from operator import attrgetter
@@ -24,6 +24,7 @@ from ..core import Plan, Samples, SamplingParams, Span, SpanSamples
 from ..core.plan import Merge
 from ..models.networks import Batch, View, batch_of
 from .arena import staged
+from .processing import Processing, Unguided, processing_of
 from .profile import region
 from .tables import MaskTable, PageTables
 
@@ -49,6 +50,7 @@ def split(array: np.ndarray, counts: Sequence[int]) -> list[tuple[Any, ...]]:
 
 _SIGN = 1 << 63
 NO_SLOTS: Mapping[int, int] = {}  # for plans without canvases
+NO_ERRORS: Mapping[int, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +88,13 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """One plan as host arrays, named as for `batch_of`; `merge` is the rule for soft rows."""
+    """One plan as host arrays, named as for `batch_of`; `merge` is the rule for soft rows, `process` changes logits."""
 
     arrays: dict[str, np.ndarray]
     placed: Placed
     sampler: SamplerConfig
     merge: Merge | None
+    process: Processing | Unguided | None = None
 
     @property
     def spans(self) -> dict[int | None, Spans]:
@@ -110,7 +113,7 @@ def lower(gathered: Gathered, target: LoweringTarget) -> Batch:
             alike = next((layout for (other, _), layout in layouts.items() if other == window), None)
             layouts[window, group] = alike or lay_out(spans, dtype=target.dtype, device=target.device)
     tensors = staged(gathered.arrays, target.device)
-    return batch_of(tensors, layouts, gathered.sampler, gathered.merge, target.masks.words)
+    return batch_of(tensors, layouts, gathered.sampler, gathered.merge, target.masks.words, gathered.process)
 
 
 def gather(
@@ -152,7 +155,7 @@ def gather(
     if any(span.wanted.masks for span in spans):
         arrays["mask_rows"] = target.masks.rows_of(spans)
     merge = next((span.rows.soft.merge for span in spans if span.rows.soft is not None), None)
-    return Gathered(arrays if merge is None else arrays | _soft(spans), placed, sampler, merge)
+    return Gathered(arrays if merge is None else arrays | _soft(spans), placed, sampler, merge, processing_of(plan))
 
 
 def placed_of(facts: Int64[np.ndarray, "7 s"], tables: PageTables, target: LoweringTarget) -> Placed:
@@ -283,8 +286,13 @@ def _signed(seed: int) -> int:
 
 
 @region("unpack")
-def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None, marks: Sequence[int] | None = None) -> Samples:
-    """Return the samples of `plan` from the output of `pack`. `marks` are those of the spans, if known."""
+def unpack(
+    plan: Plan, packed: Float32[Tensor, "k w"] | None, marks: Sequence[int] | None = None, errors: Mapping[int, str] = NO_ERRORS
+) -> Samples:
+    """Return the samples of `plan` from the output of `pack`.
+
+    `marks` are those of the spans, if known; `errors` are those of processors, by sequence number.
+    """
     if packed is None:
         return Samples(plan, tuple(SpanSamples((), ()) for _ in plan.spans), marks)
     statistics, best = plan.sample_spec.statistics, plan.sample_spec.best
@@ -310,7 +318,10 @@ def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None, marks: Sequence[in
     columns = (tokens, probabilities, entropies, margins, best_ids, best_probabilities, noise, scored)
     # If a row failed or a number is not finite, the core checks all of them and names the bad one.
     sound = bool(np.isfinite(numbers).all() and numbers[0].min() >= 0)
-    return Samples(plan, tuple(map(SpanSamples, *columns)), marks, sound)
+    rows = tuple(map(SpanSamples, *columns))
+    if errors:
+        rows = tuple([replace(own, error=errors.get(span.who.seq_id, "")) for span, own in zip(plan.spans, rows, strict=True)])
+    return Samples(plan, rows, marks, sound)
 
 
 def _scored_of(span: Span, scored: list[Float32[np.ndarray, " w"]], begin: int, end: int) -> tuple[float, ...]:

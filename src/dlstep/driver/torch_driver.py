@@ -4,7 +4,7 @@ Each KV cache has the digest of its content, so that no state reads another's.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -21,7 +21,8 @@ from ..models.networks import Batch, Memory, PagedNetwork, paged
 from ..models.shapes import embedding_of
 from .executor import NOTHING, Executor, Pending
 from .graphs import PaddedExecutor
-from .lowering import Gathered, LoweringTarget, Placed, gather, lower, unpack
+from .lowering import NO_ERRORS, Gathered, LoweringTarget, Placed, gather, lower, unpack
+from .processing import Processing, Unguided, unguided_plan
 from .profile import region
 from .tables import CarrySlots, MaskTable, PageTables, page_tables
 from .warmup import buckets_for
@@ -164,14 +165,17 @@ class KVCaches:
 class StartedPlan:
     """A plan whose forward passes were launched. No other plan may use `cache` before `wait`, or the digest stays unset."""
 
-    def __init__(self, plan: Plan, cache: KVCache, pending: Pending, marks: Sequence[int], lock: Lock) -> None:
-        self._plan, self._cache, self._pending, self._marks, self._lock = plan, cache, pending, marks, lock
+    def __init__(
+        self, plan: Plan, cache: KVCache, pending: Pending, marks: Sequence[int], errors: Mapping[int, str], lock: Lock
+    ) -> None:
+        self._plan, self._cache, self._pending, self._lock = plan, cache, pending, lock
+        self._marks, self._errors = marks, errors
 
     @region("wait")
     def wait(self) -> Samples:
         """Return the samples once the device has computed them."""
         with self._lock:
-            samples = unpack(self._plan, self._pending.wait(), self._marks)
+            samples = unpack(self._plan, self._pending.wait(), self._marks, self._errors)
             self._pending = NOTHING
             if self._cache.last is self._plan:
                 self._cache.digest = samples.cache_digest
@@ -273,7 +277,9 @@ class TorchDriver:
             agree()
             pending = self.submit(forwards)
             marks = [span.mark() for span in plan.spans]  # while the device works
-            self._started = StartedPlan(plan, self._current, pending, marks, self._lock)
+            process = forwards[-1].process if forwards else None
+            errors = process.errors if isinstance(process, Processing) else NO_ERRORS
+            self._started = StartedPlan(plan, self._current, pending, marks, errors, self._lock)
             return self._started
 
     def holds(self, plan: Plan) -> bool:
@@ -345,6 +351,10 @@ class TorchDriver:
         before = None if reassigned else cache.placed
         gathered = tuple([gather(forward, cache.tables, self._target, cache.slots.slots, before) for forward in forwards])
         cache.placed = gathered[-1].placed if gathered else None
+        process, mask_id = gathered[-1].process if gathered else None, self.config.spec.mask_id
+        if isinstance(process, Processing) and mask_id is not None and (guided := process.guided):
+            masked = gather(unguided_plan(plan, guided, mask_id), cache.tables, self._target)
+            return replace(masked, process=Unguided(guided)), *gathered
         return gathered
 
     def submit(self, forwards: tuple[Gathered, ...]) -> Pending:

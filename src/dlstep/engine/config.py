@@ -24,6 +24,7 @@ from ..core import Config, Options, SamplingParams, Spec, Strategy, options_of, 
 from ..core.checks import check_ranges, did_you_mean, limits_of, listed, pairs_of, plain, short
 from ..core.lifecycle import least_pages, request_strategy
 from ..core.options import PluginGroup, StrategyOptions, by_default, sorted_options, unknown_option
+from ..core.processor import processors_of
 from ..core.request import Seed
 from ..core.spec import BIDIRECTIONAL, PROMPT_IN_FULL, TRAININGS, Count, Length, Seats, training_mismatch
 
@@ -186,8 +187,12 @@ class EngineConfig:
     """Fuse small operations by torch.compile, which slows the first steps; None: on cuda."""
     seed: Seed = 0
     """Seed of requests that do not set one."""
+    processors: object = ()
+    """Changes of the logits of every request before sampling, in order: names with options, like {"min_tokens": {"count":
+    8}}, or a list of names, .py files and values."""
 
     def __post_init__(self) -> None:
+        processors_of(self.processors)  # they stay as given: a class from a file could not be pickled for other processes
         object.__setattr__(self, "buffer_policy", policy_of(self.buffer_policy, "EngineConfig.buffer_policy"))
         check_ranges(self)
         object.__setattr__(self, "strategy_options", sorted_options("EngineConfig.strategy_options", self.strategy_options))
@@ -455,7 +460,7 @@ def build(config: EngineConfig, spec: Spec) -> tuple[Config, Strategy]:
         assert strategy is not None, "`resolve` has chosen one"
         strategy = with_options(strategies.PLUGINS.value(strategy), dict(config.strategy_options))
     shared = {field.name: attrgetter(field.name)(config) for field in fields(Config) if field.name != "spec"}
-    return Config(spec=spec, **shared), strategy
+    return Config(spec=spec, **shared | {"processors": processors_of(config.processors)}), strategy
 
 
 def _check_name(model: str, declared: object, option: str) -> None:
@@ -559,6 +564,10 @@ ELSEWHERE = {
     "gen_length": "max_tokens",
     "eos_token_id": "stop_token_ids",
     "stop_strings": "stop",
+    "cfg_scale": "processors={'guidance': {'cfg_scale': ...}}",
+    "repetition_penalty": "processors={'repetition_penalty': {'penalty': ...}}",
+    "logit_bias": "processors={'logit_bias': {'bias': ...}}",
+    "min_tokens": "processors={'min_tokens': {'count': ...}}",
 }
 NOT_NEEDED = {
     "trust_remote_code": "code of checkpoints is never run",
@@ -578,7 +587,6 @@ NOT_NEEDED = {
     "kv_cache_dtype": "keys and values have the dtype of the weights",
     "kv_cache_layout": "the device decides",
     "multi_block_prefix_full": "the strategy decides: d2f shows the whole prompt to every prompt position, others do not",
-    "cfg_scale": "guidance by a second forward pass is not supported",
     "attention_backend": "the device decides",
     "attn_implementation": "the device decides",
     "attn_impl": "the device decides",

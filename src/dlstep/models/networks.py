@@ -7,7 +7,7 @@ logits; here the signal is stored, which is smaller by the ratio of vocabulary t
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,6 +30,7 @@ from dlstep_kernels import (
     merge_embeddings,
     sample,
 )
+from dlstep_kernels.head import logits_of
 from dlstep_kernels.tiles import Tiles
 from dlstep_kernels.vocabulary import Share, gather_columns
 
@@ -42,6 +43,7 @@ from .sharding import VocabRows, ids_of
 from .transformers_internals import NO_MASK, NO_MASKS, EmptyCache, cache_argument
 
 View = tuple[int | None, int]  # sliding window (None: full), query heads per key head
+Process = Callable[[Float32[Tensor, "w ids"], Spec], Float32[Tensor, "w ids"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class Batch:
     view. `sampled_rows` are the rows that predict the sampled positions, in plan order; entries
     from `filled` on are padding. `soft` are rows with blended embeddings, `carry` is canvas state.
     `gates` has 1 for each row of a draft and 0 for other rows; None if the network has no adapter for drafts.
+    `process` changes the logits of the sampled rows.
     """
 
     tokens: Int64[Tensor, "1 n"]
@@ -78,6 +81,7 @@ class Batch:
     carry: Carry | None = None
     filled: Int64[Tensor, "1"] | None = None
     gates: Int64[Tensor, " n"] | None = None
+    process: Process | None = None
 
 
 def batch_of(
@@ -86,10 +90,11 @@ def batch_of(
     sampler: SamplerConfig,
     merge: Merge | None,
     mask_words: Int32[Tensor, "rows words"] | None = None,
+    process: Process | None = None,
 ) -> Batch:
     """Return the batch of these named tensors; `merge` is the rule for soft rows, if any.
 
-    `mask_words` are the token masks that `mask_rows` refers to.
+    `mask_words` are the token masks that `mask_rows` refers to; `process` changes the logits.
     """
     soft = None
     if merge is not None:
@@ -109,6 +114,7 @@ def batch_of(
         carry=Carry(tensors["found"], tensors["left"], tensors["fresh"]) if "found" in tensors else None,
         filled=tensors.get("filled"),
         gates=tensors.get("gates"),
+        process=process,
     )
 
 
@@ -186,7 +192,11 @@ class PagedNetwork(ABC):
 
     def sample(self, batch: Batch, answer: Answer) -> Drawn:
         """Return tokens, probabilities and the requested statistics."""
-        return answer if isinstance(answer, Drawn) else sample(answer, batch.settings, **self.allowed(batch))
+        if isinstance(answer, Drawn):
+            return answer
+        if batch.process is not None:
+            answer = batch.process(answer.float(), self.spec)
+        return sample(answer, batch.settings, **self.allowed(batch))
 
     @contextmanager
     def only_first_layers(self) -> Generator[None]:
@@ -287,6 +297,8 @@ class PlainNetwork(PagedNetwork):
         rows = hidden[0].index_select(0, batch.sampled_rows)
         if self._linear is None:
             return self._head(rows)
+        if batch.process is not None:
+            return logits_of(rows, self._linear.weight, self._linear.bias)
         return head_and_sample(
             rows,
             self._linear.weight,

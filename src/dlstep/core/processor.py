@@ -1,0 +1,82 @@
+"""Processors of logits. The core finds them by name and stores them in requests; the driver calls them."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from .checks import listed, short
+from .options import Options, PluginGroup, with_options
+
+if TYPE_CHECKING:
+    from .request import SamplingParams
+    from .spec import Spec
+
+
+@dataclass(frozen=True, slots=True)
+class SoFar:
+    """What a request holds when a pass feeds it."""
+
+    tokens: tuple[int, ...]
+    """Token ids from position 0 on, as fed: the prompt and the answer so far, with the mask id where it is masked."""
+    prompt_length: int
+    """Number of tokens of the prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a processor may read besides the logits."""
+
+    positions: tuple[int, ...]
+    """Position that each row of logits predicts, ascending."""
+    so_far: SoFar
+    """The tokens of the request."""
+    params: "SamplingParams"
+    """Sampling parameters of the request."""
+    spec: "Spec"
+    """Facts of the model."""
+    unguided: Any = None
+    """The network's logits of the same rows for a masked prompt; None unless a processor of the request is `guided`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Processor(Options, ABC):
+    """A pure function of a request's logits, applied before its constraint, temperature and statistics.
+
+    Subclass as a frozen dataclass, whose fields are options.
+    """
+
+    @property
+    def guided(self) -> bool:
+        """Whether the processor reads `context.unguided`, for which each pass runs a second time."""
+        return False
+
+    @abstractmethod
+    def process(self, logits: Any, context: Context) -> Any:
+        """Return the logits to sample from, a tensor of the same shape.
+
+        Args:
+            logits: Tensor [rows, ids] in fp32, one row for each sampled position. It includes the mask id and ids
+                beyond the vocabulary, which are never sampled.
+            context: Positions, tokens and parameters of the request.
+        """
+
+
+PLUGINS = PluginGroup("processor", "PROCESSOR", Processor, "dlstep.processors", ("rule", "dlstep.rules"))
+
+
+def processors_of(given: object) -> tuple[Processor, ...]:
+    """Return processors from names with options, as a mapping, or from one or a list of names, classes and values.
+
+    Raises ValueError for anything else, an unknown name or option, and a value out of range.
+    """
+    if isinstance(given, dict):
+        return tuple([_with_options(name, options) for name, options in given.items()])
+    many = listed(given)
+    return (PLUGINS.value(given),) if many is None else tuple(chain.from_iterable(map(processors_of, many)))
+
+
+def _with_options(name: Any, options: Any) -> Processor:
+    if options is not None and not (isinstance(options, dict) and all(isinstance(option, str) for option in options)):
+        raise ValueError(f"processor {short(name)} takes a mapping of option names to values, got {short(options)}")
+    return with_options(PLUGINS.value(name), options or {})
