@@ -70,8 +70,8 @@ COMMAND = GenerateCommand
 
 def add_options(parser: ArgumentParser) -> None:
     """Add the options of the engine and of a request."""
-    # `seed` is the request's option: with a single caller, the engine's seed has no additional effect.
-    parser.add_options(EngineConfig, "engine", without=("seed", *OF_STRATEGY))
+    # `seed` and `processors` are the request's options: with a single caller, the engine's have no additional effect.
+    parser.add_options(EngineConfig, "engine", without=("seed", "processors", *OF_STRATEGY))
     parser.add_options(SamplingParams, "sampling", without=OF_REQUEST)
 
 

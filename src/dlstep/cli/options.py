@@ -9,7 +9,7 @@ import json
 import math
 import re
 from argparse import SUPPRESS
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -29,10 +29,15 @@ from ..text.words import WIDTH
 
 TYPES = {int: "INT", float: "NUMBER", bool: "{true,false}", str: "TEXT", Path: "PATH"}  # in the help; others are JSON
 # Types of options on the command line, where they differ from those of the fields.
-HINTS = {"decoding_strategy": str | None, "max_tokens": int | None, "json_schema": str | dict[str, Any] | None}
+HINTS = {
+    "decoding_strategy": str | None,
+    "max_tokens": int | None,
+    "json_schema": str | dict[str, Any] | None,
+    "processors": dict[str, Any] | list[Any] | str,
+}
 SHORT = {"tensor_parallel_size": ("--tp",)}  # names that other servers use
 SCHEMA_HELP = "A JSON schema that the answer conforms to: a JSON file, or JSON text. In an option file, also a mapping."
-IMPORTED = ("decoding_strategy", *HOLDERS)  # options whose value may be a path to a module
+IMPORTED = ("decoding_strategy", "processors", *HOLDERS)  # options whose value may be a path to a module
 ENGINE = "engine"
 SECTIONS = (ENGINE, "eval")  # in an option file: for every command with an engine, and for `dlstep eval`
 Owner = TypeVar("Owner")
@@ -167,12 +172,21 @@ def options_in(source: str, command: str) -> dict[Any, Any]:
     if len(options) < len(given):
         raise ValueError(f"--config: {where} says an option twice, with a hyphen and with an underscore")
     for name in IMPORTED:
-        if isinstance(value := options.get(name), str) and any(mark in value for mark in "./\\:"):
-            raise ValueError(
-                f"--config: in {where}, {name}={value!r} is a path, which imports a module: give it on the command line, as "
-                f"--{name} {value}"
-            )
+        for value in _names_in(options.get(name)):
+            if any(mark in value for mark in "./\\:"):
+                raise ValueError(
+                    f"--config: in {where}, {name}={value!r} is a path, which imports a module: give it on the command line, "
+                    f"as --{name} {value}"
+                )
     return options
+
+
+def _names_in(value: Any) -> Iterator[str]:
+    """Yield the names of strategies, rules or processors in the value of an option."""
+    if isinstance(value, str):
+        yield value
+    for part in value if isinstance(value, list | dict) else ():
+        yield from _names_in(part)
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):

@@ -3,9 +3,9 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from .checks import listed, short
+from .checks import listed, pairs_of, short
 from .options import Options, PluginGroup, with_options
 
 if TYPE_CHECKING:
@@ -71,12 +71,13 @@ def processors_of(given: object) -> tuple[Processor, ...]:
     Raises ValueError for anything else, an unknown name or option, and a value out of range.
     """
     if isinstance(given, dict):
-        return tuple([_with_options(name, options) for name, options in given.items()])
+        return tuple([_with_options(*pair) for pair in cast("dict[Any, Any]", given).items()])
     many = listed(given)
-    return (PLUGINS.value(given),) if many is None else tuple(chain.from_iterable(map(processors_of, many)))
+    return (PLUGINS.value(cast(Any, given)),) if many is None else tuple(chain.from_iterable(map(processors_of, many)))
 
 
-def _with_options(name: Any, options: Any) -> Processor:
-    if options is not None and not (isinstance(options, dict) and all(isinstance(option, str) for option in options)):
-        raise ValueError(f"processor {short(name)} takes a mapping of option names to values, got {short(options)}")
-    return with_options(PLUGINS.value(name), options or {})
+def _with_options(name: Any, given: Any) -> Processor:
+    options = pairs_of(given or {})
+    if options is None or not all(isinstance(option, str) for option, _ in options):
+        raise ValueError(f"processor {short(name)} takes a mapping of option names to values, got {short(given)}")
+    return with_options(PLUGINS.value(name), dict(options))

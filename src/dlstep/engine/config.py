@@ -459,8 +459,10 @@ def build(config: EngineConfig, spec: Spec) -> tuple[Config, Strategy]:
     if not isinstance(strategy, Strategy):
         assert strategy is not None, "`resolve` has chosen one"
         strategy = with_options(strategies.PLUGINS.value(strategy), dict(config.strategy_options))
-    shared = {field.name: attrgetter(field.name)(config) for field in fields(Config) if field.name != "spec"}
-    return Config(spec=spec, **shared | {"processors": processors_of(config.processors)}), strategy
+    shared = {
+        field.name: attrgetter(field.name)(config) for field in fields(Config) if field.name not in ("spec", "processors")
+    }
+    return Config(spec=spec, processors=processors_of(config.processors), **shared), strategy
 
 
 def _check_name(model: str, declared: object, option: str) -> None:

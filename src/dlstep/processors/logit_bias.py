@@ -34,8 +34,8 @@ class LogitBias(Processor):
     def process(self, logits: "Tensor", context: Context) -> "Tensor":
         """Return the logits with the amounts added; ids that the network does not have are ignored."""
         del context
-        for token, amount in dict(self.bias).items():
-            logits[:, token : token + 1] += amount
+        known = {token: amount for token, amount in dict(self.bias).items() if token < logits.shape[1]}
+        logits[:, [*known]] += logits.new_tensor([*known.values()])
         return logits
 
 

@@ -27,9 +27,9 @@ class RepetitionPenalty(Processor):
     def process(self, logits: "Tensor", context: Context) -> "Tensor":
         """Return the logits, with those of repeated tokens reduced."""
         tokens = logits.new_tensor(context.so_far.tokens).long()
-        counts = logits.new_zeros(logits.shape[1]).index_add_(0, tokens, logits.new_ones(len(tokens))).repeat(len(logits), 1)
-        for row, position in enumerate(context.positions):
-            counts[row, tokens[position : position + 1]] -= 1
+        counts = tokens.bincount(minlength=logits.shape[1]).repeat(len(logits), 1)
+        own = tokens[[position for position in context.positions if position < len(tokens)]]
+        counts[range(len(own)), own] -= 1
         reduced = (logits / self.penalty).where(logits > 0, logits * self.penalty)
         return reduced.where(counts > 0, logits)
 

@@ -166,6 +166,9 @@ def _of_a_stream(options: StreamOptions | None, info: ValidationInfo) -> StreamO
 OptionsOfStream = Annotated[StreamOptions | None, AfterValidator(_of_a_stream)]
 
 
+Word = Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")]  # no path, which would import a module
+
+
 class DlstepOptions(Open):
     """Fields specific to dlstep. Any other field is an option of the strategy or rule."""
 
@@ -176,6 +179,7 @@ class DlstepOptions(Open):
         default_factory=dict
     )
     canvas: Annotated[list[Id], Field(fail_fast=True)] = sampled("canvas", default_factory=list)
+    processors: Annotated[dict[Word, dict[str, Any] | None], FailFast] = sampled("processors", default_factory=dict)
 
 
 class StructuredOutputs(Strict):
@@ -208,6 +212,9 @@ class Sampling(Strict):
     stop: Stop | Annotated[list[Stop], Field(max_length=64, fail_fast=True)] | None = sampled("stop")
     stop_token_ids: Annotated[list[Id], Field(max_length=1024, fail_fast=True)] | None = sampled("stop_token_ids")
     ignore_eos: bool | None = sampled("ignore_eos")
+    repetition_penalty: float | None = None  # this and the next two are processors
+    min_tokens: int | None = None
+    logit_bias: Annotated[dict[str, float], Field(max_length=1024), FailFast] | None = None
     stream: bool | None = None
     stream_options: OptionsOfStream = None
     structured_outputs: StructuredOutputs | None = None
@@ -228,10 +235,7 @@ class Sampling(Strict):
     store: No = None
     frequency_penalty: Zero = None
     presence_penalty: Zero = None
-    repetition_penalty: One = None
     length_penalty: One = None
-    min_tokens: Annotated[int, *_neutral(0)] | None = None
-    logit_bias: Annotated[dict[str, Any], *_neutral({})] | None = None
     use_beam_search: No = None
     skip_special_tokens: Yes = None
     spaces_between_special_tokens: Yes = None

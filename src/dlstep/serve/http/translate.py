@@ -6,10 +6,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ... import rules
-from ...core import Request, Rule, SamplingParams, SequenceState, Spec, Strategy, add, options_of, refusal
+from ...core import Processor, Request, Rule, SamplingParams, SequenceState, Spec, Strategy, add, options_of, refusal
 from ...core.automaton import Automaton
 from ...core.checks import did_you_mean, short
 from ...core.options import unknown_option
+from ...core.processor import processors_of
 from ...engine.decode import constrained
 from ...engine.reads import Reading, read_request
 from ...text.chat import chat_prompt, template_of
@@ -39,10 +40,12 @@ from .tool_calls import begins_reasoning, call_schema, callable_freely, chosen, 
 LONGEST_TOKEN = 64  # upper bound of the average number of characters per token in a prompt
 SWITCHES = ("enable_thinking", "thinking", "reasoning_effort")  # clients send these to all models
 PARAMS = tuple(field.name for field in fields(SamplingParams))
+# Fields of other servers that are processors: name, its option, and the value without effect, which many clients send.
+PROCESSED = (("repetition_penalty", "penalty", 1), ("min_tokens", "count", 0), ("logit_bias", "bias", {}))
 OWN = tuple(DlstepOptions.model_fields)  # fields of `dlstep` that are not strategy options
 # The start of a refusal's message, and the field that it is about.
-SUBJECTS = (("the prompt", "prompt"), ("stop_token_ids", "stop_token_ids"), ("stop=", "stop"), ("pinned", "dlstep.pinned"),
-            ("canvas", "dlstep.canvas"), ("no text that matches", "max_tokens"))  # fmt: skip
+SUBJECTS = (("the prompt", "prompt"), ("stop_token_ids", "stop_token_ids"), ("stop=", "stop"), ("canvas", "dlstep.canvas"),
+            ("pinned", "dlstep.pinned"), ("processor", "dlstep.processors"), ("no text that", "max_tokens"))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +158,7 @@ def params_of(facts: Facts, body: Sampling) -> SamplingParams:
     if isinstance(body.stop, str):
         known["stop"] = [body.stop]
     known.setdefault("top_logprobs", known.get("logprobs"))  # in completions, `logprobs` is the number
-    known |= constraint_of(body) | dict.fromkeys(facts.info.strategy.OWN_PARAMS)
+    known |= constraint_of(body) | dict.fromkeys(facts.info.strategy.OWN_PARAMS) | {"processors": _processors(body)}
     params: dict[str, Any] = {name: known[name] for name in PARAMS if known.get(name) is not None}
     params |= {name: tuple(value) for name, value in params.items() if isinstance(value, list)}
     try:
@@ -167,6 +170,20 @@ def params_of(facts: Facts, body: Sampling) -> SamplingParams:
         name = first_word[1] if first_word else None
         param = f"dlstep.{name}" if name in OWN or name == "pins" else name
         raise ApiError(400, message, param=param) from error
+
+
+def _processors(body: Sampling) -> tuple[Processor, ...]:
+    """Return the processors of a body, those of fields that other servers have first. Raises ApiError that names the field."""
+    values = [(name, option, getattr(body, name)) for name, option, neutral in PROCESSED if getattr(body, name) != neutral]
+    asked = [(name, name, {option: value}) for name, option, value in values if value is not None]
+    asked += [(f"dlstep.processors.{name}", name, options) for name, options in body.dlstep.processors.items()]
+    processors: list[Processor] = []
+    for field, name, options in asked:
+        try:
+            processors += processors_of({name: options})
+        except ValueError as error:
+            raise ApiError(400, str(error), param=field) from error
+    return tuple(processors)
 
 
 def constraint_of(body: Sampling) -> dict[str, Any]:

@@ -40,8 +40,9 @@ def test_neutral_values_pass_alone_and_together(http: httpx2.Client) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("frequency_penalty", 0.5), ("presence_penalty", -1), ("repetition_penalty", 1.1), ("best_of", 2), ("suffix", "end"),
-        ("logit_bias", {"5": 1}), ("min_tokens", 1), ("use_beam_search", True), ("skip_special_tokens", False),
+        ("frequency_penalty", 0.5), ("presence_penalty", -1), ("repetition_penalty", 0), ("best_of", 2), ("suffix", "end"),
+        ("logit_bias", {"5": 1e9}), ("logit_bias", {"a": 1}), ("min_tokens", -1), ("use_beam_search", True),
+        ("skip_special_tokens", False),
         ("logprobs", 21), ("logprobs", -1),
         ("temperature", "0.5"), ("temperature", False), ("temperature", -0.1), ("temperature", 1e-31),
         ("top_p", 0), ("top_p", 1.5), ("top_k", -2), ("min_p", 2), ("n", 0), ("n", 129), ("n", True), ("max_tokens", 0),

@@ -1,0 +1,170 @@
+"""Laws of processors: what they change, what nothing may change, and that their bugs end only their own request."""
+
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from dlstep import Config, Request, SamplingParams, State, Strategy, Trace, init, strategies
+from dlstep.core import Event, Processor, SequenceState
+from dlstep.core.trace import from_json, to_json
+from dlstep.driver import TorchDriver
+from dlstep.engine.decode import Decode
+from dlstep.models import Checkpoint, load_checkpoint
+from dlstep.processors.guidance import Guidance
+from dlstep.processors.logit_bias import LogitBias
+from dlstep.processors.min_tokens import MinTokens
+from dlstep.processors.repetition_penalty import RepetitionPenalty
+
+from ..helpers.faulty import RAISED
+from ..helpers.processors import Broken, Forced, Nothing, Wild
+from ..reference.models import EOS, WORDS, make_network, write_folder
+
+CANVAS = strategies.make("dual_cache", block_size=4, cache="none")
+STRATEGIES = [
+    strategies.make("multi_bd", block_size=4, buffer_size=2),
+    strategies.make("d2f", block_size=4, buffer_size=3),
+    strategies.make("dual_cache", block_size=4),
+    strategies.make("multi_bd_edit", block_size=4, buffer_size=2),
+    strategies.make("dmax", block_size=4),
+    strategies.make("causal_blocks", block_size=4),
+    strategies.make("autoregressive"),
+    CANVAS,
+]
+CONSTRAINED = [each for each in STRATEGIES if each.takes_constraints]
+WORD = r"(w1[0-9])+"
+SHIPPED = (RepetitionPenalty(3.0), LogitBias({7: 4.0, 1000: 9.0}), MinTokens(6), Nothing(), Wild())
+named = pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda each: type(each).__name__ + getattr(each, "cache", ""))
+FEW = settings(max_examples=5)
+
+
+@cache
+def checkpoint() -> Checkpoint:
+    return load_checkpoint(write_folder(make_network(3, 0.3, 1.5), Path(mkdtemp())))
+
+
+def decoded(strategy: Strategy, asked: list[Request], engine_wide: tuple[Processor, ...] = ()) -> tuple[State, Trace]:
+    """The state in which all have ended, and how it came about."""
+    config = Config(checkpoint().spec, page_size=4, num_pages=200, max_model_len=48, processors=engine_wide)
+    first, events = init(config, strategy), list[Event]()
+    decode = Decode(first, TorchDriver(checkpoint(), config), record=events.append, prunes=False)
+    for request in asked:
+        decode.add(request)
+    while not decode.state.done:
+        decode.step()
+    return decode.state, Trace(first, tuple(events))
+
+
+@cache
+def alone(strategy: Strategy, request: Request) -> SequenceState:
+    return decoded(strategy, [request])[0].finished[request.id]
+
+
+def facts(sequence: SequenceState) -> tuple[Any, ...]:
+    length, end = len(sequence.request.prompt), sequence.settled
+    return sequence.answer, sequence.finish, sequence.steps, sequence.probabilities_of(length, end)
+
+
+def request(number: int, *processors: Processor, **params: Any) -> Request:
+    prompt = tuple(EOS + 1 + (number * 7 + 5 * place) % (WORDS - EOS - 1) for place in range(1 + number % 6))
+    params = {"max_tokens": 4 + number % 9, "temperature": 0.7 * (number % 2), "seed": number} | params
+    return Request(number, prompt, SamplingParams(processors=processors, **params))
+
+
+@named
+@FEW
+@given(number=st.integers(0, 50), ignore_eos=st.booleans())
+def test_processor_that_adds_nothing_changes_nothing(strategy: Strategy, number: int, ignore_eos: bool):
+    plain = facts(alone(strategy, request(number, ignore_eos=ignore_eos)))
+    assert facts(alone(strategy, request(number, Nothing(), LogitBias(), MinTokens(0), ignore_eos=ignore_eos))) == plain
+    assert facts(alone(strategy, request(number, Guidance(0.0), ignore_eos=ignore_eos))) == plain
+
+
+@named
+@FEW
+@given(number=st.integers(0, 50), token=st.integers(EOS + 1, WORDS - 1))
+def test_forced_token_is_everywhere(strategy: Strategy, number: int, token: int):
+    sequence = alone(strategy, request(number, Wild(), Forced(token)))
+    assert sequence.answer == (token,) * (4 + number % 9)
+
+
+@pytest.mark.parametrize("strategy", CONSTRAINED, ids=lambda each: type(each).__name__ + getattr(each, "cache", ""))
+@FEW
+@given(number=st.integers(0, 50), token=st.integers(EOS, WORDS - 1), turn=st.integers(0, 9))
+def test_processors_never_leave_the_language_of_a_constraint(strategy: Strategy, number: int, token: int, turn: int):
+    for processors in ((Wild(turn), Forced(token)), (RepetitionPenalty(5.0), MinTokens(40), Wild(turn))):
+        sequence = alone(strategy, request(number, *processors, regex=WORD))
+        text = b"".join(checkpoint().spec.pieces[each] for each in sequence.answer).decode()
+        assert re.fullmatch(WORD, text.replace(" ", "")), (text, sequence.error)
+        assert token not in range(10, 20) or {*sequence.answer} == {token} or processors[-1] != Forced(token)
+
+
+@named
+@FEW
+@given(numbers=st.lists(st.integers(0, 50), min_size=2, max_size=5, unique=True), data=st.data())
+def test_batch_is_its_members_and_its_trace_replays(strategy: Strategy, numbers: list[int], data: st.DataObject):
+    known: list[Processor] = [*SHIPPED, *([Guidance(1.5)] if strategy == CANVAS else [])]
+    chosen = st.lists(st.sampled_from(known), max_size=2, unique=True)
+    asked = [request(number, *data.draw(chosen)) for number in numbers]
+    state, trace = decoded(strategy, asked)
+    for each in asked:
+        assert state.finished[each.id].answer == alone(strategy, each).answer
+    assert trace.replay() == state
+    assert from_json(to_json(trace)) == trace
+
+
+@pytest.mark.parametrize("kind", [*RAISED, "nothing", "rows", "integers", "infinite"])
+def test_broken_processor_ends_only_its_request(kind: str):
+    healthy = [request(number, Wild()) for number in (2, 3)] + [request(4)]
+    for strategy, since in ((STRATEGIES[0], 3), (CANVAS, 0)):
+        broken = request(9, Nothing(), Broken(kind, since), max_tokens=12, ignore_eos=True)
+        state, trace = decoded(strategy, [*healthy, broken])
+        for each in healthy:
+            assert facts(state.finished[each.id])[:3] == facts(alone(strategy, each))[:3]  # batching rounds probabilities
+        ended = state.finished[9]
+        assert ended.finish == "error" and trace.replay() == state
+        if kind != "infinite":
+            assert re.match(r"step \d+, from position \d+ on: Broken.process .*(processors|faulty)\.py:\d+", ended.error), (
+                ended.error
+            )
+            assert ("raised" in ended.error) == (kind in RAISED) and len(ended.error) < 800
+
+
+def test_engine_wide_processors_come_first_and_are_part_of_the_trace():
+    asked = [request(3, Forced(8), ignore_eos=True), request(4, ignore_eos=True)]
+    state, trace = decoded(STRATEGIES[0], asked, (Wild(), Forced(7)))
+    assert {*state.finished[4].answer} == {7}
+    assert state.finished[3].request.params.processors == (Wild(), Forced(7), Forced(8))
+    assert trace.replay() == state and from_json(to_json(trace)).first.config.processors == (Wild(), Forced(7))
+
+
+def test_trace_of_an_unknown_processor_names_it():
+    data: Any = to_json(request(1, Forced(3)))
+    written = data["params"]["processors"][0]
+    assert written == {"class": f"{Forced.__module__}:Forced", "token": 3}
+    with pytest.raises(ValueError, match="a Gone of module away: import that module before reading"):
+        from_json(written | {"class": "away:Gone"})
+
+
+@pytest.mark.parametrize(
+    ("strategy", "processor", "reason"),
+    [
+        (STRATEGIES[0], Guidance(), "Guidance needs a canvas that each pass feeds in full, which MultiBD does not: give"),
+        (replace(CANVAS, cache="dual"), Guidance(), "Guidance needs a canvas .* which DualCache does not"),
+        (strategies.make("self_speculation", block_size=4), Nothing(), "Nothing does not go with SelfSpeculation"),
+    ],
+)
+def test_strategies_refuse_processors_by_name(strategy: Strategy, processor: Processor, reason: str):
+    ended = decoded(strategy, [request(5, processor, max_tokens=12)])[0].finished[5]
+    assert ended.finish == "rejected" and re.search(reason, ended.error), ended.error
+
+
+def test_engine_refuses_a_processor_that_no_request_could_have():
+    config = Config(checkpoint().spec, processors=(Nothing(),))
+    with pytest.raises(ValueError, match="Nothing does not go with SelfSpeculation"):
+        init(config, strategies.make("self_speculation", block_size=4))
