@@ -1,5 +1,7 @@
 """The shipped processors: which logits change, and by how much."""
 
+from typing import Any
+
 import torch
 from transformers import RepetitionPenaltyLogitsProcessor
 
@@ -18,7 +20,7 @@ def context(*positions: int, tokens: tuple[int, ...] = (5, 6, 1, 7), **params: o
 
 def test_repetition_penalty_is_that_of_transformers_except_for_the_own_token() -> None:
     found = RepetitionPenalty(3.0).process(LOGITS.clone(), context(3, 4))
-    penalised = RepetitionPenaltyLogitsProcessor(3.0)
+    penalised: Any = RepetitionPenaltyLogitsProcessor(3.0)
     expected = [
         penalised(torch.tensor([ids]), row[None].clone()) for ids, row in zip([[5, 6, 1], [5, 6, 1, 7]], LOGITS, strict=True)
     ]
