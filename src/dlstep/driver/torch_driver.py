@@ -311,6 +311,8 @@ class TorchDriver:
             slots = torch.cat([batch.slot_mapping[batch.slot_mapping >= 0] for batch in batches])
             places = torch.cat([slots[:0] if batch.carry is None else batch.carry.left for batch in batches])
             with cache.memory.restoring(slots, places):
+                if (masked := self._unguided(plan, gathered, cache)) is not None:
+                    cache.executor.submit(masked)
                 yield cache.memory, list(zip(forwards, gathered, batches, strict=True))
 
     def _replayed(self, plans: Sequence[Plan]) -> KVCache:
@@ -351,11 +353,16 @@ class TorchDriver:
         before = None if reassigned else cache.placed
         gathered = tuple([gather(forward, cache.tables, self._target, cache.slots.slots, before) for forward in forwards])
         cache.placed = gathered[-1].placed if gathered else None
-        process, mask_id = gathered[-1].process if gathered else None, self.config.spec.mask_id
-        if isinstance(process, Processing) and mask_id is not None and (guided := process.guided):
-            masked = gather(unguided_plan(plan, guided, mask_id), cache.tables, self._target)
-            return replace(masked, process=Unguided(guided)), *gathered
-        return gathered
+        masked = self._unguided(plan, gathered, cache)
+        return gathered if masked is None else (masked, *gathered)
+
+    def _unguided(self, plan: Plan, forwards: Sequence[Gathered], cache: KVCache) -> Gathered | None:
+        """Return the pass to run before the others, in which guided requests have masked prompts; None without any."""
+        process, mask_id = forwards[-1].process if forwards else None, self.config.spec.mask_id
+        if not isinstance(process, Processing) or mask_id is None or not (guided := process.guided):
+            return None
+        masked = gather(unguided_plan(plan, guided, mask_id), cache.tables, self._target)
+        return replace(masked, process=Unguided(guided))
 
     def submit(self, forwards: tuple[Gathered, ...]) -> Pending:
         """Start the forward passes, of which only the last one samples."""

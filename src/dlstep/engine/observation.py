@@ -107,7 +107,7 @@ class ObservedSpan:
     """Where rows read the keys and values of each position below `c`: `stored` by an earlier pass, or
     computed in this one from a `final` token or from the `window`."""
     logits: Float32[Tensor, "w vocab"] | None
-    """Output of the head at each sampled position, before penalties, masks, temperature and filters."""
+    """Output of the head at each sampled position, before processors, penalties, masks, temperature and filters."""
     hidden_states: Mapping[int, Float32[Tensor, "n hidden"]]
     """By index: 0 is the embedding, i the output of i layers; the last one is after the final norm."""
     attentions: Mapping[int, Float32[Tensor, "heads n c"]]

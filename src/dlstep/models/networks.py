@@ -195,7 +195,7 @@ class PagedNetwork(ABC):
         if isinstance(answer, Drawn):
             return answer
         if batch.process is not None:
-            answer = batch.process(answer.float(), self.spec)
+            answer = batch.process(answer.to(torch.float32, copy=True), self.spec)
         return sample(answer, batch.settings, **self.allowed(batch))
 
     @contextmanager
