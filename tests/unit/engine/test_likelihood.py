@@ -171,12 +171,10 @@ CAUSAL = [("idlm", "strided"), ("idlm", "autoregressive")] + [
 def test_causal_networks_score_an_answer_in_as_few_passes_as_rows_allow(
     tmp_path: Path, family: str, strategy: str, rows: int
 ) -> None:
-    """The chain rule with causal attention, and what autoregressive decoding records; in parts, together and alone."""
+    """By the chain rule with causal attention; in parts, together and alone."""
     options = {"block_size": 4} if strategy not in ("autoregressive", "strided") else {}
     llm, network = made(tmp_path, family, decoding_strategy=strategy, max_num_batched_tokens=rows, **options)
     pairs = pairs_of(llm, (1, 3, 9, 40))
-    outputs = llm.generate([prompt for prompt, _ in pairs], SamplingParams(max_tokens=9, ignore_eos=True), progress=False)
-    pairs += [(prompt, output.token_ids) for (prompt, _), output in zip(pairs, outputs, strict=True)]
     likelihoods = Likelihoods(llm.engine)
     found = likelihoods.of(pairs)
     assert likelihoods.steps <= (8 if rows > 16 else 24)
@@ -186,9 +184,6 @@ def test_causal_networks_score_an_answer_in_as_few_passes_as_rows_allow(
         (alone,) = likelihoods.of([(prompt, answer)])
         assert together.value == pytest.approx(value, abs=LOGITS * len(answer)) == alone.value
         assert together.greedy == alone.greedy == (logits.argmax(-1).tolist() == list(answer))
-    for output, likelihood in zip(outputs, found[len(outputs) :], strict=True):
-        if strategy != "causal_blocks":  # which predicts most tokens with attention within blocks
-            assert output.log_likelihood.value >= likelihood.value - 9 * LOGITS, "the softmax has the mask, answers do not"
 
 
 @pytest.mark.parametrize("family", ["idlm", "llada"])
