@@ -20,7 +20,7 @@ EXTRAS = {
     "parquet": {"pyarrow": "pyarrow"},
     "ray": {"pyarrow": "pyarrow", "ray": "ray"},
     "serve": {"fastapi": "fastapi", "openai": "openai", "prometheus_client": "prometheus-client", "uvicorn": "uvicorn"},
-    "structured": {"referencing": "referencing"},
+    "structured": {"jsonschema": "jsonschema", "referencing": "referencing"},
 }
 
 

@@ -6,7 +6,7 @@ Other processes do not import this module, so they start without NumPy.
 import json
 from collections.abc import Callable, Iterator, Sequence
 
-from ..core.automaton import MOST_STATES, TooLarge
+from ..core.automaton import TooLarge
 from ..core.checks import short
 from .constraints import Marks
 from .dfa import Dfa, TooManyStates, difference, intersection, regex, union, words
@@ -27,7 +27,7 @@ def tables(kind: str, text: str, pieces: Sequence[bytes], forbidden: Sequence[in
             if marks is not None:
                 moves, start = _after_text(moves, start, *[mark.encode() for mark in marks]), len(moves)
             return token_automaton(source, moves, accepting, pieces, forbidden, start=start).tables
-        except (TooLarge, TooManyStates) as error:
+        except (TooLarge, TooManyStates, RecursionError) as error:
             reason = str(error)  # the error itself would keep all that this attempt has built
     raise ValueError(f"{source} cannot be compiled: {reason}")
 
@@ -43,7 +43,7 @@ def _builders(kind: str, text: str) -> Iterator[Callable[[], ByteAutomaton]]:
     elif kind == "regex":
         yield lambda: text_automaton(_regex(text))
     else:
-        yield lambda: text_automaton(words(json.loads(text), MOST_STATES))
+        yield lambda: text_automaton(words(json.loads(text)))
 
 
 def _regex(text: str) -> Dfa:

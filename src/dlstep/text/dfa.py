@@ -4,9 +4,11 @@ r"""Deterministic finite automata over characters: regexes, numbers and lists of
 state. An automaton is compared by identity, so that products can be cached.
 """
 
+import json
 import re
 import warnings
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -23,7 +25,7 @@ Ranges = tuple[tuple[int, int], ...]  # of characters: the first and the last on
 Move = tuple[int, int, int]  # first and last character, and the next state
 Row = tuple[Move, ...]  # ascending, without overlap
 State = TypeVar("State", bound=Hashable)
-MOST_STATES = 20_000
+MOST_STATES = 1 << 16
 
 
 class TooManyStates(ValueError):
@@ -44,17 +46,18 @@ class Dfa:
             state = None if state is None else _next(self.rows[state], ord(letter))
         return state in self.accepting
 
-    def words(self, most: int) -> list[str]:
-        """Return the shortest texts of the language, at most so many."""
-        found, beginnings = list[str](), [("", 0)] if self.rows else []
+    @property
+    def example(self) -> str:
+        """A shortest text of the language, which must not be empty."""
+        beginnings, seen = [("", 0)], {0}
         for text, state in beginnings:  # grows while it is read
             if state in self.accepting:
-                found.append(text)
-            if len(found) >= most:
-                break
-            for low, high, to in self.rows[state][:most]:
-                beginnings += [(text + chr(letter), to) for letter in range(low, min(high + 1, low + most))]
-        return found
+                return text
+            for letter, _, to in self.rows[state]:
+                if to not in seen:
+                    seen.add(to)
+                    beginnings.append((text + chr(letter), to))
+        raise ValueError("the language is empty")
 
 
 EMPTY = Dfa((), frozenset())
@@ -116,11 +119,19 @@ def _next(row: Row, letter: int) -> int | None:
     return row[place][2] if place >= 0 and letter <= row[place][1] else None
 
 
-def _cuts(rows: Iterable[Iterable[Move]]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of characters within which no row changes."""
-    cuts = sorted({cut for row in rows for low, high, _ in row for cut in (low, high + 1)})
-    for low, end in pairwise(cuts):
-        yield low, end - 1
+def _split(moves: Iterable[tuple[int, int, State]]) -> Iterator[tuple[int, int, frozenset[State]]]:
+    """Yield the ranges of characters within which no move begins or ends, each with the states to which moves lead."""
+    begins, ends = defaultdict[int, list[State]](list), defaultdict[int, list[State]](list)
+    for low, high, to in moves:
+        begins[low].append(to)
+        ends[high + 1].append(to)
+    active: list[State] = []
+    for low, end in pairwise(sorted(begins.keys() | ends.keys())):
+        active += begins[low]
+        for state in ends[low]:
+            active.remove(state)
+        if active:
+            yield low, end - 1, frozenset(active)
 
 
 def _product(one: Dfa, other: Dfa, accepts: Callable[[bool, bool], bool]) -> Dfa:
@@ -128,10 +139,10 @@ def _product(one: Dfa, other: Dfa, accepts: Callable[[bool, bool], bool]) -> Dfa
 
     def moves(pair: tuple[int | None, int | None]) -> Iterator[tuple[int, int, tuple[int | None, int | None]]]:
         rows = [() if state is None else dfa.rows[state] for dfa, state in zip((one, other), pair, strict=True)]
-        for low, high in _cuts(rows):
-            first, second = _next(rows[0], low), _next(rows[1], low)
-            if any(accepts(a, b) for a in {False, first is not None} for b in {False, second is not None}):
-                yield low, high, (first, second)
+        for low, high, found in _split((low, high, (side, to)) for side, row in enumerate(rows) for low, high, to in row):
+            after = dict(found)
+            if any(accepts(a, b) for a in {False, 0 in after} for b in {False, 1 in after}):
+                yield low, high, (after.get(0), after.get(1))
 
     return explored(
         (0 if one.rows else None, 0 if other.rows else None),
@@ -160,7 +171,7 @@ def difference(one: Dfa, other: Dfa) -> Dfa:
     return _product(one, other, lambda a, b: a and not b) if other.rows else one
 
 
-def words(texts: Iterable[str], most: int = MOST_STATES) -> Dfa:
+def words(texts: Iterable[str]) -> Dfa:
     """Return the automaton of a list of texts, which is their trie."""
     moves: list[dict[int, int]] = [{}]
     accepting: list[int] = []
@@ -171,8 +182,8 @@ def words(texts: Iterable[str], most: int = MOST_STATES) -> Dfa:
                 moves[state][letter] = len(moves)
                 moves.append({})
             state = moves[state][letter]
-        if len(moves) > most:
-            raise TooManyStates(f"they have more than {most} characters, equal beginnings counted once")
+        if len(moves) > MOST_STATES:
+            raise TooManyStates(f"they have more than {MOST_STATES} characters, equal beginnings counted once")
         accepting.append(state)
     rows = tuple(tuple((letter, letter, after) for letter, after in sorted(row.items())) for row in moves)
     return Dfa(rows, frozenset(accepting)) if accepting else EMPTY
@@ -262,22 +273,15 @@ def compared(limit: Decimal, relations: frozenset[int]) -> Dfa:
 
 
 @lru_cache(256)
-def multiples(of: Decimal) -> Dfa:
-    """Return the automaton of the multiples of a number. Raises TooManyStates for a large one."""
-    decimals = max(0, -int(of.normalize().as_tuple().exponent))
-    step = int(of.scaleb(decimals))
-    if step > 2000:
-        raise TooManyStates("it is too large")
+def multiples(step: int) -> Dfa:
+    """Return the automaton of the multiples of a whole number."""
 
     def follow(value: int, place: int, digit: int) -> int:
-        if place < -decimals or value < 0:  # further decimals must be zeros
+        if place < 0 or value < 0:  # decimals must be zeros
             return value if digit == 0 else -1
         return (value * 10 + digit) % step
 
-    def holds(read: _Read) -> bool:
-        return read.value >= 0 and read.value * 10 ** max(0, decimals - max(read.decimals, 0)) % step == 0
-
-    return _numbers(follow, holds)
+    return _numbers(follow, lambda read: read.value == 0)
 
 
 # Regexes
@@ -328,7 +332,8 @@ def pattern(text: str) -> Pattern:
     if (found := OTHERWISE.search(text)) is not None:
         raise ValueError(f"{found[1]} is not supported")
     nfa = _Nfa(text, search=True)
-    agreed = lengths(0, None, _without(ASCII if nfa.named else BASIC, nfa.doubtful))
+    doubtful = [(letter, letter) for letter in nfa.doubtful]
+    agreed = lengths(0, None, _complement([*_complement(ASCII if nfa.named else BASIC), *doubtful]))
     return Pattern(minimal(intersection(nfa.determined(), agreed)), agreed)
 
 
@@ -336,15 +341,6 @@ def pattern(text: str) -> Pattern:
 def regex(text: str) -> Dfa:
     """Return the automaton of the texts that match a regex of Python as a whole. Raises ValueError as `pattern` does."""
     return _Nfa(text, search=False).determined()
-
-
-def _without(ranges: Iterable[tuple[int, int]], letters: Iterable[int]) -> Ranges:
-    """Return ranges without some characters."""
-    kept = [*ranges]
-    for letter in letters:
-        kept = [part for low, high in kept for part in ((low, min(high, letter - 1)), (max(low, letter + 1), high))]
-        kept = [(low, high) for low, high in dict.fromkeys(kept) if low <= high]
-    return tuple(sorted(kept))
 
 
 def _complement(ranges: Iterable[tuple[int, int]]) -> Ranges:
@@ -471,11 +467,66 @@ class _Nfa:
         always = frozenset([end]) if self._moves[end] else None  # in a search, a text with a match may continue in any way
 
         def moves(states: frozenset[int]) -> Iterator[tuple[int, int, frozenset[int]]]:
-            rows = [self._moves[state] for state in states]
-            flat = [move for row in rows for move in row]
-            for low, high in _cuts(rows):
-                if after := self._closed({to for first, last, to in flat if first <= low <= last}):
-                    yield low, high, always if always and end in after else after
+            for low, high, reached in _split(move for state in states for move in self._moves[state]):
+                after = self._closed(reached)
+                yield low, high, always if always and end in after else after
 
         first = self._closed([self._start], "^")
         return explored(always if always and end in first else first, moves, lambda states: end in self._closed(states, "$"))
+
+
+# Texts as bytes
+
+JSON_STRINGS = regex(r'(?:[^\x00-\x1f"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
+ESCAPES = {letter: json.dumps(chr(letter))[1:-1].encode() for letter in (*range(0x20), 0x22, 0x5C)}
+Bytes = tuple[tuple[int, int], ...]  # ranges of bytes, one after another
+
+
+@lru_cache(4096)
+def spelled(language: Dfa, *, quoted: bool = False) -> Dfa:
+    """Return the automaton over bytes of a language in UTF-8; a `quoted` one as the content of JSON strings."""
+    if quoted and language is STRINGS:
+        return spelled(JSON_STRINGS)  # the only language that allows several spellings
+    if not language.rows:
+        return EMPTY
+
+    def moves(places: frozenset[tuple[int, Bytes]]) -> Iterator[tuple[int, int, frozenset[tuple[int, Bytes]]]]:
+        return _split(move for place in places for move in following(*place))
+
+    def following(state: int, rest: Bytes) -> Iterator[tuple[int, int, tuple[int, Bytes]]]:
+        """Yield the moves by the rest of a character, or by the first byte of the next one."""
+        if rest:
+            yield *rest[0], (state, rest[1:])
+        for low, high, after in () if rest else language.rows[state]:
+            for first, *more in _spellings(low, high, quoted):
+                yield *first, (after, tuple(more))
+
+    def accepts(places: frozenset[tuple[int, Bytes]]) -> bool:
+        return any(not rest and state in language.accepting for state, rest in places)
+
+    return explored(frozenset([(0, Bytes())]), moves, accepts)
+
+
+@lru_cache(4096)
+def _spellings(low: int, high: int, quoted: bool) -> tuple[Bytes, ...]:
+    """Return a range of characters as sequences of ranges of bytes."""
+    if low > high:
+        return ()
+    for letter, escape in ESCAPES.items() if quoted else ():
+        if low <= letter <= high:
+            escaped = tuple((byte, byte) for byte in escape)
+            return *_spellings(low, letter - 1, quoted), escaped, *_spellings(letter + 1, high, quoted)
+    for most in (0x7F, 0x7FF, 0xD7FF, 0xDFFF, 0xFFFF):
+        if low <= most < high:
+            return _spellings(low, most, quoted) + _spellings(most + 1, high, quoted)
+    if 0xD800 <= low <= 0xDFFF:  # half of a character in UTF-16
+        return ()
+    first, last = chr(low).encode(), chr(high).encode()
+    for count in range(1, len(first)):
+        mask = (1 << 6 * count) - 1
+        if low & ~mask != high & ~mask:
+            if low & mask:
+                return _spellings(low, low | mask, quoted) + _spellings((low | mask) + 1, high, quoted)
+            if high & mask != mask:
+                return _spellings(low, (high & ~mask) - 1, quoted) + _spellings(high & ~mask, high, quoted)
+    return (tuple(zip(first, last, strict=True)),)

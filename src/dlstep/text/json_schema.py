@@ -6,9 +6,10 @@ one. Where not all values can be described, as in negations, `Values` has fewer,
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import reduce
-from itertools import combinations
+from itertools import permutations
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ..core.checks import short
@@ -19,13 +20,30 @@ if TYPE_CHECKING:
     from referencing._core import Resolver
 
 Fields = Mapping[str, Any]
-Part = tuple[int, bool]  # the number of a schema, and whether a value must conform to it
+MOST_SHAPES = 5_000  # of one conjunction
+MOST_UNIQUE = 5  # values that the items of an array with unique items may have
+LARGEST_STEP = 2_000
+LONGEST_MESSAGE = 200
+DRAFTS = {"draft-03": 4, "draft-04": 4, "draft-06": 6, "draft-07": 7, "2019-09": 201909, "2020-12": 202012}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Schema:
+    """A schema of the document, which is compared by identity."""
+
+    fields: Fields
+    path: str
+    resolver: "Resolver[Any]"
+    draft: int
+
+    def refused(self, keyword: str, why: str = "is not supported: leave it out") -> ValueError:
+        """Return the error for a keyword."""
+        return ValueError(f"{self.path}.{keyword} {why}")
+
+
+Part = tuple[Schema, bool]  # whether a value must conform to it
 Conjunction = tuple[Part, ...]
 ANYTHING: Conjunction = ()
-MOST_SHAPES = 5_000  # of one conjunction
-DEEPEST = 60  # levels of brackets
-LARGEST_STEP = 64  # a multiple of 1 / 64 is exact in binary
-DRAFTS = {"draft-03": 4, "draft-04": 4, "draft-06": 6, "draft-07": 7, "2019-09": 2019, "2020-12": 2020}
 
 
 class Fact(NamedTuple):
@@ -60,23 +78,8 @@ FREE = Values(SCALARS, (Shape("array"), Shape("object")))
 NONE = Values()
 
 
-class Schema(NamedTuple):
-    """A schema of the document."""
-
-    fields: Fields
-    path: str
-    resolver: "Resolver[Any]"
-    draft: int
-
-
 class CircularError(ValueError):
     """Error for a schema whose meaning depends on itself."""
-
-
-def json_text(value: Any) -> str:
-    """Return a value as JSON, in ASCII if UTF-8 cannot encode it."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return text if text.encode(errors="ignore").decode() == text else json.dumps(value)
 
 
 class Schemas:
@@ -92,49 +95,33 @@ class Schemas:
         from referencing import Registry
 
         self.longest, self.letters = longest, letters
-        self.known: list[Schema] = []
-        self._number: dict[int, int] = {}  # by the identity of the fields
+        self._known: dict[int, Schema] = {}  # by the identity of the fields
         self._parts: dict[Part, Values] = {}
         self._values: dict[Conjunction, Values] = {}
         self._open: set[Part] = set()
-        _check_depth(root)
-        root = json.loads(json.dumps(root))  # schemas are known by identity, so no two parts may be one object
-        resource = _specification(_draft(root, 2020)).create_resource(root)
-        resolver = Registry[Any]().resolver_with_root(resource)
-        self.root = self.add(root, Schema({}, "json_schema", resolver, 2020))
+        root = json.loads(json.dumps(root, allow_nan=False), parse_float=_number)  # without parts that are one object
+        resolver = Registry[Any]().resolver_with_root(_resource(root, _draft(root, 202012)))
+        self.root = self.add(root, Schema({}, "json_schema", resolver, 202012))
 
-    def add(self, value: Any, outer: Schema, *names: object) -> int:
-        """Return the number of a schema inside another one, where `names` lead to it."""
-        path = ".".join([outer.path, *map(str, names)])
+    def add(self, value: Any, outer: Schema, *names: object) -> Schema:
+        """Return the schema inside another one to which `names` lead."""
         if isinstance(value, bool):
             value = _ALWAYS if value else _NEVER
-        if not isinstance(value, dict):
-            raise ValueError(f"{path} must be a JSON schema, got {short(value)}")
-        fields = cast("Fields", value)
-        if id(fields) not in self._number:
-            self._number[id(fields)] = len(self.known)
-            draft, resolver = _draft(fields, outer.draft), outer.resolver
-            if _identified(fields):
-                resolver = resolver.in_subresource(_specification(draft).create_resource(fields))
-            self.known.append(Schema(fields, path, resolver, draft))
-        return self._number[id(fields)]
+        path, draft = ".".join([outer.path, *map(str, names)]), _draft(value, outer.draft)
+        if id(value) not in self._known:
+            if not names or "$schema" in value:
+                _check(value, path, draft)
+            resolver = outer.resolver.in_subresource(_resource(value, draft))
+            self._known[id(value)] = Schema(value, path, resolver, draft)
+        return self._known[id(value)]
 
-    def inner(self, number: int, *names: Any) -> int:
-        """Return the number of the schema to which `names` lead inside another one."""
-        schema = self.known[number]
+    def inner(self, schema: Schema, *names: Any) -> Schema:
+        """Return the schema to which `names` lead inside another one."""
         return self.add(reduce(lambda value, name: value[name], names, schema.fields), schema, *names)
 
-    def listed(self, number: int, keyword: str) -> list[int]:
-        """Return the numbers of the schemas that a keyword lists."""
-        return [self.inner(number, keyword, index) for index in range(len(self.value(number, keyword)))]
-
-    def refused(self, number: int, keyword: str, why: str = "is not supported: leave it out") -> ValueError:
-        """Return the error for a keyword."""
-        return ValueError(f"{self.known[number].path}.{keyword} {why}")
-
-    def value(self, number: int, keyword: str) -> Any:
-        """Return the value of a keyword of a schema; None if it is missing."""
-        return self.known[number].fields.get(keyword)
+    def listed(self, schema: Schema, keyword: str) -> list[Schema]:
+        """Return the schemas that a keyword lists."""
+        return [self.inner(schema, keyword, index) for index in range(len(schema.fields[keyword]))]
 
     def of(self, conjunction: Conjunction) -> Values:
         """Return the values that conform."""
@@ -148,29 +135,16 @@ class Schemas:
 
     def _part(self, part: Part) -> Values:
         if part not in self._parts:
-            number, holds = part
+            schema, holds = part
             if part in self._open:
-                raise CircularError(f"{self.known[number].path}.$ref leads back to itself")
+                raise CircularError(f"{schema.path}.$ref leads back to itself")
             self._open.add(part)
             try:
-                read = [_READ[keyword](self, number, holds) for keyword in self._keywords(number)]
+                read = [_READ[keyword](self, schema, holds) for keyword in _keywords(schema)]
             finally:
                 self._open.discard(part)
             self._parts[part] = reduce(self._both, read, FREE) if holds else _either(read)
         return self._parts[part]
-
-    def _keywords(self, number: int) -> list[str]:
-        """Return the keywords of a schema that mean something. Raises ValueError if one is unsupported or malformed."""
-        fields, _, _, draft = self.known[number]
-        if "$ref" in fields and draft < 2019:
-            fields = {"$ref": fields["$ref"]}
-        for keyword, value in fields.items():
-            if keyword in UNSUPPORTED and draft >= 2019 and value is not True:
-                raise self.refused(number, keyword)
-            form = next((form for form, names in FORMS.items() if keyword in names), None)
-            if form is not None and not FORM_CHECKS[form](value):
-                raise self.refused(number, keyword, f"must be {form}, got {short(value)}")
-        return [keyword for keyword in _READ if keyword in fields and SINCE.get(keyword, 0) <= draft]
 
     def _both(self, one: Values, other: Values) -> Values:
         """Return the values that are in both."""
@@ -192,7 +166,7 @@ class Schemas:
     def _contradicts(self, shape: Shape) -> bool:
         """Return whether the shape requires a property that it forbids."""
         required = {*shape.values("required")}
-        members = [self.value(number, "properties") or {} for number in shape.values("members")]
+        members = [schema.fields.get("properties", {}) for schema in shape.values("members")]
         return any(fields.get(name) in (False, _NEVER) for fields in members for name in required & fields.keys())
 
     def _implies(self, shape: Shape, other: Shape) -> bool:
@@ -204,7 +178,7 @@ class Schemas:
 
     def _conforms(self, shape: Shape, fact: Fact) -> bool:
         """Return whether surely the one property of which a fact tells conforms in all values of a shape."""
-        fields = self.known[fact.value].fields if fact.name == "members" else {}
+        fields = fact.value.fields if fact.name == "members" else {}
         if len(names := fields.get("properties", ())) != 1 or fields.keys() & {"patternProperties", "additionalProperties"}:
             return False
         (name,) = names
@@ -215,43 +189,44 @@ class Schemas:
 
     def member(self, shape: Shape, name: str) -> Conjunction:
         """Return what the value of a property must conform to."""
-        parts: list[int] = []
-        for number in shape.values("members"):
-            fields = self.known[number].fields
+        parts: list[Schema] = []
+        for schema in shape.values("members"):
+            fields = schema.fields
             found: list[tuple[str, ...]] = [("properties", name)] if name in fields.get("properties", ()) else []
             for text in fields.get("patternProperties", ()):
-                if self.pattern(number, "patternProperties", text).matched.accepts(name):
+                known = self.pattern(schema, "patternProperties", text)
+                if not known.agreed.accepts(name):
+                    raise schema.refused(f"patternProperties={short(text)}", f"is not supported beside the name {short(name)}")
+                if known.matched.accepts(name):
                     found.append(("patternProperties", text))
             if not found and "additionalProperties" in fields:
                 found = [("additionalProperties",)]
-            parts += [self.inner(number, *names) for names in found]
+            parts += [self.inner(schema, *names) for names in found]
         return tuple(dict.fromkeys((part, True) for part in parts))
 
-    def elements(self, number: int) -> tuple[list[int], int | None]:
+    def elements(self, schema: Schema) -> tuple[list[Schema], Schema | None]:
         """Return the schemas of the first items of arrays, and that of all others."""
-        fields = self.known[number].fields
-        prefix = "items" if isinstance(fields.get("items"), list) else "prefixItems"
-        rest = "additionalItems" if prefix == "items" else "items"
-        first = self.listed(number, prefix) if prefix in self._keywords(number) else []
-        return first, self.inner(number, rest) if rest in fields else None
+        fields, first = schema.fields, "prefixItems" if schema.draft >= 202012 else "items"
+        listed = isinstance(fields.get(first), list)
+        rest = "additionalItems" if listed and first == "items" else "items"
+        return self.listed(schema, first) if listed else [], self.inner(schema, rest) if rest in fields else None
 
-    def pattern(self, number: int, keyword: str, text: str) -> dfa.Pattern:
+    def pattern(self, schema: Schema, keyword: str, text: str) -> dfa.Pattern:
         """Return the automaton of a regex."""
         try:
             return dfa.pattern(text)
         except ValueError as error:
-            raise self.refused(number, f"{keyword}={short(text)}", f"is not supported: {error}") from error
+            raise schema.refused(f"{keyword}={short(text)}", f"is not supported: {error}") from error
 
-    def target(self, number: int) -> int:
-        """Return the number of the schema to which the reference of a schema leads."""
+    def target(self, schema: Schema) -> Schema:
+        """Return the schema to which the reference of a schema leads."""
         from referencing.exceptions import Unresolvable
 
-        schema = self.known[number]
         reference = schema.fields["$ref"]
         try:
             found = schema.resolver.lookup(reference)
         except (Unresolvable, AttributeError, TypeError) as error:
-            raise self.refused(number, f"$ref={short(reference)}", "does not lead to a part of this document") from error
+            raise schema.refused(f"$ref={short(reference)}", "does not lead to a part of this document") from error
         path = "json_schema" + reference[1:].replace("/", ".") if reference[:1] == "#" else reference
         return self.add(found.contents, Schema({}, path, found.resolver, schema.draft))
 
@@ -260,13 +235,10 @@ _ALWAYS: Fields = {}
 _NEVER: Fields = {"type": []}
 
 
-def _check_depth(root: Any) -> None:
-    level = [root]
-    for _ in range(DEEPEST):
-        inner = (part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list))
-        level = [part for parts in inner for part in parts]
-    if level:
-        raise ValueError(f"json_schema has more than {DEEPEST} levels of brackets: nest less deeply")
+def _number(text: str) -> float:
+    """Return a number of the document; a whole one without a point, as which it is compared and written."""
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) < 1e15 else value
 
 
 def _draft(fields: Any, outer: int) -> int:
@@ -275,15 +247,42 @@ def _draft(fields: Any, outer: int) -> int:
     return next((number for name, number in DRAFTS.items() if name in said), outer)
 
 
-def _identified(fields: Fields) -> bool:
-    return any(isinstance(fields.get(name), str) for name in ("$id", "id"))
-
-
-def _specification(draft: int) -> Any:
+def _resource(fields: Any, draft: int) -> Any:
     from referencing import jsonschema
 
-    names = {4: "DRAFT4", 6: "DRAFT6", 7: "DRAFT7", 2019: "DRAFT201909", 2020: "DRAFT202012"}
-    return getattr(jsonschema, names[draft])
+    return getattr(jsonschema, f"DRAFT{draft}").create_resource(fields)
+
+
+def _check(fields: Any, path: str, draft: int) -> None:
+    """Raise ValueError if a schema does not have the form of its draft. Schemas inside it may state other drafts."""
+    import jsonschema
+    from jsonschema.exceptions import best_match
+
+    kind = getattr(jsonschema, f"Draft{draft}Validator")
+    inside = {name: _of_one_draft(part) for name, part in fields.items()} if isinstance(fields, dict) else fields
+    if (error := best_match(kind(kind.META_SCHEMA).iter_errors(inside))) is not None:
+        place = ".".join(map(str, [path, *error.absolute_path]))
+        raise ValueError(f"{place} is malformed: {error.message[:LONGEST_MESSAGE]}")
+
+
+def _of_one_draft(value: Any) -> Any:
+    """Return a part of a schema without the schemas that state their draft."""
+    if isinstance(value, list):
+        return [_of_one_draft(part) for part in value]
+    if not isinstance(value, dict) or isinstance(value.get("$schema"), str):
+        return {} if isinstance(value, dict) else value
+    return {name: _of_one_draft(part) for name, part in value.items()}
+
+
+def _keywords(schema: Schema) -> list[str]:
+    """Return the keywords of a schema that mean something. Raises ValueError if one is unsupported."""
+    fields, draft = schema.fields, schema.draft
+    if "$ref" in fields and draft < 201909:
+        return ["$ref"]
+    for keyword, value in fields.items():
+        if keyword in UNSUPPORTED and draft >= 201909 and value is not True:
+            raise schema.refused(keyword)
+    return [keyword for keyword in _READ if keyword in fields and SINCE.get(keyword, 0) <= draft]
 
 
 def _met(one: Dfa, other: Dfa) -> Dfa:
@@ -301,14 +300,14 @@ def _either(values: Sequence[Values]) -> Values:
 
 
 # Keywords: the values for which one holds, or does not hold.
-Reading = Callable[[Schemas, int, bool], Values]
+Reading = Callable[[Schemas, Schema, bool], Values]
 
 
-def _scalar(kind: str, languages: Callable[[Schemas, int], tuple[Dfa, Dfa]]) -> Reading:
+def _scalar(kind: str, languages: Callable[[Schemas, Schema], tuple[Dfa, Dfa]]) -> Reading:
     """Return the reading of a keyword with the texts for which it holds, among those about which it decides."""
 
-    def read(schemas: Schemas, number: int, holds: bool) -> Values:
-        matched, decided = languages(schemas, number)
+    def read(schemas: Schemas, schema: Schema, holds: bool) -> Values:
+        matched, decided = languages(schemas, schema)
         texts = {**FREE.texts, kind: matched} if holds else {kind: dfa.difference(decided, matched)}
         return Values({kind: text for kind, text in texts.items() if text.rows}, FREE.shapes if holds else ())
 
@@ -318,71 +317,59 @@ def _scalar(kind: str, languages: Callable[[Schemas, int], tuple[Dfa, Dfa]]) -> 
 def _limit(keyword: str, sign: int) -> Reading:
     """Return the reading of a limit of numbers; `sign` 1 is a minimum."""
 
-    def languages(schemas: Schemas, number: int) -> tuple[Dfa, Dfa]:
-        limit = schemas.value(number, keyword)
+    def languages(schemas: Schemas, schema: Schema) -> tuple[Dfa, Dfa]:
+        limit = schema.fields[keyword]
         if isinstance(limit, bool):  # in draft 4: whether `minimum` or `maximum` is excluded
             return NUMBERS, NUMBERS
-        strict = keyword.startswith("exclusive") or schemas.value(number, f"exclusive{keyword.title()}") is True
+        strict = keyword.startswith("exclusive") or schema.fields.get(f"exclusive{keyword.title()}") is True
         return dfa.compared(Decimal(repr(limit)), frozenset([sign] if strict else [sign, 0])), NUMBERS
 
     return _scalar("number", languages)
 
 
-def _multiples(schemas: Schemas, number: int) -> tuple[Dfa, Dfa]:
-    step = schemas.value(number, "multipleOf")
-    if not float(step * LARGEST_STEP).is_integer():  # binary fractions would decide otherwise
-        raise schemas.refused(number, "multipleOf", f"is only supported for multiples of 1/{LARGEST_STEP}")
-    try:
-        return dfa.multiples(Decimal(repr(step))), NUMBERS
-    except TooManyStates as error:
-        raise schemas.refused(number, "multipleOf", f"is not supported: {error}") from error
+def _multiples(schemas: Schemas, schema: Schema) -> tuple[Dfa, Dfa]:
+    step = schema.fields["multipleOf"]
+    if not isinstance(step, int) or step > LARGEST_STEP:  # binary fractions would decide about others
+        raise schema.refused("multipleOf", f"is only supported for whole numbers up to {LARGEST_STEP}")
+    return dfa.multiples(step), NUMBERS
 
 
-def _length(least: bool) -> Callable[[Schemas, int], tuple[Dfa, Dfa]]:
-    def languages(schemas: Schemas, number: int) -> tuple[Dfa, Dfa]:
-        limit, letters = int(schemas.value(number, "minLength" if least else "maxLength")), schemas.letters
+def _length(least: bool) -> Callable[[Schemas, Schema], tuple[Dfa, Dfa]]:
+    def languages(schemas: Schemas, schema: Schema) -> tuple[Dfa, Dfa]:
+        limit, letters = schema.fields["minLength" if least else "maxLength"], schemas.letters
         if least or limit <= schemas.longest:
             return dfa.lengths(*((limit, None) if least else (0, limit)), letters), dfa.lengths(0, None, letters)
-        shorter = dfa.lengths(0, max(schemas.longest, schemas.value(number, "minLength") or 0), letters)
+        shorter = dfa.lengths(0, max(schemas.longest, schema.fields.get("minLength", 0)), letters)
         return shorter, shorter  # it decides nothing about the others
 
     return languages
 
 
-def _pattern(schemas: Schemas, number: int) -> tuple[Dfa, Dfa]:
-    return schemas.pattern(number, "pattern", schemas.value(number, "pattern"))
-
-
-def _format(schemas: Schemas, number: int) -> tuple[Dfa, Dfa]:
-    name = schemas.value(number, "format")
+def _format(schemas: Schemas, schema: Schema) -> tuple[Dfa, Dfa]:
+    name = schema.fields["format"]
     return (dfa.regex(FORMATS[name]), dfa.EMPTY) if name in FORMATS else (STRINGS, STRINGS)
 
 
-def _type(schemas: Schemas, number: int, holds: bool) -> Values:
-    given = schemas.value(number, "type")
+def _type(schemas: Schemas, schema: Schema, holds: bool) -> Values:
+    given = schema.fields["type"]
     names = {given} if isinstance(given, str) else {*given}
-    if wrong := names - {*FREE.texts, "integer", "array", "object"}:
-        raise schemas.refused(number, "type", f"must name types of JSON, got {short(min(wrong))}")
     texts = {kind: text for kind, text in FREE.texts.items() if (kind in names) == holds}
     if "integer" in names and "number" not in names:
-        texts["number"] = dfa.INTEGERS if holds else dfa.difference(NUMBERS, dfa.multiples(Decimal(1)))
+        texts["number"] = dfa.INTEGERS if holds else dfa.difference(NUMBERS, dfa.multiples(1))
     return Values(texts, tuple(shape for shape in FREE.shapes if (shape.kind in names) == holds))
 
 
-def _enum(schemas: Schemas, number: int, holds: bool) -> Values:
-    fields, draft = schemas.known[number].fields, schemas.known[number].draft
-    values: list[Any] = fields["enum"] if "enum" in fields else [fields["const"]]
-    if "enum" in fields and "const" in fields and draft > 4:
-        values = [value for value in values if json_text(value) == json_text(fields["const"])]
+def _among(schemas: Schemas, schema: Schema, values: Iterable[Any], holds: bool) -> Values:
+    """Return the values of a list; without `holds`, all others."""
     texts: dict[str, list[str]] = {}
     parts: list[Part] = []
     for value in values:
         if isinstance(value, list | dict):
             exact = _array_of(cast("list[Any]", value)) if isinstance(value, list) else _object_of(cast("Fields", value))
-            parts.append((schemas.add(exact, schemas.known[number]._replace(draft=2020), "enum"), holds))
+            parts.append((schemas.add(exact, replace(schema, draft=202012), "enum"), holds))
         else:
             kind = {type(None): "null", bool: "boolean", str: "string"}.get(type(value), "number")
-            texts.setdefault(kind, []).append(value if isinstance(value, str) else _scalar_text(value))
+            texts.setdefault(kind, []).append(value if isinstance(value, str) else json.dumps(value))
     if holds:
         found = _either([Values({kind: dfa.words(some)}) for kind, some in texts.items()])
         return _either([found, *[schemas.of((part,)) for part in parts]])
@@ -396,20 +383,10 @@ def _enum(schemas: Schemas, number: int, holds: bool) -> Values:
     return Values(others, schemas.of(tuple(parts)).shapes)
 
 
-def _const(schemas: Schemas, number: int, holds: bool) -> Values:
-    if "enum" in schemas.known[number].fields:  # which reads it
-        return FREE if holds else NONE
-    return _enum(schemas, number, holds)
-
-
-def _scalar_text(value: Any) -> str:
-    whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15
-    return str(int(value)) if whole else json_text(value)
-
-
-def _array_of(items: list[Any]) -> Fields:
+def _array_of(items: Iterable[Any]) -> Fields:
     """Return the schema of an array."""
-    return {"type": "array", "prefixItems": [{"const": item} for item in items], "items": False, "minItems": len(items)}
+    prefix = [{"const": item} for item in items]
+    return {"type": "array", "prefixItems": prefix, "items": False, "minItems": len(prefix)}
 
 
 def _object_of(members: Fields) -> Fields:
@@ -424,108 +401,106 @@ def _fact(kind: str, *facts: Fact) -> Values:
 
 
 def _tells(kind: str, name: str) -> Reading:
-    """Return the reading of keywords that together make one fact, the number of their schema; it has no negation."""
-    return lambda schemas, number, holds: _fact(kind, Fact(name, number)) if holds else NONE
+    """Return the reading of keywords that together make one fact, their schema; it has no negation."""
+    return lambda schemas, schema, holds: _fact(kind, Fact(name, schema)) if holds else NONE
 
 
 def _count(keyword: str, kind: str) -> Reading:
-    """Return the reading of a limit of a number of items or properties."""
+    """Return the reading of a limit of a number of items or properties; it has no negation."""
 
-    def read(schemas: Schemas, number: int, holds: bool) -> Values:
-        limit, least = int(schemas.value(number, keyword)), keyword.startswith("min")
-        if holds:
-            return _fact(kind, Fact("count", (limit, None) if least else (0, limit)))
-        if least and not limit:
-            return NONE
-        return Values({}, (Shape(kind, (Fact("count", (0, limit - 1) if least else (limit + 1, None)),)),))
+    def read(schemas: Schemas, schema: Schema, holds: bool) -> Values:
+        limit = schema.fields[keyword]
+        return _fact(kind, Fact("count", (limit, None) if keyword.startswith("min") else (0, limit))) if holds else NONE
 
     return read
 
 
-def _properties(schemas: Schemas, number: int, holds: bool) -> Values:
+def _properties(schemas: Schemas, schema: Schema, holds: bool) -> Values:
     if holds:
-        return _fact("object", Fact("members", number))
-    schema, parts = schemas.known[number], list[Conjunction]()
-    for name in schema.fields["properties"]:
-        inner = schemas.known[schemas.inner(number, "properties", name)]
-        other = {"type": "object", "required": [name], "properties": {name: {"not": inner.fields}}}
+        return _fact("object", Fact("members", schema))
+    parts = list[Conjunction]()
+    for name, part in schema.fields["properties"].items():
+        other = {"type": "object", "required": [name], "properties": {name: {"not": part}}}
         parts.append(((schemas.add(other, schema, "properties"), True),))
     return schemas.any_of(parts)
 
 
-def _required(schemas: Schemas, number: int, holds: bool) -> Values:
-    names: list[str] = schemas.value(number, "required")
+def _required(schemas: Schemas, schema: Schema, holds: bool) -> Values:
+    names: list[str] = schema.fields["required"]
     if holds:
         return _fact("object", *[Fact("required", name) for name in names])
     without = [{"type": "object", "properties": {name: _NEVER}} for name in names]
-    return schemas.any_of(((schemas.add(each, schemas.known[number], "required"), True),) for each in without)
+    return schemas.any_of(((schemas.add(each, schema, "required"), True),) for each in without)
 
 
-def _names(schemas: Schemas, number: int, holds: bool) -> Values:
-    found = schemas.of(((schemas.inner(number, "propertyNames"), True),)) if holds else NONE
+def _names(schemas: Schemas, schema: Schema, holds: bool) -> Values:
+    found = schemas.of(((schemas.inner(schema, "propertyNames"), True),)) if holds else NONE
     return _fact("object", Fact("names", found.texts.get("string", dfa.EMPTY))) if holds else NONE
 
 
 def _dependent(keyword: str) -> Reading:
     """Return the reading of what a property requires; it has no negation."""
 
-    def read(schemas: Schemas, number: int, holds: bool) -> Values:
-        schema, parts = schemas.known[number], list[Part]()
+    def read(schemas: Schemas, schema: Schema, holds: bool) -> Values:
+        parts: list[Part] = []
         for name, part in schema.fields[keyword].items() if holds else ():
-            then = {"required": part} if isinstance(part, list) else schemas.known[schemas.inner(number, keyword, name)].fields
-            parts.append((schemas.add({"anyOf": [{"properties": {name: _NEVER}}, then]}, schema, keyword, name), True))
+            then = {"required": part} if isinstance(part, list) else part
+            either = {"anyOf": [{"properties": {name: _NEVER}}, then]}
+            parts.append((schemas.add(either, schema, keyword, name), True))
         return schemas.of(tuple(parts)) if holds else NONE
 
     return read
 
 
-def _unique(schemas: Schemas, number: int, holds: bool) -> Values:
-    wanted = schemas.value(number, "uniqueItems")
-    return _fact("array", *[Fact("unique", number)] * wanted) if holds else NONE
+def _unique(schemas: Schemas, schema: Schema, holds: bool) -> Values:
+    fields = schema.fields
+    if not fields["uniqueItems"] or fields.get("maxItems", 2) < 2:
+        return FREE if holds else NONE
+    values = fields["items"].get("enum") if isinstance(fields.get("items"), dict) else None
+    if values is None or len(values) > MOST_UNIQUE:
+        raise schema.refused("uniqueItems", f"is only supported for items with an enum of at most {MOST_UNIQUE} values")
+    arrays = [[*some] for count in range(len(values) + 1) for some in permutations(values, count)]
+    return Values(FREE.texts, (*_among(schemas, schema, arrays, True).shapes, FREE.shapes[1])) if holds else NONE
 
 
-def _contains(schemas: Schemas, number: int, holds: bool) -> Values:
-    fields = schemas.known[number].fields
-    least = fields.get("minContains", 1) if schemas.known[number].draft >= 2019 else 1
+def _contains(schemas: Schemas, schema: Schema, holds: bool) -> Values:
+    least = schema.fields.get("minContains", 1) if schema.draft >= 201909 else 1
     if least > 1:
-        raise schemas.refused(number, "minContains", "is only supported up to 1")
-    return _fact("array", *[Fact("contains", number)] * int(least)) if holds else NONE
+        raise schema.refused("minContains", "is only supported up to 1")
+    return _fact("array", *[Fact("contains", schema)] * least) if holds else NONE
 
 
 def _combined(keyword: str) -> Reading:
     """Return the reading of allOf and anyOf: the negation of one is the other of negations."""
 
-    def read(schemas: Schemas, number: int, holds: bool) -> Values:
-        parts = [(part, holds) for part in dict.fromkeys(schemas.listed(number, keyword))]
+    def read(schemas: Schemas, schema: Schema, holds: bool) -> Values:
+        parts = [(part, holds) for part in dict.fromkeys(schemas.listed(schema, keyword))]
         return schemas.of(tuple(parts)) if (keyword == "allOf") == holds else schemas.any_of((part,) for part in parts)
 
     return read
 
 
-def _one_of(schemas: Schemas, number: int, holds: bool) -> Values:
-    parts = schemas.listed(number, "oneOf")
-    if not holds:
-        pairs = [((one, True), (other, True)) for one, other in combinations(parts, 2)]
-        return schemas.any_of([tuple((part, False) for part in parts), *pairs])
+def _one_of(schemas: Schemas, schema: Schema, holds: bool) -> Values:
+    parts = schemas.listed(schema, "oneOf") if holds else []
     single = [part for part in parts if parts.count(part) == 1]  # of equal schemas, both hold or neither
-    return schemas.any_of(tuple((other, other == part) for other in dict.fromkeys((part, *parts))) for part in single)
+    return schemas.any_of(tuple((other, other is part) for other in dict.fromkeys((part, *parts))) for part in single)
 
 
-def _conditional(schemas: Schemas, number: int, holds: bool) -> Values:
-    given, cases = schemas.inner(number, "if"), list[Conjunction]()
+def _conditional(schemas: Schemas, schema: Schema, holds: bool) -> Values:
+    given, cases = schemas.inner(schema, "if"), list[Conjunction]()
     for keyword, positive in (("then", True), ("else", False)):
-        if keyword in schemas.known[number].fields:
-            cases.append(((given, positive), (schemas.inner(number, keyword), holds)))
+        if keyword in schema.fields:
+            cases.append(((given, positive), (schemas.inner(schema, keyword), holds)))
         elif holds:
             cases.append(((given, positive),))
     return schemas.any_of(cases)
 
 
 _READ: dict[str, Reading] = {
-    "$ref": lambda schemas, number, holds: schemas.of(((schemas.target(number), holds),)),
+    "$ref": lambda schemas, schema, holds: schemas.of(((schemas.target(schema), holds),)),
     "type": _type,
-    "enum": _enum,
-    "const": _const,
+    "enum": lambda schemas, schema, holds: _among(schemas, schema, schema.fields["enum"], holds),
+    "const": lambda schemas, schema, holds: _among(schemas, schema, [schema.fields["const"]], holds),
     "minimum": _limit("minimum", 1),
     "maximum": _limit("maximum", -1),
     "exclusiveMinimum": _limit("exclusiveMinimum", 1),
@@ -533,7 +508,7 @@ _READ: dict[str, Reading] = {
     "multipleOf": _scalar("number", _multiples),
     "minLength": _scalar("string", _length(True)),
     "maxLength": _scalar("string", _length(False)),
-    "pattern": _scalar("string", _pattern),
+    "pattern": _scalar("string", lambda schemas, schema: schemas.pattern(schema, "pattern", schema.fields["pattern"])),
     "format": _scalar("string", _format),
     "properties": _properties,
     "patternProperties": _tells("object", "members"),
@@ -554,66 +529,17 @@ _READ: dict[str, Reading] = {
     "allOf": _combined("allOf"),
     "anyOf": _combined("anyOf"),
     "oneOf": _one_of,
-    "not": lambda schemas, number, holds: schemas.of(((schemas.inner(number, "not"), not holds),)),
+    "not": lambda schemas, schema, holds: schemas.of(((schemas.inner(schema, "not"), not holds),)),
     "if": _conditional,
 }
 # The drafts that introduced keywords: others ignore them.
 SINCE = {
     **dict.fromkeys(["const", "contains", "propertyNames"], 6),
     "if": 7,
-    **dict.fromkeys(["dependentRequired", "dependentSchemas"], 2019),
-    "prefixItems": 2020,
+    **dict.fromkeys(["dependentRequired", "dependentSchemas"], 201909),
+    "prefixItems": 202012,
 }
 UNSUPPORTED = frozenset(["$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems", "maxContains"])
-FORMS = {
-    "a whole number from 0": (
-        "minLength",
-        "maxLength",
-        "minItems",
-        "maxItems",
-        "minProperties",
-        "maxProperties",
-        "minContains",
-    ),
-    "a number below 1e30": ("minimum", "maximum"),
-    "a number below 1e30, or in draft 4 true or false": ("exclusiveMinimum", "exclusiveMaximum"),
-    "a positive number": ("multipleOf",),
-    "an object": ("properties", "patternProperties", "dependencies", "dependentRequired", "dependentSchemas"),
-    "a list": ("allOf", "anyOf", "oneOf", "enum", "prefixItems"),
-    "a list of names": ("required",),
-    "a name or a list of names": ("type",),
-    "a text": ("pattern", "format", "$ref"),
-    "true or false": ("uniqueItems",),
-}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e30
-
-
-def _is_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in cast("list[Any]", value))
-
-
-FORM_CHECKS: dict[str, Callable[[Any], bool]] = dict(
-    zip(
-        FORMS,
-        (
-            lambda value: _is_number(value) and value >= 0 and float(value).is_integer(),
-            _is_number,
-            lambda value: isinstance(value, bool) or _is_number(value),
-            lambda value: _is_number(value) and value > 0,
-            lambda value: isinstance(value, dict),
-            lambda value: isinstance(value, list),
-            _is_names,
-            lambda value: isinstance(value, str) or _is_names(value),
-            lambda value: isinstance(value, str),
-            lambda value: isinstance(value, bool),
-        ),
-        strict=True,
-    )
-)
-
 DAY = (
     r"(?:[1-9][0-9]{3}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
     r"|(?:[1-9][0-9](?:0[48]|[2468][048]|[13579][26])|(?:[2468][048]|[13579][26])00)-02-29)"  # leap years

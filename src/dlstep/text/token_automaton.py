@@ -15,7 +15,7 @@ from ..core.automaton import MOST_STATES, Automaton, TooLarge, tables_of
 
 Ints = npt.NDArray[np.int32]
 States = npt.NDArray[np.int64]
-MOST_ENTRIES = 1 << 22
+MOST_ENTRIES = 6_000_000
 ByteMoves = Sequence[Mapping[int, int]]  # per state: the next state by byte; other bytes lead nowhere
 
 
@@ -104,7 +104,7 @@ def _functions(
     lengths = np.fromiter(map(len, pieces), np.int32, len(pieces))
     offsets = np.cumsum(lengths) - lengths
     functions = [np.tile(np.arange(len(moves), dtype=np.int32), (2, 1))]
-    known = {functions[0].tobytes(): 0}
+    known = {b"": 0}  # by digest, which takes less memory than the function
     entries, place = 0, 0
     function_of = np.where(lengths > 0, 0, -1).astype(np.int32)
     function_of[list(forbidden)] = -1
@@ -115,7 +115,8 @@ def _functions(
             states, following = functions[step // len(table)]
             following = table[step % len(table)][following]
             function = np.stack([states, following])[:, following >= 0]
-            extended[index] = number = known.setdefault(function.tobytes(), len(known)) if function.size else -1
+            digest = blake2b(function.tobytes(), digest_size=16).digest()
+            extended[index] = number = known.setdefault(digest, len(known)) if function.size else -1
             if number == len(functions):
                 functions.append(function)
                 entries += function.shape[1] + 1

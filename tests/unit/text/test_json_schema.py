@@ -141,12 +141,12 @@ FORMS: dict[str, Callable[[st.SearchStrategy[Any]], st.SearchStrategy[Any]]] = {
     "unique items": lambda _: st.sampled_from(
         [
             {"type": "array", "items": {"enum": [1, True, "a", None]}, "uniqueItems": True},
-            {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 2}, "uniqueItems": True},
-            {"type": "array", "prefixItems": [{"const": 1}, {"enum": [1, 2]}], "items": False, "uniqueItems": True},
+            {"type": "array", "items": {"enum": [[], [1], 2]}, "minItems": 2, "uniqueItems": True},
+            {"type": "array", "items": {"type": "integer"}, "maxItems": 1, "uniqueItems": True},
         ]
     ),
     "multiples": lambda _: st.builds(
-        lambda step, low: {"multipleOf": step, "minimum": low}, st.sampled_from([1, 3, 0.5, 0.25, 100]), st.integers(-99, 99)
+        lambda step, low: {"multipleOf": step, "minimum": low}, st.sampled_from([1, 3, 4, 100]), st.integers(-99, 99)
     ),
     "recursion": lambda inner: st.builds(
         lambda part, ref: {"type": "object", "properties": {"value": part, "next": {"$ref": ref}}},
@@ -313,7 +313,7 @@ EXACT: list[dict[str, Any]] = [
     {"minimum": 1, "exclusiveMaximum": 12},
     {"not": {"minimum": 1, "maximum": 5}},
     {"minLength": 2, "not": {"maxLength": 2}},
-    {"multipleOf": 0.5, "not": {"multipleOf": 3}},
+    {"multipleOf": 2, "not": {"multipleOf": 3}},
     {"pattern": "b"},
     {"type": "string", "not": {"pattern": "^a"}},
     {"type": "string", "format": "date"},
@@ -416,9 +416,6 @@ def test_any_schema_is_read_or_refused(schema: Any) -> None:
 
 
 TEXT = {"type": "string"}
-DEEP: dict[str, Any] = {"type": "string"}
-for _ in range(70):
-    DEEP = {"type": "array", "items": DEEP}
 
 
 @pytest.mark.parametrize(
@@ -427,14 +424,14 @@ for _ in range(70):
         ({"properties": {"a": {"pattern": "(?=b)"}}}, "properties.a.pattern='(?=b)' is not supported: look-around"),
         ({"pattern": "a(?!b)"}, "json_schema.pattern='a(?!b)' is not supported: look-around"),
         ({"pattern": r"\p{L}"}, "it is not a regular expression: bad escape"),
-        ({"allOf": 3}, "json_schema.allOf must be a list, got 3"),
-        ({"anyOf": [TEXT, 3]}, "json_schema.anyOf.1 must be a JSON schema, got 3"),
+        ({"allOf": 3}, "json_schema.allOf is malformed: 3 is not of type 'array'"),
+        ({"anyOf": [TEXT, 3]}, "json_schema.anyOf.1 is malformed: 3 is not"),
         ({"enum": ["a", 1], "type": "null"}, "allows no text"),
         ({"type": "integer", "minimum": 3, "maximum": 2}, "allows no text"),
-        ({"type": "integer", "minimum": True}, "json_schema.minimum must be a number"),
-        ({"type": "number", "exclusiveMaximum": 1e300}, "json_schema.exclusiveMaximum must be a number below 1e30"),
-        ({"type": "string", "minLength": -1}, "json_schema.minLength must be a whole number from 0, got -1"),
-        ({"type": "text"}, "json_schema.type must name types of JSON, got 'text'"),
+        ({"type": "integer", "minimum": True}, "json_schema.minimum is malformed: True is not of"),
+        ({"maximum": 1e999}, "Out of range float values are not JSON compliant"),
+        ({"type": "string", "minLength": -1}, "json_schema.minLength is malformed: -1 is less than the minimum of 0"),
+        ({"type": "text"}, "json_schema.type is malformed: 'text' is not"),
         ({"$ref": "#"}, "leads back to itself"),
         ({"$ref": "#/$defs/a"}, "json_schema.$ref='#/$defs/a' does not lead to a part of this document"),
         ({"$ref": "https://example.org/a"}, "does not lead to a part of this document"),
@@ -442,11 +439,10 @@ for _ in range(70):
         ({"properties": {"a": {"unevaluatedItems": False}}}, "json_schema.properties.a.unevaluatedItems is not supported"),
         ({"$dynamicRef": "#a"}, "json_schema.$dynamicRef is not supported: leave it out"),
         ({"type": "array", "items": TEXT, "uniqueItems": True}, "json_schema.uniqueItems is only supported for"),
-        ({"multipleOf": 0.1}, "json_schema.multipleOf is only supported for multiples of 1/64"),
-        ({"multipleOf": 5000}, "json_schema.multipleOf is not supported: it is too large"),
-        (DEEP, "more than 60 levels of brackets"),
-        ({"pattern": 3}, "json_schema.pattern must be a text, got 3"),
-        ({"type": ["string", {}]}, "json_schema.type must be a name or a list of names"),
+        ({"multipleOf": 0.1}, "json_schema.multipleOf is only supported for whole numbers"),
+        ({"multipleOf": 5000}, "json_schema.multipleOf is only supported for whole numbers up to 2000"),
+        ({"pattern": 3}, "json_schema.pattern is malformed: 3 is not of type 'string'"),
+        ({"type": ["string", {}]}, "json_schema.type.1 is malformed: {} is not one of"),
         (3, "json_schema must be a JSON schema, got 3"),
     ],
 )  # fmt: skip
