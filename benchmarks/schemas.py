@@ -2,10 +2,11 @@
 
 The schemas are those of the file `schemas_300.jsonl` in the folder DLSTEP_DATA: one JSON object a line with
 `name`, `schema` and `tests`, instances (`data`) that are `valid` or not. Each schema is compiled with a
-synthetic vocabulary, in a process with the limits of time and memory that the server has. Of each
+synthetic vocabulary, in a process with the limits of CPU time and memory that the server has. Of each
 accepted schema, random texts are validated with `jsonschema`.
 
-`--beside PYTHON` compiles the same schemas with llguidance and xgrammar, in an environment that has them.
+`--suite FOLDER` also reads a clone of JSON-Schema-Test-Suite: each of its groups is a schema with instances.
+`--beside PYTHON` compiles the schemas with llguidance and xgrammar, in an environment that has them.
 """
 
 import json
@@ -31,6 +32,10 @@ VOCABULARY = 131_072
 PIECES = (*pieces(VOCABULARY - 2), b"", b"")  # the last two are mask and end
 TEXTS = 60  # of each accepted schema
 FILE = "schemas_300.jsonl"
+DRAFTS = {
+    "draft7": "http://json-schema.org/draft-07/schema#",
+    "draft2020-12": "https://json-schema.org/draft/2020-12/schema",
+}
 
 
 def in_order(value: Any, orders: list[list[str]]) -> Any:
@@ -111,41 +116,60 @@ def measured(line: dict[str, Any], worker: LimitedWorker) -> dict[str, Any]:
     return {"seconds": float(seconds), "states": automaton.state_count, "wrong": len(wrong), **counts}
 
 
-def measure_schemas(limit: int, beside: str | None, verbose: bool) -> Iterator[dict[str, Any]]:
-    """Yield one row for each engine."""
+def measure_schemas(limit: int, suite: str, beside: str, verbose: bool) -> Iterator[dict[str, Any]]:
+    """Yield one row for each set of schemas and engine."""
     folder = os.environ.get("DLSTEP_DATA")
     if folder is None:
         raise SystemExit(f"set DLSTEP_DATA to the folder of {FILE}")
-    path = Path(folder) / FILE
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()][:limit]
+    lines = [json.loads(line) for line in (Path(folder) / FILE).read_text(encoding="utf-8").splitlines()][:limit]
+    groups = {draft: [*groups_of(Path(suite), draft)][:limit] for draft in DRAFTS if suite}
     worker = LimitedWorker(6 * JOB_SECONDS)  # of a machine that may be busy: the limit is one of CPU time
-    rows = [measured(line, worker) for line in lines]
-    for line, row in zip(lines, rows, strict=True):
-        if verbose and ("refused" in row or row["wrong"] or row.get("invalid accepted")):
-            print(line["name"], row)
-    yield {"engine": "dlstep", **summary(rows)}
-    if beside is not None:
-        script = Path(__file__).with_name("schemas_beside.py")
-        schemas = [(json.dumps(line["schema"]), instances(line)) for line in lines]
-        job = pickle.dumps(([*PIECES[:-2], b"<mask>", b"<end>"], VOCABULARY - 1, schemas))
-        done = subprocess.run([beside, str(script)], input=job, stdout=subprocess.PIPE, check=True)
+    for name, schemas in {FILE: lines, **groups}.items():
+        rows = [measured(line, worker) for line in schemas]
+        for line, row in zip(schemas, rows, strict=True):
+            if verbose and ("refused" in row or row["wrong"] or row.get("invalid accepted")):
+                print(line["name"], row)
+        yield {"engine": "dlstep", "schemas": name, **summary(rows)}
+    if beside:
+        job = pickle.dumps(
+            (
+                [*PIECES[:-2], b"<mask>", b"<end>"],
+                VOCABULARY - 1,
+                [(json.dumps(line["schema"]), instances(line)) for line in lines],
+            )
+        )
+        script = str(Path(__file__).with_name("schemas_beside.py"))
+        done = subprocess.run([beside, script], input=job, stdout=subprocess.PIPE, check=True)
         by_engine: dict[str, list[dict[str, Any]]] = json.loads(done.stdout.splitlines()[-1])
-        for engine, others in by_engine.items():
-            yield {"engine": engine, **summary(others)}
+        for engine, rows in by_engine.items():
+            yield {"engine": engine, "schemas": FILE, **summary(rows)}
+
+
+def groups_of(suite: Path, draft: str) -> Iterator[dict[str, Any]]:
+    """Yield the groups of a draft in JSON-Schema-Test-Suite, without the optional ones, in the form of `measured`."""
+    for path in sorted((suite / "tests" / draft).glob("*.json")):
+        for group in json.loads(path.read_text(encoding="utf-8")):
+            schema = group["schema"]
+            if isinstance(schema, dict):
+                schema = {"$schema": DRAFTS[draft], **schema}
+            yield {"name": f"{draft}/{path.name}: {group['description']}", "schema": schema, "tests": group["tests"]}
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the figures of all schemas."""
+    """Return the figures of all schemas; of instances and texts, of those schemas that compile."""
     kept = [row for row in rows if "refused" not in row]
     total: Counter[str] = Counter()
     for row in kept:
         total.update({name: row.get(name, 0) for name in ("valid", "valid accepted", "invalid", "invalid accepted", "wrong")})
     seconds = sorted(row["seconds"] for row in kept) or [0.0]
     return {
-        "compiled": f"{len(kept)} of {len(rows)}",
-        "invalid_accepted": f"{total['invalid accepted']} of {total['invalid']}",
-        "valid_accepted": f"{total['valid accepted']} of {total['valid']}",
-        "wrong_texts": total["wrong"] if any("wrong" in row for row in kept) else "",
+        "given": len(rows),
+        "compiled": len(kept),
+        "invalid": total["invalid"],
+        "invalid_accepted": total["invalid accepted"],
+        "valid": total["valid"],
+        "valid_accepted": total["valid accepted"],
+        "wrong_texts": total["wrong"],
         "median_s": round(seconds[len(seconds) // 2], 2),
         "p90_s": round(seconds[len(seconds) * 9 // 10], 2),
     }
@@ -156,6 +180,7 @@ if __name__ == "__main__":
         __doc__,
         measure_schemas,
         limit=(1000, "Most schemas to read."),
-        beside=(None, "A Python that has llguidance and xgrammar."),
+        suite=("", "A clone of JSON-Schema-Test-Suite."),
+        beside=("", "A Python that has llguidance and xgrammar."),
         verbose=(False, "Print each schema that is refused."),
     )

@@ -52,6 +52,21 @@ def passes_to_come(sequence: SequenceState, scheduled: int, positions: int) -> i
     return scheduled if sequence.request.constraint is None else scheduled + positions
 
 
+# Why a block drops contradicting tokens itself, in the rule's `commit`, and not the strategy afterwards.
+#
+# A mask is exact for one position, given the tokens that are not masked. Positions sampled in the same pass cannot see
+# each other: under `ab|ba`, both may propose `a`, and one of them must stay masked. If the strategy masked this position
+# after the rule had committed both, the rule would have counted, remasked or sealed with a token that is gone. A rule
+# that unmasks two positions per pass and remasks the less certain one would keep losing the other, in an endless cycle,
+# and a block could be sealed while it has masks. Here, what the rule derives from the block that `unmask` returns is
+# always about tokens that are kept.
+#
+# The order decides which token is dropped: blocks from left to right, and in a block the most probable token first. The
+# first token of the first block was sampled under a mask that accounts for everything else in the window, so it always
+# fits. Each pass therefore unmasks at least one position, which bounds the number of passes (`passes_left`).
+# Remasking needs no filter: if a window can be completed, it can also be completed with fewer tokens.
+
+
 @dataclass(frozen=True, slots=True)
 class FilteredBlock(Block):
     """A block that unmasks or edits a token only if the window can still be completed with it.
