@@ -91,18 +91,6 @@ def explored(start: State, moves: Callable[[State], Iterable[tuple[int, int, Sta
     return Dfa(tuple(_joined(rows[place], kept) for place in kept), frozenset(kept[place] for place in accepting))
 
 
-def minimal(dfa: Dfa) -> Dfa:
-    """Return an equivalent automaton with the fewest states (Moore's partition refinement)."""
-    group = {state: int(state in dfa.accepting) for state in range(len(dfa.rows))}
-    count = 0
-    while count != (count := len({*group.values()})):
-        seen: dict[tuple[int, Row], int] = {}
-        group = {state: seen.setdefault((group[state], _joined(dfa.rows[state], group)), len(seen)) for state in group}
-    first = {place: state for state, place in reversed(group.items())}
-    rows = tuple(_joined(dfa.rows[first[place]], group) for place in range(len(first)))
-    return Dfa(rows, frozenset(group[state] for state in dfa.accepting))
-
-
 def _joined(row: Row, number: dict[int, int]) -> Row:
     """Return a row with renumbered states. States without a number are left out, and adjacent equal moves joined."""
     joined: list[Move] = []
@@ -334,7 +322,7 @@ def pattern(text: str) -> Pattern:
     nfa = _Nfa(text, search=True)
     doubtful = [(letter, letter) for letter in nfa.doubtful]
     agreed = lengths(0, None, _complement([*_complement(ASCII if nfa.named else BASIC), *doubtful]))
-    return Pattern(minimal(intersection(nfa.determined(), agreed)), agreed)
+    return Pattern(intersection(nfa.determined(), agreed), agreed)
 
 
 @lru_cache(64)

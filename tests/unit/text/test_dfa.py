@@ -42,12 +42,9 @@ def test_a_regex_matches_whole_texts(text: str) -> None:
 def test_products_are_those_of_sets(one: str, other: str) -> None:
     first, second = dfa.regex(one), dfa.regex(other)
     both, either, only = dfa.intersection(first, second), dfa.union(first, second), dfa.difference(first, second)
-    least = dfa.minimal(either)
-    assert len(least.rows) <= len(either.rows)
     for word in WORDS:
         a, b = first.accepts(word), second.accepts(word)
         assert (both.accepts(word), either.accepts(word), only.accepts(word)) == (a and b, a or b, a and not b)
-        assert least.accepts(word) == (a or b)
 
 
 PLAIN = (
