@@ -15,6 +15,7 @@ import pickle
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -123,9 +124,9 @@ def measure_schemas(limit: int, suite: str, beside: str, verbose: bool) -> Itera
         raise SystemExit(f"set DLSTEP_DATA to the folder of {FILE}")
     lines = [json.loads(line) for line in (Path(folder) / FILE).read_text(encoding="utf-8").splitlines()][:limit]
     groups = {draft: [*groups_of(Path(suite), draft)][:limit] for draft in DRAFTS if suite}
-    worker = LimitedWorker(6 * JOB_SECONDS)  # of a machine that may be busy: the limit is one of CPU time
     for name, schemas in {FILE: lines, **groups}.items():
-        rows = [measured(line, worker) for line in schemas]
+        with closing(LimitedWorker(6 * JOB_SECONDS)) as worker:  # on a busy machine: `measured` limits the CPU time
+            rows = [measured(line, worker) for line in schemas]
         for line, row in zip(schemas, rows, strict=True):
             if verbose and ("refused" in row or row["wrong"] or row.get("invalid accepted")):
                 print(line["name"], row)
