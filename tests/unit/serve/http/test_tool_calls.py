@@ -83,7 +83,7 @@ def test_the_schema_is_that_of_the_arguments_or_of_any_call() -> None:
     assert call_schema(TOOLS, stop) == {"type": "object", "properties": {}, "additionalProperties": False}
     calls = call_schema(TOOLS, "required")["anyOf"]
     assert [call["properties"]["name"] for call in calls] == [{"const": "add"}, {"const": "stop"}]
-    assert call_schema(TOOLS[:1], "required")["properties"]["arguments"].items() >= TOOLS[0].function.parameters.items()
+    assert call_schema(TOOLS[:1], "required")["properties"]["arguments"]["properties"] == {"a": {"type": "integer"}}
 
 
 @pytest.mark.parametrize("draft", ["http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#", ""])
