@@ -181,7 +181,8 @@ class Likelihoods:
             reads = GivenAnswer() if causal else DualCache(cache="none", rule=Given())
         # A mask must not see a later token of the answer, so a strategy that feeds masks scores one token per pass.
         self._part = min(LONGEST_PART, engine.first.config.max_num_batched_tokens - spec.head_shift) if causal else 1
-        self._engine, self._first, self._settings, self._greedy = engine, init(engine.first.config, reads), settings, greedy
+        config = replace(engine.first.config, processors=())
+        self._engine, self._first, self._settings, self._greedy = engine, init(config, reads), settings, greedy
         self.steps = 0
 
     def of(self, pairs: list[tuple[Ids, Ids]]) -> list[LogLikelihood]:

@@ -126,7 +126,7 @@ class Reads:
 
     def __init__(self, engine: LoadedEngine) -> None:
         strategy = Reading(engine.first.strategy)
-        self.first = init(replace(engine.first.config, num_pages=engine.session_pages), strategy)
+        self.first = init(replace(engine.first.config, num_pages=engine.session_pages, processors=()), strategy)
         self._samples: dict[int, tuple[Span, SpanSamples]] = {}
         self._cached: dict[int, int] = {}
         self._turn, self._decode = engine.turn, engine.decode(self.first, record=self._record)
