@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dlstep import ReadOutput
+from dlstep import LLM, ReadOutput
 from dlstep.engine.reads import Reads
 
 from ..helpers.serving import tiny_llm
@@ -35,6 +35,11 @@ def test_prompts_are_read_together_and_by_several_threads() -> None:
     with ThreadPoolExecutor(4) as threads:
         for found in threads.map(lambda _: llm.read([STORY, OTHER], TEMPLATE), range(8)):
             assert rounded(found) == rounded([one, two])
+
+
+def test_processors_change_no_read() -> None:
+    llm = LLM(processors={"logit_bias": {"bias": {9: 50}}})
+    assert rounded(llm.read(STORY, TEMPLATE)) == rounded(tiny_llm().read(STORY, TEMPLATE))
 
 
 def test_a_failed_read_leaves_no_requests(monkeypatch: pytest.MonkeyPatch) -> None:

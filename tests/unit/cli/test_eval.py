@@ -70,6 +70,7 @@ def test_a_grid_has_a_line_for_each_set_of_options_and_a_reference_run(tmp_path:
         (["--dataset_limits", "1"], "did you mean --dataset_limit?"),
         (["--config", "eval: 5"], "`eval:` holds no names and values, got 5"),
         (["--config", "engine: {rule: ./mine.py}"], "rule='./mine.py' is a path, which imports a module"),
+        (["--config", "processors: [min_tokens, {./mine.py: {}}]"], "processors='./mine.py' is a path, which imports a module"),
     ],
 )
 def test_a_wrong_option_is_one_line(arguments: list[str], message: str, tmp_path: Path, capsys: Captured) -> None:

@@ -8,7 +8,11 @@ import pytest
 from hypothesis import example, given, strategies as st
 from jsonschema import Draft202012Validator
 
+from dlstep.processors.logit_bias import LogitBias
+from dlstep.processors.min_tokens import MinTokens
+from dlstep.processors.repetition_penalty import RepetitionPenalty
 from dlstep.serve.http.schema import ChatRequest, CompletionRequest, ReadRequest, Sampling
+from dlstep.serve.http.translate import params_of
 from dlstep.text.read_templates import encode_template
 
 from ....helpers.serving import Served
@@ -71,6 +75,7 @@ def test_what_cannot_be_done_is_refused_by_the_name_of_its_field(http: httpx2.Cl
         ("stream", "all"), ("pinned", {"500": 5}), ("pinned", {"0": 1}), ("pinned", {"a": 5}), ("canvas", [5]),
         ("pinned", {"1": 5, "01": 6}), ("nonsense", None), ("steps_per_block", None),
         ("rule", "./evil.py"), ("rule", "os.path"), ("rule", {"a": 1}), ("inner", "evil.module"), ("max_repetition_run", 1),
+        ("processors", {"./evil.py": {}}), ("processors", {"nope": None}), ("processors", {"min_tokens": {"count": -1}}),
     ],
 )  # fmt: skip
 def test_an_option_that_cannot_be_is_refused_by_its_name(http: httpx2.Client, param: str, given: Any) -> None:
@@ -109,6 +114,12 @@ def test_fields_that_clients_add_to_a_message_are_accepted(http: httpx2.Client, 
     found = http.post("/tokenize", json={"messages": turns}).json()
     assert found["count"] == http.post("/tokenize", json={"prompt": "xx" if message.get("content") else "x"}).json()["count"]
     assert http.post(CHAT, json=GOOD_CHAT | {"messages": turns}).status_code == 200
+
+
+def test_fields_of_other_servers_are_processors_before_those_of_dlstep(shadow: Served) -> None:
+    own = {"min_tokens": 3, "repetition_penalty": 1.5, "logit_bias": {"5": 1}, "dlstep": {"processors": {"min_tokens": {}}}}
+    params = params_of(shadow.router.facts, CompletionRequest.model_validate(GOOD | own))
+    assert params.processors == (RepetitionPenalty(1.5), MinTokens(3), LogitBias({5: 1}), MinTokens())
 
 
 def test_a_salt_separates_prefixes_and_a_prompt_is_cut_to_its_last_tokens(http: httpx2.Client) -> None:
