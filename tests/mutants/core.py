@@ -497,7 +497,7 @@ MUTANTS = (
         (
             "_kept",
             "feed other tokens than the committed ones",
-            "tokens=_with(done.tokens, noise, tuple(left)), ",
+            "tokens=mixed(done.tokens, noise, left), ",
             "tokens=noise, ",
         ),
         ("_kept", "predict committed positions again", "given=given, ", ""),
@@ -517,8 +517,13 @@ MUTANTS = (
     ),
     *in_file(
         "strategies/multi_bd_edit.py",
-        ("_edited", "call a block ready as soon as it is full", "> rule.most_post or not (changes or unsure)", "or not unsure"),
-        ("_timed_out", "seal a block with masks that a constraint left", "if full.masked", "if False"),
+        (
+            "MultiBDEdit._edited",
+            "call a block ready as soon as it is full",
+            "> self.max_post_edit_steps or not (changes or unsure)",
+            "or not unsure",
+        ),
+        ("MultiBDEdit._timed_out", "seal a block with masks that a constraint left", "if full.masked", "if False"),
         (
             "_rewritten",
             "edit before masks are filled",

@@ -65,7 +65,7 @@ def unusable(strategy: Strategy, request: Request) -> str | None:
     """Return an error message if a value that a strategy returns for a request, or one of its fields, has a wrong type."""
     stated: dict[str, type] = {"grid": Grid, "atom": int, "reach": int, "sample_spec": SampleSpec}
     for name, kind in stated.items():
-        found = attrgetter(name)(strategy)
+        found = getattr(strategy, name)
         value = found(request) if callable(found) else found
         if type(value) is not kind or (kind is not int and wrong_field(value) is not None):
             what = f"{short(value)}: it must be a {kind.__name__}, not a subclass, with fields of the declared types"

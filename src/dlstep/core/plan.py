@@ -424,7 +424,7 @@ class Samples:
 
     plan: Plan
     """The plan that ran."""
-    rows: tuple[SpanSamples, ...] = field(default=())
+    rows: tuple[SpanSamples, ...] = ()
     """Results of each span of the plan, in order."""
     marks: InitVar[Sequence[int] | None] = None
     checked: bool = field(default=False, repr=False, compare=False)

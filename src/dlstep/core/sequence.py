@@ -285,6 +285,8 @@ class Strategy(Options, ABC):
     """Whether requests may set an initial canvas."""
     carries: ClassVar[bool] = False
     """Whether the network carries state from one forward pass of a sequence to its next."""
+    takes_constraints: ClassVar[bool] = False
+    """Whether requests may have a constraint: spans have masks, and decisions are filtered."""
 
     @abstractmethod
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
@@ -385,11 +387,6 @@ class Strategy(Options, ABC):
     def autoregressive(self) -> "Strategy | None":
         """A strategy of one token per pass that gives equal answers, in no fewer passes; None if there is none."""
         return None
-
-    @property
-    def takes_constraints(self) -> bool:
-        """Whether requests may have a constraint: spans have masks, and decisions are filtered."""
-        return False
 
     @property
     def exact(self) -> bool:

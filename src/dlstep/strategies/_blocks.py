@@ -31,7 +31,6 @@ from ..core import (
     Storing,
     Strategy,
     Wanted,
-    check_ranges,
     committed_by,
     needs_canvas,
     open_block,
@@ -85,14 +84,20 @@ def cooled(sequence: SequenceState) -> SequenceState:
     return replace(sequence, extra=None)
 
 
-def needs_grid(rule: Rule) -> str | None:
-    """Return why a strategy that decodes a grid of blocks cannot use the rule; None if it can."""
-    if not needs_canvas(rule):
-        return None
-    return (
-        f"{type(rule).__name__} looks at more than a block, but this strategy decodes one block after another: it needs a "
-        "canvas, as of decoding_strategy='dual_cache'"
-    )
+def opened(sequence: SequenceState, start: int, size: int, spec: Spec) -> Block:
+    """Return a fresh block of the sequence at `start`, which the next pass may sample."""
+    request = sequence.request
+    return open_block(start, size, request.limit, request.prompt, mask_of(spec), sequence.steps, request.params.pinned)
+
+
+def unfit(rule: Rule, spec: Spec) -> str | None:
+    """Return why a strategy cannot decode the model in a grid of blocks by the rule; None if it can."""
+    if needs_canvas(rule):
+        return (
+            f"{type(rule).__name__} looks at more than a block, but this strategy decodes one block after another: it needs a "
+            "canvas, as of decoding_strategy='dual_cache'"
+        )
+    return masked_only(spec) or rule.incompatibility(spec)
 
 
 def decided(
@@ -199,25 +204,25 @@ class Blocks(Strategy):
             limit: First position past the answer.
         """
 
-    def __post_init__(self) -> None:
-        check_ranges(self)
-
     def incompatibility(self, spec: Spec) -> str | None:
         """Return why a model without masks cannot be decoded; None for other models."""
         return masked_only(spec)
 
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Open the window at the prompt's last group boundary; all earlier positions are final."""
-        request, length = sequence.request, len(sequence.request.prompt)
-        first, pinned = request.grid.start(length), request.params.pinned
-        block = open_block(first, self.block_size, request.limit, request.prompt, mask_of(spec), pinned=pinned)
+        length = len(sequence.request.prompt)
+        first = sequence.request.grid.start(length)
+        block = opened(sequence, first, self.block_size, spec)
         return self._advanced(sequence.with_window(sequence.past, (), first, length), (block,), spec)
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Apply the results, seal complete blocks and open the next block."""
         del span
         window = self.next_blocks(sequence, rows, spec)
-        return self._advanced(sequence, window, spec) if self.fold_commits else self._retired(sequence, window, spec)
+        if not self.fold_commits:
+            past, window = _retire(sequence.past, window, sequence.final)  # held blocks, which the last pass stored
+            sequence = sequence.with_window(past, sequence.window, sequence.final, sequence.settled)
+        return self._advanced(sequence, window, spec)
 
     def grid(self, request: Request) -> Grid:
         """Return groups of `block_size` from position 0 on."""
@@ -234,11 +239,6 @@ class Blocks(Strategy):
         # A block opened while no other was open waits until all earlier positions are stored.
         steps, length = sequence.steps, len(sequence.request.prompt)
         return blocks, len(blocks) < len(sequence.window) or any(b.opened < steps or b.start < length for b in blocks)
-
-    def _retired(self, sequence: SequenceState, window: tuple[Block, ...], spec: Spec) -> SequenceState:
-        """Retire stored blocks, then advance the sequence; for use without `fold_commits`."""
-        past, window = _retire(sequence.past, window, sequence.final)  # held blocks, which the last pass stored
-        return self._advanced(sequence.with_window(past, sequence.window, sequence.final, sequence.settled), window, spec)
 
     def _advanced(self, sequence: SequenceState, window: tuple[Block, ...], spec: Spec) -> SequenceState:
         """Return the sequence with finished blocks sealed, and the next block with masks open."""
@@ -280,17 +280,15 @@ class Blocks(Strategy):
         """Return `window` with a new block, if there is room and nothing forbids it."""
         if len(window) >= self.buffer_size:
             return window
-        request = sequence.request
+        request, length = sequence.request, len(sequence.request.prompt)
         start = window[-1].end if window else final
         if start >= request.limit:
             return window
         if window and not self._may_open_next(window[-1], request.limit):
             return window
-        prompt, pinned, steps = request.prompt, request.params.pinned, sequence.steps
-        length = len(prompt)
         if any(stop_id in block.tokens[max(length - block.start, 0) :] for block in window for stop_id in request.stop_ids):
             return window
-        return (*window, open_block(start, self.block_size, request.limit, prompt, mask_of(spec), steps, pinned))
+        return (*window, opened(sequence, start, self.block_size, spec))
 
     def _may_open_next(self, block: Block, limit: int) -> bool:
         stability = self.token_stability_threshold
@@ -306,6 +304,7 @@ class Blockwise(Blocks):
     """
 
     holds_pins = True
+    takes_constraints = True  # blocks drop tokens that contradict the constraint
     rule: Rule = Threshold()
     """The rule that selects positions to unmask after a forward pass."""
     semi_complete_threshold: Annotated[float, Interval(gt=0.0, le=1.0)] = 0.9
@@ -313,17 +312,12 @@ class Blockwise(Blocks):
 
     def incompatibility(self, spec: Spec) -> str | None:
         """Return why the rule or the model does not fit; None if both do."""
-        return needs_grid(self.rule) or masked_only(spec) or self.rule.incompatibility(spec)
+        return unfit(self.rule, spec)
 
     @property
     def sample_spec(self) -> SampleSpec:
         """The statistics that the rule needs."""
         return self.rule.sample_spec
-
-    @property
-    def takes_constraints(self) -> bool:
-        """True: blocks drop tokens that contradict the constraint."""
-        return True
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span of all open blocks that samples what the rule needs in unfinished ones."""

@@ -17,7 +17,6 @@ from ..core import (
     SpanSamples,
     Spec,
     Strategy,
-    check_ranges,
     open_block,
     sampled_by,
     span_of,
@@ -25,7 +24,7 @@ from ..core import (
 from ..core.filtering import passes_left, passes_to_come
 from ..core.sequence import masks_of
 from ..rules.threshold import Threshold
-from ._blocks import Warm, bound_of, cooled, decided, mask_of, masked_only, unfinished
+from ._blocks import Warm, bound_of, cooled, decided, mask_of, masked_only, opened, unfinished
 
 Cached = Literal["none", "prefix", "dual"]
 
@@ -39,6 +38,7 @@ class Canvas(Strategy):
     """
 
     holds_pins = True
+    takes_constraints = True
     block_size: Annotated[int, Gt(0)] = 32
     """Positions of a block."""
     cache: Cached = "dual"
@@ -47,7 +47,7 @@ class Canvas(Strategy):
     """The rule that selects positions to unmask after a forward pass."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
+        Strategy.__post_init__(self)
         rule = self.rule
         if self.cache != "none" and isinstance(rule, CanvasRule) and rule.whole and not rule.windowed:
             raise ValueError(
@@ -92,8 +92,8 @@ class Canvas(Strategy):
         start = block.start
         number = sequence.steps - block.opened
         sampled = sampled_by(self.rule, block, request.limit, number)
-        if (window_rule := self._window_rule) is not None:
-            start, tokens = self._window(window_rule, sequence, block, sampled[0] - spec.head_shift)
+        if isinstance(self.rule, CanvasRule) and self.rule.windowed:
+            start, tokens = self._window(self.rule, sequence, block, sampled[0] - spec.head_shift)
         elif sequence.extra is None or (spec.head_shift and sampled[0] == start):
             # With a shifted head, only refreshes compute the row before the block.
             start, tokens = 0, sequence.tokens(0, request.limit)
@@ -102,7 +102,6 @@ class Canvas(Strategy):
         else:
             tokens = block.tokens
         scored_ids = self.rule.scored_ids(block, request.limit, number) if self.rule.sample_spec.scored else ()
-        masks = masks_of(sequence, sampled)
         return span_of(
             request,
             start,
@@ -112,7 +111,7 @@ class Canvas(Strategy):
             (number,) * len(sampled),
             end=request.limit,
             scored_ids=scored_ids,
-            masks=masks,
+            masks=masks_of(sequence, sampled),
         )
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
@@ -157,19 +156,13 @@ class Canvas(Strategy):
         del spec
         return cooled(sequence)
 
-    @property
-    def takes_constraints(self) -> bool:
-        """True: blocks drop tokens that contradict the constraint."""
-        return True
-
     def _opened(self, sequence: SequenceState, start: int, spec: Spec) -> tuple[Block, ...]:
         """Return the block at `start`, and the rest of the canvas as a second block."""
-        limit, request = sequence.request.limit, sequence.request
-        prompt, pinned = request.prompt, request.params.pinned
-        size, answer = self.block_size, limit - len(prompt)
-        end = min(start + (self.rule.opens(size, answer) if isinstance(self.rule, CanvasRule) else size), limit)
-        block = open_block(start, end - start, limit, prompt, mask_of(spec), sequence.steps, pinned)
-        return (block, *self._rest(sequence, end, spec))
+        limit, size = sequence.request.limit, self.block_size
+        if isinstance(self.rule, CanvasRule):
+            size = self.rule.opens(size, limit - len(sequence.request.prompt))
+        end = min(start + size, limit)
+        return (opened(sequence, start, end - start, spec), *self._rest(sequence, end, spec))
 
     def _rest(self, sequence: SequenceState, end: int, spec: Spec) -> tuple[Block, ...]:
         """Return the rest of the canvas from `end` on as an unopened block; () if empty."""
@@ -177,11 +170,6 @@ class Canvas(Strategy):
         if end >= limit:
             return ()
         return (open_block(end, limit - end, limit, request.prompt, mask_of(spec), pinned=request.params.pinned),)
-
-    @property
-    def _window_rule(self) -> CanvasRule | None:
-        """The rule, if it chooses the part of the canvas that a pass feeds."""
-        return self.rule if isinstance(self.rule, CanvasRule) and self.rule.windowed else None
 
     def _window(self, rule: CanvasRule, sequence: SequenceState, block: Block, first: int) -> tuple[int, tuple[int, ...]]:
         """Return start and tokens of the part of the canvas to feed, which contains row `first`."""

@@ -54,7 +54,7 @@ class Revising(Blocks):
             sequence: The sequence, which already counts the pass.
             blocks: The open blocks as they were fed.
             rows: Samples of the span. Row i is entry i of `sampled_of(blocks)`, without pinned
-                tokens position `first_sampled(blocks) + i`.
+                tokens position `blocks[0].first + i`.
             spec: Facts of the model.
         """
 
@@ -105,7 +105,7 @@ class Revising(Blocks):
             sampled = sampled_of(blocks, request.limit)
             draws = tuple([draws[position - final] for position in sampled])
         else:
-            first, end = first_sampled(blocks), min(stop, request.limit)
+            first, end = blocks[0].first, min(stop, request.limit)  # rows follow one another but at pins
             sampled, draws = positions(first, end), draws[first - final : end - final]
         masks, soft, penalty = masks_of(sequence, sampled), self.soft(blocks), self.penalty()
         grid = request.grid
@@ -128,11 +128,6 @@ def revision(block: Block) -> Revision:
     return NEW if block.masked else PINNED
 
 
-def first_sampled(blocks: tuple[Block, ...]) -> int:
-    """Return the position of a pass's first row; later rows are consecutive except at pins."""
-    return blocks[0].first
-
-
 def sampled_of(blocks: tuple[Block, ...], limit: int) -> tuple[int, ...]:
     """Return all positions of the answer in `blocks` that are not pinned."""
     return tuple(chain.from_iterable([block.sampled(limit) for block in blocks]))
@@ -140,7 +135,7 @@ def sampled_of(blocks: tuple[Block, ...], limit: int) -> tuple[int, ...]:
 
 def without_gaps(rows: SpanSamples, blocks: tuple[Block, ...], limit: int) -> SpanSamples:
     """Return the rows with added rows for pinned positions: their token, with probability 1."""
-    first, end = first_sampled(blocks), min(blocks[-1].end, limit)
+    first, end = blocks[0].first, min(blocks[-1].end, limit)
     held = tuple(chain.from_iterable([block.tokens for block in blocks]))
     tokens, probabilities = list(held[first - blocks[0].start : end - blocks[0].start]), [1.0] * (end - first)
     for position, token, probability in zip(sampled_of(blocks, limit), rows.tokens, rows.probabilities, strict=True):

@@ -62,15 +62,12 @@ def accepted(block: Block, rows: SpanSamples) -> tuple[int, Block]:
 class Causal(Strategy):
     """Decoding that gives the answers of autoregressive decoding: each sample depends only on the tokens before it."""
 
+    takes_constraints = True  # each position may hold the same tokens as in autoregressive decoding
+
     @property
     def sample_spec(self) -> SampleSpec:
         """No statistics; ties go to the lowest id."""
         return SAMPLE_SPEC
-
-    @property
-    def takes_constraints(self) -> bool:
-        """True: each position may hold the same tokens as in autoregressive decoding."""
-        return True
 
     def incompatibility(self, spec: Spec) -> str | None:
         """Return why a model without a mask token does not fit; None for other models."""

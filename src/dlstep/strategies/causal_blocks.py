@@ -24,14 +24,13 @@ from ..core import (
     SpanSamples,
     Spec,
     Strategy,
-    open_block,
     sampled_by,
     span_of,
 )
 from ..core.filtering import passes_left, passes_to_come
 from ..core.sequence import masks_of
 from ..rules.threshold import Threshold
-from ._blocks import decided, mask_of, masked_only, needs_grid, still_open
+from ._blocks import decided, opened, still_open, unfit
 
 
 @final
@@ -44,6 +43,7 @@ class CausalBlocks(Strategy):
     """
 
     holds_pins = True
+    takes_constraints = True
     block_size: Annotated[int, Gt(0)] = 32
     """Positions per block; 1 is autoregressive decoding."""
     rule: Rule = Threshold(inclusive=True)
@@ -54,16 +54,11 @@ class CausalBlocks(Strategy):
         """The statistics that the rule needs, with untempered probabilities; ties go to the lowest id."""
         return replace(self.rule.sample_spec, ties="lowest", tempered=False)
 
-    @property
-    def takes_constraints(self) -> bool:
-        """True: blocks drop tokens that contradict the constraint."""
-        return True
-
     def incompatibility(self, spec: Spec) -> str | None:
         """Return why the rule or the model does not fit; None if both do."""
         if spec.head_shift:
             return "its head is shifted in all rows; the rows of masks must predict their own positions"
-        return needs_grid(self.rule) or masked_only(spec) or self.rule.incompatibility(spec)
+        return unfit(self.rule, spec)
 
     def grid(self, request: Request) -> Grid:
         """Return groups of one position: final positions attend causally."""
@@ -78,7 +73,7 @@ class CausalBlocks(Strategy):
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Open the first position after the prompt; the prompt is final."""
         final = len(sequence.request.prompt)
-        return self._advanced(sequence, sequence.past, self._opened(sequence, final, final + 1, spec), final, spec)
+        return self._advanced(sequence, sequence.past, opened(sequence, final, 1, spec), final, spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span that samples a block's first position, or that feeds the whole block and samples for the rule."""
@@ -135,12 +130,6 @@ class CausalBlocks(Strategy):
         """Return an upper bound on the rule's passes for `count` positions of a block; 0 for none."""
         return self.rule.bound(count) if count else 0
 
-    def _opened(self, sequence: SequenceState, start: int, stop: int, spec: Spec) -> Block:
-        """Return the positions `[start, stop)` as a block of masks and pinned tokens."""
-        limit, request = sequence.request.limit, sequence.request
-        steps = sequence.steps
-        return open_block(start, stop - start, limit, request.prompt, mask_of(spec), steps, request.params.pinned)
-
     def _advanced(self, sequence: SequenceState, past: "List[Block]", block: Block, final: int, spec: Spec) -> SequenceState:
         """Return the sequence whose window is `block`, or the first part after it that is not complete.
 
@@ -159,7 +148,7 @@ class CausalBlocks(Strategy):
             # The block is complete, or longer than after a fork with a lower `block_size`: open the first position of the next.
             if end >= stop:
                 final, stop = end, end + 1
-            block = self._opened(sequence, end, stop, spec)
+            block = opened(sequence, end, stop - end, spec)
 
 
 STRATEGY = CausalBlocks

@@ -13,6 +13,7 @@ Sources: `DiffusionGemmaForBlockDiffusion.generate` of transformers; for the bou
 2505.24857.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import fsum
@@ -58,16 +59,6 @@ class CanvasDraft(Extra):
     run: int
 
 
-def renoised(tokens: tuple[int, ...], noise: tuple[int, ...], kept: list[int]) -> tuple[int, ...]:
-    """Return `noise` with the sampled `tokens` at the indices `kept`."""
-    if len(kept) == len(tokens):
-        return tokens
-    canvas = list(noise)
-    for index in kept:
-        canvas[index] = tokens[index]
-    return tuple(canvas)
-
-
 @lru_cache(maxsize=1024)  # validating again would take half the time of `schedule`
 def _at(temperature: float, top_logprobs: int) -> SamplingParams:
     """Return the parameters that a pass reads. Excludes a request's long texts from the cache."""
@@ -92,6 +83,7 @@ class DiffusionGemma(Strategy):
 
     holds_pins = True
     takes_canvas = True  # the given ids replace as many random ones
+    takes_constraints = True  # a canvas commits the tokens that satisfy it together, and denoises its other positions further
     carries = True  # predictions are inputs of the canvas's next pass (self-conditioning)
     SWEEP = ("entropy_bound", (0.03, 0.1, 0.3, 1.0, 3.0))
     OWN_PARAMS = ("temperature", "top_k", "top_p", "min_p")
@@ -165,9 +157,9 @@ class DiffusionGemma(Strategy):
         best, chances, entropies = rows.best_ids, rows.best_probabilities, rows.entropies
         pinned = _offsets(block.given) if block.given else ()
         if pinned:
-            best = _with(best, block.tokens, pinned)
-            chances = _with(chances, block.probabilities, pinned)
-            entropies = _with(entropies, (0.0,) * len(best), pinned)
+            best = mixed(best, block.tokens, pinned)
+            chances = mixed(chances, block.probabilities, pinned)
+            entropies = mixed(entropies, (0.0,) * len(best), pinned)
         before = block.extra
         run = before.run + 1 if isinstance(before, CanvasDraft) and before.tokens == best else 1
         stable = run > self.stability_threshold
@@ -180,9 +172,9 @@ class DiffusionGemma(Strategy):
         chosen = accepted(entropies, self.entropy_bound)
         if window_filter is not None:
             chosen = _consistent(window_filter.enter(block), chosen, rows)
-        canvas = renoised(rows.tokens, rows.noise, chosen)
+        canvas = mixed(rows.noise, rows.tokens, chosen)
         if pinned:
-            canvas = _with(canvas, block.tokens, pinned)
+            canvas = mixed(canvas, block.tokens, pinned)
         block = Block(block.start, canvas, block.masked, block.probabilities, block.given, block.opened, CanvasDraft(best, run))
         return sequence.with_window(sequence.past, (block,), sequence.final, sequence.settled)
 
@@ -241,11 +233,6 @@ class DiffusionGemma(Strategy):
         """Entropy, noise and the most probable token of each position."""
         return _SAMPLE_SPEC
 
-    @property
-    def takes_constraints(self) -> bool:
-        """True: a canvas commits only tokens that satisfy the constraint together, and denoises its other positions further."""
-        return True
-
     def _opened(self, sequence: SequenceState, start: int, spec: Spec) -> Block:
         """Return a canvas at `start`, of the request's or of random ids, fixed per position."""
         request, length = sequence.request, self.canvas_length
@@ -291,7 +278,7 @@ def _kept(
     if not left:
         return done
     given = done.given | sum(1 << index for index in set(at).difference(left))
-    return replace(done, tokens=_with(done.tokens, noise, tuple(left)), given=given, extra=None)
+    return replace(done, tokens=mixed(done.tokens, noise, left), given=given, extra=None)
 
 
 def _consistent(block: FilteredBlock, chosen: list[int], rows: SpanSamples) -> list[int]:
@@ -312,12 +299,12 @@ def _offsets(bitmap: int) -> tuple[int, ...]:
     return tuple([offset for offset in range(bitmap.bit_length()) if bitmap >> offset & 1])
 
 
-def _with(values: tuple[Item, ...], others: tuple[Item, ...], offsets: tuple[int, ...]) -> tuple[Item, ...]:
+def mixed(values: tuple[Item, ...], others: tuple[Item, ...], offsets: Sequence[int]) -> tuple[Item, ...]:
     """Return `values` with those of `others` at the `offsets`."""
-    mixed = list(values)
+    changed = list(values)
     for offset in offsets:
-        mixed[offset] = others[offset]
-    return tuple(mixed)
+        changed[offset] = others[offset]
+    return tuple(changed)
 
 
 STRATEGY = DiffusionGemma

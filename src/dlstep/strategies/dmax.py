@@ -159,7 +159,7 @@ class DMax(Revising):
         return tuple(revised)
 
     @property
-    def takes_constraints(self) -> bool:
+    def takes_constraints(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether the strategy feeds plain tokens: then blocks drop those that contradict the constraint."""
         return not self.token_merge_weight
 

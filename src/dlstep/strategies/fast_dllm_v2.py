@@ -14,10 +14,10 @@ from typing import Annotated, final
 
 from annotated_types import Gt
 
-from ..core import Block, Grid, Probability, Request, SequenceState, Span, SpanSamples, Spec, Strategy, open_block, span_of
+from ..core import Block, Grid, Probability, Request, SequenceState, Span, SpanSamples, Spec, Strategy, span_of
 from ..core.sequence import masks_of
 from ..rules.threshold import Threshold
-from ._blocks import Warm, cooled, decided, mask_of, masked_only
+from ._blocks import Warm, cooled, decided, masked_only, opened
 
 
 @final
@@ -30,6 +30,7 @@ class FastDLLMV2(Strategy):
     unmasked is fed alone; without it, every pass feeds the diffusion block.
     """
 
+    takes_constraints = True
     block_size: Annotated[int, Gt(0)] = 8
     """Positions of a sub-block."""
     buffer_size: Annotated[int, Gt(1)] = 4
@@ -54,11 +55,6 @@ class FastDLLMV2(Strategy):
         """Return diffusion blocks from position 0 on."""
         del request
         return Grid(0, self.block_size * self.buffer_size)
-
-    @property
-    def takes_constraints(self) -> bool:
-        """True: blocks drop tokens that contradict the constraint."""
-        return True
 
     def atom(self, request: Request) -> int:
         """Return the size of a diffusion block."""
@@ -122,9 +118,7 @@ class FastDLLMV2(Strategy):
 
     def _opened(self, sequence: SequenceState, start: int, spec: Spec) -> Block:
         """Return the block at `start`, cut at the answer's end."""
-        request = sequence.request
-        size = min(self.block_size * self.buffer_size, request.limit - start)
-        return open_block(start, size, request.limit, request.prompt, mask_of(spec), sequence.steps)
+        return opened(sequence, start, min(self.block_size * self.buffer_size, sequence.request.limit - start), spec)
 
 
 @lru_cache

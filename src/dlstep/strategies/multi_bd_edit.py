@@ -15,7 +15,7 @@ from annotated_types import Ge, Interval
 from ..core import Block, Probability, SampleSpec, SequenceState, SpanSamples, Spec, positions
 from ..core.filtering import FilteredBlock, window_filter_of
 from ._blocks import mask_of
-from ._edit import Revising, Revision, first_sampled, without_gaps
+from ._edit import Revising, Revision, without_gaps
 
 SAMPLE_SPEC = SampleSpec(ties="lowest", tempered=False)
 REMASK_THRESHOLD = 0.4
@@ -36,16 +36,6 @@ NEW = Edited()
 STEADY = Edited(stable=1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """The thresholds of one request; `remask` is 0 without remasking."""
-
-    edit: float
-    remask: float
-    most_post: int
-    mask: int
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class MultiBDEdit(Revising):
@@ -62,6 +52,7 @@ class MultiBDEdit(Revising):
     a probability below `remask_threshold` (0.4 if None).
     """
 
+    takes_constraints = True
     accept_threshold: Probability = 0.9
     """Fill a mask when the probability of its token is above this."""
     edit_threshold: Probability = 0.0
@@ -96,7 +87,7 @@ class MultiBDEdit(Revising):
 
     def revised(self, sequence: SequenceState, blocks: tuple[Block, ...], rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return the open blocks with their masks filled and their tokens edited."""
-        first, late = first_sampled(blocks), sequence.steps - self.most_forwards
+        first, late = blocks[0].first, sequence.steps - self.most_forwards
         if sequence.request.params.pinned:
             rows = without_gaps(rows, blocks, sequence.request.limit)
         chosen, changes = _compared(blocks, first, rows, self.accept_threshold, mask_of(spec))
@@ -109,23 +100,53 @@ class MultiBDEdit(Revising):
                 after = _rewritten(block, first, fills, [], rows, STEADY)
             else:
                 mine = [position for position in changes if block.start <= position < block.end]
-                rule = self._rule(spec)
                 if block.opened <= late:
-                    after = _timed_out(block, first, mine, rows, rule)
+                    after = self._timed_out(block, first, mine, rows)
                 else:
                     end = min(block.end, sequence.request.limit)
-                    after = _edited(block, first, fills, mine, end, rows, rule)
+                    after = self._edited(block, first, fills, mine, end, rows, spec)
             revised.append(after if window_filter is None else window_filter.leave(after, block))
         return tuple(revised)
 
-    @property
-    def takes_constraints(self) -> bool:
-        """True: blocks drop tokens that contradict the constraint; they fill masks before they edit tokens."""
-        return True
+    def _edited(
+        self, block: Block, first: int, fills: list[int], changes: list[int], end: int, rows: SpanSamples, spec: Spec
+    ) -> Block:
+        """Return the block after a pass; row `i` belongs to position `first + i`.
 
-    def _rule(self, spec: Spec) -> _Rule:
-        remask = REMASK_THRESHOLD if self.remask_threshold is None else self.remask_threshold
-        return _Rule(self.edit_threshold, remask if self.remasking else 0.0, self.max_post_edit_steps, mask_of(spec))
+        `fills` are the masks to fill, `changes` its tokens that differ now. `end` is the end of its
+        sampled positions.
+        """
+        before = block.extra if isinstance(block.extra, Edited) else NEW
+        masked, stable = block.masked, 1.0
+        if changes:
+            stable -= len(changes) / (end - block.start - block.given.bit_count() - len(masked))
+            changes = self._edits(changes, first, rows)
+        post = before.post if masked else before.post + 1
+        unsure = self._unsure(block, first, end, rows) if self.remasking else ()
+        if not masked and (post > self.max_post_edit_steps or not (changes or unsure)):
+            return block.with_extra(Edited(True, stable, post, before.remasked))
+        after = _rewritten(block, first, fills, changes, rows, Edited(False, stable, post, before.remasked))
+        return _remasked(after, unsure, mask_of(spec)) if unsure else after
+
+    def _timed_out(self, block: Block, first: int, changes: list[int], rows: SpanSamples) -> Block:
+        """Return the block with every mask filled and the last edits."""
+        before = block.extra if isinstance(block.extra, Edited) else NEW
+        after = Edited(True, 1.0, before.post + (not block.masked), before.remasked)
+        full = _rewritten(block, first, list(block.masked), self._edits(changes, first, rows), rows, after)
+        return full.with_extra(replace(after, ready=False)) if full.masked else full  # a constraint dropped tokens
+
+    def _edits(self, changes: list[int], first: int, rows: SpanSamples) -> list[int]:
+        """Return those of the positions `changes` whose new token is probable enough."""
+        return [position for position in changes if rows.probabilities[position - first] > self.edit_threshold]
+
+    def _unsure(self, block: Block, first: int, end: int, rows: SpanSamples) -> tuple[int, ...]:
+        """Return the positions to remask: unmasked, now unsure, and never remasked before."""
+        least = REMASK_THRESHOLD if self.remask_threshold is None else self.remask_threshold
+        start = block.first
+        probabilities = rows.probabilities[start - first : end - first]
+        done = block.extra.remasked if isinstance(block.extra, Edited) else 0
+        low = [position for position, probability in enumerate(probabilities, start) if probability < least]
+        return tuple([p for p in low if p not in block.masked and not done >> (p - block.start) & 1])
 
 
 def _compared(
@@ -157,47 +178,6 @@ def _compared(
     if held == now:
         return chosen, []
     return chosen, list(compress(positions(first, first + len(now)), map(ne, held, now)))
-
-
-def _edited(block: Block, first: int, fills: list[int], changes: list[int], end: int, rows: SpanSamples, rule: _Rule) -> Block:
-    """Return the block after a pass; row `i` belongs to position `first + i`.
-
-    `fills` are the masks to fill, `changes` its tokens that differ now. `end` is the end of its
-    sampled positions.
-    """
-    before = block.extra if isinstance(block.extra, Edited) else NEW
-    masked, probabilities = block.masked, rows.probabilities
-    stable = 1.0
-    if changes:
-        stable -= len(changes) / (end - block.start - block.given.bit_count() - len(masked))
-        changes = [position for position in changes if probabilities[position - first] > rule.edit]
-    post = before.post if masked else before.post + 1
-    unsure = _unsure(block, first, end, rows, rule) if rule.remask else ()
-    if not masked and (post > rule.most_post or not (changes or unsure)):
-        return block.with_extra(Edited(True, stable, post, before.remasked))
-    after = _rewritten(block, first, fills, changes, rows, Edited(False, stable, post, before.remasked))
-    return _remasked(after, unsure, rule.mask) if unsure else after
-
-
-def _timed_out(block: Block, first: int, changes: list[int], rows: SpanSamples, rule: _Rule) -> Block:
-    """Return the block with every mask filled and the last edits."""
-    before = block.extra if isinstance(block.extra, Edited) else NEW
-    edits = [position for position in changes if rows.probabilities[position - first] > rule.edit]
-    after = Edited(True, 1.0, before.post + (not block.masked), before.remasked)
-    full = _rewritten(block, first, list(block.masked), edits, rows, after)
-    return full.with_extra(replace(after, ready=False)) if full.masked else full  # a constraint dropped tokens
-
-
-def _unsure(block: Block, first: int, end: int, rows: SpanSamples, rule: _Rule) -> tuple[int, ...]:
-    """Return the positions to remask: unmasked, now unsure, and never remasked before."""
-    start = block.first
-    probabilities = rows.probabilities[start - first : end - first]
-    if not probabilities or min(probabilities) >= rule.remask:
-        return ()
-    done = block.extra.remasked if isinstance(block.extra, Edited) else 0
-    low = [position for position, probability in enumerate(probabilities, start) if probability < rule.remask]
-    masked = set(block.masked)
-    return tuple([position for position in low if position not in masked and not done >> (position - block.start) & 1])
 
 
 def _remasked(block: Block, unsure: tuple[int, ...], mask: int) -> Block:

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from dlstep.core import Config, Request, SamplingParams, SequenceState, Span, SpanSamples, Spec, add, commit, init, schedule
 from dlstep.core.draws import below, integer, integers, key, uniform
-from dlstep.strategies.diffusion_gemma import DiffusionGemma, accepted, renoised
+from dlstep.strategies.diffusion_gemma import DiffusionGemma, accepted, mixed
 from dlstep.testing.generators import hyperparameters
 from dlstep.testing.scripted import ScriptedDriver
 from dlstep.text.token_automaton import token_automaton
@@ -38,7 +38,7 @@ def test_acceptance_is_the_longest_prefix_within_the_bound(entropies: tuple[floa
 def test_what_is_not_accepted_becomes_noise(data: st.DataObject, entropies: tuple[float, ...], bound: float) -> None:
     ids = st.lists(st.integers(0, 9), min_size=len(entropies), max_size=len(entropies)).map(tuple)
     tokens, noise, kept = data.draw(ids), data.draw(ids), accepted(entropies, bound)
-    canvas = renoised(tokens, noise, kept)
+    canvas = mixed(noise, tokens, kept)
     assert canvas == tuple(tokens[i] if i in kept else noise[i] for i in range(len(tokens)))
 
 
