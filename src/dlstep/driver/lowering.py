@@ -139,8 +139,7 @@ def gather(
     shifts: int | np.ndarray = target.head_shift
     if any(span.wanted.shift is not None for span in spans):
         shifts = np.array([span.wanted.row_shift(target.head_shift) for span in spans])
-    sampled_rows = sampled_positions - np.repeat(placed.starts + shifts, counts)
-    sampled_rows += np.repeat(placed.firsts, counts)
+    sampled_rows = sampled_positions - np.repeat(placed.starts + shifts - placed.firsts, counts)
     arrays = {
         "tokens": tokens,
         "positions": placed.positions,
