@@ -2,6 +2,7 @@
 
 from .cells import Stay as Stay, fill_order as fill_order, stays as stays
 from .diffing import ValueDiff as ValueDiff, diff as diff
+from .frames import recording as recording
 from .html import (
     diff_html as diff_html,
     page_map_html as page_map_html,
@@ -12,6 +13,13 @@ from .html import (
     steps_html as steps_html,
     trace_html as trace_html,
 )
+from .observations import (
+    Picture as Picture,
+    attention_picture as attention_picture,
+    candidates_picture as candidates_picture,
+    entropy_picture as entropy_picture,
+)
+from .page import page_of as page_of
 from .svg import filling_svg as filling_svg
 from .terminal import (
     PHASE_STYLES as PHASE_STYLES,

@@ -360,6 +360,10 @@ def recording(trace: Trace, model: str = "") -> Json:
     """Return all requests of a trace, by sequence number, as a recording. Needs no model.
 
     `steps` of a run lists the state's step after each frame.
+
+    Args:
+        trace: The trace of a decode.
+        model: Name of the model to show.
     """
     state, recorder = trace.first, FrameRecorder()
     spec, runs = state.config.spec, dict[int, _Run]()

@@ -6,13 +6,15 @@ The policy of a page lists the hashes of its scripts and styles, so it runs no o
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from hashlib import sha256
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..text.words import printable
+from .observations import Picture
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -26,15 +28,29 @@ LINKED = re.compile(r'<link rel="stylesheet"[^>]*>\n|<script type="module"[^>]*>
 POLICY = "default-src 'none'; script-src {script}; style-src {style}; img-src data: blob:; base-uri 'none'; form-action 'none'"
 
 
-def page_of(recording: dict[str, Any]) -> str:
-    """Return the HTML of the live page with a recording. Raises ValueError for invalid JSON."""
+def page_of(recording: dict[str, Any], pictures: Iterable[Picture] = ()) -> str:
+    """Return the HTML of the live page with a recording, which opens without a server.
+
+    Args:
+        recording: What `recording` returned, or the page saved.
+        pictures: Pictures of observations, to show below the decode.
+
+    Raises:
+        ValueError: JSON cannot represent the recording.
+    """
     script, style = f"\n{bundle(ENTRY)}", f"\n{source('shared.css')}{source('style.css')}"
     html = LINKED.sub("", (FOLDER / "index.html").read_text("utf-8"))
     head, body = html.split('<meta charset="utf-8">\n')
     body, end = body.split("</body>")
+    body += "".join(map(_card, pictures))
     top = "\n".join((f'{head}<meta charset="utf-8">', *head_of([script], style), body))
     data = f'<script type="application/json" id="recording">{data_text(recording)}</script>'
     return f"{top}{data}\n{_module(script)}</body>{end}"
+
+
+def _card(picture: Picture) -> str:
+    """Return a picture in a box that scrolls horizontally, also by keyboard."""
+    return f'<div class="picture card" role="region" tabindex="0" aria-label="{escape(picture.title)}">{picture.svg}</div>\n'
 
 
 def report_page(template: str, *, entry: str = "", data: object = None, **values: Any) -> str:
