@@ -25,12 +25,12 @@ class Nothing(Processor):
 @final
 @dataclass(frozen=True, slots=True)
 class Forced(Processor):
-    """One token everywhere, wherever it is allowed."""
+    """One token everywhere, wherever it is allowed; -1: the first of the prompt."""
 
     token: int = 5
 
     def process(self, logits: Tensor, context: Context) -> Tensor:
-        logits[:, self.token] += FORCE
+        logits[:, self.token if self.token >= 0 else context.so_far.tokens[0]] += FORCE
         return logits
 
 

@@ -91,6 +91,8 @@ def test_processor_that_adds_nothing_changes_nothing(strategy: Strategy, number:
 def test_forced_token_is_everywhere(strategy: Strategy, number: int, token: int):
     sequence = alone(strategy, request(number, Wild(), Forced(token)))
     assert sequence.answer == (token,) * (4 + number % 9)
+    repeated = alone(strategy, request(number, Wild(), Forced(-1)))
+    assert repeated.answer == repeated.request.prompt[:1] * (4 + number % 9)
 
 
 @pytest.mark.parametrize("strategy", CONSTRAINED, ids=lambda each: type(each).__name__ + getattr(each, "cache", ""))
