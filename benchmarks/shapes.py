@@ -26,6 +26,7 @@ from dlstep.models.layers import ATTENTION, install, install_experts
 from dlstep.models.quantization import quantize
 from dlstep.models.sharding import cuts_of, install_ranks, regions
 from dlstep.models.transformers_internals import new_model
+from dlstep.models.weights import empty_network
 
 # Strategies that use the network's own samples: their options determine the pace.
 PACED_BY_OPTIONS = ("diffusion_gemma",)
@@ -36,17 +37,23 @@ _BLOCKS = {"block_size": 32, "buffer_size": 4}
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A published checkpoint: its `family`, facts of its config.json, and options of its strategy."""
+    """A published checkpoint: its `family`, facts of its config.json, and options of its strategy.
+
+    `mode` is a strategy other than the family's default. `tokens_per_pass` is the published average of
+    tokens per request and forward pass, all passes counted; None: not published.
+    """
 
     name: str
     family: str
     facts: Mapping[str, Any]
     options: Mapping[str, Any] = field(default_factory=dict)
+    mode: str | None = None
+    tokens_per_pass: float | None = None
 
     @property
     def decoding_strategy(self) -> str:
-        """Return the name of its family's default strategy."""
-        return FAMILIES[self.family].decoding_strategy or "multi_bd"
+        """Return the name of its strategy."""
+        return self.mode or FAMILIES[self.family].decoding_strategy or "multi_bd"
 
     def strategy(self, tokens_per_forward: float, buffer_size: int | None = None) -> Strategy:
         """Return its strategy, configured so that a script can set the tokens per forward pass.
@@ -78,12 +85,22 @@ def _facts(hidden: int, layers: int, heads: tuple[int, int], width: int, vocabul
     }
 
 
-_LLADA2_MINI = _facts(
-    2048, 20, (16, 4), 5120, 157184,
-    head_dim=128, rope_theta=6e5, partial_rotary_factor=0.5, num_experts=256, num_experts_per_tok=8,
-    moe_intermediate_size=512, num_shared_experts=1, n_group=8, topk_group=4, routed_scaling_factor=2.5,
-    first_k_dense_replace=1,
-)  # fmt: skip
+_EXPERTS = {
+    "head_dim": 128, "rope_theta": 6e5, "partial_rotary_factor": 0.5, "num_experts": 256, "num_experts_per_tok": 8,
+    "num_shared_experts": 1, "n_group": 8, "topk_group": 4, "routed_scaling_factor": 2.5, "first_k_dense_replace": 1,
+}  # fmt: skip
+_LLADA2_MINI = _facts(2048, 20, (16, 4), 5120, 157184, moe_intermediate_size=512, **_EXPERTS)
+_LLADA2_FLASH = _facts(4096, 32, (32, 4), 9216, 157184, moe_intermediate_size=1024, **_EXPERTS)
+_LLADA = {
+    "d_model": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 32, "mlp_hidden_size": 12288, "vocab_size": 126464,
+    "max_sequence_length": 4096 + 1024, "rms_norm_eps": 1e-5, "rope_theta": 5e5, "weight_tying": False,
+}  # fmt: skip
+_YARN = {
+    "beta_fast": 32.0, "beta_slow": 1.0, "factor": 16.0, "llama_4_scaling_beta": 0.1, "mscale": 1.0, "mscale_all_dim": 1.0,
+    "original_max_position_embeddings": 16384, "rope_theta": 1e6, "rope_type": "yarn",
+}  # fmt: skip
+_NEMOTRON = _facts(4096, 34, (32, 8), 14336, 131072, head_dim=128, rope_parameters=_YARN)
+_NEMOTRON |= {"max_position_embeddings": 262144, "rope_theta": None}
 _DIFFUSION_GEMMA = {
     "canvas_length": 256,
     "text_config": {
@@ -121,10 +138,16 @@ _DIFFUSION_GEMMA = {
 }
 _CONFIDENT = _BLOCKS | {"semi_complete_threshold": 1.0}
 _QWEN3 = {"head_dim": 128}
+_QWEN3_MOE = _QWEN3 | {"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768}
+# Sources of tokens per pass: model cards of LLaDA2.1-mini and LLaDA2.0-flash; for Nemotron, 5.46 tokens per verifying
+# pass of a draft without adapter, each after a drafting pass.
 _ENTRIES = (
+    Shape("llada-8b", "llada", _LLADA, {"block_size": 32}),
     Shape("sdar-1.7b", "sdar", _facts(2048, 28, (16, 8), 6144, 151936, tie_word_embeddings=True, **_QWEN3), _CONFIDENT),
     Shape("sdar-8b", "sdar", _facts(4096, 36, (32, 8), 12288, 151936, **_QWEN3), _CONFIDENT),
-    Shape("llada2-mini", "llada2_mini", _LLADA2_MINI, _CONFIDENT),
+    Shape("sdar-30b-a3b", "sdar_moe", _facts(2048, 48, (32, 4), 6144, 151936, **_QWEN3_MOE), _CONFIDENT),
+    Shape("llada2-mini", "llada2_mini", _LLADA2_MINI, _CONFIDENT, tokens_per_pass=2.6),
+    Shape("llada2-flash", "llada2_mini", _LLADA2_FLASH, _CONFIDENT, tokens_per_pass=3.19),
     Shape("dream-7b", "dream", _facts(3584, 28, (28, 4), 18944, 152064), {"block_size": 32}),
     Shape(
         "fast-dllm-v2-1.5b",
@@ -132,6 +155,9 @@ _ENTRIES = (
         _facts(1536, 28, (12, 2), 8960, 151936, tie_word_embeddings=True),
         {"block_size": 8, "buffer_size": 4},
     ),
+    Shape("nemotron-8b", "nemotron_labs_diffusion", _NEMOTRON, {"block_size": 32}),
+    Shape("nemotron-8b-drafts", "nemotron_labs_diffusion", _NEMOTRON, {"block_size": 32}, "self_speculation", 2.73),
+    Shape("nemotron-8b-ar", "nemotron_labs_diffusion", _NEMOTRON, {}, "autoregressive", 1.0),
     Shape("diffusion-gemma-26b", "diffusion_gemma", _DIFFUSION_GEMMA, {"canvas_length": 256}),
 )
 SHAPES: dict[str, Shape] = {shape.name: shape for shape in _ENTRIES}
@@ -141,8 +167,17 @@ def shortened(shape: Shape, layers: int) -> Shape:
     """Return `shape` with only its first `layers` layers; 0 keeps all."""
     facts = deepcopy(dict(shape.facts))
     if layers:
-        facts.get("text_config", facts)["num_hidden_layers"] = layers
+        part = facts.get("text_config", facts)
+        part["n_layers" if "n_layers" in part else "num_hidden_layers"] = layers
     return replace(shape, facts=facts)
+
+
+def parameter_count(shape: Shape) -> int:
+    """Return the number of parameters, without memory for them."""
+    family = FAMILIES[shape.family]
+    config_class: Any = family.network.config_class
+    network = empty_network(family.network, config_class(**family.config(shape.facts)), torch.bfloat16)
+    return sum(parameter.numel() for parameter in network.parameters())
 
 
 def random_checkpoint(

@@ -22,6 +22,11 @@ SMALLER = {
     "n_group": 4,
     "topk_group": 2,
     "moe_intermediate_size": 32,
+    "d_model": 64,
+    "n_layers": 2,
+    "n_heads": 4,
+    "n_kv_heads": 4,
+    "mlp_hidden_size": 96,
 }
 
 

@@ -29,10 +29,11 @@ def seeded() -> Iterator[None]:
 def test_every_shape_takes_what_the_script_says(name: str) -> None:
     load = DecodeLoad(batch=2, context=96, tokens_per_forward=2.5, steps=16)
     (row,) = measure_shape(shrunk(name), [load], device=CPU, dtype=FP32, ceilings=CEILINGS)
-    # A canvas of 16 has six forwards, and one more that encodes it.
-    assert row["tokens_per_step"] == pytest.approx(16 / 7 if name == "diffusion-gemma-26b" else 2.5, abs=0.16)
+    # A canvas of 16 has six forwards, and one more that encodes it. Random tokens are never those that a draft predicted.
+    expected = {"diffusion-gemma-26b": 16 / 7, "nemotron-8b-drafts": 0.5, "nemotron-8b-ar": 1.0}.get(name, 2.5)
+    assert row["tokens_per_step"] == pytest.approx(expected, abs=0.16)
     assert row["batch"] == 2
-    assert row["rows"] > 2
+    assert row["rows"] >= 2
     assert 0 < row["host_us"] < row["step_us"]
     assert row["ratio"] == row["step_us"] / row["roofline_us"]
     assert row["device_us"] is row["queued_us"] is row["host_share"] is None
