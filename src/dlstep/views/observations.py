@@ -98,9 +98,9 @@ def entropy_picture(rows: Rows, *, request: int = 0) -> Picture:
 
 
 def attention_picture(observation: "Observation", state: State, offset: int, *, layer: int, request: int = 0) -> Picture:
-    """Return a heat map of the attention of a row over the answer: a row for each head, and one for their mean.
+    """Return a heat map of the attention of a row over the answer: a line for each observed head, and their mean.
 
-    The first column is the sum over the prompt.
+    Heads are numbered in the order of `heads`. The first column is the sum over the prompt.
 
     Args:
         observation: An observation with the attention weights of the layer.

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from dlstep.cli import main
+from dlstep.views import entropy_picture, recording
 from dlstep.views.page import FOLDER, bundle, page_of
 
 from ...helpers.serving import tiny_llm
@@ -99,6 +100,21 @@ def test_nothing_else_runs_in_the_file(view: View, trace: Path) -> None:
         assert page.evaluate(tried) == "refused"
     policy = page.locator("meta[http-equiv]").get_attribute("content") or ""
     assert "unsafe" not in policy and "http" not in policy and policy.startswith("default-src 'none'; script-src 'sha256-")
+
+
+def test_pictures_of_observations_are_shown_below_the_decode(browser: Browser, tmp_path: Path) -> None:
+    session = tiny_llm().session()
+    session.submit(STORY)
+    rows = [row | {"text": TEXTS[0]} for row in session.observe().rows()]
+    file = tmp_path / "page.html"
+    file.write_text(page_of(recording(session.trace), [entropy_picture(rows)]), "utf-8")
+    with files_opened(browser) as opened:
+        watched = opened(file, color_scheme="dark")
+        watched.accessible()
+        watched.page.set_viewport_size({"width": 360, "height": 740})
+        watched.fits()
+        expect(watched.page.locator("main ~ .picture rect")).to_have_count(len({row["offset"] for row in rows}))
+        assert watched.page.evaluate("window.hacked") is None
 
 
 def test_the_bundle_has_every_module_and_no_import() -> None:
