@@ -15,6 +15,7 @@ from dlstep import LLM, SamplingParams, Session, Trace
 from dlstep.core import Span
 from dlstep.driver import TorchDriver
 from dlstep.engine.observation import Observation, ObservedSpan
+from dlstep.models.compiled import compile_layers
 from dlstep.models.layers import stacked_experts
 from dlstep.strategies import own
 
@@ -40,11 +41,17 @@ def asked(llm: LLM, count: int, first: int = 0) -> Session:
     return session
 
 
-def pages(llm: LLM) -> bytes:
-    """Everything that the device keeps for later passes, but for the slots that belong to no page."""
+def driver_of(llm: LLM) -> TorchDriver:
     driver = llm.engine.driver
     assert isinstance(driver, TorchDriver)
-    caches = [(cache.digest, cache.last, vars(cache.tables), cache.slots.slots, cache.memory) for cache in driver._caches]
+    return driver
+
+
+def pages(llm: LLM) -> bytes:
+    """Everything that the device keeps for later passes, but for the slots that belong to no page."""
+    caches = [
+        (cache.digest, cache.last, vars(cache.tables), cache.slots.slots, cache.memory) for cache in driver_of(llm)._caches
+    ]
     parts = [[*memory.key_pages, *memory.value_pages, memory.carried] for *_, memory in caches]
     contents = [[(part[1:] if part is own[-1] else part[:-1]).numpy() for part in own] for own in parts]
     return pickle.dumps(([cache[:-1] for cache in caches], contents))
@@ -93,11 +100,10 @@ def assert_sound_candidates(span: ObservedSpan, tokens: tuple[int, ...], probabi
         assert torch.equal(allowed, allowed.sort(descending=True).values)
 
 
-@pytest.mark.parametrize("strategy", own())
-def test_observing_shows_what_the_pass_computes_and_changes_nothing(strategy: str) -> None:
-    llm = loaded(strategy)
-    expected = asked(llm, 3).run().finished
-    session, live = asked(llm, 3), list[Observation]()
+def assert_law(llm: LLM, count: int, first: int = 0) -> None:
+    """Observing shows what the pass computes, also from the trace, and changes nothing."""
+    expected = asked(llm, count, first).run().finished
+    session, live = asked(llm, count, first), list[Observation]()
     while not session.state.done:
         before = pages(llm)
         observation = session.observe(**EVERYTHING)
@@ -107,10 +113,35 @@ def test_observing_shows_what_the_pass_computes_and_changes_nothing(strategy: st
         assert_sound(observation)
         live.append(observation)
     assert session.state.finished == expected
-    trace = Trace(session.trace.first, session.trace.events)
+    trace = session.trace
     del session
     for step in (0, len(live) // 2, len(live) - 1):
         assert_equal(llm.observe(trace, step, **EVERYTHING), live[step])
+
+
+@pytest.mark.parametrize("strategy", own())
+def test_observing_shows_what_a_pass_computes_and_changes_nothing(strategy: str) -> None:
+    assert_law(loaded(strategy), 3)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("strategy", own())
+def test_observing_each_step_of_twenty_answers(strategy: str) -> None:
+    llm = loaded(strategy)
+    for first in range(0, 20, 4):
+        assert_law(llm, 4, first)
+
+
+@pytest.mark.parametrize("kind", ["fused head", "compiled layers", "quantized weights"])
+def test_networks_that_run_otherwise_are_observed_too(kind: str) -> None:
+    quantized = kind == "quantized weights"
+    llm = loaded("multi_bd", quantization="fp8" if quantized else None)
+    network: Any = driver_of(llm).network
+    if kind == "fused head":
+        network._linear = network._head  # as with kernels in 16 bits: the pass returns samples instead of logits
+    elif not quantized:
+        compile_layers(network.model, backend="eager")
+    assert_law(llm, 2)
 
 
 def visible(span: Span) -> Tensor:
