@@ -208,10 +208,15 @@ MUTANTS = (
         (
             "_Pass._keep_attention",
             "show attention of the first heads instead of the chosen",
-            "queries[own, heads]",
-            "queries[own, :len(heads)]",
+            "queries[rows, heads]",
+            "queries[rows, :len(heads)]",
         ),
-        ("_Pass._logits", "leave out the final norm at earlier layers", "number != self.last", "False"),
+        (
+            "_Pass._logits",
+            "leave out the final norm at earlier layers",
+            "self.norm(self.hidden[number][self.batch.sampled_rows])",
+            "self.hidden[number][self.batch.sampled_rows]",
+        ),
         (
             "_rebuilt",
             "observe a pass that samples only some requests",

@@ -1,7 +1,7 @@
 """Observations: what the network computes in one forward pass, computed once more without changing the decode."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from dlstep_kernels import Drawn
 from dlstep_kernels.head import logits_of
-from dlstep_kernels.sampling import Statistic
 
 from ..core import EMPTY_CACHE, NO_SAMPLES, Plan, Samples, Span, State, Trace, commit, rebuild, schedule
 from ..core.checks import check_ranges, plain, short, whole_numbers
@@ -216,11 +215,16 @@ def _rebuilt(state: State) -> tuple[Plan, list[Plan]]:
 
 
 def _layers(network: PagedNetwork) -> Iterator[tuple[int, nn.Module]]:
-    """Yield each layer with its number. An encoder and a decoder both have a layer of each number."""
+    """Yield each layer with its number, and each final norm as the layer after them.
+
+    An encoder and a decoder both have a layer of each number.
+    """
+    module: Any
     for module in network.model.modules():
-        attention: Any = getattr(module, "self_attn", None)
-        if attention is not None:
-            yield attention.layer_idx, module
+        if hasattr(module, "self_attn"):
+            yield module.self_attn.layer_idx, module
+        elif hasattr(module, "layers") and hasattr(module, "norm"):
+            yield len(network.shapes), module.norm
 
 
 @dataclass(eq=False)
@@ -234,45 +238,30 @@ class _Pass:
     plan: Plan
     gathered: Gathered
     batch: Batch
-    norm: nn.Module | None = None
+    norm: Any = None  # the final norm of the layers that ran
     hidden: dict[int, Tensor] = field(default_factory=dict)
     attentions: dict[int, list[Tensor]] = field(default_factory=dict)  # of each span
     experts: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.last = len(self.network.shapes)  # index of the hidden states after the final norm
+        self.last = len(self.network.shapes)  # index of the last hidden states
         self.firsts = self.gathered.placed.firsts.tolist()  # the first row of each span
-        with self._watching():
-            self.answer = self.network.forward(self.batch, self.memory)
-
-    @contextmanager
-    def _watching(self) -> Iterator[None]:
-        """Keep what the chosen layers compute inside the context. Compiled layers run uncompiled there."""
         network, numbers = self.network, self.numbers
-        handles: list[Any] = []
-        for number, layer in _layers(network):
-            if number in {*numbers["hidden_states"], *numbers["lens"]}:
-                handles.append(layer.register_forward_pre_hook(partial(self._keep_hidden, number), with_kwargs=True))
-            if number in numbers["experts"]:
-                for mixture in stacked_experts(layer):
-                    handles.append(mixture.register_forward_pre_hook(partial(self._keep_experts, number)))
-        for stack in network.model.modules():
-            if hasattr(stack, "layers") and isinstance(norm := getattr(stack, "norm", None), nn.Module):
-                handles.append(norm.register_forward_hook(self._keep_last))
-        network.watch = self._keep_attention
-        try:
-            with torch.compiler.set_stance("force_eager"):
-                yield
-        finally:
-            network.watch = None
-            for handle in handles:
-                handle.remove()
+        with ExitStack() as undone:
+            for number, layer in _layers(network):
+                if number in {*numbers["hidden_states"], *numbers["lens"], self.last}:
+                    hook = layer.register_forward_pre_hook(partial(self._keep_hidden, number), with_kwargs=True)
+                    undone.callback(hook.remove)
+                for mixture in stacked_experts(layer) if number in numbers["experts"] else ():
+                    undone.callback(mixture.register_forward_pre_hook(partial(self._keep_experts, number)).remove)
+            network.watch = self._keep_attention
+            undone.callback(setattr, network, "watch", None)
+            undone.enter_context(torch.compiler.set_stance("force_eager"))  # compiled layers would not call hooks
+            self.answer = network.forward(self.batch, self.memory)
 
-    def _keep_hidden(self, number: int, _: nn.Module, given: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+    def _keep_hidden(self, number: int, layer: nn.Module, given: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
         self.hidden[number] = (given[0] if given else named["hidden_states"])[0].clone()
-
-    def _keep_last(self, norm: nn.Module, _: object, hidden: Tensor) -> None:
-        self.norm, self.hidden[self.last] = norm, hidden[0].clone()
+        self.norm = layer  # the norm runs last
 
     def _keep_experts(self, number: int, _: nn.Module, given: tuple[Tensor, Tensor, Tensor]) -> None:
         self.experts[number] = given[1], given[2]
@@ -281,18 +270,20 @@ class _Pass:
         """Compute the attention weights of a chosen layer, span by span, from its queries and the keys in the pages."""
         if layer not in self.numbers["attentions"]:
             return
-        keys, heads, spans = self.memory.key_pages[layer], torch.tensor(self.numbers["heads"]), self.gathered.spans[window]
-        weights: list[Tensor] = []
-        for first, rows, end, pages in zip(self.firsts, spans.query_lens, spans.context_lens, spans.block_tables, strict=True):
-            place, own = np.arange(end), slice(first, first + int(rows))
-            slots = torch.from_numpy(pages[place // spans.page_size] * spans.page_size + place % spans.page_size)
-            since = 0 if spans.since is None else spans.since[own, None]
-            unseen = torch.from_numpy((place < since) | (place >= spans.until[own, None]))
-            read = keys[slots.to(keys.device)][:, heads // (queries.shape[1] // keys.shape[1])]
-            scores = torch.einsum("nhd,chd->hnc", queries[own, heads], read).float().cpu() * scale
+        spans, heads = self.gathered.spans[window], torch.tensor(self.numbers["heads"])
+        own = self.attentions[layer] = list[Tensor]()
+        keys = self.memory.key_pages[layer][:-1].unflatten(0, (-1, spans.page_size))
+        read = heads // (queries.shape[1] // keys.shape[2])
+        for first, count, end, pages in zip(self.firsts, spans.query_lens, spans.context_lens, spans.block_tables, strict=True):
+            rows, place = slice(first, first + int(count)), np.arange(end)
+            seen = keys[torch.from_numpy(pages[: -(-end // spans.page_size)])].flatten(0, 1)[:end, read]
+            scores = torch.einsum("nhd,chd->hnc", queries[rows, heads], seen).float().cpu() * scale
+            unseen = place >= spans.until[rows, None]
+            if spans.since is not None:
+                unseen |= place < spans.since[rows, None]
+            hidden = torch.from_numpy(unseen)
             # The second fill is for rows that see nothing.
-            weights.append(scores.masked_fill(unseen, float("-inf")).softmax(-1).masked_fill(unseen, 0.0))
-        self.attentions[layer] = weights
+            own.append(scores.masked_fill(hidden, float("-inf")).softmax(-1).masked_fill(hidden, 0.0))
 
     @property
     def drawn(self) -> Drawn | None:
@@ -302,19 +293,17 @@ class _Pass:
 
     def _logits(self, number: int) -> Float[Tensor, "w vocab"]:
         """Return the head's output for the hidden states of this index."""
-        answer, head, rows = self.answer, head_of(self.network.model), self.hidden[number][self.batch.sampled_rows]
+        answer, head = self.answer, head_of(self.network.model)
         if number == self.last and isinstance(answer, Tensor):
             return answer
-        if number != self.last:
-            assert self.norm is not None, "the layers ran"
-            rows = self.norm(rows)
+        rows = self.norm(self.hidden[number][self.batch.sampled_rows])
         if isinstance(answer, Drawn) and isinstance(head, nn.Linear):  # the kernel's logits were in fp32
             return logits_of(rows, head.weight, head.bias)
         logits, cap = head(rows), getattr(self.network.model, "final_logit_softcapping", None)
         return logits if cap is None else torch.tanh(logits / cap) * cap
 
     def _candidates(self, logits: Float[Tensor, "w vocab"]) -> Candidates:
-        sampler = replace(self.batch.sampler, statistics=frozenset[Statistic]({"entropy"}), best=self.chosen.best)
+        sampler = replace(self.batch.sampler, statistics=self.batch.sampler.statistics | {"entropy"}, best=self.chosen.best)
         drawn = self.network.sample(replace(self.batch, sampler=sampler), logits)
         ids, probabilities, entropies = drawn.best_ids, drawn.best_probabilities, drawn.entropies
         assert ids is not None and probabilities is not None and entropies is not None, "they were requested"
@@ -327,6 +316,9 @@ class _Pass:
         if self.answer is not None:
             found = {number: self._candidates(self._logits(number)) for number in sorted({*self.numbers["lens"], self.last})}
         logits = self._logits(self.last) if self.chosen.logits and found else None
+        hidden = {number: self.hidden[number] for number in self.numbers["hidden_states"]}
+        if self.last in hidden:
+            hidden[self.last] = self.norm(hidden[self.last])
         begin = 0
         for place, (first, span) in enumerate(zip(self.firsts, self.plan.spans, strict=True)):
             fed, wanted = span.rows, span.wanted.sampled
@@ -343,7 +335,7 @@ class _Pass:
                 candidates={number: candidates.at(sampled) for number, candidates in found.items()},
                 sources=_sources(span),
                 logits=None if logits is None else _kept(logits[sampled]),
-                hidden_states={number: _kept(self.hidden[number][own]) for number in self.numbers["hidden_states"]},
+                hidden_states={number: _kept(states[own]) for number, states in hidden.items()},
                 attentions={number: weights[place] for number, weights in self.attentions.items()},
                 experts={number: (ids[own].cpu(), _kept(shares[own])) for number, (ids, shares) in self.experts.items()},
             )
