@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ..core.automaton import TooLarge
 from ..core.checks import short
 from .constraints import Marks
-from .dfa import Dfa, TooManyStates, difference, intersection, regex, union, words
+from .dfa import Dfa, TooManyStates, difference, intersection, regex, spelled, union, words
 from .json_automaton import LIMITS, ByteAutomaton, schema_automaton, text_automaton
 from .token_automaton import token_automaton
 
@@ -19,9 +19,9 @@ LONGEST = 1 << 20  # characters of a constraint
 def tables(kind: str, text: str, pieces: Sequence[bytes], forbidden: Sequence[int], marks: Marks = None) -> bytes:
     """Return the tables of the automaton of a constraint; `compiled` describes the arguments."""
     source, reason = f"{kind}={short(text)}", ""
-    for cached in (intersection, union, difference):  # the automata of earlier jobs would count against the limit of memory
-        cached.cache_clear()
     for build in _builders(kind, text):
+        for cached in (intersection, union, difference, spelled):  # what was built before counts against the limit of memory
+            cached.cache_clear()
         try:
             moves, accepting, start = build()
             if marks is not None:
