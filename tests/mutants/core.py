@@ -295,7 +295,7 @@ MUTANTS = (
             "sequence.settled if shared else 0",
         ),
         ("_admit_waiting", "give two sequences one carry slot", "(shared, slot)", "(shared)"),
-        ("_admit_waiting", "compute equal prefixes side by side", "if coming_key in coming:", "if False:"),
+        ("_admit_waiting", "compute equal prefixes side by side", "if next_page in coming:", "if False:"),
         (
             "_continue_running",
             "raise where pages are missing",
@@ -337,7 +337,7 @@ MUTANTS = (
         ("fit", "feed one row more than the budget for a shifted head", "< budget else", "<= budget else"),
         ("schedule", "admit a request while another one is preempted", "waiting and (not draft.preemptions)", "waiting"),
         ("schedule", "plan forever although nothing fits", "not draft.spans and (not state.done)", "False"),
-        ("shared_pages", "share a part of a long prefix", "found and start + length >= sequence.final", "found"),
+        ("shared_pages", "share a part of a long prefix", "while key", "if key"),
         noticed_by=("unit/core/test_state.py",),
     ),
     *in_file(

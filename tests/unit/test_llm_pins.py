@@ -15,9 +15,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"pinned": [(0, 5, 6)]}, r"got \(0, 5, 6\) in it"),
     ({"pinned": {-1: 5}}, "SamplingParams.pinned must have offsets below max_tokens=8 and not below 0, got -1"),
     ({"pinned": {8: 5}}, "SamplingParams.pinned must have offsets below max_tokens=8 and not below 0, got 8"),
-    ({"pinned": {3: -2}}, r"SamplingParams.pinned\[3\] must be a token id from 0 to 2147483647, got -2"),
-    ({"pinned": {3: 2**40}}, r"SamplingParams.pinned\[3\] must be a token id from 0 to 2147483647, got 1099511627776"),
-    ({"pinned": [(3, 5), (2, 5), (3, 6)]}, "SamplingParams.pinned must have each offset once, got 3 twice"),
     ({"canvas": 5}, "SamplingParams.canvas must be a list of items"),
     ({"canvas": [1.5]}, "SamplingParams.canvas must be a list of items"),
 ]
@@ -46,6 +43,7 @@ def test_pins_are_kept_in_order_whatever_they_are_given_as() -> None:
     ("pinned", "words"),
     [
         ({3: 1}, r"pinned\[3\]=1 is the mask id"),
+        ({3: -2}, r"pinned\[3\]=-2 is outside \[0, 139\)"),
         ({3: 9999}, r"pinned\[3\]=9999 is outside \[0, 139\)"),
         ({600: 5}, r"pinned\[600\]=5 is past the answer: max_model_len=512 leaves \d+ tokens"),
     ],

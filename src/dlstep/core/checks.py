@@ -7,6 +7,7 @@ are refused. The checks come from the annotations of a dataclass:
 
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -145,18 +146,6 @@ def _chosen(choices: tuple[Any, ...]) -> _Convert:
     return convert
 
 
-def _either(ways: list[_Convert]) -> _Convert:
-    def convert(given: Any) -> Any:
-        for way in ways:
-            try:
-                return way(given)
-            except TypeError:
-                continue
-        raise TypeError
-
-    return convert
-
-
 _PLAIN: dict[Any, tuple[str, _Convert]] = {
     int: ("a whole number of 64 bits", _whole),
     float: ("a number", _real),
@@ -191,9 +180,14 @@ def _reading(hint: Any) -> tuple[str, _Convert] | None:
 def _reading_of_union(ways: list[tuple[str, _Convert] | None]) -> tuple[str, _Convert] | None:
     """Return the description and converter of a union; None if a member is unchecked."""
     known = [way for way in ways if way is not None]
-    if len(known) < len(ways):
-        return None
-    return " or ".join(words for words, _ in known), _either([way for _, way in known])
+
+    def convert(given: Any) -> Any:
+        for _, way in known:
+            with suppress(TypeError):
+                return way(given)
+        raise TypeError
+
+    return (" or ".join([words for words, _ in known]), convert) if len(known) == len(ways) else None
 
 
 def limits_of(hint: Any) -> tuple[_Limit, ...]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from operator import attrgetter
 
+from .automaton import Automaton
 from .block import Grid
 from .checks import Checked, short
 from .commit import commit, ended, forgotten, judge
@@ -129,7 +130,7 @@ def least_pages(strategy: Strategy, max_model_len: int, page_size: int) -> int:
 def farthest(strategy: Strategy, max_model_len: int) -> int:
     """Return the first position that no request of at most `max_model_len` tokens feeds."""
     # The prompt's length shifts the group boundaries, with a period of at most `atom` positions.
-    atom = strategy.atom(Request(0, (0,), SamplingParams(max_tokens=1)))
+    atom = strategy.atom(Request(0, (0,), _SHORT))
     lengths = range(1, min(max_model_len, atom + 1))
     return max(
         strategy.reach(Request(0, (0,) * length, SamplingParams(max_tokens=max_model_len - length))) for length in lengths
@@ -200,7 +201,9 @@ def add(state: State, request: Request) -> State:
 def _opened(config: Config, sequence: SequenceState) -> SequenceState:
     """Return the sequence of a new request, with the first window of its strategy."""
     request, strategy = sequence.request, sequence.request.strategy
-    grid, constraint = strategy.grid(sized(request, config.max_model_len)), request_constraint(config, request)
+    grid, constraint = strategy.grid(sized(request, config.max_model_len)), None
+    if request.automaton is not None:
+        constraint = constraint_of(config, request, request.automaton)
     return hooked("init", replace(sequence, request=replace(request, grid=grid, constraint=constraint)), config.spec)
 
 
@@ -354,13 +357,14 @@ def unrunnable(config: Config, request: Request) -> str | None:
     if request.automaton is None and (source := params.constraint_source):
         return f"its constraint {source[0]}={short(source[1])} is not compiled: set Request.automaton, as LLM does"
     reason = _unpinnable(config, request) if params.pinned or params.canvas else None
-    return reason or (unsatisfiable(config, request) if request.automaton is not None else None)
+    if reason or request.automaton is None:
+        return reason
+    return unsatisfiable(config, request, request.automaton)
 
 
-def unsatisfiable(config: Config, request: Request) -> str | None:
+def unsatisfiable(config: Config, request: Request, given: Automaton) -> str | None:
     """Return why no answer satisfies the constraint of the request; None if one does."""
-    assert request.automaton is not None
-    automaton, params = request.automaton.loaded, request.params
+    automaton, params = given.loaded, request.params
     if automaton.vocab_size != config.spec.vocab_size:
         return (
             f"its constraint {automaton.source} was compiled for {automaton.vocab_size} ids, the model has "
@@ -371,21 +375,17 @@ def unsatisfiable(config: Config, request: Request) -> str | None:
             return (
                 f"{name}={attrgetter(name)(params)} may cut an answer before it satisfies the constraint: leave one of them out"
             )
-    constraint = request_constraint(config, request)
-    assert constraint is not None
-    if constraint.feasible:
+    if constraint_of(config, request, given).feasible:
         return None
     with_pins = " with the pinned tokens" if params.pinned else ""
     room = answer_limit(request, config) - len(request.prompt)
     return f"no text that matches {automaton.source} fits {room} tokens{with_pins}: raise max_tokens"
 
 
-def request_constraint(config: Config, request: Request) -> RequestConstraint | None:
-    """Return the constraint of the request; None if it has none."""
-    if request.automaton is None:
-        return None
+def constraint_of(config: Config, request: Request, automaton: Automaton) -> RequestConstraint:
+    """Return the constraint that an automaton puts on a request."""
     stops, start = stop_ids(request.params, config.spec), len(request.prompt)
-    return RequestConstraint(request.automaton, stops, start, answer_limit(request, config), request.params.pinned)
+    return RequestConstraint(automaton, stops, start, answer_limit(request, config), request.params.pinned)
 
 
 def _unpinnable(config: Config, request: Request) -> str | None:
@@ -397,7 +397,7 @@ def _unpinnable(config: Config, request: Request) -> str | None:
             return f"pinned[{offset}]={token} is past the answer: max_model_len={config.max_model_len} leaves {room} tokens"
         if token == spec.mask_id:
             return f"pinned[{offset}]={token} is the mask id, which is not a token"
-        if token >= spec.vocab_size:
+        if not 0 <= token < spec.vocab_size:
             return f"pinned[{offset}]={token} is outside [0, {spec.vocab_size}), the ids of the tokenizer"
     for token in params.canvas:
         if not 0 <= token < spec.vocab_size or token == spec.mask_id:

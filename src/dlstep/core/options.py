@@ -90,12 +90,6 @@ def options_of(value: Options) -> dict[str, Any]:
     return {name: option for part in held for name, option in part.items()} | own
 
 
-def shown_options(value: Options) -> dict[str, Any]:
-    """Return every option of `value` by name, with class names in place of rules."""
-    shown = {name: type(part).__name__ if isinstance(part, Options) else part for name, part in options_of(value).items()}
-    return dict(sorted(shown.items()))
-
-
 def with_options(value: Value, options: Mapping[str, Any]) -> Value:
     """Return `value` with some options changed. A new rule is set before its own options are.
 
@@ -236,7 +230,7 @@ class PluginGroup(Generic[Kind]):
         if isinstance(given, self.base):
             return given
         cls = self.load(given) if isinstance(given, str) else given
-        if not (isinstance(cls, type) and issubclass(cls, self.base)) or cls is self.base:
+        if not (isinstance(cls, type) and issubclass(cls, self.base)):
             raise ValueError(f"a {self.word} must be a name, a class or a value, got {short(given)}")
         if flaw := _flaw(cls):
             raise ValueError(f"{self.word} {flaw}")

@@ -4,7 +4,7 @@ Sequences are served in the order of their sequence numbers; the first that does
 one overtakes it. Only younger sequences are preempted, and a plan that preempts admits nothing.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from .contract import check_span, fault_of, run_user_code
@@ -46,28 +46,17 @@ def _fit_unstored(sequence: SequenceState, window: Span, budget: int) -> Span | 
     return Span(sequence.request.who, Rows(stored, sequence.tokens(stored, stop), stop, grid, final_rows=stop - stored))
 
 
-def shared_pages(cache: Cache, sequence: SequenceState, page_size: int) -> tuple[int, ...]:
-    """Return the cached pages of a prefix: all tokens of their groups are equal and final."""
-    if not cache.index:
-        return ()
+def shared_pages(cache: Cache, sequence: SequenceState, page_size: int) -> tuple[tuple[int, ...], bytes | None]:
+    """Return the cached pages of a prefix, and the key of the next page, which is None unless that page is all final.
+
+    All tokens of the groups of these pages are equal and final.
+    """
     pages: list[int] = []
-    # Hash tokens in growing pieces, because most lookups miss on the first page.
-    grid, length, key, start = sequence.request.grid, 4 * page_size, sequence.request.salt, 0
-    while start < sequence.final:
-        tokens = sequence.tokens(start, min(start + length, sequence.final))
-        found = 0
-        for page_key in prefix_keys(grid, page_size, len(pages), key, start, tokens):
-            page = cache.index.get(page_key)
-            if page is None:
-                return tuple(pages)
-            pages.append(page)
-            key = page_key
-            found += 1
-        if not found and start + length >= sequence.final:
-            break
-        start = grid.end(len(pages) * page_size - 1) if pages else 0
-        length *= 2
-    return tuple(pages)
+    key = next_key(sequence, 0, b"", page_size)
+    while key is not None and (page := cache.index.get(key)) is not None:
+        pages.append(page)
+        key = next_key(sequence, len(pages), key, page_size)
+    return tuple(pages), key
 
 
 def next_key(sequence: SequenceState, published: int, key: bytes, page_size: int) -> bytes | None:
@@ -81,18 +70,16 @@ def next_key(sequence: SequenceState, published: int, key: bytes, page_size: int
     return next(prefix_keys(grid, page_size, published, before, start, sequence.tokens(start, end)))
 
 
+@dataclass(slots=True)
 class _Draft:
     """A plan under construction, used only inside `schedule`."""
 
-    __slots__ = ("admissions", "budget", "cache", "grants", "preemptions", "spans")
-
-    def __init__(self, state: State) -> None:
-        self.cache = state.cache
-        self.budget = state.config.max_num_batched_tokens
-        self.spans: list[Span] = []
-        self.grants: list[Grant] = []
-        self.preemptions: list[int] = []
-        self.admissions: list[Admission] = []
+    cache: Cache
+    budget: int
+    spans: list[Span] = field(default_factory=list[Span])
+    grants: list[Grant] = field(default_factory=list[Grant])
+    preemptions: list[int] = field(default_factory=list[int])
+    admissions: list[Admission] = field(default_factory=list[Admission])
 
     def grant(self, seq_id: int, count: int) -> None:
         """Allocate `count` pages, which must be available."""
@@ -116,7 +103,7 @@ def schedule(state: State) -> Plan:
         RequestFault: If the strategy or rule of a request fails, or returns a span that can never
             fit. A reachable state raises no other error.
     """
-    draft = _Draft(state)
+    draft = _Draft(state.cache, state.config.max_num_batched_tokens)
     if _continue_running(state, draft) and state.waiting and not draft.preemptions:
         _admit_waiting(state, draft)
     if not draft.spans and not state.done:
@@ -176,7 +163,7 @@ def _stuck(state: State) -> RequestFault:
 # Thus every plan advances some sequence, and each of them becomes the oldest at some time.
 # A plan that preempts admits nothing: the waiting sequences would take the pages of the victim, which is
 # older than they are. Pages of a shared prefix have no cost, unless no sequence owns them: they then count
-# as available, so `unowned` subtracts them before the new pages are counted.
+# as available, so they are subtracted before the new pages are counted.
 def _continue_running(state: State, draft: _Draft) -> bool:
     """Plan the running sequences. Return whether all that keep their pages got a span."""
     page_size, shift = state.config.page_size, state.config.spec.head_shift
@@ -208,18 +195,18 @@ def _admit_waiting(state: State, draft: _Draft) -> None:
     """
     strategy, config = state.strategy, state.config
     room = config.max_num_reqs - len(state.running)
-    coming = _coming_keys(state) if room else set[bytes | None]()
+    coming = _coming_keys(state) if room and config.enable_prefix_caching else set[bytes | None]()
     for sequence in islice(state.waiting, room):
         if draft.budget <= 0:
             return
         window = window_of(state, sequence)
-        shared = shared_pages(draft.cache, sequence, config.page_size)
-        key = draft.cache.keys[shared[-1]] if shared else b""
-        coming_key = next_key(sequence, len(shared), key, config.page_size) if config.enable_prefix_caching else None
-        if coming_key in coming:
+        shared, next_page = (), None
+        if config.enable_prefix_caching:
+            shared, next_page = shared_pages(draft.cache, sequence, config.page_size)
+        if next_page in coming:
             return
         missing = -(-window.rows.end // config.page_size) - len(shared)
-        if missing > draft.cache.available - draft.cache.unowned(shared):
+        if missing > draft.cache.available - sum(page not in draft.cache.owners for page in shared):
             return
         opened = replace(sequence, storage=Storage(len(shared) * config.page_size))
         span = fit(opened, window, config.spec.head_shift, draft.budget)
@@ -232,14 +219,12 @@ def _admit_waiting(state: State, draft: _Draft) -> None:
         if missing:
             draft.grant(seq_id, missing)
         draft.run(span)
-        if coming_key is not None:
-            coming.add(coming_key)
+        if next_page is not None:
+            coming.add(next_page)
 
 
 def _coming_keys(state: State) -> set[bytes | None]:
     """Return the prefix key of the next page of each running sequence with unstored final rows."""
-    if not state.config.enable_prefix_caching:
-        return set()
     page_size, running = state.config.page_size, state.running
     unstored = [sequence for sequence in running if sequence.storage.stored < sequence.final]
     keys = [next_key(each, each.storage.published, each.storage.prefix_key, page_size) for each in unstored]

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, takewhile
 from typing import ClassVar, Literal
 
 from rpds import HashTrieMap, List
@@ -173,17 +173,8 @@ class SequenceState:
 
     def _blocks(self, start: int, end: int) -> list[Block]:
         """Return the blocks that overlap `[start, end)`, oldest first. Linear in later blocks."""
-        of_window: list[Block] = [block for block in self.window if block.end > start and block.start < end]
-        if of_window and of_window[0].start <= start:
-            return of_window
-        found: list[Block] = []
-        for block in self.past:
-            if block.end <= start:
-                break
-            if block.start < end:
-                found.append(block)
-        found.reverse()
-        return found + of_window
+        newest_first = takewhile(lambda block: block.end > start, chain(reversed(self.window), self.past))
+        return [block for block in newest_first if block.start < end][::-1]
 
     def tokens(self, start: int, end: int) -> tuple[int, ...]:
         """Return the tokens of positions `[start, end)`. Linear in those from `start` on.

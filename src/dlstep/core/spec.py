@@ -1,7 +1,7 @@
 """Facts of the model, ways of training it that decide which strategies can decode it, and limits of the engine."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Interval
 
@@ -46,11 +46,6 @@ class Spec:
             raise ValueError(
                 f"Spec.pieces must be empty or have bytes for each of vocab_size={self.vocab_size} ids, got {len(self.pieces)}"
             )
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """Print `repr`, which leaves out some fields, in notebooks and Hypothesis."""
-        del cycle
-        printer.text(repr(self))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,20 +3,20 @@
 The core hands out page numbers; the driver owns the bytes. A page is owned by one or more sequences
 (counted), cached (no owner, but findable by its prefix), or free. Allocation takes free pages first,
 then evicts the cached page released longest ago. An update is the difference between two states by
-request; usage is the work of forward passes by request.
+request.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import chain, islice
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from rpds import HashTrieMap, List
 
 from .block import Grid
-from .plan import EMPTY_CACHE, Plan, Span
+from .plan import EMPTY_CACHE
 from .sequence import FinishInfo, SequenceState, Strategy
 from .spec import Config
 
@@ -124,14 +124,7 @@ class Cache:
         Args:
             count: How many; at most `available`.
         """
-        pages: list[int] = []
-        fresh = range(self.fresh, self.num_pages)
-        for source in (self.free, fresh, self.cached):
-            for page in source:
-                if len(pages) == count:
-                    return tuple(pages)
-                pages.append(page)
-        return tuple(pages)
+        return tuple(islice(chain(self.free, range(self.fresh, self.num_pages), self.cached), count))
 
     def take(self, pages: Iterable[int]) -> "Cache":
         """Return the cache with one owner for each of some pages. Cached pages lose their key.
@@ -143,9 +136,7 @@ class Cache:
         owners, index, keys = self.owners, self.index, self.keys
         for page in pages:
             if page >= fresh:
-                for skipped in range(fresh, page):
-                    free = free.push(skipped)
-                fresh = page + 1
+                fresh = page + 1  # plans hand out the pages that were never used in order
             elif page in free:
                 free = free.remove(page)
             else:
@@ -215,14 +206,6 @@ class Cache:
             if key is not None:
                 index, keys = index.remove(key), keys.remove(page)
         return replace(self, index=index, keys=keys)
-
-    def unowned(self, pages: Iterable[int]) -> int:
-        """Return how many of `pages` have no owner.
-
-        Args:
-            pages: Any pages.
-        """
-        return sum(page not in self.owners for page in pages)
 
 
 def prefix_keys(grid: Grid, page_size: int, page: int, key: bytes, start: int, tokens: tuple[int, ...]) -> Iterator[bytes]:
@@ -459,91 +442,3 @@ def updates(before: State, after: State) -> tuple[Update, ...]:
     ended = [after.finished[request_id] for request_id in islice(after.ended, len(after.ended) - len(before.ended))]
     moved = [sequence for sequence in after.running if known.get(sequence.request.seq_id) is not sequence]
     return tuple([update(sequence) for sequence in (*reversed(ended), *moved)])
-
-
-class Work(NamedTuple):
-    """Sums over forward passes, each with one span per request in the batch.
-
-    `wasted` rows did not contribute to an answer: rows of positions whose stored KV entries were
-    lost, and all rows of requests that were aborted or failed.
-    """
-
-    sampling_forwards: int = 0
-    storing_forwards: int = 0
-    spans: int = 0
-    rows: int = 0
-    wasted: int = 0
-    preemptions: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-
-
-@dataclass(slots=True)
-class RequestUsage:
-    """The usage of one request so far.
-
-    Attributes:
-        prompt: Length of its prompt.
-        cached: Tokens of the prompt found in pages at its first admission; None before that.
-        rows: Rows computed for it.
-        again: Those of the computed rows that had been stored before.
-        pages: Pages that it holds.
-        lost: Whether it lost pages since the caller last reset this flag.
-    """
-
-    prompt: int
-    cached: int | None = None
-    rows: int = 0
-    again: int = 0
-    pages: int = 0
-    lost: bool = False
-    reached: int = 0  # the end of the positions that were ever stored
-
-    def lose(self) -> None:
-        """Note that the device has lost the pages."""
-        self.lost, self.pages = self.lost or self.pages > 0, 0
-
-    def feed(self, span: Span) -> int:
-        """Count the rows of a span. Return how many of them had been stored before."""
-        start = span.rows.start + span.rows.query_only
-        final, reached = start + span.rows.final_rows, self.reached
-        again = max(0, min(reached, final) - start)
-        self.rows += len(span.rows.tokens)
-        self.again += again
-        self.reached = max(reached, final)
-        return again
-
-
-def worked(usages: Mapping[int, RequestUsage], plan: Plan, page_size: int) -> Work:
-    """Count a forward pass in the usage of its requests, and return its work.
-
-    The prompt tokens, cached tokens and wasted rows of the work are those of requests in `usages`.
-
-    Args:
-        usages: Usage by sequence number.
-        plan: The plan of the forward pass.
-        page_size: Positions of a page.
-    """
-    prompts = cached = again = 0
-    for seq_id in plan.preemptions:
-        if (usage := usages.get(seq_id)) is not None:
-            usage.lose()
-    for admission in plan.admissions:
-        if (usage := usages.get(admission.seq_id)) is not None:
-            usage.pages = len(admission.shared)
-            if usage.cached is None:  # the first admission, not one after a preemption
-                # A fork also finds pages with tokens of its answer.
-                usage.cached = min(usage.pages * page_size, usage.prompt)
-                cached += usage.cached
-    for grant in plan.grants:
-        if (usage := usages.get(grant.seq_id)) is not None:
-            usage.pages += len(grant.pages)
-    samples, rows = False, 0
-    for span in plan.spans:
-        samples = samples or bool(span.wanted.sampled)
-        rows += len(span.rows.tokens)
-        if (usage := usages.get(span.who.seq_id)) is not None:
-            if not usage.rows:
-                prompts += usage.prompt
-            again += usage.feed(span)
-    return Work(int(samples), int(not samples), len(plan.spans), rows, again, len(plan.preemptions), prompts, cached)

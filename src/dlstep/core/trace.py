@@ -12,9 +12,10 @@ line holds an event. Each line has a checksum: the CRC-32 of the JSON of all val
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache, reduce
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import accumulate
 from operator import attrgetter, eq, itemgetter
 from os import PathLike
@@ -173,11 +174,10 @@ def _cells(sequence: SequenceState | None) -> dict[int, tuple[int, float]]:
 
 def _difference(planned: Plan, recorded: Plan) -> str:
     """Return the first field in which two plans differ, with both values."""
-    names = differing(planned, recorded, names_of(planned))
-    if names == ["cache_digest"]:
+    recorded = replace(recorded, cache_digest=planned.cache_digest)
+    if planned == recorded:
         return "the KV cache is another one: an earlier event, or the first state, is not the one that was recorded"
-    names = [name for name in names if name != "cache_digest"]
-    return _first_difference(attrgetter(names[0])(planned), attrgetter(names[0])(recorded), names[0])
+    return _first_difference(planned, recorded, "plan")
 
 
 def _first_difference(now: Any, then: Any, path: str) -> str:
@@ -244,12 +244,8 @@ def to_json(value: Any) -> Any:
     for tag, (kind, parts_of, _) in _TAGGED.items():
         if isinstance(value, kind):
             return {tag: to_json(parts_of(value))}
-    if is_dataclass(value) and not isinstance(value, type):
-        return _dataclass_json(value)
-    raise TypeError(f"a {type(value).__name__} cannot be written: {value!r}")
-
-
-def _dataclass_json(value: object) -> dict[str, Any]:
+    if not is_dataclass(value) or isinstance(value, type):
+        raise TypeError(f"a {type(value).__name__} cannot be written: {value!r}")
     cls = type(value)
     data: dict[str, Any] = {"class": class_path(cls)}
     for name, default in _written(cls):
@@ -279,20 +275,13 @@ def from_json(data: Any) -> Any:
             return data
 
 
-@cache
-def _own_modules(package: str) -> frozenset[str]:
-    """Return the module names of a subpackage of dlstep."""
-    return frozenset(module.name for module in iter_modules(import_module(package).__path__))
-
-
 def _class(path: str) -> Any:
     module_name, _, class_name = path.partition(":")
     if module_name == CORE:
         if class_name not in _core_classes():
             raise ValueError(f"the core has no value class {class_name!r}")
         return _core_classes()[class_name]
-    package, _, name = module_name.rpartition(".")
-    if package in _PARTS and name in _own_modules(package):
+    if module_name.rpartition(".")[0] in _PARTS and find_spec(module_name) is not None:
         import_module(module_name)
     if module_name not in sys.modules:
         raise ValueError(f"the data holds a {class_name} of module {module_name}: import that module before reading")

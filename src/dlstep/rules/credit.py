@@ -8,7 +8,7 @@ equal to the threshold (`inclusive`), unmasks all within 1e-5 of the best if non
 one), and is greedy (here any temperature works).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from math import log
@@ -69,7 +69,8 @@ class Credit(Rule):
         most_probable = rows.best_probabilities[begin * BEST : end * BEST : BEST]
         best_ids = rows.best_ids[begin * BEST : end * BEST : BEST]
         gains = map(pow, most_probable, repeat(self.credit_power))
-        ids, amounts, most = _after(memory, best_ids, gains, self.credit_decay)
+        credits = list(map(_after, memory.ids, memory.amounts, best_ids, gains, repeat(self.credit_decay)))
+        most = max([max(credit.values()) for credit in credits])
         warm = sequence.request.params.temperature > 0.0
         bounds = list(map(max, most_probable, rows.probabilities[begin:end])) if warm else most_probable
         raising = (1.0 + most) ** self.credit_weight
@@ -77,15 +78,12 @@ class Credit(Rule):
         def answered(place: int) -> tuple[int, float]:
             """Return token and probability of a masked position."""
             row = begin + place
-            return self._answer(sequence, block, rows, row, masked[place], ids[place], amounts[place])
+            return self._answer(sequence, block, rows, row, masked[place], credits[place])
 
         chosen = self._chosen(bounds, raising, answered, must)
-        if len(chosen) == count:
-            block = block.with_extra(None)
-        else:
-            for place in reversed(chosen):
-                del ids[place], amounts[place]
-            block = block.with_extra(Credits(tuple(ids), tuple(amounts)))
+        left = [credit for place, credit in enumerate(credits) if place not in chosen]
+        kept = Credits(tuple(map(tuple, left)), tuple([tuple(credit.values()) for credit in left]))
+        block = block.with_extra(kept if left else None)
         positions, pairs = [masked[place] for place in chosen], chosen.values()
         return block.unmask(positions, [token for token, _ in pairs], [p for _, p in pairs]) if chosen else block
 
@@ -104,25 +102,18 @@ class Credit(Rule):
         return {best: candidates[best]}
 
     def _answer(
-        self,
-        sequence: SequenceState,
-        block: Block,
-        rows: SpanSamples,
-        row: int,
-        position: int,
-        ids: tuple[int, ...],
-        amounts: tuple[float, ...],
+        self, sequence: SequenceState, block: Block, rows: SpanSamples, row: int, position: int, credit: Mapping[int, float]
     ) -> tuple[int, float]:
         """Return the token of a position and its probability, both with credit."""
         best_ids = rows.best_ids[row * BEST : row * BEST + BEST]
         best_probabilities = rows.best_probabilities[row * BEST : row * BEST + BEST]
-        weighted, total = fused(best_ids, best_probabilities, ids, amounts, self.credit_weight)
+        weighted, total = fused(best_ids, best_probabilities, credit, self.credit_weight)
         request = sequence.request
         if request.params.temperature:
             weighted.setdefault(rows.tokens[row], rows.probabilities[row])
             token = _drawn(weighted, key(request.seed, position, draw(sequence, block), "sample"))
         else:
-            token = max(weighted, key=weighted.__getitem__) if len(weighted) > 1 else ids[0]
+            token = max(weighted, key=weighted.__getitem__)
         return token, weighted[token] / total
 
 
@@ -136,78 +127,33 @@ def _promising(bounds: Sequence[float], raising: float, least: float) -> list[in
     return [place for place, bound in enumerate(bounds) if bound >= lowest]
 
 
-def _after(
-    memory: Credits, best_ids: Sequence[int], gains: Iterable[float], decay: float
-) -> tuple[list[tuple[int, ...]], list[tuple[float, ...]], float]:
-    """Return the ids with credit and their credits after a pass, and the largest credit."""
-    ids, places = list(memory.ids), range(len(memory.ids))
-    amounts: list[tuple[float, ...]] = []
-    most, add = 0.0, amounts.append
-    for place, own, held, best, gained in zip(places, memory.ids, memory.amounts, best_ids, gains, strict=True):
-        size = len(own)
-        if size == 2 and best in own:  # fast path: mostly one or two ids alternate
-            one, two = held
-            if own[0] == best:
-                one, two = one * decay + gained, two * decay
-            else:
-                ids[place] = own[::-1]
-                one, two = two * decay + gained, one * decay
-            if two:
-                add((one, two))
-                if one > most or two > most:
-                    most = one if one > two else two
-                continue
-        elif size == 1 and own[0] == best:
-            one = held[0] * decay + gained
-            add((one,))
-            if one > most:
-                most = one
-            continue
-        ids[place], renewed = _renewed(own, [amount * decay for amount in held], best, gained)
-        add(renewed)
-        most = max(most, *renewed)
-    return ids, amounts, most
+def _after(ids: tuple[int, ...], amounts: tuple[float, ...], best: int, gained: float, decay: float) -> dict[int, float]:
+    """Return the ids with credit at a position and their credits after a pass; `best`, the first id, gains credit.
 
-
-def _renewed(ids: tuple[int, ...], amounts: list[float], best: int, gained: float) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Return ids and credits after a pass; `best`, the first id, gains credit. Drops credits of 0.
-
-    `amounts` are credits after decay. Of too many ids, the one with least credit goes.
+    Credits of 0 are dropped. Of too many ids, the one with the least credit goes.
     """
-    if best in ids:
-        place = ids.index(best)
-        gained += amounts.pop(place)
-        if place:
-            ids = (best, *ids[:place], *ids[place + 1 :])
-        if all(amounts):
-            return ids, (gained, *amounts)
-        ids = ids[1:]
-    others = {token: amount for token, amount in zip(ids, amounts, strict=True) if amount}
+    decayed = {token: amount * decay for token, amount in zip(ids, amounts, strict=True)}
+    gained += decayed.pop(best, 0.0)
+    others = {token: amount for token, amount in decayed.items() if amount}
     if len(others) == BEST:
         del others[min(others, key=others.__getitem__)]
-    return (best, *others), (gained, *others.values())
+    return {best: gained} | others
 
 
 def fused(
-    ids: Sequence[int], probabilities: Sequence[float], credited: Sequence[int], amounts: Sequence[float], weight: float
+    ids: Sequence[int], probabilities: Sequence[float], credit: Mapping[int, float], weight: float
 ) -> tuple[dict[int, float], float]:
-    """Return the raised probabilities of the `credited` ids, and the new sum over all ids.
+    """Return the raised probabilities of the ids with `credit`, and the new sum over all ids.
 
     They include the most probable id, because the most probable id without credit has just gained
     some. Ties are in the order of `ids`.
     """
-    if len(credited) == 1:  # the first of `ids`
-        raised = probabilities[0] * (1.0 + amounts[0]) ** weight
-        return {credited[0]: raised}, 1.0 + (raised - probabilities[0])
-    amount_of, count = dict(zip(credited, amounts, strict=True)), len(credited)
     weighted: dict[int, float] = {}
     total = 1.0
     for token, probability in zip(ids, probabilities, strict=True):
-        if token in amount_of and token not in weighted:  # ids of probability 0 may repeat earlier ones
-            weighted[token] = raised = probability * (1.0 + amount_of[token]) ** weight
+        if token in credit and token not in weighted:  # ids of probability 0 may repeat earlier ones
+            weighted[token] = raised = probability * (1.0 + credit[token]) ** weight
             total += raised - probability
-            if len(weighted) == count:
-                break
     return weighted, total
 
 

@@ -60,13 +60,8 @@ class Dilated(Choice):
         if number >= len(all_levels) - 1:
             return list(range(begin, begin + len(masked)))
         level = all_levels[number]
-        # If only leading positions were given, offsets are a plain shift.
-        if len(sampled) == sampled[-1] + 1 - sampled[0]:
-            first = sampled[0]
-            chosen = [row for row, position in enumerate(masked, begin) if position - first in level]
-        else:
-            offsets = {position: offset for offset, position in enumerate(sampled)}
-            chosen = [row for row, position in enumerate(masked, begin) if offsets[position] in level]
+        offsets = {position: offset for offset, position in enumerate(sampled)}
+        chosen = [row for row, position in enumerate(masked, begin) if offsets[position] in level]
         return [row for row in chosen if rows.probabilities[row] >= keep] if keep else chosen
 
     def measure(self, sequence: SequenceState, block: Block) -> int:

@@ -13,6 +13,7 @@ other positions. SDAR's code shares out the whole block even if the prompt ends 
 """
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, log
@@ -112,10 +113,7 @@ class Quota(Choice, CanvasRule):
             due = self._behind(size, number, len(block.masked))
         else:
             due = self._due(size, number)
-        if self.order == "confidence" and self.order_temperature is None and not self.eos_last:
-            scores = rows.probabilities[begin:end]
-        else:
-            scores = self.scores(sequence, block, rows, begin)
+        scores = self.scores(sequence, block, rows, begin)
         if self.dynamic_threshold is not None:
             above = self.dynamic_threshold
             pairs = enumerate(zip(rows.probabilities[begin:end], scores, strict=True), begin)
@@ -177,17 +175,17 @@ class Quota(Choice, CanvasRule):
         if number >= forwards - 1:
             return list(range(begin, begin + len(masked)))
         hit = below(seed, block.start, block.end, number, "choose", hazard(number, forwards))
-        masks = set(masked) if hit else ()
+        masks = set(masked)
         return [begin + bisect_left(masked, position) for position in hit if position in masks]
 
-    def scores(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int) -> list[float]:
+    def scores(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int) -> Sequence[float]:
         """Return the scores of `order`, with noise if sampled; `eos_last` puts ends last."""
         end, seed, number = begin + len(block.masked), sequence.request.seed, draw(sequence, block)
         match self.order:
             case "confidence" | "independent":
-                scores = list(rows.probabilities[begin:end])
+                scores = rows.probabilities[begin:end]
             case "margin":
-                scores = list(rows.margins[begin:end])
+                scores = rows.margins[begin:end]
             case "entropy":
                 scores = [-entropy for entropy in rows.entropies[begin:end]]
             case "random":

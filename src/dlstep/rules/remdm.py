@@ -10,6 +10,7 @@ passes, the copies that were read of the positions: the same if each pass unmask
 from bisect import bisect_left
 from dataclasses import dataclass
 from math import exp, fsum
+from operator import attrgetter
 from typing import Annotated, Literal, final
 
 from annotated_types import Ge, Gt, Interval
@@ -77,19 +78,12 @@ class ReMDM(Rule):
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        given = {
-            "remask_forwards": self.remask_forwards,
-            "remask_count": self.remask_count,
-            "eta": self.eta,
-            "t_on": self.t_on,
-            "t_off": self.t_off,
-            "alpha_on": self.alpha_on,
-        }
-        for name, option in given.items():
-            if option is not None and self.variant not in READ_BY[name]:
+        for name, variants in READ_BY.items():
+            option = attrgetter(name)(self)
+            if option is not None and self.variant not in variants:
                 raise ValueError(
                     f"ReMDM.{name}={option} does nothing with variant={self.variant!r}: leave it out, or choose "
-                    f"{' or '.join(map(repr, READ_BY[name]))}"
+                    f"{' or '.join(map(repr, variants))}"
                 )
         if self._stage[0] < self._stage[1]:
             raise ValueError(f"ReMDM.t_on={self._stage[0]} must not be below t_off={self._stage[1]}: time runs from 1 to 0")
@@ -211,7 +205,7 @@ class ReMDM(Rule):
         if chance >= 1.0 or not block.masked:
             return list(block.masked)
         hit = below(seed, block.start, block.end, step, "choose", chance)
-        masks = set(block.masked) if hit else ()
+        masks = set(block.masked)
         return [position for position in hit if position in masks]
 
     def unlucky(self, block: Block, sampled: tuple[int, ...], step: int, total: int, seed: int) -> list[int]:
@@ -228,7 +222,7 @@ class ReMDM(Rule):
         start = block.start
         if self.variant != "conf":
             hit = below(seed, start, block.end, step, "remask", sigma) if sigma else ()
-            held = set(sampled).difference(block.masked) if hit else ()
+            held = set(sampled).difference(block.masked)
             return [position for position in hit if position in held]
         masks = set(block.masked)
         held = [position for position in sampled if position not in masks]
@@ -238,7 +232,7 @@ class ReMDM(Rule):
         scale = bound / fsum(weights)
         # No weight is above 1, so only positions with a number below `scale` can be chosen.
         hit = below(seed, start, block.end, step, "remask", scale)
-        weight_of = dict(zip(held, weights, strict=True)) if hit else {}
+        weight_of = dict(zip(held, weights, strict=True))
         return [p for p in hit if p in weight_of and uniform(key(seed, p, step, "remask")) < scale * weight_of[p]]
 
 

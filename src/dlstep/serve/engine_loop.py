@@ -6,12 +6,12 @@ from time import perf_counter, process_time
 
 from ..core import Event, Request, Samples, SequenceState, State, Update, schedule
 from ..core.sequence import FinishInfo
-from ..core.state import RequestUsage, Work, worked
 from ..engine.loader import LoadedEngine
 from ..engine.overrides import with_changes
 from ..engine.reads import ReadResult, Reads, read_request
 from ..processes import Heart
 from ..views.frames import Frame, FrameRecorder
+from ..views.usage import RequestUsage, Work, worked
 from .log_lines import LOG
 from .messages import EMPTY_WINDOW, Cancel, Command, Drop, EngineLoad, ModelInfo, News, Origin, StepReport, Submit
 

@@ -9,10 +9,10 @@ from ..core import Config, SamplingParams, State, Strategy, init
 from ..core.automaton import Automaton
 from ..core.options import StrategyOptions
 from ..core.sequence import Best, FinishInfo
-from ..core.state import Work
 from ..text.detokenize import Tokenizer
 from ..text.read_templates import ReadTemplate
 from ..views.frames import Frame
+from ..views.usage import Work
 
 
 @dataclass(frozen=True, slots=True)

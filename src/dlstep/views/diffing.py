@@ -10,10 +10,10 @@ from typing import Literal
 from ..core import AddedRequest, Event, Samples, SequenceState, Spec, State, Trace
 from ..core.checks import short
 from ..core.lifecycle import apply
-from ..core.options import shown_options
 from ..core.trace import differing, names_of
 from ..text.words import clipped, counted, listed, more, packed, piece, run_text
 from .cells import status
+from .frames import shown_options
 from .texts import event_text
 
 Kind = Literal["unmasked", "changed", "remasked", "old", "new"]

@@ -14,9 +14,10 @@ from ..core import Abort, Add, Adopt, Event, Fail, Rebuild, Samples, SequenceSta
 from ..core.lifecycle import apply
 from ..core.options import Options, options_of
 from ..core.sequence import Best, FinishInfo, masks_of
-from ..core.state import RequestUsage, Update, worked
+from ..core.state import Update
 from ..text.detokenize import cut
 from ..text.words import Pieces
+from .usage import RequestUsage, worked
 
 Json = dict[str, Any]
 KIND = "dlstep_recording"

@@ -130,7 +130,7 @@ def test_fields_that_nothing_else_shows_are_named() -> None:
     options = with_options(state.strategy, {"accept_threshold": 0.25})
     assert diff(state, replace(state, strategy=options)).parts == ("accept_threshold 0.9 -> 0.25",)
     other_rule = replace(state.strategy, rule=Quota(2))
-    assert diff(state, replace(state, strategy=other_rule)).parts == ("rule Threshold -> Quota",)
+    assert diff(state, replace(state, strategy=other_rule)).parts == ("rule threshold -> quota",)
     decoded = state.waiting.remove([0]).push_front([replace(sequence, request=replace(sequence.request, strategy=options))])
     assert str(diff(state, replace(state, waiting=decoded))) == "request 0: other strategy"
 

@@ -29,7 +29,6 @@ from pydantic_core import from_json
 
 from ...core import SamplingParams
 from ...core.checks import limits_of, short
-from ...core.request import LAST_ID
 from ...engine.config import field_help
 from ...text.read_templates import MOST_LABELS
 from .errors import ApiError, invalid
@@ -98,7 +97,7 @@ JsonObject = Annotated[dict[str, Any], BeforeValidator(_decoded, json_schema_inp
 
 Text = Annotated[str, Field(max_length=1 << 20)]
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]
-Id = Annotated[int, Field(ge=0, le=LAST_ID)]
+Id = Annotated[int, Field(ge=0, le=(1 << 31) - 1)]
 FEW = Field(min_length=1, fail_fast=True)
 Ids = Annotated[list[Id], FEW]
 # `encode_template` checks these, with errors that name the part.
