@@ -72,7 +72,20 @@ SEEN: dict[str, list[Any]] = {
     "draft": [True],
 }
 # The others only choose what is answered. What is sampled is in the rows; what is carried depends on the temperature, too.
-UNSEEN = {"id", "sampled", "draws", "params", "seed", "joins", "penalty", "scored_ids", "masks", "shift", "keeps_window"}
+UNSEEN = {
+    "id",
+    "sampled",
+    "draws",
+    "params",
+    "seed",
+    "joins",
+    "penalty",
+    "scored_ids",
+    "masks",
+    "so_far",
+    "shift",
+    "keeps_window",
+}
 PLAN = Plan(
     4,
     11,
