@@ -34,7 +34,8 @@ LOADS: tuple[tuple[str, str | None, int | None, tuple[int, ...]], ...] = (
 )
 SECONDS = 580.0
 SERVE_SECONDS = 200.0  # that the part `serve` takes at most
-TOLD = ("FAILED", "ERROR", " passed", " failed", " skipped", "in bf16")  # what of the tests' output is repeated
+# What of the output of the tests is repeated.
+TOLD = ("FAILED", "ERROR", " passed", " failed", " skipped", "in bf16", "differ by at most")
 SHOWN = {
     "kernels": ("kernel", "case", "equal", "error", "us", "least_us", "share"),
     "decode": (
