@@ -211,3 +211,11 @@ def test_a_strategy_of_ones_own_is_read_once_its_module_is_imported(tmp_path: Pa
     assert Trace.load(tmp_path / "own.jsonl") == own
     text = (tmp_path / "own.jsonl").read_text()
     assert f"{__name__}:OwnStrategy" in text
+
+
+def test_a_file_that_was_cut_off_is_refused(tmp_path: Path) -> None:
+    path, lines = tmp_path / "cut.jsonl", saved("multi_bd", tmp_path)[1].splitlines()
+    for kept in (0, 1, len(lines) - 1):
+        path.write_bytes(b"\n".join(lines[:kept]))
+        with pytest.raises(ValueError, match=f"the file holds {kept} of .* lines: it was cut off"):
+            Trace.load(path)
