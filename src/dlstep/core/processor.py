@@ -70,10 +70,17 @@ def processors_of(given: object) -> tuple[Processor, ...]:
 
     Raises ValueError for anything else, an unknown name or option, and a value out of range.
     """
-    if isinstance(given, dict):
-        return tuple([_with_options(*pair) for pair in cast("dict[Any, Any]", given).items()])
     many = listed(given)
-    return (PLUGINS.value(cast(Any, given)),) if many is None else tuple(chain.from_iterable(map(processors_of, many)))
+    try:
+        return tuple(chain.from_iterable(map(_named, (given,) if many is None else many)))
+    except ValueError as error:
+        raise ValueError(f"processors={short(given)}: {error}") from None
+
+
+def _named(given: Any) -> list[Processor]:
+    if not isinstance(given, dict):
+        return [PLUGINS.value(given)]
+    return [_with_options(*pair) for pair in cast("dict[Any, Any]", given).items()]
 
 
 def _with_options(name: Any, given: Any) -> Processor:

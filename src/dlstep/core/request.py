@@ -48,7 +48,7 @@ class SamplingParams:
     """Sample from tokens with at least this fraction of the best token's probability."""
     seed: Seed | None = None
     """Seed of the samples. By default it is derived from the engine's seed and the prompt."""
-    n: Annotated[int, Ge(1)] = 1
+    n: Annotated[int, Interval(ge=1, le=10_000)] = 1
     """Number of answers to a prompt; answer i has the seed plus i, if there is one."""
     seeds: tuple[int, ...] = ()
     """Instead of `n` and `seed`: the seeds of several answers to a prompt, one each."""
@@ -81,7 +81,7 @@ class SamplingParams:
     names and values."""
 
     def __post_init__(self) -> None:
-        if self.processors != ():
+        if listed(self.processors) != ():
             object.__setattr__(self, "processors", processors_of(self.processors))
         if self.json_schema is not None:
             object.__setattr__(self, "json_schema", schema_text(self.json_schema))

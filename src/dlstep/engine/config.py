@@ -10,7 +10,7 @@ import inspect
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from itertools import pairwise
 from operator import attrgetter
@@ -187,7 +187,7 @@ class EngineConfig:
     """Fuse small operations by torch.compile, which slows the first steps; None: on cuda."""
     seed: Seed = 0
     """Seed of requests that do not set one."""
-    processors: object = ()
+    processors: object = field(default=(), hash=False)
     """Changes of the logits of every request before sampling, in order: names with options, like {"min_tokens": {"count":
     8}}, or a list of names, .py files and values."""
 
@@ -621,12 +621,12 @@ def option_rows(value: Options) -> list[OptionRow]:
     cls = type(value)
     texts, hints, bounds = field_help(cls), get_type_hints(cls), get_type_hints(cls, include_extras=True)
     rows: list[OptionRow] = []
-    for field in fields(value):
-        default, hint = vars_of(value)[field.name], hints[field.name]
+    for own in fields(value):
+        default, hint = vars_of(value)[own.name], hints[own.name]
         if isinstance(default, Options):
-            default = vars_of(by_default(cls))[field.name]
+            default = vars_of(by_default(cls))[own.name]
             default, hint = rules.name_of(type(default)) or type(default).__name__, str
-        rows.append(OptionRow(field.name, hint, default, limits_of(bounds[field.name]), texts[field.name]))
+        rows.append(OptionRow(own.name, hint, default, limits_of(bounds[own.name]), texts[own.name]))
     return rows
 
 
