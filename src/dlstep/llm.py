@@ -89,8 +89,8 @@ class LLM:
         compile_layers: Fuse small operations by torch.compile, which slows the first steps; None:
             on cuda.
         seed: Seed of requests that do not set one.
-        processors: Changes of the logits of every request before sampling, in order: names with options,
-            like {"min_tokens": {"count": 8}}, or a list of names, .py files and values.
+        processors: Processors, which change the logits of every request before sampling, in order: names
+            with options, like {"min_tokens": {"count": 8}}, or a list of names, .py files and values.
         **options: Options of the strategy and of its rule, as `dlstep strategies` lists them.
 
     Raises:
@@ -186,7 +186,7 @@ class LLM:
         progress: bool = True,
         log: Callable[[dict[str, float]], object] | None = None,
     ) -> list[Output]:
-        """Return the outputs of `prompts`, in order, decoded together; several answers to a prompt are neighbours.
+        """Return the outputs of `prompts`, in order, decoded together; answers to the same prompt are consecutive.
 
         Ctrl-C ends all requests of this LLM, also those of other threads and of open streams; the
         LLM stays usable. A request that could never run gets finish reason `rejected`.

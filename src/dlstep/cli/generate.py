@@ -70,7 +70,7 @@ COMMAND = GenerateCommand
 
 def add_options(parser: ArgumentParser) -> None:
     """Add the options of the engine and of a request."""
-    # `seed` and `processors` are the request's options: with a single caller, the engine's have no additional effect.
+    # `seed` and `processors` are set in the request: as there is only one, setting them in the engine would do the same.
     parser.add_options(EngineConfig, "engine", without=("seed", "processors", *OF_STRATEGY))
     parser.add_options(SamplingParams, "sampling", without=OF_REQUEST)
 

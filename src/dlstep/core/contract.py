@@ -158,7 +158,7 @@ def check_sequence(strategy: Strategy, hook: str, before: SequenceState, after: 
 
 
 def _flaw_after(before: SequenceState, after: Any, least: int, *, forgets: bool) -> str | None:
-    """Return what is wrong with a new sequence, of which `least` positions must be settled; None if nothing is."""
+    """Return why a new sequence is invalid, or None. At least `least` of its positions must be settled."""
     if type(after) is not SequenceState:
         return f"{short(after)}: it must be a SequenceState, not a subclass"
     if after.request is not before.request or (not forgets and _of_core(after) != _of_core(before)):

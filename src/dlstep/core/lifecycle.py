@@ -462,7 +462,7 @@ def _unprocessable(strategy: Strategy, request: Request) -> str | None:
     if strategy.autoregressive not in (None, strategy):
         return f"processor {first} does not go with {name}, whose verified tokens it could change: leave one of them out"
     if strategy.carries:
-        return f"processor {first} does not go with {name}, whose network passes logits on before it: leave one of them out"
+        return f"processor {first} does not go with {name}, whose next pass reads unprocessed logits: leave one of them out"
     guided = next((type(each).__name__ for each in processors if each.guided), None)
     if guided is None or (strategy.exact and strategy.atom(request) == strategy.reach(request)):
         return None

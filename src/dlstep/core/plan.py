@@ -130,7 +130,7 @@ class SpanSamples:
     for the id -1; with `tempered`, for ids that a filter removed; and without `all_ids`, for the mask id
     and ids beyond the vocabulary."""
     error: str = ""
-    """How a processor of the request failed; every token is then -1."""
+    """Error of a processor of the request, after which every token is -1; empty if none failed."""
 
     def at(self, rows: Sequence[int], best: int) -> "SpanSamples":
         """Return some rows, in this order.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SoFar:
-    """What a request holds when a pass feeds it."""
+    """The tokens of a request when a forward pass feeds it."""
 
     tokens: tuple[int, ...]
     """Token ids from position 0 on, as fed: the prompt and the answer so far, with the mask id where it is masked."""
@@ -25,7 +25,7 @@ class SoFar:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a processor may read besides the logits."""
+    """The input of a processor besides the logits."""
 
     positions: tuple[int, ...]
     """Position that each row of logits predicts, ascending."""
@@ -66,9 +66,9 @@ PLUGINS = PluginGroup("processor", "PROCESSOR", Processor, "dlstep.processors", 
 
 
 def processors_of(given: object) -> tuple[Processor, ...]:
-    """Return processors from names with options, as a mapping, or from one or a list of names, classes and values.
+    """Return processors from a mapping of names to options, or from one or several names, classes and instances.
 
-    Raises ValueError for anything else, an unknown name or option, and a value out of range.
+    Raises ValueError for other types, for an unknown name or option, and for a value out of range.
     """
     many = listed(given)
     try:

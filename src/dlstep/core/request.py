@@ -49,9 +49,9 @@ class SamplingParams:
     seed: Seed | None = None
     """Seed of the samples. By default it is derived from the engine's seed and the prompt."""
     n: Annotated[int, Interval(ge=1, le=10_000)] = 1
-    """Number of answers to a prompt; answer i has the seed plus i, if there is one."""
+    """Number of answers to a prompt; if a seed is set, answer i uses the seed plus i."""
     seeds: tuple[int, ...] = ()
-    """Instead of `n` and `seed`: the seeds of several answers to a prompt, one each."""
+    """One seed for each of several answers to a prompt, instead of `n` and `seed`."""
     ignore_eos: bool = False
     """Continue after an end-of-sequence token."""
     stop_token_ids: tuple[int, ...] = ()
@@ -77,8 +77,8 @@ class SamplingParams:
     top_logprobs: Annotated[int, Interval(ge=0, le=20)] = 0
     """How many of the most probable tokens to report for each token of the answer."""
     processors: tuple[Processor, ...] = ()
-    """Changes of the logits before sampling, in order: names with options, like {"min_tokens": {"count": 8}}, or a list of
-    names and values."""
+    """Processors, which change the logits before sampling, in order: names with options, like {"min_tokens": {"count": 8}},
+    or a list of names and values."""
 
     def __post_init__(self) -> None:
         if listed(self.processors) != ():
@@ -107,7 +107,7 @@ class SamplingParams:
 
     @property
     def each(self) -> tuple["SamplingParams", ...]:
-        """The parameters of each answer to a prompt: itself, unless `n` or `seeds` are set."""
+        """The parameters of each answer to a prompt; only this value unless `n` or `seeds` is set."""
         if self.seeds:
             return tuple([replace(self, seeds=(), seed=seed) for seed in self.seeds])
         if self.n == 1:
@@ -118,7 +118,7 @@ class SamplingParams:
         return first, *[replace(first, seed=(self.seed + number) % SEEDS) for number in range(1, self.n)]
 
     def processed(self, processors: tuple[Processor, ...]) -> "SamplingParams":
-        """Return the parameters with processors before their own.
+        """Return the parameters with the given processors before their own.
 
         Args:
             processors: The processors of the engine.
@@ -135,7 +135,7 @@ class SamplingParams:
 
 
 def explains(owner: str) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
-    """Return a decorator for a function: unknown keywords raise a TypeError that says where they belong.
+    """Return a decorator that makes unknown keywords raise a TypeError, which says where they belong.
 
     `owner` is the name of the function in messages.
     """

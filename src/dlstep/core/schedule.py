@@ -135,7 +135,7 @@ def _scheduled(sequence: SequenceState, spec: Spec) -> Span:
 
 
 def _with_tokens(span: Span, sequence: SequenceState) -> Span:
-    """Return the span with the tokens of its request, as they are fed, for processors."""
+    """Return the span with the fed tokens of its request, which processors read."""
     tokens = sequence.tokens(0, span.rows.start) + span.rows.tokens
     return replace(span, wanted=replace(span.wanted, so_far=SoFar(tokens, len(sequence.request.prompt))))
 

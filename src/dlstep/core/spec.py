@@ -73,7 +73,7 @@ class Config(Checked):
     seed: Seed = 0
     """Seed from which requests without a seed derive theirs."""
     processors: tuple[Processor, ...] = ()
-    """Processors of every request, which come before its own."""
+    """Processors of every request; they run before the request's own."""
 
 
 BLOCK_CAUSAL = "block-causal"

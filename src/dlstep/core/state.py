@@ -1,4 +1,4 @@
-"""The complete state of the engine as one value: its KV pages, its sequences and the queue of waiting ones; and its updates.
+"""The complete state of the engine as one value (KV pages, sequences and the waiting queue), and its updates.
 
 The core hands out page numbers; the driver owns the bytes. A page is owned by one or more sequences
 (counted), cached (no owner, but findable by its prefix), or free. Allocation takes free pages first,
@@ -25,7 +25,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class NumberedQueue(Generic[Item]):
-    """Items in order of their numbers, with removal from the middle. Calls cost O(log n)."""
+    """A queue of items by ascending number, which also removes items in the middle. Calls cost O(log n)."""
 
     items: "HashTrieMap[int, Item]" = HashTrieMap()
     """The items by number."""
@@ -65,7 +65,7 @@ class NumberedQueue(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class PageQueue:
-    """A FIFO queue of distinct pages, with removal from the middle."""
+    """A FIFO queue of distinct pages, which also removes pages in the middle."""
 
     pages: NumberedQueue[int] = NumberedQueue()
     """The pages, numbered in order of arrival."""

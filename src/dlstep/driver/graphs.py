@@ -164,7 +164,7 @@ class PaddedExecutor(Executor):
 
 
 def _pads(gathered: Gathered) -> bool:
-    """Return whether to pad a forward pass: it samples, is not too large, and neither filters nor processes logits."""
+    """Return whether to pad a forward pass: only one that samples, is not too large, and does not filter or process logits."""
     arrays = gathered.arrays
     if gathered.process is not None:
         return False

@@ -18,7 +18,7 @@ Logits = Float32[Tensor, "w ids"]
 class ProcessedSpan:
     """A span of a request with processors, and the rows of logits that predict its sampled positions.
 
-    `unguided` has the logits of these rows for a masked prompt, `error` how a processor failed.
+    `unguided` has the logits of these rows for a masked prompt, `error` the message of a processor that failed.
     """
 
     span: Span
@@ -67,13 +67,13 @@ class Processing:
 
     @property
     def errors(self) -> dict[int, str]:
-        """How processors failed, by sequence number."""
+        """Errors of processors, by sequence number."""
         return {each.span.who.seq_id: each.error for each in self.spans if each.error}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unguided:
-    """A pass before that of `guided`, with masked prompts, whose logits it gives to them."""
+    """The forward pass with masked prompts, which runs first and stores its logits in the spans `guided`."""
 
     guided: tuple[ProcessedSpan, ...]
 
@@ -99,7 +99,7 @@ def processing_of(plan: Plan) -> Processing | None:
 def unguided_plan(plan: Plan, guided: tuple[ProcessedSpan, ...], mask_id: int) -> Plan:
     """Return the plan with only the guided spans, their prompts masked.
 
-    The next pass overwrites all keys and values that it stores, because guided requests feed their whole canvas.
+    The next pass overwrites all keys and values that this one stores, because guided requests feed their whole canvas.
     """
     spans: list[Span] = []
     for each in guided:

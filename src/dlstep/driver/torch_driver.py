@@ -107,7 +107,7 @@ class KVCaches:
         return plan.cache_digest == EMPTY_CACHE or self._for_plan(plan) is not None
 
     def lent(self, plan: Plan) -> KVCache | None:
-        """Return a cache in whose memory `plan` can run without being placed; None if there is none."""
+        """Return a cache in whose memory `plan` can run without a call of `place`; None if there is none."""
         if plan.cache_digest == EMPTY_CACHE:
             return next((cache for cache in self if cache.num_pages == plan.num_pages), None)
         return self._for_plan(plan)
@@ -295,10 +295,10 @@ class TorchDriver:
 
     @contextmanager
     def lent(self, plan: Plan, earlier: Sequence[Plan] = ()) -> Generator[tuple[Memory, list[tuple[Plan, Gathered, Batch]]]]:
-        """Yield memory in which `plan` can run, and its forward passes; afterwards all KV caches are as before.
+        """Yield memory in which `plan` can run, and the plan's forward passes. Restore all KV caches afterwards.
 
-        If the plan's KV cache is not here, new memory gets it by running the `earlier` plans, the first of which
-        needs none. Raises torch.OutOfMemoryError if there is no room for that.
+        If the device does not have the plan's KV cache, compute it in new memory by running the `earlier` plans,
+        the first of which needs no cache. Raises torch.OutOfMemoryError if there is no room for that.
         """
         with self._lock:
             self._forget_released()
@@ -316,7 +316,7 @@ class TorchDriver:
                 yield cache.memory, list(zip(forwards, gathered, batches, strict=True))
 
     def _replayed(self, plans: Sequence[Plan]) -> KVCache:
-        """Return a new KV cache after these plans."""
+        """Return a new KV cache in which these plans have run."""
         cache = _new_kv_cache(self.network, self.config, self._target, plans[0].num_pages, captures=False)
         for plan in plans:
             cache.apply_ownership(plan)
@@ -357,7 +357,7 @@ class TorchDriver:
         return gathered if masked is None else (masked, *gathered)
 
     def _unguided(self, plan: Plan, forwards: Sequence[Gathered], cache: KVCache) -> Gathered | None:
-        """Return the pass to run before the others, in which guided requests have masked prompts; None without any."""
+        """Return the pass of guided requests with masked prompts, which runs first; None without guided requests."""
         process, mask_id = forwards[-1].process if forwards else None, self.config.spec.mask_id
         if not isinstance(process, Processing) or mask_id is None or not (guided := process.guided):
             return None

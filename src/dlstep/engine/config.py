@@ -188,8 +188,8 @@ class EngineConfig:
     seed: Seed = 0
     """Seed of requests that do not set one."""
     processors: object = field(default=(), hash=False)
-    """Changes of the logits of every request before sampling, in order: names with options, like {"min_tokens": {"count":
-    8}}, or a list of names, .py files and values."""
+    """Processors, which change the logits of every request before sampling, in order: names with options, like {"min_tokens":
+    {"count": 8}}, or a list of names, .py files and values."""
 
     def __post_init__(self) -> None:
         processors_of(self.processors)  # they stay as given: a class from a file could not be pickled for other processes

@@ -85,7 +85,7 @@ class Given(Choice):
 @final
 @dataclass(frozen=True, slots=True)
 class GivenAnswer(Causal):
-    """A strategy that decodes nothing: one pass over the answer, each row of which scores the next token."""
+    """A strategy that scores a given answer in one forward pass, in which each row scores the next token."""
 
     answer: Ids = ()
     """The tokens of the answer, as many as `max_tokens`."""
@@ -100,12 +100,12 @@ class GivenAnswer(Causal):
         return request.params.max_tokens
 
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
-        """Open the answer as proposals and a mask, which is not fed; the prompt is final."""
+        """Open the answer as proposals, followed by a mask that is not fed; the prompt is final."""
         fed = self.answer[:-1]
         return self._proposed(sequence, len(sequence.request.prompt), fed, (0.0,) * len(fed), 1, spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
-        """Return a span of the answer but its last token; each row predicts the next position."""
+        """Return a span of the answer without its last token; each row predicts the next position."""
         del spec
         (block,), request = sequence.window, sequence.request
         sampled = positions(block.start, block.end)
@@ -186,10 +186,10 @@ class Likelihoods:
         self.steps = 0
 
     def of(self, pairs: list[tuple[Ids, Ids]]) -> list[LogLikelihood]:
-        """Return the likelihood of each answer, given as (prompt, answer), both not empty.
+        """Return the likelihood of the answer in each pair (prompt, answer); neither may be empty.
 
-        Other threads wait for their forward passes meanwhile, `PAIRS` pairs at a time. Raises
-        DlstepError for a pair that the engine cannot process, such as a too long one.
+        Forward passes of other threads wait while `PAIRS` pairs are scored. Raises DlstepError for
+        a pair that the engine cannot process, for example because it is too long.
         """
         longest = self._first.config.max_model_len
         for prompt, answer in pairs:
@@ -245,7 +245,7 @@ class Likelihoods:
         return same
 
     def _rows(self, queries: list[_Query]) -> list[SpanSamples]:
-        """Return the samples of each pass. Forward passes of other states in between would replace the KV cache."""
+        """Return the samples of each pass. Run them in one turn: passes of other states would replace the KV cache."""
         return self._engine.turn.run(partial(self._run, queries))
 
     def _run(self, queries: list[_Query]) -> list[SpanSamples]:

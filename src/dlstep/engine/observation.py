@@ -30,7 +30,7 @@ Row = dict[str, str | int | float | None]
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What to observe; the fields are the arguments of `Session.observe`."""
+    """The results to observe; the fields are the arguments of `Session.observe`."""
 
     best: Annotated[int, Ge(1)] = 5
     logits: bool = False
@@ -54,7 +54,7 @@ class Chosen:
 
 
 def _numbers(name: str, given: object, known: Sequence[int]) -> tuple[int, ...]:
-    """Return the chosen numbers. Raises ValueError for other numbers than the known ones."""
+    """Return the chosen numbers. Raises ValueError for an unknown number."""
     if given == "all":
         return tuple(known)
     numbers = whole_numbers(given)
@@ -76,15 +76,15 @@ class Candidates:
     """Entropies in nats."""
 
     def at(self, positions: slice) -> "Candidates":
-        """Return those of some of the positions."""
+        """Return the candidates of some of the positions."""
         return Candidates(self.ids[positions], self.log_probabilities[positions], self.entropies[positions])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObservedSpan:
-    """What one request fed and sampled in the pass: `n` fed positions (rows), `w` sampled ones, on the CPU.
+    """The observation of one request: `n` fed positions (rows) and `w` sampled positions, on the CPU.
 
-    Its rows see positions below `c`, the length of `sources`. What was not chosen is None or empty.
+    Its rows see positions below `c`, the length of `sources`. Results that were not requested are None or empty.
     """
 
     id: int
@@ -100,11 +100,11 @@ class ObservedSpan:
     rows_of_sampled: tuple[int, ...]
     """The row that predicts each sampled position."""
     candidates: Mapping[int, Candidates]
-    """The most probable tokens of each sampled position: at the last index of hidden states those of the pass, at the
-    indices of `lens` those if the final norm and the head followed there."""
+    """The most probable tokens of each sampled position, by index of hidden states: at the last index, those of the pass;
+    at an index of `lens`, those that the final norm and the head compute from the hidden states there."""
     sources: tuple[str, ...]
-    """Where rows read the keys and values of each position below `c`: `stored` by an earlier pass, or
-    computed in this one from a `final` token or from the `window`."""
+    """Origin of the keys and values of each position below `c`: `stored` by an earlier pass, or computed in
+    this pass from a `final` token or from the `window`."""
     logits: Float32[Tensor, "w vocab"] | None
     """Output of the head at each sampled position, before processors, penalties, masks, temperature and filters."""
     hidden_states: Mapping[int, Float32[Tensor, "n hidden"]]
@@ -117,17 +117,17 @@ class ObservedSpan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observation:
-    """What the network computed in one forward pass."""
+    """The results of the network in one forward pass."""
 
     samples: Samples
-    """The plan that ran, and what it sampled."""
+    """The plan that ran, and its samples."""
     spans: tuple[ObservedSpan, ...]
     """The requests of the pass, in the order of the plan."""
     pieces: tuple[bytes, ...]
     """Bytes of each token id; empty without a tokenizer."""
 
     def __getitem__(self, request_id: int) -> ObservedSpan:
-        """Return what was observed of a request. Raises KeyError for one that the pass did not feed."""
+        """Return the observation of a request. Raises KeyError for one that the pass did not feed."""
         return {span.id: span for span in self.spans}[request_id]
 
     def rows(self) -> list[Row]:
@@ -156,11 +156,11 @@ class Observation:
 def observe(engine: LoadedEngine, trace: Trace, step: int | None, chosen: Chosen) -> Observation:
     """Return the observation of a recorded step of a trace, or of the next step (None).
 
-    A KV cache that the device no longer has is computed once more, in memory of its own: by the passes
-    of the trace, or else from the tokens of the state.
+    If the device no longer has the KV cache, compute it again in new memory: by the passes of the trace,
+    or without them from the tokens of the state.
 
-    Raises ValueError for a step that is not in the trace, for a choice that the network does not
-    have, and for a driver that cannot observe.
+    Raises ValueError for a step that is not in the trace, for a layer or head that the network does
+    not have, and for a driver that cannot observe.
     """
     driver = engine.driver
     if not isinstance(driver, TorchDriver):
@@ -201,7 +201,7 @@ def _found(trace: Trace, step: int | None) -> tuple[Plan, Trace]:
 
 
 def _rebuilt(state: State) -> tuple[Plan, list[Plan]]:
-    """Return the first plan after a rebuild that samples, and the plans before it."""
+    """Rebuild the state. Return its first plan that samples, and the plans before this one."""
     config, earlier = state.config, list[Plan]()
     # Wide enough for all requests at once, or some would be sampled before others are recomputed.
     rows = config.max_num_batched_tokens + config.num_pages * config.page_size
@@ -229,7 +229,7 @@ def _layers(network: PagedNetwork) -> Iterator[tuple[int, nn.Module]]:
 
 @dataclass(eq=False)
 class _Pass:
-    """One forward pass on the device, and what it computed for its packed rows, by layer or index of hidden states."""
+    """One forward pass on the device, with its results for packed rows by layer or by index of hidden states."""
 
     network: PagedNetwork
     memory: Memory
@@ -282,12 +282,12 @@ class _Pass:
             if spans.since is not None:
                 unseen |= place < spans.since[rows, None]
             hidden = torch.from_numpy(unseen)
-            # The second fill is for rows that see nothing.
+            # For rows that see nothing, the softmax returns NaN; the second fill removes it.
             own.append(scores.masked_fill(hidden, float("-inf")).softmax(-1).masked_fill(hidden, 0.0))
 
     @property
     def drawn(self) -> Drawn | None:
-        """What the pass samples; None without sampled positions."""
+        """The samples of the pass; None without sampled positions."""
         answer = self.answer
         return answer if answer is None or isinstance(answer, Drawn) else self.network.sample(self.batch, answer)
 
@@ -310,7 +310,7 @@ class _Pass:
         return Candidates(ids.cpu(), probabilities.cpu().log(), entropies.cpu())
 
     def spans(self, state: State) -> Iterator[ObservedSpan]:
-        """Yield what was observed of each span of the plan, which `state` has made."""
+        """Yield the observation of each span of the plan, which `state` scheduled."""
         shift = state.config.spec.head_shift
         found: dict[int, Candidates] = {}
         if self.answer is not None:
@@ -346,7 +346,7 @@ def _kept(tensor: Tensor) -> Float32[Tensor, "..."]:
 
 
 def _sources(span: Span) -> tuple[str, ...]:
-    """Return where the rows of a span read the keys and values of each position."""
+    """Return the origin of the keys and values of each position that the span sees."""
     fed = span.rows
     sources: tuple[str, ...] = ("stored",) * (fed.start + fed.query_only) + ("final",) * fed.final_rows
     sources += ("window",) * (fed.stop - len(sources)) + ("stored",) * (fed.end - fed.stop)

@@ -135,7 +135,7 @@ class Memory:
     @contextmanager
     @torch.inference_mode()
     def restoring(self, slots: Int64[Tensor, " n"], places: Int64[Tensor, " s"]) -> Generator[None]:
-        """Undo what the context writes to these slots of the pages and these places of the carried state."""
+        """Restore these slots of the pages and these places of the carried state at the end of the context."""
         changed = [(pages, slots) for pages in (*self.key_pages, *self.value_pages)] + [(self.carried, places)]
         before = [tensor.index_select(0, indices) for tensor, indices in changed]
         try:

@@ -182,7 +182,7 @@ def quantize_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def set_quantized(owners: Owners, codes: Tensor, scales: Tensor) -> None:
-    """Give the modules that share a weight its codes and scales instead."""
+    """Replace a weight by its codes and scales in all modules that share it."""
     quantized = nn.Parameter(codes, requires_grad=False)
     for module, name in owners:
         setattr(module, name, quantized)

@@ -265,7 +265,7 @@ def fill(
     shares: Shares,
     dtype: torch.dtype,
 ) -> None:
-    """Copy tensors to their placements, file by file. Raises ValueError if tied parameters have two values.
+    """Copy tensors to their placements, file by file. Raises ValueError if tied parameters have different values.
 
     Parameters with `row_scales` are quantized, after rounding to `dtype`.
     """

@@ -1,7 +1,7 @@
 """Classifier-free guidance: move logits away from those for a masked prompt.
 
-Each pass runs twice, the first time with every prompt token masked. Canvases that each pass feeds in
-full have this option, such as `dual_cache` with cache='none'. Source: LLaDA, arXiv 2502.09992, whose
+Each pass runs twice, the first time with every prompt token masked. This needs a canvas that each pass
+feeds in full, such as `dual_cache` with cache='none'. Source: LLaDA, arXiv 2502.09992, whose
 published loop calls the option `cfg_scale`.
 """
 
@@ -26,7 +26,7 @@ class Guidance(Processor):
 
     @property
     def guided(self) -> bool:
-        """Whether there is any guidance."""
+        """Whether `cfg_scale` is above 0."""
         return self.cfg_scale > 0.0
 
     def process(self, logits: "Tensor", context: Context) -> "Tensor":

@@ -130,7 +130,7 @@ def _promising(bounds: Sequence[float], raising: float, least: float) -> list[in
 def _after(ids: tuple[int, ...], amounts: tuple[float, ...], best: int, gained: float, decay: float) -> dict[int, float]:
     """Return the ids with credit at a position and their credits after a pass; `best`, the first id, gains credit.
 
-    Credits of 0 are dropped. Of too many ids, the one with the least credit goes.
+    Credits of 0 are dropped. If there are too many ids, drop the one with the least credit.
     """
     decayed = {token: amount * decay for token, amount in zip(ids, amounts, strict=True)}
     gained += decayed.pop(best, 0.0)

@@ -180,7 +180,7 @@ class EngineLoop:
         if finish_info is not None:
             del self._submits[update.id]
             self._usage.pop(seq_id, None)
-            if finish_info.reason in ("abort", "error"):  # the other rows contributed to nothing either
+            if finish_info.reason in ("abort", "error"):  # none of its rows contributed to an answer
                 self._work = self._work._replace(wasted=self._work.wasted + usage.rows - usage.again)
         costs = update.sequence.steps, update.sequence.nfe, usage.cached or 0
         if submit.steps:

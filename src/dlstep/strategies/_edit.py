@@ -53,8 +53,8 @@ class Revising(Blocks):
         Args:
             sequence: The sequence, which already counts the pass.
             blocks: The open blocks as they were fed.
-            rows: Samples of the span. Row i is entry i of `sampled_of(blocks)`, without pinned
-                tokens position `blocks[0].first + i`.
+            rows: Samples of the span. Row i belongs to entry i of `sampled_of(blocks)`, which
+                is position `blocks[0].first + i` without pinned tokens.
             spec: Facts of the model.
         """
 
@@ -105,7 +105,7 @@ class Revising(Blocks):
             sampled = sampled_of(blocks, request.limit)
             draws = tuple([draws[position - final] for position in sampled])
         else:
-            first, end = blocks[0].first, min(stop, request.limit)  # rows follow one another but at pins
+            first, end = blocks[0].first, min(stop, request.limit)  # rows are consecutive except at pinned tokens
             sampled, draws = positions(first, end), draws[first - final : end - final]
         masks, soft, penalty = masks_of(sequence, sampled), self.soft(blocks), self.penalty()
         grid = request.grid

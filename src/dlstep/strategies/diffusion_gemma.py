@@ -83,7 +83,7 @@ class DiffusionGemma(Strategy):
 
     holds_pins = True
     takes_canvas = True  # the given ids replace as many random ones
-    takes_constraints = True  # a canvas commits the tokens that satisfy it together, and denoises its other positions further
+    takes_constraints = True  # a canvas commits the tokens that are valid together; further passes denoise its other positions
     carries = True  # predictions are inputs of the canvas's next pass (self-conditioning)
     SWEEP = ("entropy_bound", (0.03, 0.1, 0.3, 1.0, 3.0))
     OWN_PARAMS = ("temperature", "top_k", "top_p", "min_p")

@@ -33,7 +33,7 @@ def tables(kind: str, text: str, pieces: Sequence[bytes], forbidden: Sequence[in
 
 
 def _builders(kind: str, text: str) -> Iterator[Callable[[], ByteAutomaton]]:
-    """Yield functions that build the byte automaton of a constraint, of a schema ever smaller ones."""
+    """Yield functions that build the byte automaton of a constraint; those of a schema build ever smaller ones."""
     if len(text) > LONGEST:
         raise ValueError(f"{kind} has {len(text)} characters, and at most {LONGEST} are compiled")
     if kind == "json_schema":

@@ -204,7 +204,7 @@ DECIMALS = 6
 
 
 class _Read(NamedTuple):
-    """What was read of a number: how many digits before and after the point, and what `follow` made of them."""
+    """The beginning of a number: how many digits before and after the point, and their `value` under `follow`."""
 
     whole: int = 0
     decimals: int = -1  # before the point
@@ -285,7 +285,7 @@ class Pattern(NamedTuple):
 BASIC: Ranges = ((8, 10), (12, 13), (0x20, 0xD7FF), (0xE000, 0xFFFF))  # one UTF-16 code unit
 ASCII: Ranges = ((9, 10), (12, 13), (0x20, 0x7E))
 ALL: Ranges = ((0, 0xD7FF), (0xE000, 0x10FFFF))
-# What Python reads in another way than ECMA-262, or only Python reads.
+# Syntax that Python reads differently from ECMA-262, or that only Python accepts.
 OTHERWISE = re.compile(r"(?<!\\)(?:\\\\)*(\\[aNUAZ]|\[\^?\]|\{,|\(\?[^:=!<P])")
 NAMES = {
     op.ASSERT: "look-around",
@@ -472,7 +472,7 @@ Bytes = tuple[tuple[int, int], ...]  # ranges of bytes, one after another
 
 @lru_cache(4096)
 def spelled(language: Dfa, *, quoted: bool = False) -> Dfa:
-    """Return the automaton over bytes of a language in UTF-8; a `quoted` one as the content of JSON strings."""
+    """Return the automaton over UTF-8 bytes of a language; if `quoted`, of its texts as the content of JSON strings."""
     if quoted and language is STRINGS:
         return spelled(JSON_STRINGS)  # the only language that allows several spellings
     if not language.rows:

@@ -1,8 +1,8 @@
 """Build byte automata: of regexes and choices, and of JSON schemas.
 
-The texts of a schema have its properties in their order. Their states are built from the end of a
-text to its begin: a value ends where it says so itself, so its automaton needs only the state that
-follows it. Alternatives are united from the first byte on.
+Objects have their properties in the order of the schema. States are built from the end of a text to
+its beginning: each value shows where it ends, so the automaton of a value needs only the state that
+follows it. Alternatives are merged from their first byte on.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ MOST_MOVES = 2_000_000  # about 150 MB
 
 
 class Limits(NamedTuple):
-    """What a large schema gives up."""
+    """Limits of an automaton, which are lowered for a large schema."""
 
     recursion: int = 3  # how often a schema may contain itself
     depth: int = 3  # nested objects and arrays in a value of any kind
@@ -35,7 +35,7 @@ class Limits(NamedTuple):
     spaces: bytes = b" "  # of which one may stand around brackets, commas and colons
 
 
-# To be tried in turn.
+# Tried in this order until an automaton is small enough.
 LIMITS = (
     Limits(),
     Limits(depth=2, longest=512),
@@ -72,7 +72,7 @@ class _Builder:
         self._schemas: Schemas = schemas
         self._limits = limits
         self._rows: list[Row] = []
-        self._moves = 0  # of texts, which have most of them
+        self._moves = 0  # of texts, which have most of the moves
         self._open: Counter[Conjunction] = Counter()  # those that enclose the current one
         self._united: dict[frozenset[int], int] = {}
 
@@ -93,11 +93,11 @@ class _Builder:
         return len(self._rows) - 1
 
     def _spaced(self, row: Row) -> Row:
-        """Return a row before which one space may stand."""
+        """Return the row with an optional space before it."""
         return {**dict.fromkeys(self._limits.spaces, self._state(row)), **row} if row else row
 
     def _union(self, rows: Iterable[Row]) -> Row:
-        """Return the row of the texts that go on from any of several rows."""
+        """Return the union of several rows: it accepts the texts that any of them accepts."""
         kept = [row for row in rows if row]
         if len(kept) < 2:
             return kept[0] if kept else {}
@@ -153,8 +153,8 @@ class _Builder:
     def _array(self, shape: Shape, after: int) -> Row:
         """Return the row that begins an array.
 
-        A state stands for the number of items so far, up to the number from which all are alike, and
-        for whether one of them is what `contains` asks for.
+        A state records the number of items so far, up to the number from which all items are alike, and
+        whether one of them satisfies `contains`.
         """
         units = [self._schemas.elements(schema) for schema in shape.values("elements")]
         least, most = _bounds(shape)
@@ -186,8 +186,8 @@ class _Builder:
     def _object(self, shape: Shape, after: int) -> Row:
         """Return the row that begins an object.
 
-        After the named properties, in their order, those come whose names the schema does not state.
-        A state stands for a place in this order and for the number of properties so far, as far as it matters.
+        The named properties come first, in their order; those that the schema does not name follow.
+        A state records the place in this order and, as far as it matters, the number of properties so far.
         """
         required, allowed = {*shape.values("required")}, shape.values("names")
         named = [name for schema in shape.values("members") for name in schema.fields.get("properties", ())]
@@ -227,7 +227,7 @@ class _Builder:
         return self._quoted(names, {QUOTE: self._state(colon)})
 
     def _others(self, shape: Shape, names: Sequence[str], allowed: Sequence[Dfa]) -> list[tuple[Dfa, Conjunction]]:
-        """Return languages of names that the schema does not state, with what their values must conform to."""
+        """Return languages of names that the schema does not name, with what their values must conform to."""
         kinds = [dfa.difference(reduce(dfa.intersection, allowed, STRINGS), dfa.words(names))]
         for schema in shape.values("members"):
             for text in schema.fields.get("patternProperties", ()):

@@ -1,7 +1,7 @@
 """Read JSON schemas: which values conform, as texts of scalars and shapes of arrays and objects.
 
 A value conforms to a `Conjunction` if it conforms to each of its parts: a schema, or the negation of
-one. Where not all values can be described, as in negations, `Values` has fewer, never more.
+one. Where not all values can be described, as in negations, `Values` has fewer values, never more.
 """
 
 import json
@@ -170,14 +170,14 @@ class Schemas:
         return any(fields.get(name) in (False, _NEVER) for fields in members for name in required & fields.keys())
 
     def _implies(self, shape: Shape, other: Shape) -> bool:
-        """Return whether surely all values of a shape have the other shape."""
+        """Return whether all values of a shape are known to have the other shape."""
         try:
             return all(fact in shape.facts or self._conforms(shape, fact) for fact in other.facts)
         except CircularError:
             return False
 
     def _conforms(self, shape: Shape, fact: Fact) -> bool:
-        """Return whether surely the one property of which a fact tells conforms in all values of a shape."""
+        """Return whether the single property that a fact describes is known to conform in all values of a shape."""
         fields = fact.value.fields if fact.name == "members" else {}
         if len(names := fields.get("properties", ())) != 1 or fields.keys() & {"patternProperties", "additionalProperties"}:
             return False
@@ -236,7 +236,7 @@ _NEVER: Fields = {"type": []}
 
 
 def _number(text: str) -> float:
-    """Return a number of the document; a whole one without a point, as which it is compared and written."""
+    """Return a number of the document; a whole number as an integer, the form in which it is compared and written."""
     value = float(text)
     return int(value) if value.is_integer() and abs(value) < 1e15 else value
 
@@ -275,7 +275,7 @@ def _of_one_draft(value: Any) -> Any:
 
 
 def _keywords(schema: Schema) -> list[str]:
-    """Return the keywords of a schema that mean something. Raises ValueError if one is unsupported."""
+    """Return the keywords of a schema that have an effect. Raises ValueError if one is unsupported."""
     fields, draft = schema.fields, schema.draft
     if "$ref" in fields and draft < 201909:
         return ["$ref"]
@@ -304,7 +304,7 @@ Reading = Callable[[Schemas, Schema, bool], Values]
 
 
 def _scalar(kind: str, languages: Callable[[Schemas, Schema], tuple[Dfa, Dfa]]) -> Reading:
-    """Return the reading of a keyword with the texts for which it holds, among those about which it decides."""
+    """Return the reading of a keyword; `languages` are the texts for which it holds, and all texts that it decides."""
 
     def read(schemas: Schemas, schema: Schema, holds: bool) -> Values:
         matched, decided = languages(schemas, schema)
@@ -401,7 +401,7 @@ def _fact(kind: str, *facts: Fact) -> Values:
 
 
 def _tells(kind: str, name: str) -> Reading:
-    """Return the reading of keywords that together make one fact, their schema; it has no negation."""
+    """Return the reading of keywords that together are one fact, whose value is their schema; it has no negation."""
     return lambda schemas, schema, holds: _fact(kind, Fact(name, schema)) if holds else NONE
 
 
@@ -471,7 +471,7 @@ def _contains(schemas: Schemas, schema: Schema, holds: bool) -> Values:
 
 
 def _combined(keyword: str) -> Reading:
-    """Return the reading of allOf and anyOf: the negation of one is the other of negations."""
+    """Return the reading of allOf or anyOf; the negation of one is the other, applied to the negated schemas."""
 
     def read(schemas: Schemas, schema: Schema, holds: bool) -> Values:
         parts = [(part, holds) for part in dict.fromkeys(schemas.listed(schema, keyword))]

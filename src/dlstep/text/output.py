@@ -26,7 +26,7 @@ class LogLikelihood:
     """`exact`: the chain rule with causal attention. `monte_carlo`: LLaDA's estimate of a lower bound.
     `recorded_order`: each token in the forward pass that unmasked it."""
     standard_error: float | None = 0.0
-    """Of `monte_carlo`, between batches of samples; None for a single batch. 0.0 for the other estimators."""
+    """Standard error: of `monte_carlo`, between batches of samples, None for a single batch; else 0.0."""
     greedy: bool | None = None
     """Whether greedy decoding, token by token, gives the answer; None if that was not computed."""
 

@@ -1,7 +1,7 @@
 """SVG pictures of observations: the candidates of a position, the entropies of a canvas, the attention of a row.
 
 Lines and texts have the colour of the text around a picture, so it suits dark and light pages. Pictures
-contain no styles, because the policy of a page forbids them.
+contain no styles, because the content security policy of the page forbids them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

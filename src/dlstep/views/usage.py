@@ -32,7 +32,7 @@ class RequestUsage:
         prompt: Length of its prompt.
         cached: Tokens of the prompt found in pages at its first admission; None before that.
         rows: Rows computed for it.
-        again: Those of the computed rows that had been stored before.
+        again: Computed rows whose keys and values had been stored before.
         pages: Pages that it holds.
         lost: Whether it lost pages since the caller last reset this flag.
     """
@@ -46,7 +46,7 @@ class RequestUsage:
     reached: int = 0  # the end of the positions that were ever stored
 
     def lose(self) -> None:
-        """Note that the device has lost the pages."""
+        """Record that the device has lost the pages."""
         self.lost, self.pages = self.lost or self.pages > 0, 0
 
     def feed(self, span: Span) -> int:

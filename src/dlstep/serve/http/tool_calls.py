@@ -69,7 +69,7 @@ def call_schema(tools: Sequence[Tool], choice: ToolChoice | None) -> Mapping[str
         legacy = "draft-04" in str(function.arguments.get("$schema"))
         # With an identifier, references within the parameters still lead to parts of the parameters.
         arguments = {**function.arguments, "id" if legacy else "$id": f"urn:function:{index}"}
-        if "$ref" in arguments:  # beside it, drafts before 2019 ignore the identifier
+        if "$ref" in arguments:  # drafts before 2019 ignore an identifier next to `$ref`
             arguments["allOf"] = [{"$ref": arguments.pop("$ref")}, *arguments.get("allOf", ())]
         properties = {"name": {"const": function.name}, "arguments": arguments}
         calls.append({"type": "object", "properties": properties, "required": ["name", "arguments"]})

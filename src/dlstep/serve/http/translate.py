@@ -40,7 +40,7 @@ from .tool_calls import begins_reasoning, call_schema, callable_freely, chosen, 
 LONGEST_TOKEN = 64  # upper bound of the average number of characters per token in a prompt
 SWITCHES = ("enable_thinking", "thinking", "reasoning_effort")  # clients send these to all models
 PARAMS = tuple(field.name for field in fields(SamplingParams))
-# Fields of other servers that are processors: name, its option, and the value without effect, which many clients send.
+# Fields of other servers that name a processor: the name, its option, and the neutral value, which many clients send.
 PROCESSED = (("repetition_penalty", "penalty", 1), ("min_tokens", "count", 0), ("logit_bias", "bias", {}))
 OWN = tuple(DlstepOptions.model_fields)  # fields of `dlstep` that are not strategy options
 # The start of a refusal's message, and the field that it is about.
@@ -173,7 +173,7 @@ def params_of(facts: Facts, body: Sampling) -> SamplingParams:
 
 
 def _processors(body: Sampling) -> tuple[Processor, ...]:
-    """Return the processors of a body, those of fields that other servers have first. Raises ApiError that names the field."""
+    """Return the processors of a body: of the fields in PROCESSED, then of `dlstep`. Raises ApiError that names the field."""
     values = [(name, option, getattr(body, name)) for name, option, neutral in PROCESSED if getattr(body, name) != neutral]
     asked = [(name, name, {option: value}) for name, option, value in values if value is not None]
     asked += [(f"dlstep.processors.{name}", name, options) for name, options in body.dlstep.processors.items()]
