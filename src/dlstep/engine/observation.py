@@ -99,19 +99,19 @@ class ObservedSpan:
     """The sampled positions, ascending."""
     rows_of_sampled: tuple[int, ...]
     """The row that predicts each sampled position."""
-    candidates: Mapping[int, Candidates]
+    candidates: Mapping[int, Candidates] = field(repr=False)
     """The most probable tokens of each sampled position, by index of hidden states: at the last index, those of the pass;
     at an index of `lens`, those that the final norm and the head compute from the hidden states there."""
     sources: tuple[str, ...]
     """Origin of the keys and values of each position below `c`: `stored` by an earlier pass, or computed in
     this pass from a `final` token or from the `window`."""
-    logits: Float32[Tensor, "w vocab"] | None
+    logits: Float32[Tensor, "w vocab"] | None = field(repr=False)
     """Output of the head at each sampled position, before processors, penalties, masks, temperature and filters."""
-    hidden_states: Mapping[int, Float32[Tensor, "n hidden"]]
+    hidden_states: Mapping[int, Float32[Tensor, "n hidden"]] = field(repr=False)
     """By index: 0 is the embedding, i the output of i layers; the last one is after the final norm."""
-    attentions: Mapping[int, Float32[Tensor, "heads n c"]]
+    attentions: Mapping[int, Float32[Tensor, "heads n c"]] = field(repr=False)
     """By layer, the attention weights of the chosen heads; those of a row add up to 1."""
-    experts: Mapping[int, tuple[Int64[Tensor, "n k"], Float32[Tensor, "n k"]]]
+    experts: Mapping[int, tuple[Int64[Tensor, "n k"], Float32[Tensor, "n k"]]] = field(repr=False)
     """By layer, the chosen experts of each row and their weights."""
 
 
@@ -119,12 +119,15 @@ class ObservedSpan:
 class Observation:
     """The results of the network in one forward pass."""
 
-    samples: Samples
+    samples: Samples = field(repr=False)
     """The plan that ran, and its samples."""
     spans: tuple[ObservedSpan, ...]
     """The requests of the pass, in the order of the plan."""
-    pieces: tuple[bytes, ...]
+    pieces: tuple[bytes, ...] = field(repr=False)
     """Bytes of each token id; empty without a tokenizer."""
+
+    def __iter__(self) -> Iterator[ObservedSpan]:
+        return iter(self.spans)
 
     def __getitem__(self, request_id: int) -> ObservedSpan:
         """Return the observation of a request. Raises KeyError for one that the pass did not feed."""
