@@ -10,7 +10,7 @@ from ...helpers.given import DATA
 
 
 @pytest.mark.skipif(not (DATA / FILE).is_file(), reason=f"no {FILE} in {DATA}: set DLSTEP_DATA to a folder with it")
-@pytest.mark.parametrize("count", [20, pytest.param(300, marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [20, pytest.param(300, marks=[pytest.mark.full, pytest.mark.timeout(1800)])])
 def test_real_schemas_compile_and_allow_only_what_conforms(
     count: int, report: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
