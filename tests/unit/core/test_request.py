@@ -45,3 +45,13 @@ def test_a_request_has_one_answer(options: dict[str, object]) -> None:
         Request(3, (1,), SamplingParams(**options))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"SamplingParams.seeds has a seed for each answer: leave out n and seed"):
         SamplingParams(**{"seeds": (1, 2), "n": 2} | options | {"seed": 3})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "pairs"),
+    [("pinned", [(3, 5), (3, 6)]), ("strategy_options", [("accept_threshold", 0.5), ("accept_threshold", 1.0)])],
+)
+def test_a_key_that_is_given_twice_is_refused(name: str, pairs: list[tuple[object, object]]) -> None:
+    """Pairs could lose all but the last value without a word."""
+    with pytest.raises(ValueError, match=rf"SamplingParams.{name} .*{pairs[0][0]}.* twice"):
+        SamplingParams(**{name: pairs})  # type: ignore[arg-type]
