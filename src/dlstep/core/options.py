@@ -137,7 +137,7 @@ def _changed(value: Value, options: Mapping[str, Any]) -> Value:
 def unknown_option(owner: str, name: str, value: object, known: Iterable[str], hint: str = "") -> str:
     """Return the message for an unknown option, hinting at the nearest name or all names."""
     known = sorted(known)
-    hint = hint or did_you_mean(name, known) or f"options are {', '.join(known) or 'none'}"
+    hint = hint or did_you_mean(name, known) or (f"options are {', '.join(known)}" if known else "it has no options")
     return f"{owner} has no option {short(name)}, but {name[:40]}={short(value)} is given: {hint}"
 
 

@@ -77,8 +77,8 @@ class SamplingParams:
     top_logprobs: Annotated[int, Interval(ge=0, le=20)] = 0
     """How many of the most probable tokens to report for each token of the answer."""
     processors: tuple[Processor, ...] = ()
-    """Processors, which change the logits before sampling, in order: names or paths of .py files with options, like
-    {"min_tokens": {"count": 8}}, or a list of names, paths and values."""
+    """Processors, which change the logits before sampling, in order: a mapping from names or .py paths to
+    options, like {"min_tokens": {"count": 8}}, or a list of names, .py paths and instances."""
 
     def __post_init__(self) -> None:
         if listed(self.processors) != ():
@@ -184,7 +184,7 @@ def schema_text(given: Any) -> str:
 def sorted_pins(given: object, max_tokens: int) -> Pins:
     """Return pinned tokens from a mapping or from (offset, id) pairs, sorted by offset.
 
-    Raises ValueError for an invalid or repeated offset, and for a wrong type. `refusal` judges the ids.
+    Raises ValueError for an invalid or repeated offset, and for a wrong type. `refusal` checks the ids.
     """
     name = "SamplingParams.pinned"
     pairs = pairs_of(given)
@@ -199,7 +199,7 @@ def sorted_pins(given: object, max_tokens: int) -> Pins:
         if not 0 <= offset < max_tokens:
             raise ValueError(f"{name} must have offsets below max_tokens={max_tokens} and not below 0, got {short(offset)}")
         if offset in kept:
-            raise ValueError(f"{name} must have each offset once, got {offset} twice")
+            raise ValueError(f"{name} must not repeat an offset, got {offset} twice: keep one token for it")
         kept[offset] = token
     return tuple(sorted(kept.items()))
 

@@ -52,6 +52,6 @@ def test_a_request_has_one_answer(options: dict[str, object]) -> None:
     [("pinned", [(3, 5), (3, 6)]), ("strategy_options", [("accept_threshold", 0.5), ("accept_threshold", 1.0)])],
 )
 def test_a_key_that_is_given_twice_is_refused(name: str, pairs: list[tuple[object, object]]) -> None:
-    """Pairs could lose all but the last value without a word."""
+    """Otherwise, pairs would silently lose all but the last value."""
     with pytest.raises(ValueError, match=rf"SamplingParams.{name} .*{pairs[0][0]}.* twice"):
         SamplingParams(**{name: pairs})  # type: ignore[arg-type]
