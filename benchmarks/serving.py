@@ -7,17 +7,20 @@ and streams `settled` text only, then also `drafts`.
 
 `generate_tokens_per_s` is the throughput of `LLM.generate`; `ratio` is `tokens_per_s` divided by it.
 Start times are the seconds from the start of the process until `/ready` returns 200 (server) or the
-constructor returns (LLM); only the first start has empty caches of compiled code. Other figures are
-those of `benchmarks.load`.
+constructor returns (LLM); only the first start has empty caches of compiled code. Other times are
+milliseconds: to the first settled text, and per token of an answer; `_p50` and `_p95` are percentiles.
+CPU times are those of the server's processes.
 """
 
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from socket import create_server
@@ -25,8 +28,10 @@ from tempfile import TemporaryDirectory
 from time import perf_counter, sleep
 from typing import Any
 from urllib.error import URLError
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
@@ -41,7 +46,6 @@ from dlstep.models.shapes import head_of
 from . import entry
 from .cells import HEAD_SCALE, THRESHOLDS, TOKENS_PER_FORWARD
 from .device import kernel_device
-from .load import at_once, bodies_of, counters, row_of
 from .shapes import SHAPES, Shape, random_checkpoint
 
 NAME = "sdar-1.7b"
@@ -54,6 +58,7 @@ LONGEST_START = 600.0  # seconds
 PYTHON = (sys.executable, "-c")
 SERVE = "from dlstep.cli import main; raise SystemExit(main())"
 GENERATE = "from benchmarks.serving import run_generate; run_generate()"
+METRIC = re.compile(r'^([\w:]+)(?:\{kind="(\w+)"\})? (\S+)$', re.MULTILINE)
 
 
 def write_folder(folder: Path, shape: Shape, device: torch.device, dtype: torch.dtype) -> None:
@@ -153,16 +158,94 @@ def _is_ready(url: str) -> bool:
         return False
 
 
+@dataclass(slots=True)
+class Answer:
+    """The result of one request: status, times, and the counts that the server reported."""
+
+    status: int = 0
+    began: float = 0.0
+    first: float | None = None
+    ended: float = 0.0
+    tokens: int = 0
+    nfe: int = 0
+
+
+async def ask(url: str, body: Mapping[str, Any]) -> Answer:
+    """Send a streaming completion and read it to its end, as HTTP/1.0 over a plain socket, which takes little CPU time."""
+    place = urlsplit(url)
+    content = json.dumps({**body, "stream": True, "stream_options": {"include_usage": True}}).encode()
+    head = f"POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+    answer = Answer(began=perf_counter())
+    reader, writer = await asyncio.open_connection(place.hostname, place.port, limit=1 << 22)
+    try:
+        writer.write(head.encode() + content)
+        answer.status = int((await reader.readline()).split()[1])
+        async for line in reader:
+            if line.startswith(b"data: {"):
+                _read(answer, json.loads(line[6:]))
+    finally:
+        writer.close()
+    answer.ended = perf_counter()
+    return answer
+
+
+def _read(answer: Answer, event: dict[str, Any]) -> None:
+    """Store the data of a stream event."""
+    if answer.first is None and any(choice["text"] for choice in event.get("choices", ())):
+        answer.first = perf_counter()
+    if (dlstep_data := event.get("dlstep")) and "finish_reason" in dlstep_data:
+        answer.nfe += dlstep_data["nfe"]
+    if usage := event.get("usage"):
+        answer.tokens = usage["completion_tokens"]
+    if "error" in event:
+        answer.status = 500
+
+
+def counters(url: str) -> dict[str, float]:
+    """Return the metrics of a server, those with a kind under `name/kind`."""
+    with urlopen(f"{url}/metrics") as answer:
+        text = answer.read().decode()
+    return {f"{name}/{kind}" if kind else name: float(value) for name, kind, value in METRIC.findall(text)}
+
+
+def row_of(answers: Sequence[Answer], before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """Return the figures of answers, and their cost by the server's metrics."""
+    good = [answer for answer in answers if answer.status == 200]
+    took = max(answer.ended for answer in answers) - min(answer.began for answer in answers)
+    first = [1e3 * (answer.first - answer.began) for answer in good if answer.first is not None]
+    token = [1e3 * (answer.ended - answer.began) / answer.tokens for answer in good if answer.tokens]
+    tokens, nfe = sum(answer.tokens for answer in good), sum(answer.nfe for answer in good)
+
+    first_p50, first_p95 = np.percentile(first or [0.0], (50, 95)).tolist()
+    token_p50, token_p95 = np.percentile(token or [0.0], (50, 95)).tolist()
+
+    def spent(name: str) -> float:
+        return after.get(name, 0.0) - before.get(name, 0.0)
+
+    forwards = spent("dlstep_forwards_total/sampling") + spent("dlstep_forwards_total/storing")
+    return {
+        "failed": len(answers) - len(good),
+        "tokens_per_s": tokens / took,
+        "first_p50": first_p50,
+        "first_p95": first_p95,
+        "token_p50": token_p50,
+        "token_p95": token_p95,
+        "tokens_per_forward": tokens / max(nfe, 1),
+        "engine_ms_per_forward": 1e3 * spent("dlstep_engine_cpu_seconds_total") / max(forwards, 1.0),
+        "http_ms_per_request": 1e3 * spent("process_cpu_seconds_total") / len(answers),
+    }
+
+
 def _load(url: str, prompts: Sequence[str], answer: int, threshold: float, stream: str) -> dict[str, float]:
     """Send all `prompts` at once and return the results."""
     options = {"accept_threshold": threshold, "stream": stream}
-    bodies = [body | {"ignore_eos": True} for body, _ in zip(bodies_of(prompts, answer, options), prompts, strict=False)]
+    bodies = [{"prompt": prompt, "max_tokens": answer, "ignore_eos": True, "dlstep": options} for prompt in prompts]
 
-    async def run() -> dict[str, float]:
-        before = await counters(url)
-        return row_of(await at_once(url, bodies, len(bodies)), before, await counters(url), 0.0)
+    async def answers() -> list[Answer]:
+        return await asyncio.gather(*[ask(url, body) for body in bodies])
 
-    return asyncio.run(run())
+    before = counters(url)
+    return row_of(asyncio.run(answers()), before, counters(url))
 
 
 def measure_serving(
@@ -215,7 +298,6 @@ def measure_serving(
                         "generate_tokens_per_s": speed,
                         **row,
                         "ratio": row["tokens_per_s"] / speed,
-                        "failed": row["failed"] + row["refused"],
                         "first_start_s": first_start_s,
                         "second_start_s": second_start_s,
                         "llm_start_s": llm_start_s,
