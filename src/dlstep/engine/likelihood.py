@@ -17,6 +17,7 @@ from annotated_types import Gt
 
 from ..core import (
     Block,
+    CanvasRule,
     Choice,
     DlstepError,
     Event,
@@ -51,7 +52,7 @@ SAMPLE_SPEC = SampleSpec(tempered=False, scored=1, all_ids=True)
 
 @final
 @dataclass(frozen=True, slots=True)
-class Given(Choice):
+class Given(Choice, CanvasRule):
     """A rule that reports the probabilities of the tokens of `answer` at the masked positions."""
 
     answer: Ids = ()
