@@ -23,6 +23,7 @@ from dlstep.models.description import pieces
 from dlstep.processes import Heart, Worker, disconnect
 from dlstep.serve.engine_loop import execute_commands, info_of
 from dlstep.serve.http.server import Server, listen
+from dlstep.serve.messages import EngineLoad
 from dlstep.serve.router.router import Router
 from dlstep.serve.settings import ServeOptions
 from dlstep.strategies import load
@@ -179,16 +180,21 @@ class Served:
         """A plain HTTP client."""
         return httpx2.Client(base_url=self.url, timeout=30)
 
+    @property
+    def load(self) -> EngineLoad:
+        """The total requests and pages of all engines."""
+        return EngineLoad(*map(sum, zip(*[replica.load for replica in self.router.replicas], strict=True)))
+
     def until(self, holds: Callable[[], bool], seconds: float = 60.0) -> None:
         """Wait until a condition holds; fail after too long."""
         end = time.monotonic() + seconds
         while not holds():
-            assert time.monotonic() < end, f"still not after {seconds} seconds: {self.router.load}, {self.router.live} live"
+            assert time.monotonic() < end, f"still not after {seconds} seconds: {self.load}, {self.router.live} live"
             time.sleep(0.01)
 
     def until_idle(self) -> None:
         """Wait until no request runs or waits and no page is owned."""
-        self.until(lambda: not self.router.live and self.router.load[:3] == (0, 0, 0))
+        self.until(lambda: not self.router.live and self.load[:3] == (0, 0, 0))
 
 
 @contextmanager

@@ -37,7 +37,6 @@ COMMANDS = {
     "generate": "Answer prompts.",
     "serve": "Serve a model to OpenAI clients over HTTP.",
     "batch": "Answer a file of requests in OpenAI's batch format.",
-    "attach": "Watch a running server's request.",
     "strategies": "List decoding strategies and their options.",
     "rules": "List decoding rules and their options.",
     "compare": "Compare decoding rules: accuracy against speed.",

@@ -5,6 +5,7 @@ from dataclasses import KW_ONLY, asdict, dataclass
 from inspect import getdoc
 from pathlib import Path
 from textwrap import wrap
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -38,24 +39,11 @@ class StrategiesCommand:
 COMMAND = StrategiesCommand
 
 
-@dataclass(frozen=True, slots=True)
-class StrategyRow:
-    """A listed strategy; `model` is its embedded model, `options` include those of its rule."""
-
-    name: str
-    summary: str
-    model: str | None
-    options: dict[str, object]
-
-
-def strategy_rows() -> list[StrategyRow]:
-    """Return all available strategies, each with the embedded model trained for it."""
-    rows: list[StrategyRow] = []
-    for name in strategies.available():
-        model = next(iter(embedded_models_for(EngineConfig(decoding_strategy=name))), None)
-        value = strategies.PLUGINS.value(name)
-        rows.append(StrategyRow(name, paragraphs(value)[0].splitlines()[0], model, flat(value)))
-    return rows
+def strategy_row(name: str) -> dict[str, Any]:
+    """Return the facts of a strategy; `model` is the embedded model trained for it, `options` include those of its rule."""
+    value = strategies.PLUGINS.value(name)
+    model = next(iter(embedded_models_for(EngineConfig(decoding_strategy=name))), None)
+    return {"name": name, "summary": paragraphs(value)[0].splitlines()[0], "model": model, "options": flat(value)}
 
 
 def flat(value: Options) -> dict[str, object]:
@@ -75,12 +63,13 @@ def run(options: Namespace) -> int:
             value = with_options(strategies.PLUGINS.value(options.name), rule_field)
         return print_options(value, as_json=options.json)
     if options.json:
-        print(json_text([asdict(row) for row in (matrix() if options.matrix else strategy_rows())]))
+        rows = [asdict(row) for row in matrix()] if options.matrix else [*map(strategy_row, strategies.available())]
+        print(json_text(rows))
     elif options.matrix:
         print_matrix(matrix())
     else:
-        for row in strategy_rows():
-            print_entry(row.name, f"embedded model {row.model}" if row.model else "", [row.summary], row.options)
+        for row in map(strategy_row, strategies.available()):
+            print_entry(row["name"], f"embedded model {row['model']}" if row["model"] else "", [row["summary"]], row["options"])
         Console().print(Text("Use: dlstep generate PROMPT --decoding_strategy NAME --OPTION VALUE", "dim"))
     return 0
 

@@ -7,12 +7,11 @@ gets a new process; laws share one as long as none ends it, because a start take
 """
 
 import faulthandler
-import inspect
 import os
 import re
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from io import StringIO
@@ -30,7 +29,7 @@ from hypothesis.errors import Flaky, StopTest, UnsatisfiedAssumption
 from hypothesis.strategies import DataObject, SearchStrategy, data as any_data
 
 from .. import rules, strategies
-from ..core import DlstepError, Options, RequestFault, Rule, SampleSpec, Spec, Strategy, options_of
+from ..core import DlstepError, Options, RequestFault, Rule, Spec, Strategy, options_of
 from ..core.errors import PACKAGE, described
 from ..core.options import ImportFailed
 from ..processes import Worker, WorkerDied
@@ -48,15 +47,6 @@ OURS = (PACKAGE, str(Path(hypothesis.__file__).parent), "<")  # "<": code that d
 LIBRARY = sysconfig.get_path("stdlib")
 MOST_FRAMES = 6
 DUMPED = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
-# Fields of `SpanSamples` that are empty unless requested: the `SampleSpec` to use, and a test.
-ON_REQUEST: dict[str, tuple[str, Callable[[SampleSpec], bool]]] = {
-    "entropies": ('SampleSpec(statistics=frozenset({"entropy"}))', lambda spec: "entropy" in spec.statistics),
-    "margins": ('SampleSpec(statistics=frozenset({"margin"}))', lambda spec: "margin" in spec.statistics),
-    "noise": ('SampleSpec(statistics=frozenset({"noise"}))', lambda spec: "noise" in spec.statistics),
-    "best_ids": ("SampleSpec(best=4)", lambda spec: spec.best > 0),
-    "best_probabilities": ("SampleSpec(best=4)", lambda spec: spec.best > 0),
-    "scored_probabilities": ("SampleSpec(scored=1), and return the ids from `scored_ids`", lambda spec: spec.scored > 0),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,49 +353,16 @@ def _fields_shown(value: Any) -> list[str]:
     return parts
 
 
-def warnings(value: Strategy) -> Iterator[str]:
-    """Yield warnings for the classes of a user in a strategy: numbers without bounds, and samples that are read unrequested."""
-    for owner in _user_values(value):
-        cls = type(owner)
-        for name, kind, low, high in open_fields(owner):
-            remedy = f"Annotated[{kind.__name__}, Interval(ge={low}, le={high})]"
+def warnings(value: Options) -> Iterator[str]:
+    """Yield a warning for each number without bounds in the user's classes of a strategy or rule and its inner rules."""
+    cls = type(value)
+    if not cls.__module__.startswith("dlstep."):
+        for name, kind, low, high in open_fields(value):
+            bounded = f"{name}: Annotated[{kind.__name__}, Interval(ge={low}, le={high})]"
             yield (
-                f"{cls.__name__}.{name} ({_declared(cls, name)}) has no lower or no upper bound, so a request may set it to "
-                f"any number. The laws try {low} to {high} only. Write both bounds, for example {name}: {remedy}."
+                f"{cls.__name__}.{name} has no lower or no upper bound, so a request may set it to any number. The laws try "
+                f"{low} to {high} only. Write both bounds, for example {bounded}."
             )
-        yield from _unrequested_reads(cls, value.sample_spec)
-
-
-def _user_values(value: Options) -> Iterator[Options]:
-    """Yield a strategy or rule and its inner rules, except those of this package."""
-    if type(value).__module__.partition(".")[0] != __name__.partition(".")[0]:
-        yield value
     for field in fields(value):
         if isinstance(held := attrgetter(field.name)(value), Options):
-            yield from _user_values(held)
-
-
-def _declared(cls: type, name: str) -> str:
-    """Return file and line of a field's declaration."""
-    owner = next(owner for owner in cls.__mro__ if name in vars(owner).get("__annotations__", {}))
-    lines, first = inspect.getsourcelines(owner)
-    number = next(number for number, line in enumerate(lines, first) if re.match(rf"\s+{name}\s*:", line))
-    return f"{Path(inspect.getfile(owner)).name}:{number}"
-
-
-def _unrequested_reads(cls: type, spec: SampleSpec) -> Iterator[str]:
-    """Yield a warning for each field in `ON_REQUEST` that the file of a class reads from `rows` and `spec` does not request.
-
-    A `sample_spec` that depends on options is not judged: it may match the fields that they read.
-    """
-    own = inspect.getattr_static(cls, "sample_spec")
-    if isinstance(own, property) and own.fget and "self." in inspect.getsource(own.fget):
-        return
-    file = Path(inspect.getfile(cls))
-    unrequested = {name for name, (_, requested) in ON_REQUEST.items() if not requested(spec)}
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-        for name in sorted(unrequested.intersection(re.findall(r"\brows\.(\w+)", line.partition("#")[0]))):
-            unrequested.remove(name)
-            remedy = f"define the property `sample_spec` in {cls.__name__} and return {ON_REQUEST[name][0]}"
-            place = f"{file.name}:{number}"
-            yield f"{place} reads rows.{name}, which is empty because {cls.__name__} does not request it: {remedy}."
+            yield from warnings(held)

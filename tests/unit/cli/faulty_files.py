@@ -131,7 +131,7 @@ FILES: dict[str, Faulty] = {
     "unbounded number": Faulty(
         UNBOUNDED,
         (
-            "warning Mine.rounds (unbounded_number.py:8) has no lower or no upper bound",
+            "warning Mine.rounds has no lower or no upper bound",
             "rounds: Annotated[int, Interval(ge=0, le=8)]",
         ),
         code=0,
@@ -156,17 +156,7 @@ FILES: dict[str, Faulty] = {
     "exception at import": Faulty(
         rule(after="nothing"), ("cannot be imported", "NameError: name 'nothing'"), "nothing", code=2
     ),
-    "missing statistic": Faulty(
-        rule("rows.entropies[begin]"),
-        (
-            "Mine.chosen raised IndexError",
-            "reads rows.entropies, which is empty because Mine does not request it: define the property `sample_spec` in Mine",
-        ),
-        "rows.entropies[begin]",
-    ),
-    "missing statistic unnoticed": Faulty(
-        rule("sum(rows.margins)"), ("warning", "reads rows.margins, which is empty because Mine does not request it"), code=0
-    ),
+    "missing statistic": Faulty(rule("rows.entropies[begin]"), ("Mine.chosen raised IndexError",), "rows.entropies[begin]"),
     "no default": Faulty(UNDEFAULTED, ("Mine.share has no default: each option of a strategy or rule needs one",), code=2),
     "exit": Faulty(rule("sys.exit(3)"), ("Mine.chosen raised SystemExit: 3",), "sys.exit(3)"),
     "exit at import": Faulty(rule(after="sys.exit(0)"), ("cannot be imported", "SystemExit"), "sys.exit(0)", code=2),

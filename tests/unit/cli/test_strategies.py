@@ -5,8 +5,9 @@ import re
 
 import pytest
 
+from dlstep import strategies
 from dlstep.cli import main
-from dlstep.cli.strategies import strategy_rows
+from dlstep.cli.strategies import strategy_row
 
 from .failing import Captured
 
@@ -28,7 +29,7 @@ def test_lists_of_strategies_fit_80_columns(arguments: list[str], capsys: Captur
     assert main(arguments) == 0
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80 and "\N{HORIZONTAL ELLIPSIS}" not in out
-    for row in strategy_rows():
-        assert re.search(rf"\b{row.name}\b", out)
+    for row in map(strategy_row, strategies.available()):
+        assert re.search(rf"\b{row['name']}\b", out)
         if arguments == ["strategies"]:
-            assert all(f"{name}={'null' if value is None else value}" in out for name, value in row.options.items())
+            assert all(f"{name}={'null' if value is None else value}" in out for name, value in row["options"].items())

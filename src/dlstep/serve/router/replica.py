@@ -11,16 +11,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from ...engine.step_limit import StepLimit
 from ...processes import Worker, disconnect, watch
 from ..log_lines import LOG
-from ..messages import Command, EngineFailed, EngineLoad, Message, ModelInfo, StepReport
+from ..messages import Command, EngineFailed, EngineLoad, ModelInfo, StepReport
 from ..settings import ServeOptions
 from ..shapes import ReplicaPhase
 from .pending_requests import PendingRequest
 from .placement import Candidate, Pages
+
+if TYPE_CHECKING:
+    from .router import Router
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0  # seconds before a restart; doubled each time
 HEALTHY = 60.0  # seconds; earlier deaths no longer count once an engine has been ready for longer
@@ -31,22 +34,6 @@ SILENCE = 2.5  # seconds without a heartbeat (one per second) until an engine ge
 AHEAD = 8  # requests sent to an engine beyond the number that it decodes concurrently
 Deadline = Literal["start", "heartbeat", "step"]
 Commands = SimpleQueue[tuple[Command, ...] | None]
-
-
-class Owner(Protocol):
-    """What a replica reports to, in the event loop."""
-
-    def on_message(self, replica: "Replica", message: Message) -> None:
-        """Handle a message of the engine."""
-        ...
-
-    def on_change(self) -> None:
-        """React to an engine that becomes silent, or ready again."""
-        ...
-
-    def on_end(self, replica: "Replica", deadline: Deadline | None) -> None:
-        """React to the end of an engine. `deadline` is the deadline that it missed; None if it missed none."""
-        ...
 
 
 class Replica:
@@ -62,11 +49,11 @@ class Replica:
         number: Index among the replicas.
         start: Starts the process of an engine.
         options: Limits on restarts, and the deadlines.
-        owner: Gets messages and events.
+        router: Gets messages and events, in the event loop.
     """
 
-    def __init__(self, number: int, start: Callable[[], Worker], options: ServeOptions, owner: Owner) -> None:
-        self.number, self._start, self._options, self._owner = number, start, options, owner
+    def __init__(self, number: int, start: Callable[[], Worker], options: ServeOptions, router: "Router") -> None:
+        self.number, self._start, self._options, self._router = number, start, options, router
         self.phase: ReplicaPhase = "loading"
         self.deaths = 0
         self.died: Worker | None = None  # the last process that died
@@ -144,7 +131,7 @@ class Replica:
                     self._ready_age = worker.age
                 case StepReport():
                     self._limit.note(message.busy_seconds)
-            loop.call_soon_threadsafe(self._owner.on_message, self, message)
+            loop.call_soon_threadsafe(self._router.on_message, self, message)
         worker.inbox.clear()
         if not self.sent and not self.abandoned:
             worker.standstill = 0.0
@@ -170,7 +157,7 @@ class Replica:
         self.deaths += 1
         self.died = worker
         self.phase = "restarting"
-        self._owner.on_end(self, deadline)
+        self._router.on_end(self, deadline)
 
     def close(self) -> None:
         """Ask the engine to end; `run` returns once it has."""
@@ -181,7 +168,7 @@ class Replica:
         """Switch between ready and silent as heartbeats become overdue or resume."""
         if self.phase == ("ready" if silent else "silent"):
             self.phase = "silent" if silent else "ready"
-            self._owner.on_change()
+            self._router.on_change()
 
     def set_loaded(self, info: ModelInfo) -> None:
         """Store the facts of the loaded engine, and become ready."""

@@ -11,7 +11,7 @@ from ...core import Request
 from ...core.sequence import FinishInfo
 from ...processes import Worker
 from ...text.detokenize import Tokenizer
-from ..messages import Cancel, Drop, EngineLoad, Facts, Message, ModelInfo, StepReport, Submit, known_facts
+from ..messages import Cancel, Drop, Facts, Message, ModelInfo, StepReport, Submit, known_facts
 from ..settings import ServeOptions
 from ..shapes import Phase
 from .fair_queue import FairQueue
@@ -122,11 +122,6 @@ class Router:
     def deaths(self) -> int:
         """The number of engine deaths."""
         return sum(replica.deaths for replica in self.replicas)
-
-    @property
-    def load(self) -> EngineLoad:
-        """The total requests and pages of all engines."""
-        return EngineLoad(*[sum(values) for values in zip(*[replica.load for replica in self.replicas], strict=True)])
 
     @property
     def _sent(self) -> list[PendingRequest]:
@@ -318,7 +313,10 @@ class Router:
         self._notify()
 
     def on_end(self, replica: Replica, deadline: Deadline | None) -> None:
-        """End the requests of an engine that has ended. Requeue those whose clients have received nothing."""
+        """End the requests of an engine that has ended. Requeue those whose clients have received nothing.
+
+        `deadline` is the deadline that the engine missed; None if it missed none.
+        """
         if deadline is not None:
             self.metrics.missed.labels(deadline).inc()
         replica.reset()

@@ -81,7 +81,7 @@ def all_sent(server: Served, threads: ThreadPoolExecutor, hangs: Path) -> list[F
     hangs.touch()
     under_way = [threads.submit(ask, server, number) for number in range(REQUESTS)]
     server.until(lambda: sum(len(replica.sent) for replica in server.router.replicas) == REQUESTS)
-    server.until(lambda: server.router.load.running > 0)
+    server.until(lambda: server.load.running > 0)
     return under_way
 
 
@@ -233,7 +233,7 @@ def test_a_warm_engine_may_hang_for_a_minute_and_a_fresh_one_for_longer(hangs: P
     with served(shadow_engine(), hosts=[host]) as server, ThreadPoolExecutor(1) as threads:
         hangs.touch()
         threads.submit(ask, server, 1)
-        server.until(lambda: server.router.load.running > 0)
+        server.until(lambda: server.load.running > 0)
         assert aged(server, host) == 60
         hangs.unlink()
     fresh = DeafHost(shadow_engine())

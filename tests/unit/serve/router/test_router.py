@@ -81,14 +81,14 @@ def test_dropped_clients_free_their_pages_at_once(stream: bool, capfd: pytest.Ca
             async with httpx2.AsyncClient(base_url=server.url, timeout=30) as client:
                 bodies = [{"prompt": f"{n}", "stream": stream, "max_tokens": 1000, "ignore_eos": True} for n in range(32)]
                 tasks = [asyncio.create_task(client.post("/v1/completions", json=body)) for body in bodies]
-                while server.router.load.running < 16 or server.router.live < 32:
+                while server.load.running < 16 or server.router.live < 32:
                     await asyncio.sleep(0.01)
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
         asyncio.run(drop())
-        server.until(lambda: not server.router.live and server.router.load[:3] == (0, 0, 0))
+        server.until(lambda: not server.router.live and server.load[:3] == (0, 0, 0))
         assert 'finished_reason="abort"} 32.0' in server.router.metrics.text().decode()
         with server.http() as http:
             assert http.post("/v1/completions", json={"prompt": "next", "max_tokens": 4}).status_code == 200
