@@ -166,19 +166,6 @@ def test_a_full_block_is_not_stable_before_it_is_finished() -> None:
     assert opened(replace(value, add_block_threshold=0.5, rule=Wavering(turns=3, share=1.0)), 4) == [1, 1, 1, 1]
 
 
-@pytest.mark.parametrize("size", [2, 3, 8])
-def test_each_block_of_a_canvas_takes_all_its_forwards(size: int) -> None:
-    value = DualCache(size, "none", Wavering(turns=3, share=0.0))
-    state = add(init(Config(SPEC), value), Request(0, (0,), SamplingParams(max_tokens=8), seed=0))
-    while not state.done:
-        plan = schedule(state)
-        state = commit(
-            state,
-            Samples(plan, tuple(SpanSamples((7,) * len(s.wanted.sampled), (0.5,) * len(s.wanted.sampled)) for s in plan.spans)),
-        )
-    assert state.finished[0].steps == 3 * -(-8 // size)
-
-
 def test_an_end_of_sequence_that_is_remasked_holds_nothing_up() -> None:
     """While a token ends the sequence no block opens; once it is remasked the next one does."""
     value = MultiBD(block_size=2, buffer_size=2, add_block_threshold=0.0, rule=Wavering(turns=2, share=1.0))

@@ -35,6 +35,3 @@ def test_answers_are_those_of_the_loop(pairs: list[Pair], count: int, report: Ca
     tally = compare(pairs, random_cases(7, count, BLOCK, options), "multi_bd_edit", loop)
     report(f"multi_bd_edit: {tally}")
     assert tally.compared > 2 * count // 3 and tally.stopped > count // 10
-
-
-A, B, C, D, Z = 5, 6, 7, 8, 9

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, expect
 
 from dlstep import Session, Trace, views
 
@@ -86,11 +86,6 @@ def test_a_slider_goes_through_the_steps(opened, session: Session) -> None:
     view.locator("#play").click()
     expect(view.locator("#where")).to_have_text(f"step {last} of {last}")
     expect(view.locator(".readout").first).to_contain_text("since step")
-
-
-def theme(page: Page) -> str | None:
-    """The theme that the first view has chosen."""
-    return page.locator(".dlstep-steps").first.get_attribute("data-theme")
 
 
 def test_without_scripts_the_last_state_is_shown(opened, session: Session) -> None:

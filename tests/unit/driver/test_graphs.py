@@ -137,7 +137,6 @@ def test_tiles_that_are_left_are_those_that_would_be_made(kind: str, checkpoints
 
 
 Networks = dict[str, tuple[PagedNetwork, LoweringTarget]]
-TEMPERATURES = st.sampled_from([0.0, 0.7])
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from .test_adapter import case, edit_config, saved
 
 # peft asks networks for this when it wraps them.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-PREFIX = "base_model.model."
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from hypothesis import strategies as st
-
 from dlstep.core import (
     Block,
     Config,
@@ -11,56 +9,16 @@ from dlstep.core import (
     Rule,
     SamplingParams,
     SequenceState,
-    Span,
     SpanSamples,
     Spec,
-    Strategy,
     add,
-    commit,
     init,
     open_block,
-    schedule,
 )
-from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import EOS, MASK, VOCABULARY
-from dlstep.testing.scripted import ScriptedDriver
 
 SPEC = Spec(MASK, (EOS,), VOCABULARY)
-SALTS = st.integers(0, 1 << 30)
-STEPS = st.one_of(st.none(), st.integers(1, 12))
-REQUESTS = st.builds(
-    Request,
-    id=st.just(0),
-    prompt=st.lists(st.integers(0, EOS - 1), min_size=1, max_size=9).map(tuple),
-    params=st.builds(SamplingParams, max_tokens=st.integers(1, 20), ignore_eos=st.just(True), seed=st.integers(0, 9)),
-)
-
-
-def answered(
-    strategy: Strategy, request: Request, salt: int, *, constant: bool = False
-) -> tuple[tuple[int, ...], tuple[float, ...], int]:
-    """Answer, probabilities and forwards; rows are a function of what is fed and the position, or of the position alone."""
-
-    def rows(span: Span) -> SpanSamples:
-        drawn = [hash((salt, position, () if constant else span.rows.tokens)) for position in span.wanted.sampled]
-        tokens = tuple(number % MASK for number in drawn)
-        chances = tuple((number // MASK % 11) / 10 for number in drawn)
-        best = strategy.sample_spec.best
-        ids = tuple((token + rank) % MASK for token in tokens for rank in range(best))
-        pairs = tuple(chance / (1 + rank) for chance in chances for rank in range(best))
-        return SpanSamples(tokens, chances, best_ids=ids, best_probabilities=pairs)
-
-    driver = ScriptedDriver(rows)
-    state = add(init(Config(SPEC), strategy), request)
-    while not state.done:
-        state = commit(state, driver.run(schedule(state)))
-    sequence = state.finished[0]
-    return sequence.answer, sequence.probabilities, sequence.steps
-
-
-def carriers(size: int, rule: Rule) -> list[Strategy]:
-    return [MultiBD(block_size=size, rule=rule), DualCache(size, "none", rule), DualCache(size, "dual", rule)]
 
 
 def begun(rule: Rule, block: Block, temperature: float = 0.0) -> SequenceState:

@@ -7,7 +7,6 @@ from dlstep.testing.generators import EOS, MASK, VOCABULARY
 from dlstep.testing.scripted import ScriptedDriver
 
 SPEC = Spec(MASK, (EOS,), VOCABULARY)
-THRESHOLDS = st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0])
 REQUESTS = st.builds(
     Request,
     id=st.just(0),

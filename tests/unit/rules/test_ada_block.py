@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Config, Request, SamplingParams, Span, SpanSamples, Spec, add, commit, init, schedule
+from dlstep.core import Config, Request, SamplingParams, Spec, add, init
 from dlstep.core.trace import from_json, to_json
 from dlstep.rules.ada_block import AdaBlock
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.dual_cache import DualCache
-from dlstep.testing.generators import MASK, VOCABULARY
-from dlstep.testing.scripted import ScriptedDriver
+from dlstep.testing.generators import MASK
 
-from .random_rows import REQUESTS, SALTS, SPEC, answered
+from .random_rows import REQUESTS, SALTS, answered
 
 
 @given(
@@ -49,21 +48,6 @@ def test_pinned_positions_that_a_block_gives_back_are_not_forwards(
     pairs = tuple([(place, 1) for place in sorted(pinned) if place < request.params.max_tokens - 1])
     request = replace(request, params=replace(request.params, pinned=pairs))
     answered(DualCache(size, "none", AdaBlock(delimiters, 0.0, look_ahead)), request, salt)
-
-
-@given(request=REQUESTS, size=st.integers(1, 9))
-def test_of_equal_delimiters_the_first_ends_the_block(request: Request, size: int) -> None:
-    request = replace(request, params=replace(request.params, ignore_eos=True))
-    rule = AdaBlock(tuple(range(VOCABULARY)), 0.0, 1.0, Threshold(0.0))
-    state = add(init(Config(SPEC), DualCache(size, "none", rule)), request)
-
-    def sure(span: Span) -> SpanSamples:
-        ones = (1.0,) * len(span.wanted.sampled)
-        return SpanSamples(span.wanted.sampled, ones, best_ids=span.wanted.sampled, best_probabilities=ones)
-
-    while not state.done:
-        state = commit(state, ScriptedDriver(sure).run(schedule(state)))
-    assert state.finished[0].steps == request.params.max_tokens
 
 
 @pytest.mark.parametrize("given_ids", [(4, 9), [4, 9], (np.int64(4), 9), range(4, 10, 5)])

@@ -10,23 +10,11 @@ from hypothesis import example, given, strategies as st
 from dlstep.core import Request, SamplingParams, SpanSamples, Spec
 from dlstep.core.draws import key, token_uniform
 from dlstep.rules.credit import BEST, Credit, Credits
-from dlstep.rules.threshold import Threshold
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY, random_automata
 from dlstep.testing.harness import answered_alone
 
-from .by_hand import REQUESTS, SALTS, SPEC, answered, begun, carriers, fresh, numbers, rows_of, shown
-
-
-@given(request=REQUESTS, salt=SALTS, size=st.integers(1, 9), inclusive=st.booleans(), data=st.data())
-def test_credit_without_weight_is_threshold(
-    request: Request, salt: int, size: int, inclusive: bool, data: st.DataObject
-) -> None:
-    accept = data.draw(st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0]))
-    credit = Credit(accept, inclusive=inclusive, credit_weight=0.0)
-    pairs = zip(carriers(size, credit), carriers(size, Threshold(accept, inclusive=inclusive)), strict=True)
-    for one, other in pairs:
-        assert answered(one, request, salt) == answered(other, request, salt)
+from .by_hand import SPEC, begun, fresh, numbers, rows_of, shown
 
 
 def test_no_more_than_so_many_ids_have_credit() -> None:

@@ -13,13 +13,6 @@ from .constrained import ONLY_A, PAIRS, TRIPLES, left_after_each_pass
 from .random_rows import REQUESTS, SALTS, answered
 
 
-@given(request=REQUESTS, salt=SALTS, size=st.integers(1, 9), steps=st.one_of(st.none(), st.integers(1, 5)))
-def test_early_commit_without_gaps_is_quota(request: Request, salt: int, size: int, steps: int | None) -> None:
-    rule = EarlyCommit(None, None, None, part_size=size, inner=Quota(steps))
-    parts = answered(DualCache(cache="none", rule=rule), request, salt)
-    assert parts == answered(DualCache(size, "none", Quota(steps)), request, salt)
-
-
 @given(request=REQUESTS, salt=SALTS, size=st.integers(1, 4), steps=st.integers(1, 4), count=st.integers(0, 19))
 def test_a_part_may_begin_early_because_those_before_it_are_pinned(
     request: Request, salt: int, size: int, steps: int, count: int

@@ -5,28 +5,9 @@ from hypothesis import given, strategies as st
 
 from dlstep import LLM
 from dlstep.rules.quota import Quota, dream_shares
-from dlstep.rules.threshold import Threshold
 from dlstep.strategies.dual_cache import DualCache
 
 from .constrained import ONE_PAIR, left_after_each_pass
-from .single_forwards import EOS, ORDERS, TENTHS, Forward, forwards
-
-
-@given(forward=forwards(), accept=TENTHS)
-def test_a_quota_of_one_with_a_threshold_beside_it_is_the_threshold_rule(forward: Forward, accept: float) -> None:
-    assert forward.chosen(Quota(dynamic_threshold=accept)) == forward.chosen(Threshold(accept))
-
-
-@given(
-    forward=forwards(),
-    heat=st.sampled_from([None, 0.3]),
-    order=st.sampled_from(ORDERS),
-)
-def test_ends_of_the_answer_come_last(forward: Forward, heat: float | None, order: str) -> None:
-    rule = Quota(3, order=order, order_temperature=None if order in ("random", "left") else heat, eos_last=True)  # type: ignore[arg-type]
-    chosen = forward.chosen(rule)
-    ends = {offset for offset, token in zip(forward.left, forward.tokens, strict=True) if token == EOS}
-    assert not ends & set(chosen) or set(forward.left) - ends <= set(chosen)
 
 
 @given(size=st.integers(1, 300), forwards=st.integers(1, 2000))

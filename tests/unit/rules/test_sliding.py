@@ -4,32 +4,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.core import Config, Request, SamplingParams, Span, SpanSamples, Spec, add, commit, init, schedule, with_options
-from dlstep.rules.quota import Quota
 from dlstep.rules.sliding import Sliding
-from dlstep.rules.threshold import Threshold
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.testing.generators import batches, hyperparameters, specs
 from dlstep.testing.harness import answered_alone
 from dlstep.testing.scripted import ScriptedDriver
-
-from .random_rows import REQUESTS, SALTS, THRESHOLDS, answered
-
-
-@given(request=REQUESTS, salt=SALTS, accept=THRESHOLDS, inclusive=st.booleans(), more=st.integers(0, 3))
-def test_a_window_over_the_whole_answer_is_one_block(
-    request: Request, salt: int, accept: float, inclusive: bool, more: int
-) -> None:
-    answer, inner = request.params.max_tokens, Threshold(accept, inclusive=inclusive)
-    window = answered(DualCache(cache="none", rule=Sliding(answer + more, inner=inner)), request, salt)
-    assert window == answered(DualCache(answer, "none", inner), request, salt)
-
-
-@given(request=REQUESTS, salt=SALTS, inner=st.sampled_from([Threshold(0.5), Quota(2)]))
-def test_a_window_of_one_position_goes_from_left_to_right(request: Request, salt: int, inner: Threshold | Quota) -> None:
-    one = answered(DualCache(cache="none", rule=Sliding(1, inner=inner)), request, salt)
-    assert one == answered(DualCache(1, "none", inner), request, salt)
-    assert one == answered(DualCache(cache="none", rule=Sliding(20, 1, inner=inner)), request, salt)
-
 
 Shape = tuple[int, int, tuple[int, ...]]
 

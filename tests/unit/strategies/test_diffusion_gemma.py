@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from dlstep.core import Config, Request, SamplingParams, SequenceState, Span, SpanSamples, Spec, add, commit, init, schedule
 from dlstep.core.draws import below, integer, integers, key, uniform
-from dlstep.strategies.diffusion_gemma import DiffusionGemma, accepted, mixed
+from dlstep.strategies.diffusion_gemma import DiffusionGemma, accepted
 from dlstep.testing.generators import hyperparameters
 from dlstep.testing.scripted import ScriptedDriver
 from dlstep.text.token_automaton import token_automaton
@@ -32,14 +32,6 @@ def test_acceptance_is_the_longest_prefix_within_the_bound(entropies: tuple[floa
     chosen, others = [entropies[i] for i in kept], [h for i, h in enumerate(entropies) if i not in kept]
     assert chosen and max(chosen) <= min(others, default=max(chosen))
     assert sum(chosen) - max(chosen) <= bound and (not others or sum(chosen) > bound)
-
-
-@given(data=st.data(), entropies=ENTROPIES, bound=BOUNDS)
-def test_what_is_not_accepted_becomes_noise(data: st.DataObject, entropies: tuple[float, ...], bound: float) -> None:
-    ids = st.lists(st.integers(0, 9), min_size=len(entropies), max_size=len(entropies)).map(tuple)
-    tokens, noise, kept = data.draw(ids), data.draw(ids), accepted(entropies, bound)
-    canvas = mixed(noise, tokens, kept)
-    assert canvas == tuple(tokens[i] if i in kept else noise[i] for i in range(len(tokens)))
 
 
 @given(steps=st.integers(1, 64), t_min=st.floats(0.0, 2.0), rise=st.floats(0.01, 2.0))
@@ -90,52 +82,6 @@ class Network:
         return self.rows(span.rows.start, len(span.wanted.sampled), draw)
 
 
-@dataclass(frozen=True)
-class Forward:
-    """One forward that denoises: what is fed where, how, and at which temperature."""
-
-    start: int
-    canvas: tuple[int, ...]
-    draw: int
-    carry: str
-    temperature: float
-
-
-def loop(value: DiffusionGemma, request: Request, seed: int, network: Network) -> tuple[list[Forward], list[tuple[int, ...]]]:
-    """Every forward and every committed canvas, by the loop that the model's authors publish."""
-    forwards: list[Forward] = []
-    committed: list[tuple[int, ...]] = []
-    length, steps = value.canvas_length, value.max_denoising_steps
-    budget = min(request.params.max_tokens, MAX_MODEL_LEN - len(request.prompt))
-    for number in range(-(-budget // length)):
-        start = len(request.prompt) + number * length
-        canvas = tuple(integer(key(seed, position, 0, "open"), VOCABULARY) for position in range(start, start + length))
-        argmaxes: list[tuple[int, ...]] = []
-        for remaining in range(steps, 0, -1):
-            draw = steps - remaining
-            temperature = value.temperature(remaining)
-            forwards.append(Forward(start, canvas, draw, "held" if draw else "fresh", temperature))
-            rows = network.rows(start, length, draw)
-            argmaxes.append(rows.best_ids)
-            before = argmaxes[-1 - value.stability_threshold : -1]
-            stable = len(before) == value.stability_threshold and all(other == rows.best_ids for other in before)
-            if stable and sum(rows.entropies) / length < value.confidence_threshold:
-                break
-            order = sorted(range(length), key=lambda index, rows=rows: (rows.entropies[index], index))
-            new = list(rows.noise)
-            used = 0.0
-            for index in order:
-                if used > value.entropy_bound:
-                    break
-                new[index] = rows.tokens[index]
-                used += rows.entropies[index]
-            canvas = tuple(new)
-        committed.append(argmaxes[-1])
-        if EOS in argmaxes[-1]:
-            break
-    return forwards, committed
-
-
 def decode(value: DiffusionGemma, request: Request, answer: Callable[[Span], SpanSamples]) -> tuple[SequenceState, list[Span]]:
     """`request` decoded alone, and all spans that were planned."""
     config = Config(SPEC, 4, 64, MAX_MODEL_LEN, 64, 1, enable_prefix_caching=False)
@@ -153,24 +99,6 @@ REQUESTS = st.builds(
     prompt=st.lists(st.integers(0, EOS), min_size=1, max_size=9).map(tuple),
     params=st.builds(SamplingParams, max_tokens=st.integers(1, 30), seed=st.integers(0, 5)),
 )
-
-
-@given(value=GEMMAS, request=REQUESTS, network=st.builds(Network, st.integers(0, 999)))
-def test_every_forward_and_the_answer_are_those_of_the_plain_loop(
-    value: DiffusionGemma, request: Request, network: Network
-) -> None:
-    sequence, spans = decode(value, request, network.answer)
-    forwards, committed = loop(value, request, request.params.seed or 0, network)
-    sampled = [span for span in spans if span.wanted.sampled]
-    done = [Forward(s.rows.start, s.rows.tokens, s.wanted.draws[0], s.rows.carry, s.who.params.temperature) for s in sampled]
-    assert done == forwards
-    tokens = [token for canvas in committed for token in canvas]
-    limit = min(request.params.max_tokens, MAX_MODEL_LEN - len(request.prompt))
-    within = tokens[:limit]
-    ends = EOS in within
-    assert sequence.answer == tuple(within[: within.index(EOS)] if ends else within)
-    assert sequence.finish == ("stop" if ends else "length")
-    assert sequence.steps == len(forwards)
 
 
 @given(value=GEMMAS, request=REQUESTS, network=st.builds(Network, st.integers(0, 999)))

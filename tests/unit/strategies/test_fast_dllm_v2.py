@@ -6,8 +6,6 @@ from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
 from dlstep.testing.generators import cases
 from dlstep.testing.harness import run_case
 
-from .shapes import Script, shapes
-
 
 @given(data=st.data())
 def test_fast_dllm_v2_feeds_seeds_blocks_and_parts(data: st.DataObject) -> None:
@@ -38,11 +36,3 @@ def test_fast_dllm_v2_feeds_seeds_blocks_and_parts(data: st.DataObject) -> None:
                 assert where == (corner, min(corner + sub, end), end)
             if not after.finish_info:
                 assert after.final == (start if after.settled < start + size else start + size)
-
-
-def test_fast_dllm_v2_unmasks_what_is_above_the_threshold_and_the_first_of_equals() -> None:
-    script: Script = [
-        ((0, 8, 8, (5, 6, 7)), (0.9, 0.9, 0.1)),  # 0.9 is not above 0.9: the best one, and of two the first
-        ((4, 8, 8, (6, 7)), (0.91, 0.92)),
-    ]
-    assert shapes(FastDLLMV2(4, 2), 5, 3, script) == [shape for shape, _ in script]

@@ -30,7 +30,6 @@ from ...helpers.spans import changed
 
 SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
 WRONG = 11
-LAWS: tuple[Law, ...] = (lossless, constrained, progress, written_before_read, transparency, second_turns, spans_are_sound)
 
 
 @pytest.mark.parametrize(
