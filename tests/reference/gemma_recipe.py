@@ -113,6 +113,11 @@ def write_folder(model: DiffusionGemmaForBlockDiffusion, folder: Path) -> Path:
     return folder
 
 
+def write_preset(preset: Preset, folder: Path) -> Path:
+    """A checkpoint folder of a preset."""
+    return write_folder(make_model(preset, torch.float32), folder)
+
+
 def generate(model: DiffusionGemmaForBlockDiffusion, prompt: Sequence[int], seed: int, settings: Settings) -> list[int]:
     """The tokens after `prompt` that transformers generates: whole canvases, what follows an end-of-sequence included."""
     with torch.random.fork_rng(devices=[]):

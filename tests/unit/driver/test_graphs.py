@@ -26,7 +26,6 @@ from dlstep.driver.tables import CarrySlots, page_tables
 from dlstep.driver.warmup import buckets_for, drawn_samples
 from dlstep.models import Checkpoint, load_checkpoint
 from dlstep.models.networks import Batch, PagedNetwork, paged
-from dlstep.strategies.diffusion_gemma import DiffusionGemma
 from dlstep.strategies.dmax import DMax
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
@@ -37,7 +36,8 @@ from dlstep.testing.generators import table_automaton
 from ...helpers.naming import Loyal
 from ...helpers.tiny_families import write_checkpoint
 from ...helpers.triton_interpreter import needs_interpreter
-from .random_gemmas import BOUND, CANVAS, CONFIDENCE, STEPS, write_gemma
+from ...reference.gemma_recipe import write_preset
+from .test_torch_driver_canvas import GEMMA
 
 
 def padded(checkpoint: Checkpoint, config: Config) -> TorchDriver:
@@ -61,7 +61,7 @@ PADDED = [
     ("plain", DMax(4, 2, accept_threshold=0.2, token_merge_mode="iter_smooth_topk", token_merge_top_k=3), 0.0),
     ("sliding", MultiBDEdit(4, 2, max_post_edit_steps=0, penalty_lambda=1.0), 0.0),
     ("shifted", FastDLLMV2(2, 2), 0.0),
-    ("gemma", DiffusionGemma(CANVAS, STEPS, BOUND, confidence_threshold=CONFIDENCE), 0.0),
+    ("gemma", GEMMA, 0.0),
 ]
 # The least room is tried of the first by `make test`, of all by `make stress`.
 ROOMS = [(case, "roomier", ()) for case in PADDED] + [(case, "least", pytest.mark.stress) for case in PADDED[1:]]
@@ -83,7 +83,7 @@ def test_padding_changes_no_answer(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    checkpoint = load_checkpoint(write_gemma(tmp_path, settles=True)) if kind == "gemma" else checkpoints[kind]
+    checkpoint = load_checkpoint(write_preset("converging", tmp_path)) if kind == "gemma" else checkpoints[kind]
     config = Config(checkpoint.spec, page_size=4, num_pages=60, max_model_len=48, max_num_batched_tokens=64, max_num_reqs=3)
     met: list[Bucket] = []
 
@@ -141,7 +141,7 @@ Networks = dict[str, tuple[PagedNetwork, LoweringTarget]]
 
 @pytest.fixture(scope="module")
 def networks(checkpoints: dict[str, Checkpoint], tmp_path_factory: pytest.TempPathFactory) -> Networks:
-    gemma = load_checkpoint(write_gemma(tmp_path_factory.mktemp("gemma"), settles=True))
+    gemma = load_checkpoint(write_preset("converging", tmp_path_factory.mktemp("gemma")))
     config = Config(gemma.spec, page_size=4, num_pages=8, max_model_len=48, max_num_batched_tokens=64, max_num_reqs=3)
     drivers = {
         name: TorchDriver(each, replace(config, spec=each.spec)) for name, each in (*checkpoints.items(), ("gemma", gemma))

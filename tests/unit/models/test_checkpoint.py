@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -43,27 +42,6 @@ def test_the_facts_of_a_folder(folders):
     assert (spec.mask_id, spec.eos_ids, spec.vocab_size) == (MASK_ID, (EOS_ID,), WORDS)
     assert (spec.head_shift, spec.accept_rule) == (1, "A")
     assert spec.pieces[:5] == (b"", b"", b"", b"w3", b"w4")
-
-
-def test_a_checkpoint_is_ready_to_decode(folders):
-    checkpoint = load_checkpoint(folders["plain"])
-    assert not checkpoint.network.training
-    assert checkpoint.network.dtype == torch.float32
-    assert checkpoint.network.config._attn_implementation == "dlstep_paged"
-    facts = (checkpoint.description.name, checkpoint.description.options, checkpoint.description.decoding_strategy)
-    assert facts == ("plain", {"block_size": BLOCK, "buffer_size": 3}, "multi_bd")
-    assert checkpoint.description.max_model_len == 256
-    assert len(checkpoint.description.tokenizer) == checkpoint.spec.vocab_size
-
-
-def test_a_dtype_may_be_chosen(folders):
-    assert load_checkpoint(folders["plain"], dtype=torch.bfloat16).network.dtype == torch.bfloat16
-
-
-def test_end_tokens_are_gathered_from_both_files(folder):
-    edit(folder, "config.json", eos_token_id=[2, 7])
-    edit(folder, "generation_config.json", eos_token_id=[7, 5])
-    assert read_description(folder).spec.eos_ids == (2, 7, 5)
 
 
 def test_a_folder_of_a_canvas_model_may_state_the_length_of_answers(folder):
