@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import cache
 
-from dlstep import LLM, Config, Plan, Samples, Spec, Strategy, init
+from dlstep import LLM, Config, Spec, Strategy, init
 from dlstep.core import Driver
 from dlstep.engine.loader import LoadedEngine
 from dlstep.models.description import pieces
@@ -19,20 +19,6 @@ def spec() -> Spec:
     """Facts of a model that does not exist, for a tokenizer that does."""
     tokenizer = build_tokenizer()
     return Spec(mask_id=MASK_ID, eos_ids=(EOS_ID,), vocab_size=len(tokenizer), pieces=pieces(tokenizer))
-
-
-class Faulty:
-    """A driver that raises `fault` in its forward number `at`, after which it works again."""
-
-    def __init__(self, driver: Driver, at: int, fault: BaseException) -> None:
-        self.driver, self.left, self.fault = driver, at, fault
-
-    def run(self, plan: Plan) -> Samples:
-        self.left -= 1
-        samples = self.driver.run(plan)  # the device has moved on when the fault comes
-        if self.left == 0:
-            raise self.fault
-        return samples
 
 
 def make_llm(

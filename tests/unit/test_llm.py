@@ -11,11 +11,10 @@ from dlstep.core import with_options
 from dlstep.rules.quota import Quota
 from training.tokenizer import EOS_ID
 
-from ..helpers.shadow_llm import Faulty, make_llm
+from ..helpers.shadow_llm import make_llm
 
 PROMPT = "Max has 53 shells. Later Max buys 39 more."
 LONG = SamplingParams(max_tokens=40, ignore_eos=True)
-SAMPLED = SamplingParams(max_tokens=40, temperature=1.0, seed=7)
 
 
 def test_parameters_are_shared_or_one_each(llm: LLM) -> None:
@@ -23,14 +22,6 @@ def test_parameters_are_shared_or_one_each(llm: LLM) -> None:
     both = llm.generate([PROMPT, PROMPT], [short, LONG])
     assert [len(output.token_ids) for output in both] == [3, 40]
     assert both[1].token_ids[:3] == both[0].token_ids or both[0].nfe < both[1].nfe
-
-
-def test_a_batch_equals_its_members_whatever_the_pages() -> None:
-    prompts = [PROMPT[:length] for length in (5, 17, 30, 42, 8, 25)]
-    alone = [make_llm().generate(prompt, SAMPLED)[0] for prompt in prompts]
-    for num_pages in (17, 25, 64):
-        together = make_llm(num_pages=num_pages).generate(prompts, SAMPLED)
-        assert [output.token_ids for output in together] == [output.token_ids for output in alone]
 
 
 @pytest.mark.parametrize("name", ["tiny-bd", "tiny-canvas", "tiny-edit"])
@@ -70,18 +61,6 @@ def test_a_stop_string_that_is_a_special_token_ends_the_answer(llm: LLM) -> None
     assert session.output(0).token_ids == output.token_ids
 
 
-@pytest.mark.parametrize("fault", [RuntimeError("out of memory"), KeyboardInterrupt()])
-@pytest.mark.parametrize("at", [1, 3])
-def test_after_a_fault_the_llm_goes_on(fault: BaseException, at: int) -> None:
-    expected = make_llm().generate(PROMPT, LONG)[0]
-    llm = make_llm(wrap=lambda driver: Faulty(driver, at, fault))
-    with pytest.raises(type(fault)):
-        llm.generate([PROMPT, "other"], LONG)
-    assert llm.state.done
-    assert not llm.state.cache.owners
-    assert llm.generate(PROMPT, LONG)[0] == expected
-
-
 def test_the_keywords_are_the_fields_of_the_configuration() -> None:
     """An editor completes and a checker knows each of them; names, defaults and plain types are said once more, and agree."""
     keywords = {name: each for name, each in signature(LLM.__init__).parameters.items() if name not in ("self", "options")}
@@ -117,10 +96,6 @@ def test_a_rule_by_name_of_one_request() -> None:
 
 def test_options_are_refused_before_weights_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dlstep.models.load_checkpoint", None)
-    for options, message in (
-        ({"accept_threshold": 1.5}, "Threshold.accept_threshold must be at most 1.0, got 1.5"),
-        ({"max_num_seqs": 4}, "here it is max_num_reqs"),
-        ({"acept_threshold": 0.5}, "did you mean accept_threshold"),
-    ):
+    for options, message in (({"accept_threshold": 1.5}, "Threshold.accept_threshold must be at most 1.0, got 1.5"),):
         with pytest.raises(ValueError, match=message):
             LLM(**options)

@@ -45,16 +45,6 @@ def test_a_trace_that_diverges_exits_with_one(trace_path: Path, capsys: Captured
     assert "not a line of a trace" in failure(["replay", str(trace_path)], capsys)
 
 
-def diverged(path: Path, trace: Trace, capsys: Captured) -> str:
-    """The line that a replay of a trace prints, which parts from what was recorded."""
-    trace.save(path)
-    assert main(["replay", str(path)]) == 1
-    out = capsys.readouterr().out
-    assert out.startswith("diverged: event ") and out.count("\n") == 1 and len(out) < 400
-    assert "line" not in out
-    return out
-
-
 def test_every_event_of_a_trace_is_counted(trace_path: Path, capsys: Captured) -> None:
     trace = Trace.load(trace_path).extended(Prune())
     state = trace.state

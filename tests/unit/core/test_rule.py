@@ -53,20 +53,3 @@ def check_verdict(chosen: Any, begin: int, must: bool) -> None:
         assert not right and str(error).startswith("Mine.chosen (test_rule.py:") and "\n" not in str(error)
     else:
         assert right
-
-
-@pytest.mark.parametrize(
-    ("chosen", "hint"),
-    [
-        ([20, 21], "these are positions: the row of block.masked[i] is begin + i, begin is 4"),
-        ([5, 4], "these do not ascend: return sorted(set(rows))"),
-        ([4, 4], "these do not ascend: return sorted(set(rows))"),
-        ({4}, "this is a set"),
-        (None, "this is a NoneType"),
-        ([4.0], "4.0 is a float: convert each row by int()"),
-    ],
-)
-def test_hint_names_what_is_wrong(chosen: Any, hint: str) -> None:
-    with pytest.raises(WrongAnswer) as caught:
-        chosen_by(Mine(chosen), SEQUENCE, BLOCK, NO_SAMPLES, 4, must=True)
-    assert "it must be a list of ascending rows from 4 to 6, and " in str(caught.value) and str(caught.value).endswith(hint)

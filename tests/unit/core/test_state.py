@@ -36,7 +36,7 @@ from dlstep.testing import ScriptedDriver, ShadowDriver
 from dlstep.testing.generators import EOS, MASK, VOCABULARY
 
 from ...helpers.spans import FIELDS, PARTS, changed
-from .test_lifecycle import finish, says
+from .test_lifecycle import finish
 
 COLD = SamplingParams()
 BLENDS = SoftTokens((5, 6), (3, 4), (0.5, 0.25), Merge())
@@ -185,11 +185,3 @@ def test_pages_that_led_to_an_error_are_not_found_again() -> None:
 
     state = finish(state, ScriptedDriver(broken))
     assert state.finished[0].finish == "error" and not len(state.cache.index)
-
-
-def test_cache_digests_of_caches_of_other_sizes_differ() -> None:
-    request = Request(0, (1, 2, 3), SamplingParams(max_tokens=8))
-    small, large = (add(init(replace(CONFIG, num_pages=pages), ONE_BLOCK), request) for pages in (32, 64))
-    driver = says(5, 6, prompt=3)
-    digests = [driver.run(schedule(state)).cache_digest for state in (small, large, small)]
-    assert digests[0] == digests[2] != digests[1], "one would go on in the pages of the other"

@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep import LLM, Config, SamplingParams, Session, init, strategies
-from dlstep.core import with_options
 from dlstep.engine.loader import LoadedEngine
-from dlstep.rules.quota import Quota
 from dlstep.testing.shadow import ShadowDriver
 from training.tokenizer import build_tokenizer
 
@@ -139,23 +137,6 @@ def test_a_fork_without_changes_goes_on_as_before(name: str, prompt: list[int]) 
     assert first[0] and others == [first, first]
     for branch in branches:
         branch.close()
-
-
-def test_a_fork_takes_a_rule_by_name_class_and_value() -> None:
-    """The rule and its options hold for what is under way, and the answers are those that the rule gives in one step each."""
-    session = under_way("multi_bd")
-    for rule in ("quota", Quota, Quota(), "dlstep.rules.quota:Quota"):
-        branch = session.fork(rule=rule, steps_per_block=1)
-        assert branch.state.strategy == with_options(session.state.strategy, {"rule": Quota(1)})
-        branch.run()
-        assert all(len(branch.output(number).token_ids) == 14 and branch.output(number).steps <= 8 for number in range(2))
-        branch.close()
-    with pytest.raises(
-        ValueError,
-        match=r"steps_per_block is an option of the rules quota, .*: give one of them as well, as rule='quota'",
-    ):
-        session.fork(steps_per_block=1)
-    session.close()
 
 
 WITH_OPTIONS = [name for name in strategies.available() if fields(strategies.load(name))]

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 
@@ -125,17 +124,6 @@ def answered(engine: LoadedEngine, items: list[Item]) -> list[tuple[Line, Line]]
         return [(row, line) for row, line in zip(rows, read(folder).beside.values(), strict=True)]
 
 
-@pytest.mark.parametrize(
-    "limits", [{}, {"max_num_reqs": 3}, {"max_num_batched_tokens": 64}, {"num_pages": 24, "page_size": 8}, {"order": 1}]
-)
-def test_neither_batch_nor_memory_nor_order_change_a_row(limits: dict[str, Any]) -> None:
-    order = [*range(len(ITEMS))] if "order" not in limits else Random(1).sample(range(len(ITEMS)), len(ITEMS))
-    kept: dict[str, Any] = {name: value for name, value in limits.items() if name != "order"}
-    rows = answered(LLM("tiny-bd", **{"max_model_len": 176, **kept}).engine, [ITEMS[place] for place in order])
-    alone = [answered(ROOMY, [ITEMS[place]])[0][0] for place in order]
-    assert [row for row, _ in rows] == alone
-
-
 def test_rows_are_those_of_generate() -> None:
     found = answered(ROOMY, ITEMS)
     for threshold in (0.5, 0.9):
@@ -180,13 +168,3 @@ def test_scores_are_written_once_all_answers_are_there(options: EvalOptions, unb
     assert {row["note"] for row in read(folder).rows.values()} == {"not scored"}
     assert answers(run(replace(options, out=str(folder)))) == unbroken
     assert (folder / SCORES).read_bytes() == (Path(options.out) / SCORES).read_bytes()
-
-
-@pytest.mark.parametrize("cut", [1, 100, 5000])
-def test_a_line_that_is_not_whole_is_written_again(options: EvalOptions, unbroken: bytes, tmp_path: Path, cut: int) -> None:
-    broken = replace(options, out=str(tmp_path))
-    (tmp_path / RUN).write_bytes((Path(options.out) / RUN).read_bytes())
-    (tmp_path / ANSWERS).write_bytes(unbroken[:-cut])
-    (tmp_path / BESIDE).write_bytes((Path(options.out) / BESIDE).read_bytes() + b'{"task": "sh')
-    assert answers(run(broken)) == unbroken
-    assert read(tmp_path).expected == len(read(tmp_path).rows) == 80
