@@ -47,7 +47,6 @@ class Rule(Options, ABC):
             limit: First position past the answer; from there on, positions are void.
             number: Number of the pass among those that sample the block, from 0.
         """
-        del limit, number
         return block.masked
 
     def scored_ids(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
@@ -62,7 +61,6 @@ class Rule(Options, ABC):
             limit: First position past the answer; from there on, positions are void.
             number: Number of the pass among those that sample the block, from 0.
         """
-        del block, limit, number
         return ()
 
     @property
@@ -90,7 +88,6 @@ class Rule(Options, ABC):
             sequence: The sequence of the block.
             block: An unfinished block.
         """
-        del sequence
         return len(block.masked)
 
     def bound(self, size: int) -> int:
@@ -107,7 +104,6 @@ class Rule(Options, ABC):
         Args:
             spec: Facts of the model.
         """
-        del spec
         return None
 
 
@@ -151,7 +147,6 @@ class CanvasRule(Rule):
             rows: Samples of the span. Row i is entry i of the block's sampled positions.
             size: Block size of the canvas.
         """
-        del sequence, rows, size
         return block.end
 
     def fed(self, block: Block, since: int) -> tuple[int, int] | None:
@@ -163,7 +158,6 @@ class CanvasRule(Rule):
             block: The block to feed.
             since: Number of positions that the last refresh and the passes after it unmasked.
         """
-        del since
         return block.start, block.end
 
 
@@ -194,7 +188,6 @@ class Choice(Rule):
 
     def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block with the chosen rows unmasked."""
-        del spec
         chosen = chosen_by(self, sequence, block, rows, begin, must)
         return block.unmask_rows(chosen, begin, rows.tokens, rows.probabilities) if chosen else block
 
@@ -209,7 +202,6 @@ class Choice(Rule):
             rows: Samples of the span. Row `begin + i` belongs to `block.masked[i]`.
             begin: First row of the block.
         """
-        del sequence
         return rows.probabilities[begin : begin + len(block.masked)]
 
 

@@ -340,7 +340,6 @@ class Strategy(Options, ABC):
                 subtracts them from its `steps`: answer and limits stay the same.
             spec: Facts of the model.
         """
-        del spec
         return sequence
 
     def reach(self, request: Request) -> int:
@@ -357,7 +356,6 @@ class Strategy(Options, ABC):
         Args:
             spec: Facts of the model.
         """
-        del spec
         return None
 
     def refusal(self, request: Request) -> str | None:
@@ -366,7 +364,6 @@ class Strategy(Options, ABC):
         Args:
             request: The request.
         """
-        del request
         return None
 
     @property

@@ -107,7 +107,6 @@ class GivenAnswer(Causal):
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span of the answer without its last token; each row predicts the next position."""
-        del spec
         (block,), request = sequence.window, sequence.request
         sampled = positions(block.start, block.end)
         tokens, draws = block.tokens[:-1], (0,) * len(sampled)

@@ -378,7 +378,6 @@ def _build_driver(
 
 def _free_memory(kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None) -> None:
     """Free what a ValueError's frames refer to, since a notebook keeps the last error alive."""
-    del kind, frames
     rejected = isinstance(error, ValueError)
     while rejected and error is not None:
         clear_frames(error.__traceback__)

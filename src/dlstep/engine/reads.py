@@ -79,14 +79,12 @@ class Reading(Strategy):
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span of the block that samples its slots."""
-        del spec
         (block,), request = sequence.window, sequence.request
         draws = (0,) * len(block.masked)
         return span_of(request, block.start, block.tokens, request.grid, block.masked, draws, scored_ids=self.labels)
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Fill the slots, which ends the request."""
-        del span, spec
         (block,) = sequence.window
         after = block.unmask_rows(range(len(block.masked)), 0, rows.tokens, rows.probabilities)
         return sequence.with_window(sequence.past, (after,), sequence.final, sequence.request.limit)

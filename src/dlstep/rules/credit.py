@@ -60,7 +60,6 @@ class Credit(Rule):
 
     def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block with certain positions unmasked, or the best one, and new credits."""
-        del spec
         masked, memory = block.masked, block.extra
         count = len(masked)
         if not isinstance(memory, Credits) or len(memory.ids) != count:  # none, or of another rule

@@ -86,7 +86,6 @@ class Hierarchy(Choice):
 
     def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
         """Return all sampled positions if unmasked ones may be remasked, else the masked positions."""
-        del number
         return block.sampled(limit) if self.remask_threshold else block.masked
 
     @property

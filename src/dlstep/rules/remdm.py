@@ -95,7 +95,6 @@ class ReMDM(Rule):
 
     def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block with tokens unmasked, and with remasked ones for the next pass."""
-        del must
         if self.variant == "llada":
             return self._after_llada_pass(sequence, block, rows, begin, spec)
         sampled, seed = block.sampled(sequence.request.limit), sequence.request.seed

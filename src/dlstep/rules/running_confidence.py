@@ -52,7 +52,6 @@ class RunningConfidence(CanvasRule):
 
     def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block with the tokens that are kept; after the last pass, all are."""
-        del must
         limit, number, start = sequence.request.limit, draw(sequence, block), block.start
         sampled = block.sampled(limit)
         before, size, forwards = self._segment(len(sampled), number)

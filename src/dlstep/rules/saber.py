@@ -49,12 +49,10 @@ class Saber(Rule):
 
     def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
         """Return all positions that were not given."""
-        del number
         return block.sampled(limit)
 
     def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block after unmasking and remasking; the net gain is at least one position."""
-        del must
         sampled, least = block.sampled(sequence.request.limit), self.least_taken
         size, extra = len(sampled), block.extra
         memory = extra if isinstance(extra, Confidences) else Confidences((NEVER,) * size, (0.0,) * size)

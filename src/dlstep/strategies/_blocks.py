@@ -217,7 +217,6 @@ class Blocks(Strategy):
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Apply the results, seal complete blocks and open the next block."""
-        del span
         window = self.next_blocks(sequence, rows, spec)
         if not self.fold_commits:
             past, window = _retire(sequence.past, window, sequence.final)  # held blocks, which the last pass stored
@@ -226,7 +225,6 @@ class Blocks(Strategy):
 
     def grid(self, request: Request) -> Grid:
         """Return groups of `block_size` from position 0 on."""
-        del request
         return Grid(0, self.block_size)
 
     def atom(self, request: Request) -> int:
@@ -321,7 +319,6 @@ class Blockwise(Blocks):
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span of all open blocks that samples what the rule needs in unfinished ones."""
-        del spec
         final, steps, rule, limit = sequence.final, sequence.steps, self.rule, sequence.request.limit
         blocks, joins = (sequence.window, True) if self.fold_commits else self._unsealed(sequence)
         tokens: tuple[int, ...] = ()

@@ -153,7 +153,6 @@ class Canvas(Strategy):
 
     def forget(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Return the sequence without a cache, so that the next pass refreshes the canvas."""
-        del spec
         return cooled(sequence)
 
     def _opened(self, sequence: SequenceState, start: int, spec: Spec) -> tuple[Block, ...]:

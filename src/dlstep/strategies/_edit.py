@@ -64,7 +64,6 @@ class Revising(Blocks):
         Args:
             blocks: The open blocks.
         """
-        del blocks
         return None
 
     def penalty(self) -> float:
@@ -81,17 +80,14 @@ class Revising(Blocks):
 
     def settled_end(self, block: Block, limit: int) -> int:
         """Return the end of a ready block, otherwise the end of its leading given tokens."""
-        del limit
         return block.end if revision(block).ready else block.first
 
     def stable_share(self, block: Block, limit: int) -> float:
         """Return the share of tokens that the last pass kept; 0 for a block not yet sampled."""
-        del limit
         return revision(block).stable
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span of all open blocks that samples every position of the answer."""
-        del spec
         request, final, steps = sequence.request, sequence.final, sequence.steps
         blocks, joins = (sequence.window, True) if self.fold_commits else self._unsealed(sequence)
         tokens: tuple[int, ...] = ()

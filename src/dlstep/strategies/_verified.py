@@ -75,7 +75,6 @@ class Causal(Strategy):
 
     def grid(self, request: Request) -> Grid:
         """Return groups of one position, because final positions attend causally."""
-        del request
         return Grid(0, 1)
 
     @staticmethod
@@ -107,7 +106,6 @@ class Verified(Causal):
 
     def atom(self, request: Request) -> int:
         """Return the number of rows of a draft."""
-        del request
         return self.draft_rows
 
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
@@ -116,7 +114,6 @@ class Verified(Causal):
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span that drafts, or one that verifies, in which each row predicts the next position."""
-        del spec
         (block,), final = sequence.window, sequence.final
         request, grid = sequence.request, sequence.request.grid
         sampled = positions(block.start, block.end)

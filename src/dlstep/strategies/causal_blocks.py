@@ -62,12 +62,10 @@ class CausalBlocks(Strategy):
 
     def grid(self, request: Request) -> Grid:
         """Return groups of one position: final positions attend causally."""
-        del request
         return Grid(0, 1)
 
     def atom(self, request: Request) -> int:
         """Return the size of a block."""
-        del request
         return self.block_size
 
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
@@ -77,7 +75,6 @@ class CausalBlocks(Strategy):
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span that samples a block's first position, or that feeds the whole block and samples for the rule."""
-        del spec
         (block,), final, rule = sequence.window, sequence.final, self.rule
         request, limit, number = sequence.request, sequence.request.limit, sequence.steps - block.opened
         if block.start == final:

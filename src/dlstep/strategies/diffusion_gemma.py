@@ -130,7 +130,6 @@ class DiffusionGemma(Strategy):
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span that samples the whole canvas. Final rows never join it."""
-        del spec
         block, request = sequence.window[0], sequence.request
         number = sequence.steps - block.opened
         count = len(block.tokens)
@@ -152,7 +151,6 @@ class DiffusionGemma(Strategy):
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Accept tokens and renoise the others; after the last pass, commit the most probable tokens."""
-        del span
         block, window_filter = sequence.window[0], window_filter_of(sequence, sequence.window)
         best, chances, entropies = rows.best_ids, rows.best_probabilities, rows.entropies
         pinned = _offsets(block.given) if block.given else ()
@@ -187,12 +185,10 @@ class DiffusionGemma(Strategy):
 
     def grid(self, request: Request) -> Grid:
         """Return single positions as groups: final tokens are encoded causally."""
-        del request
         return Grid(0, 1)
 
     def atom(self, request: Request) -> int:
         """Return the length of a canvas."""
-        del request
         return self.canvas_length
 
     def reach(self, request: Request) -> int:

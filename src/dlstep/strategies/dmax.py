@@ -137,7 +137,6 @@ class DMax(Revising):
     # (`_refreshed_within`).
     def revised(self, sequence: SequenceState, blocks: tuple[Block, ...], rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return the open blocks with masks filled, tokens refreshed and new soft inputs."""
-        del spec
         request, steps = sequence.request, sequence.steps
         window_filter, pinned = window_filter_of(sequence, sequence.window), request.params.pinned
         revised: list[Block] = []

@@ -53,12 +53,10 @@ class FastDLLMV2(Strategy):
 
     def grid(self, request: Request) -> Grid:
         """Return diffusion blocks from position 0 on."""
-        del request
         return Grid(0, self.block_size * self.buffer_size)
 
     def atom(self, request: Request) -> int:
         """Return the size of a diffusion block."""
-        del request
         return self.block_size * self.buffer_size
 
     def reach(self, request: Request) -> int:
@@ -73,7 +71,6 @@ class FastDLLMV2(Strategy):
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return the seed, whole or part span that the block's state requires."""
-        del spec
         request, (block,) = sequence.request, sequence.window
         start, end, masked = block.start, block.end, block.masked
         first = masked[0]
@@ -113,7 +110,6 @@ class FastDLLMV2(Strategy):
 
     def forget(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Return the sequence without a block cache: the next pass feeds the whole block."""
-        del spec
         return cooled(sequence)
 
     def _opened(self, sequence: SequenceState, start: int, spec: Spec) -> Block:

@@ -44,7 +44,6 @@ class Strided(Causal):
 
     def atom(self, request: Request) -> int:
         """Return the largest number of proposals and masks in a pass, at least 1."""
-        del request
         return max(1, 2 * self.block_size)
 
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
@@ -53,7 +52,6 @@ class Strided(Causal):
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span that feeds the window except its last position; each row predicts the next position."""
-        del spec
         (block,), request = sequence.window, sequence.request
         sampled = positions(block.start, block.end)
         tokens, draws = block.tokens[:-1], (0,) * len(sampled)

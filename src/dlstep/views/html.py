@@ -302,5 +302,4 @@ def register() -> None:
 
 def write(value: object, printer: Any, cycle: bool) -> None:
     """Print a value with `str`. Values of the core contain no cycles."""
-    del cycle
     printer.text(str(value))
