@@ -337,7 +337,7 @@ MUTANTS = (
         ("fit", "feed one row more than the budget for a shifted head", "< budget else", "<= budget else"),
         ("schedule", "admit a request while another one is preempted", "waiting and (not draft.preemptions)", "waiting"),
         ("schedule", "plan forever although nothing fits", "not draft.spans and (not state.done)", "False"),
-        ("shared_pages", "share a part of a long prefix", "while key", "if key"),
+        ("shared_pages", "share a part of a long prefix", "pages.append(page)", "return (page,), None"),
         noticed_by=("unit/core/test_state.py",),
     ),
     *in_file(

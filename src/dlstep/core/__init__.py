@@ -39,7 +39,13 @@ from .lifecycle import (
     rebuild as rebuild,
     refusal as refusal,
 )
-from .options import Options as Options, options_of as options_of, with_options as with_options
+from .options import (
+    Context as Context,
+    Options as Options,
+    Processor as Processor,
+    options_of as options_of,
+    with_options as with_options,
+)
 from .plan import (
     EMPTY_CACHE as EMPTY_CACHE,
     NO_SAMPLES as NO_SAMPLES,
@@ -55,6 +61,7 @@ from .plan import (
     Rows as Rows,
     Samples as Samples,
     SampleSpec as SampleSpec,
+    SoFar as SoFar,
     SoftTokens as SoftTokens,
     Span as Span,
     SpanSamples as SpanSamples,
@@ -66,7 +73,6 @@ from .plan import (
     overlapping as overlapping,
     span_of as span_of,
 )
-from .processor import Context as Context, Processor as Processor, SoFar as SoFar
 from .request import (
     Probability as Probability,
     Request as Request,

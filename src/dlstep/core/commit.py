@@ -22,7 +22,7 @@ from .errors import SamplesMismatch
 from .plan import FEW_BEST, Admission, Grant, Plan, Samples, Span, SpanSamples
 from .sequence import NOTHING_STORED, FinishInfo, FinishReason, SequenceState, StopState, Storage
 from .spec import Config, Spec
-from .state import Cache, State, WaitingQueue, prefix_keys
+from .state import Cache, State, WaitingQueue, new_keys
 
 
 def forgotten(sequence: SequenceState, state: State) -> SequenceState:
@@ -83,16 +83,12 @@ def _granted(grants: tuple[Grant, ...], cache: Cache, running: list[SequenceStat
 
 def _published(cache: Cache, sequence: SequenceState, held: Storage, page_size: int) -> tuple[Cache, Storage]:
     """Add pages of `held` to the prefix index if all their groups are stored, and so final."""
-    grid = sequence.request.grid
-    page, stored = held.published, held.stored
-    if grid.end((page + 1) * page_size - 1) > stored:
+    keys = tuple(new_keys(sequence, held, held.stored, page_size))
+    if not keys:
         return cache, held
-    start = grid.end(page * page_size - 1) if page else 0
-    before = held.prefix_key if page else sequence.request.salt
-    keys = tuple(prefix_keys(grid, page_size, page, before, start, sequence.tokens(start, stored)))
-    pages = tuple(islice(held.table, len(held.table) - page))[::-1]
+    pages = tuple(islice(held.table, len(held.table) - held.published))[::-1]
     cache = cache.publish(zip(pages, keys, strict=False))
-    return cache, replace(held, published=page + len(keys), prefix_key=keys[-1])
+    return cache, replace(held, published=held.published + len(keys), prefix_key=keys[-1])
 
 
 def _stored(cache: Cache, sequence: SequenceState, stored: int, config: Config) -> tuple[Cache, Storage]:

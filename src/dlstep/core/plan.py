@@ -16,7 +16,6 @@ from .block import Grid
 from .checks import check_ranges, short
 from .constraint import TokenMask
 from .errors import SamplesMismatch
-from .processor import SoFar
 from .request import Request, Who
 
 MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
@@ -218,6 +217,16 @@ class Rows:
     def stop(self) -> int:
         """First position after the fed ones."""
         return self.start + len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class SoFar:
+    """The tokens of a request when a forward pass feeds it."""
+
+    tokens: tuple[int, ...]
+    """Token ids from position 0 on, as fed: the prompt and the answer so far, with the mask id where it is masked."""
+    prompt_length: int
+    """Number of tokens of the prompt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from annotated_types import Ge, Gt, Interval
 
 from .automaton import Automaton
 from .checks import check_ranges, did_you_mean, listed, pairs_of, plain, short
-from .options import StrategyOptions, sorted_options, unknown_option
-from .processor import Processor, processors_of
+from .options import Processor, StrategyOptions, processors_of, sorted_options, unknown_option
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")

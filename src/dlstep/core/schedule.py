@@ -9,11 +9,10 @@ from itertools import islice
 
 from .contract import check_span, fault_of, run_user_code
 from .errors import RequestFault, WrongAnswer
-from .plan import FEW_BEST, Admission, Grant, Plan, Rows, Span
-from .processor import SoFar
-from .sequence import SequenceState, Storage
+from .plan import FEW_BEST, Admission, Grant, Plan, Rows, SoFar, Span
+from .sequence import NOTHING_STORED, SequenceState, Storage
 from .spec import Spec
-from .state import Cache, State, prefix_keys
+from .state import Cache, State, new_keys
 
 
 def fit(sequence: SequenceState, window: Span, shift: int, budget: int) -> Span | None:
@@ -52,22 +51,11 @@ def shared_pages(cache: Cache, sequence: SequenceState, page_size: int) -> tuple
     All tokens of the groups of these pages are equal and final.
     """
     pages: list[int] = []
-    key = next_key(sequence, 0, b"", page_size)
-    while key is not None and (page := cache.index.get(key)) is not None:
+    for key in new_keys(sequence, NOTHING_STORED, sequence.final, page_size):
+        if (page := cache.index.get(key)) is None:
+            return tuple(pages), key
         pages.append(page)
-        key = next_key(sequence, len(pages), key, page_size)
-    return tuple(pages), key
-
-
-def next_key(sequence: SequenceState, published: int, key: bytes, page_size: int) -> bytes | None:
-    """Return the prefix key of page `published` after `key`; None unless it is all final."""
-    grid = sequence.request.grid
-    end = grid.end((published + 1) * page_size - 1)
-    if end > sequence.final:
-        return None
-    start = grid.end(published * page_size - 1) if published else 0
-    before = key if published else sequence.request.salt
-    return next(prefix_keys(grid, page_size, published, before, start, sequence.tokens(start, end)))
+    return tuple(pages), None
 
 
 @dataclass(slots=True)
@@ -227,5 +215,5 @@ def _coming_keys(state: State) -> set[bytes | None]:
     """Return the prefix key of the next page of each running sequence with unstored final rows."""
     page_size, running = state.config.page_size, state.running
     unstored = [sequence for sequence in running if sequence.storage.stored < sequence.final]
-    keys = [next_key(each, each.storage.published, each.storage.prefix_key, page_size) for each in unstored]
+    keys = [next(new_keys(each, each.storage, each.final, page_size), None) for each in unstored]
     return {*keys} - {None}

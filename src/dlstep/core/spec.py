@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from annotated_types import Interval
 
 from .checks import Checked, check_ranges
-from .processor import Processor
+from .options import Processor
 from .request import Seed
 
 AcceptRule = Literal["A", "B"]

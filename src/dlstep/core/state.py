@@ -7,7 +7,7 @@ request.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import chain, islice
@@ -17,7 +17,7 @@ from rpds import HashTrieMap, List
 
 from .block import Grid
 from .plan import EMPTY_CACHE
-from .sequence import FinishInfo, SequenceState, Strategy
+from .sequence import FinishInfo, SequenceState, Storage, Strategy
 from .spec import Config
 
 Item = TypeVar("Item")
@@ -208,10 +208,12 @@ class Cache:
         return replace(self, index=index, keys=keys)
 
 
-def prefix_keys(grid: Grid, page_size: int, page: int, key: bytes, start: int, tokens: tuple[int, ...]) -> Iterator[bytes]:
-    """Yield the keys of consecutive pages, as far as `tokens` determine them.
+def prefix_keys(
+    grid: Grid, page_size: int, page: int, key: bytes, tokens: Callable[[int, int], tuple[int, ...]], stop: int
+) -> Iterator[bytes]:
+    """Yield the keys of consecutive pages, as far as tokens before `stop` determine them.
 
-    A page has a key if its last group ends within `tokens`. Under the attention rule, tokens up to
+    A page has a key if its last group ends at or before `stop`. Under the attention rule, tokens up to
     there affect the page's keys and values, so its key depends on these tokens and on the grid.
     Keys are 128 bits of blake2b: two prefixes collide with chance 2**-128.
 
@@ -220,16 +222,29 @@ def prefix_keys(grid: Grid, page_size: int, page: int, key: bytes, start: int, t
         page_size: Positions of a page.
         page: Index of the first page in the page table.
         key: Key of the previous page; for page 0 the salt of the request.
-        start: Position of the first token, the end of the previous page's last group.
-        tokens: Final tokens from `start` on.
+        tokens: Returns the tokens of the positions `[start, end)`.
+        stop: First position whose token is not final.
     """
-    begin, stop = start, start + len(tokens)
     if not page:
         key = grid.origin.to_bytes(8, "little") + grid.size.to_bytes(8, "little") + key
+    start = grid.end(page * page_size - 1) if page else 0
     while (end := grid.end((page + 1) * page_size - 1)) <= stop:
-        key = blake2b(key + array("q", tokens[begin - start : end - start]).tobytes(), digest_size=16).digest()
+        key = blake2b(key + array("q", tokens(start, end)).tobytes(), digest_size=16).digest()
         yield key
-        begin, page = end, page + 1
+        start, page = end, page + 1
+
+
+def new_keys(sequence: SequenceState, held: Storage, stop: int, page_size: int) -> Iterator[bytes]:
+    """Yield the prefix keys of the pages after the published ones of `held`.
+
+    Args:
+        sequence: The sequence.
+        held: Its storage.
+        stop: First position whose token does not count as final.
+        page_size: Positions of a page.
+    """
+    request, page = sequence.request, held.published
+    return prefix_keys(request.grid, page_size, page, held.prefix_key if page else request.salt, sequence.tokens, stop)
 
 
 @dataclass(frozen=True, slots=True)

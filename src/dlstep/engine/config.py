@@ -23,8 +23,7 @@ from .. import rules, strategies, tiny
 from ..core import Config, Options, SamplingParams, Spec, Strategy, options_of, probe, with_options
 from ..core.checks import check_ranges, did_you_mean, limits_of, listed, pairs_of, plain, short
 from ..core.lifecycle import least_pages, request_strategy
-from ..core.options import PluginGroup, StrategyOptions, by_default, sorted_options, unknown_option
-from ..core.processor import processors_of
+from ..core.options import PluginGroup, StrategyOptions, by_default, processors_of, sorted_options, unknown_option
 from ..core.request import Seed
 from ..core.spec import BIDIRECTIONAL, PROMPT_IN_FULL, TRAININGS, Count, Length, Seats, training_mismatch
 

@@ -9,8 +9,7 @@ from ... import rules
 from ...core import Processor, Request, Rule, SamplingParams, SequenceState, Spec, Strategy, add, options_of, refusal
 from ...core.automaton import Automaton
 from ...core.checks import did_you_mean, short
-from ...core.options import unknown_option
-from ...core.processor import processors_of
+from ...core.options import processors_of, unknown_option
 from ...engine.decode import constrained
 from ...engine.reads import Reading, read_request
 from ...text.chat import chat_prompt, template_of

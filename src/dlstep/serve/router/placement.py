@@ -51,7 +51,9 @@ def page_keys(first: State, request: Request) -> tuple[bytes, ...]:
     if not config.enable_prefix_caching:
         return ()
     grid = first.strategy.grid(sized(request, config.max_model_len))
-    return tuple(islice(prefix_keys(grid, config.page_size, 0, request.salt, 0, request.prompt), MOST_PAGES))
+    prompt = request.prompt
+    keys = prefix_keys(grid, config.page_size, 0, request.salt, lambda start, end: prompt[start:end], len(prompt))
+    return tuple(islice(keys, MOST_PAGES))
 
 
 class Pages:
