@@ -61,8 +61,8 @@ MUTANTS = (
         (
             "_published",
             "publish pages before their keys and values are stored",
-            "held.published, held.stored",
-            "held.published, sequence.final",
+            "held.stored",
+            "sequence.final",
         ),
         ("_releases", "never release requests that were aborted on admission", "gone + tuple", "tuple"),
         ("_transfer", "leak the pages of a preempted sequence", "release(victim.pages", "release(()"),
