@@ -2,19 +2,23 @@
 
 It reads a pickle from its standard input: the bytes of each token id, the id that ends an answer, and for each
 schema its text and its instances, as text and whether they are valid. It writes one JSON object: for each engine,
-what became of each schema.
+what became of each schema. Each schema has a process with limited CPU time, because some keep xgrammar busy for hours.
 """
 
 import json
 import pickle
+import resource
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from time import process_time
 from typing import Any
 
 Accepts = Callable[[bytes], bool]
 Tests = Sequence[tuple[bytes, bool]]
+SECONDS = 10  # of CPU time for a schema, as in dlstep
 
 
 def llguidance_of(pieces: Sequence[bytes], end: int) -> Callable[[str], Accepts]:
@@ -78,8 +82,28 @@ def measured(compiled: Callable[[str], Accepts], schema: str, tests: Tests) -> d
     return dict(counts)
 
 
+def limited(compiled: Callable[[str], Accepts], schema: str, tests: Tests) -> dict[str, Any]:
+    """Return what became of one schema, which is refused after SECONDS of CPU time."""
+
+    def answer(connection: Connection) -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+        connection.send(measured(compiled, schema, tests))
+
+    forking = get_context("fork")  # the process has the tokenizer already
+    receiver, sender = forking.Pipe(duplex=False)
+    process = forking.Process(target=answer, args=(sender,))
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    except EOFError:
+        return {"refused": f"it takes more than {SECONDS} seconds"}
+    finally:
+        process.join()
+
+
 if __name__ == "__main__":
     pieces, end, schemas = pickle.load(sys.stdin.buffer)
     engines = {"llguidance": llguidance_of(pieces, end), "xgrammar": xgrammar_of(pieces, end)}
-    rows = {name: [measured(engine, *each) for each in schemas] for name, engine in engines.items()}
+    rows = {name: [limited(engine, *each) for each in schemas] for name, engine in engines.items()}
     print(json.dumps(rows))
