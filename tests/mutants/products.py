@@ -127,12 +127,17 @@ MUTANTS = (
     ),
     *in_file(
         "text/dfa.py",
-        ("_product", "leave out what only the second automaton reads", "False, 1 in after", "False"),
-        ("compared", "compare negative numbers as if they were positive", "-size if sign < 0", "size if sign < 0"),
-        ("multiples", "ignore decimals that the step does not have", "value if digit == 0 else -1", "value"),
+        ("product", "leave out what only the second automaton reads", "False, 1 in after", "False"),
+        ("compared", "compare negative numbers as if they were positive", "if limit < 0 else (others", "if False else (others"),
+        (
+            "multiples",
+            "ignore decimals that the step does not have",
+            "yield (ord('0'), ord('0'), -1)",
+            "yield (ord('0'), ord('9'), -1)",
+        ),
         ("_spellings", "write quotes without a backslash", "if quoted else ()", "if False else ()"),
-        ("_Nfa._repeated", "repeat once too often", "range(most - least)", "range(most - least + 1)"),
-        ("_Nfa.determined", "end a match before the end of a text", "self._closed(states, '$')", "self._closed(states, '^')"),
+        ("_Regex._repeated", "repeat once too often", "range(most - least)", "range(most - least + 1)"),
+        ("Nfa.determined", "end a match before the end of a text", "self._closed(states, '$')", "self._closed(states, '^')"),
     ),
     *in_file(
         "text/json_schema.py",
@@ -147,12 +152,12 @@ MUTANTS = (
             "Fact('required', name) for name in names[1:]",
         ),
         ("_type", "call 1.0 no integer", "dfa.multiples(1)", "dfa.INTEGERS"),
-        ("_among", "forbid one spelling of a number alone", "dfa.compared(Decimal(text), frozenset([0]))", "dfa.words([text])"),
+        ("_among", "forbid one spelling of a number alone", "dfa.compared(Decimal(text))[1]", "dfa.words([text])"),
     ),
     *in_file(
         "text/json_automaton.py",
-        ("_Builder._object", "end before required properties", "if name in required:", "if False:"),
-        ("_Builder._array", "end before the least number of items", "found and count >= least", "found"),
+        ("_Builder._object", "end before required properties", "place[0] >= needed and ", ""),
+        ("_Builder._array", "end before the least number of items", "place[1] and place[0] >= least", "place[1]"),
         ("_Builder._object", "count equal names twice", " and count + 1 >= least", ""),
     ),
     *in_file(

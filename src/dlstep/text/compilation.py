@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from ..core.automaton import TooLarge
 from ..core.checks import short
 from .constraints import Marks
-from .dfa import Dfa, TooManyStates, difference, intersection, regex, spelled, union, words
-from .json_automaton import LIMITS, ByteAutomaton, schema_automaton, text_automaton
+from .dfa import Dfa, TooManyStates, explored, product, regex, spelled, words
+from .json_automaton import LIMITS, schema_automaton
 from .token_automaton import token_automaton
 
 LONGEST = 1 << 20  # characters of a constraint
@@ -20,19 +20,19 @@ def tables(kind: str, text: str, pieces: Sequence[bytes], forbidden: Sequence[in
     """Return the tables of the automaton of a constraint; `compiled` describes the arguments."""
     source, reason = f"{kind}={short(text)}", ""
     for build in _builders(kind, text):
-        for cached in (intersection, union, difference, spelled):  # what was built before counts against the limit of memory
+        for cached in (product, spelled):  # what was built before counts against the limit of memory
             cached.cache_clear()
         try:
-            moves, accepting, start = build()
+            automaton = build()
             if marks is not None:
-                moves, start = _after_text(moves, start, *[mark.encode() for mark in marks]), len(moves)
-            return token_automaton(source, moves, accepting, pieces, forbidden, start=start).tables
+                automaton = _after_text(automaton, *[mark.encode() for mark in marks])
+            return token_automaton(source, automaton, pieces, forbidden).tables
         except (TooLarge, TooManyStates, RecursionError) as error:
             reason = str(error)  # the error itself would keep all that this attempt has built
     raise ValueError(f"{source} cannot be compiled: {reason}")
 
 
-def _builders(kind: str, text: str) -> Iterator[Callable[[], ByteAutomaton]]:
+def _builders(kind: str, text: str) -> Iterator[Callable[[], Dfa]]:
     """Yield functions that build the byte automaton of a constraint; those of a schema build ever smaller ones."""
     if len(text) > LONGEST:
         raise ValueError(f"{kind} has {len(text)} characters, and at most {LONGEST} are compiled")
@@ -41,9 +41,9 @@ def _builders(kind: str, text: str) -> Iterator[Callable[[], ByteAutomaton]]:
         for limits in LIMITS:
             yield lambda limits=limits: schema_automaton(schema, limits)
     elif kind == "regex":
-        yield lambda: text_automaton(_regex(text))
+        yield lambda: spelled(_regex(text))
     else:
-        yield lambda: text_automaton(words(json.loads(text)))
+        yield lambda: spelled(words(json.loads(text)))
 
 
 def _regex(text: str) -> Dfa:
@@ -55,15 +55,24 @@ def _regex(text: str) -> Dfa:
         raise ValueError(f"regex={short(text)} cannot be compiled: {error}") from error
 
 
-def _after_text(moves: list[dict[int, int]], start: int, opening: bytes, closing: bytes) -> list[dict[int, int]]:
-    """Return the moves with new states, from `len(moves)` on, that first read `opening`, any text, `closing`, 0 to 2 newlines.
+def _after_text(automaton: Dfa, opening: bytes, closing: bytes) -> Dfa:
+    """Return the automaton that first reads `opening`, any text, `closing` and 0 to 2 newlines.
 
     The first byte of `closing` must not occur in it again.
     """
-    rows = list(moves)
-    for byte in opening:
-        rows.append({byte: len(rows) + 1})
-    text = len(rows)
-    for count, byte in enumerate(closing, 1):
-        rows.append({**dict.fromkeys(range(256), text), closing[0]: text + 1, byte: text + count})
-    return [*rows, {ord("\n"): len(rows) + 1, **moves[start]}, {ord("\n"): start, **moves[start]}]
+    text, lines = len(opening), len(opening) + len(closing)
+    first = lines + 2  # the state that begins the automaton
+
+    def moves(state: int) -> Iterator[tuple[int, int, int]]:
+        if state < text:
+            yield opening[state], opening[state], state + 1
+        elif state < lines:
+            for byte in range(256):
+                yield byte, byte, state + 1 if byte == closing[state - text] else text + (byte == closing[0])
+        else:
+            for low, high, to in automaton.rows[max(0, state - first)]:
+                yield low, high, first + to
+            if state < first:
+                yield ord("\n"), ord("\n"), state + 1
+
+    return explored(0, moves, lambda state: state - first in automaton.accepting)

@@ -12,9 +12,10 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from itertools import pairwise
+from operator import and_, gt, itemgetter, or_
 from typing import Any, NamedTuple, TypeVar
 
 # The parser of `re` has no public name. It has been the same from Python 3.11 on.
@@ -109,21 +110,29 @@ def _next(row: Row, letter: int) -> int | None:
 
 def _split(moves: Iterable[tuple[int, int, State]]) -> Iterator[tuple[int, int, frozenset[State]]]:
     """Yield the ranges of characters within which no move begins or ends, each with the states to which moves lead."""
-    begins, ends = defaultdict[int, list[State]](list), defaultdict[int, list[State]](list)
-    for low, high, to in moves:
-        begins[low].append(to)
-        ends[high + 1].append(to)
-    active: list[State] = []
+    ordered = sorted(moves, key=itemgetter(0))
+    if all(one[1] < other[0] for one, other in pairwise(ordered)):  # most are, and this is fast
+        for low, high, to in ordered:
+            yield low, high, frozenset([to])
+        return
+    begins, ends = defaultdict[int, set[tuple[int, State]]](set), defaultdict[int, set[tuple[int, State]]](set)
+    for number, (low, high, to) in enumerate(ordered):
+        begins[low].add((number, to))
+        ends[high + 1].add((number, to))
+    active: set[tuple[int, State]] = set()
     for low, end in pairwise(sorted(begins.keys() | ends.keys())):
-        active += begins[low]
-        for state in ends[low]:
-            active.remove(state)
+        active = (active | begins[low]) - ends[low]
         if active:
-            yield low, end - 1, frozenset(active)
+            yield low, end - 1, frozenset([to for _, to in active])
 
 
-def _product(one: Dfa, other: Dfa, accepts: Callable[[bool, bool], bool]) -> Dfa:
+@lru_cache(4096)
+def product(accepts: Callable[[bool, bool], bool], one: Dfa, other: Dfa) -> Dfa:
     """Return the automaton of the texts for which `accepts` holds, given whether each automaton accepts them."""
+    if one is other or not other.rows:
+        return one if accepts(True, one is other) else EMPTY
+    if not one.rows:
+        return other if accepts(False, True) else EMPTY
 
     def moves(pair: tuple[int | None, int | None]) -> Iterator[tuple[int, int, tuple[int | None, int | None]]]:
         rows = [() if state is None else dfa.rows[state] for dfa, state in zip((one, other), pair, strict=True)]
@@ -132,159 +141,77 @@ def _product(one: Dfa, other: Dfa, accepts: Callable[[bool, bool], bool]) -> Dfa
             if any(accepts(a, b) for a in {False, 0 in after} for b in {False, 1 in after}):
                 yield low, high, (after.get(0), after.get(1))
 
-    return explored(
-        (0 if one.rows else None, 0 if other.rows else None),
-        moves,
-        lambda pair: accepts(pair[0] in one.accepting, pair[1] in other.accepting),
-    )
+    return explored((0, 0), moves, lambda pair: accepts(pair[0] in one.accepting, pair[1] in other.accepting))
 
 
-@lru_cache(4096)
-def intersection(one: Dfa, other: Dfa) -> Dfa:
-    """Return the automaton of the texts that both accept."""
-    return one if one is other else _product(one, other, lambda a, b: a and b)
+intersection = partial(product, and_)  # the texts that both accept
+union = partial(product, or_)  # the texts that either accepts
+difference = partial(product, gt)  # the texts that only the first accepts
 
 
-@lru_cache(4096)
-def union(one: Dfa, other: Dfa) -> Dfa:
-    """Return the automaton of the texts that either accepts."""
-    if one is other or not other.rows:
-        return one
-    return _product(one, other, lambda a, b: a or b) if one.rows else other
+class Nfa:
+    """A nondeterministic automaton, to which at most `most` states are added."""
 
+    def __init__(self, most: int = 4 * MOST_STATES) -> None:
+        self._most = most
+        self.moves: list[list[Move]] = []  # by state
+        self.silent: list[list[tuple[str | None, int]]] = []  # by state: moves without a character, some only at an anchor
 
-@lru_cache(4096)
-def difference(one: Dfa, other: Dfa) -> Dfa:
-    """Return the automaton of the texts that only the first accepts."""
-    return _product(one, other, lambda a, b: a and not b) if other.rows else one
+    def state(self, *before: int, anchor: str | None = None) -> int:
+        """Return a new state, with silent moves to it."""
+        if len(self.moves) > self._most:
+            raise TooManyStates("it is too large: make it smaller")
+        self.moves.append([])
+        self.silent.append([])
+        for state in before:
+            self.link(state, len(self.moves) - 1, anchor)
+        return len(self.moves) - 1
+
+    def link(self, state: int, after: int, anchor: str | None = None) -> None:
+        """Add a silent move from one state to another."""
+        self.silent[state].append((anchor, after))
+
+    def path(self, state: int, letters: Iterable[int]) -> int:
+        """Return a new state, to which the letters lead from another one."""
+        for letter in letters:
+            after = self.state()
+            self.moves[state].append((letter, letter, after))
+            state = after
+        return state
+
+    def _closed(self, states: Iterable[int], anchor: str | None = None) -> frozenset[int]:
+        """Return the states that silent moves lead to, including those at an anchor."""
+        reached, stack = set(states), list(states)
+        while stack:
+            for at, after in self.silent[stack.pop()]:
+                if at in (None, anchor) and after not in reached:
+                    reached.add(after)
+                    stack.append(after)
+        return frozenset(reached)
+
+    def determined(self, start: int, end: int) -> Dfa:
+        """Return the automaton of the texts that lead from one state to another. Its states are sets of states of this one."""
+        closed = cache(self._closed)
+        always = frozenset([end]) if self.moves[end] else None  # after a match, a search allows any text
+
+        def moves(states: frozenset[int]) -> Iterator[tuple[int, int, frozenset[int]]]:
+            for low, high, reached in _split(move for state in states for move in self.moves[state]):
+                after = closed(reached)
+                yield low, high, always if always and end in after else after
+
+        first = self._closed([start], "^")
+        return explored(always if always and end in first else first, moves, lambda states: end in self._closed(states, "$"))
 
 
 def words(texts: Iterable[str]) -> Dfa:
-    """Return the automaton of a list of texts, which is their trie."""
-    moves: list[dict[int, int]] = [{}]
-    accepting: list[int] = []
-    for text in texts:
-        state = 0
-        for letter in map(ord, text):
-            if letter not in moves[state]:
-                moves[state][letter] = len(moves)
-                moves.append({})
-            state = moves[state][letter]
-        if len(moves) > MOST_STATES:
-            raise TooManyStates(f"they have more than {MOST_STATES} characters, equal beginnings counted once")
-        accepting.append(state)
-    rows = tuple(tuple((letter, letter, after) for letter, after in sorted(row.items())) for row in moves)
-    return Dfa(rows, frozenset(accepting)) if accepting else EMPTY
-
-
-# Characters that JSON writes as they are, or with a backslash and one letter.
-LETTERS: Ranges = ((8, 10), (12, 13), (0x20, 0xD7FF), (0xE000, 0x10FFFF))
-
-
-@lru_cache(256)
-def lengths(least: int, most: int | None, letters: Ranges = LETTERS) -> Dfa:
-    """Return the automaton of the strings of `least` to `most` characters."""
-    top = least if most is None else most
-
-    def moves(length: int) -> Iterator[tuple[int, int, int]]:
-        after = min(length + 1, top) if most is None else length + 1
-        for low, high in letters if after <= top else ():
-            yield low, high, after
-
-    return explored(0, moves, lambda length: length >= least)
-
-
-STRINGS = lengths(0, None)
-
-
-# Numbers: without an exponent, because automata cannot compare exponents.
-
-WHOLE = 15  # digits of a number, of which at most DECIMALS after the point: so many are exact in 64 bits
-DECIMALS = 6
-
-
-class _Read(NamedTuple):
-    """The beginning of a number: how many digits before and after the point, and their `value` under `follow`."""
-
-    whole: int = 0
-    decimals: int = -1  # before the point
-    negative: bool = False
-    zero: bool = False  # whether the number begins with a zero, so that only a point may follow
-    value: int = 0
-
-
-def _numbers(follow: Callable[[int, int, int], int], accepts: Callable[[_Read], bool], decimals: int = DECIMALS) -> Dfa:
-    """Return the automaton of numbers; `follow(value, place, digit)` reads a digit, place -1 being the first decimal."""
-
-    def moves(read: _Read) -> Iterator[tuple[int, int, _Read]]:
-        whole, after, negative, zero, value = read
-        if read == _Read():
-            yield ord("-"), ord("-"), read._replace(negative=True)
-        if whole and after < 0 and decimals and whole < WHOLE:
-            yield ord("."), ord("."), read._replace(decimals=0)
-        if whole + max(after, 0) < WHOLE and after < decimals and (after >= 0 or not zero):
-            for digit in range(10):
-                fresh = follow(value, whole if after < 0 else -1 - after, digit)
-                more = (whole + 1, -1) if after < 0 else (whole, after + 1)
-                yield ord("0") + digit, ord("0") + digit, _Read(*more, negative, zero or (not whole and not digit), fresh)
-
-    return explored(_Read(), moves, lambda read: read.whole > 0 and read.decimals != 0 and accepts(read))
-
-
-NUMBERS = _numbers(lambda value, place, digit: 0, lambda read: True)
-INTEGERS = _numbers(lambda value, place, digit: 0, lambda read: True, 0)
-
-
-@lru_cache(1024)
-def compared(limit: Decimal, relations: frozenset[int]) -> Dfa:
-    """Return the automaton of the numbers that are less than (-1), equal to (0) or greater than (1) a limit."""
-    digits, _, fraction = format(abs(limit), "f").partition(".")
-    fraction = fraction.rstrip("0")
-    sign = (limit > 0) - (limit < 0)
-
-    def follow(value: int, place: int, digit: int) -> int:
-        """Compare with the limit as if both had the same number of digits."""
-        known = digits[place : place + 1] if place >= 0 else fraction[-1 - place : -place]
-        return value or (digit > int(known or 0)) - (digit < int(known or 0))
-
-    def holds(read: _Read) -> bool:
-        size = (read.whole > len(digits)) - (read.whole < len(digits)) or read.value
-        if not size and fraction[max(read.decimals, 0) :]:
-            size = -1  # the limit has more decimals
-        if read.negative:
-            size = -size if sign < 0 else -1 if sign else -abs(size)
-        elif sign < 0:
-            size = 1
-        return size in relations
-
-    return _numbers(follow, holds)
-
-
-@lru_cache(256)
-def multiples(step: int) -> Dfa:
-    """Return the automaton of the multiples of a whole number."""
-
-    def follow(value: int, place: int, digit: int) -> int:
-        if place < 0 or value < 0:  # decimals must be zeros
-            return value if digit == 0 else -1
-        return (value * 10 + digit) % step
-
-    return _numbers(follow, lambda read: read.value == 0)
+    """Return the automaton of a list of texts."""
+    nfa = Nfa()
+    start = nfa.state()
+    return nfa.determined(start, nfa.state(*[nfa.path(start, map(ord, text)) for text in texts]))
 
 
 # Regexes
 
-
-class Pattern(NamedTuple):
-    """A regex of a schema: the strings that match it, among those for which its dialects agree."""
-
-    matched: Dfa
-    agreed: Dfa
-
-
-BASIC: Ranges = ((8, 10), (12, 13), (0x20, 0xD7FF), (0xE000, 0xFFFF))  # one UTF-16 code unit
-ASCII: Ranges = ((9, 10), (12, 13), (0x20, 0x7E))
-ALL: Ranges = ((0, 0xD7FF), (0xE000, 0x10FFFF))
 # Syntax that Python reads differently from ECMA-262, or that only Python accepts.
 OTHERWISE = re.compile(r"(?<!\\)(?:\\\\)*(\\[aNUAZ]|\[\^?\]|\{,|\(\?[^:=!<P])")
 NAMES = {
@@ -292,7 +219,7 @@ NAMES = {
     op.ASSERT_NOT: "look-around",
     op.GROUPREF: "a back-reference",
     op.GROUPREF_EXISTS: "a back-reference",
-    op.AT: r"a word boundary",
+    op.AT: "a word boundary",
     op.ATOMIC_GROUP: "an atomic group",
     op.POSSESSIVE_REPEAT: "a possessive repetition",
 }
@@ -306,29 +233,88 @@ CATEGORIES = {
 }
 
 
-@lru_cache(1024)
-def pattern(text: str) -> Pattern:
-    r"""Return the automaton of the strings in which a regex of a schema finds a match.
+class _Regex(Nfa):
+    """A regex (Thompson's construction).
 
-    Strings about which dialects disagree are left out: without the Unicode flag, ECMA-262 counts
-    UTF-16 code units; `\d`, `\w` and `\s` are ASCII in some dialects; `.` does not match all line
-    breaks, and `$` may match before the last one.
-
-    Raises:
-        ValueError: The pattern is invalid, or no finite automaton has its language.
+    Args:
+        text: The regex, in the syntax of Python.
+        search: Whether a match may be anywhere in a text.
     """
-    if (found := OTHERWISE.search(text)) is not None:
-        raise ValueError(f"{found[1]} is not supported")
-    nfa = _Nfa(text, search=True)
-    doubtful = [(letter, letter) for letter in nfa.doubtful]
-    agreed = lengths(0, None, _complement([*_complement(ASCII if nfa.named else BASIC), *doubtful]))
-    return Pattern(intersection(nfa.determined(), agreed), agreed)
 
+    def __init__(self, text: str, *, search: bool) -> None:
+        super().__init__()
+        if (found := OTHERWISE.search(text)) is not None and search:
+            raise ValueError(f"{found[1]} is not supported")
+        self._search = search
+        self.named = False  # whether it has a class such as \d
+        self.doubtful = ""  # characters that dialects treat differently
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about [[ and && in classes, which have no meaning yet
+                tree = parser.parse(text)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"it is not a regular expression: {error}") from error
+        start = self.state()
+        end = self._built(tree, self.state(start), tree.state.flags)
+        for state in (start, end) if search else ():
+            self.moves[state].append((0, 0x10FFFF, state))
+        self.dfa = self.determined(start, end)
 
-@lru_cache(64)
-def regex(text: str) -> Dfa:
-    """Return the automaton of the texts that match a regex of Python as a whole. Raises ValueError as `pattern` does."""
-    return _Nfa(text, search=False).determined()
+    def _built(self, tree: Any, state: int, flags: int) -> int:
+        """Add the states of a part of the regex after `state`. Return the last one."""
+        for kind, value in tree:
+            match kind:
+                case op.BRANCH:
+                    state = self.state(*[self._built(branch, self.state(state), flags) for branch in value[1]])
+                case op.SUBPATTERN:
+                    _, added, removed, part = value
+                    state = self._built(part, state, (flags | added) & ~removed)
+                case op.MAX_REPEAT | op.MIN_REPEAT:
+                    least, most, part = value
+                    state = self._repeated(least, most, part, state, flags)
+                case op.AT if value in (op.AT_BEGINNING, op.AT_BEGINNING_STRING):
+                    state = self.state(state, anchor="^")
+                case op.AT if value in (op.AT_END, op.AT_END_STRING):
+                    self.doubtful += "\n"
+                    state = self.state(state, anchor="$")
+                case op.LITERAL | op.NOT_LITERAL | op.ANY | op.IN:
+                    after = self.state()
+                    self.moves[state] += [(low, high, after) for low, high in self._letters(kind, value, flags)]
+                    state = after
+                case _:
+                    raise ValueError(f"{NAMES.get(kind, str(kind))} is not supported: write it without")
+        return state
+
+    def _repeated(self, least: int, most: int, part: Any, state: int, flags: int) -> int:
+        for _ in range(least):
+            state = self._built(part, state, flags)
+        if most is op.MAXREPEAT:
+            begin = self.state(state)
+            self.link(self._built(part, begin, flags), begin)
+            return self.state(begin)
+        ends = [state]
+        for _ in range(most - least):
+            ends.append(self._built(part, ends[-1], flags))
+        return self.state(*ends)
+
+    def _letters(self, kind: Any, value: Any, flags: int) -> Ranges:
+        """Return the characters that a part of the regex matches."""
+        if kind is op.ANY:
+            self.doubtful += "\r\u2028\u2029"
+            return _complement([] if flags & re.DOTALL else [(10, 10)])
+        items = value if kind is op.IN else [(kind, value)]
+        ranges: list[tuple[int, int]] = []
+        for item, letters in items:
+            if item is op.CATEGORY:
+                self.named = True
+                ranges += _category(letters, self._search)
+            elif item is not op.NEGATE:
+                ranges.append(letters if item is op.RANGE else (letters, letters))
+        if flags & re.IGNORECASE:
+            known = {letter for low, high in ranges for letter in range(low, min(high, 0x24F) + 1)}
+            cases = {case for letter in map(chr, known) for case in (letter.lower(), letter.upper()) if len(case) == 1}
+            ranges += [(ord(case), ord(case)) for case in cases]
+        return _complement(ranges) if items[0][0] in (op.NEGATE, op.NOT_LITERAL) else tuple(ranges)
 
 
 def _complement(ranges: Iterable[tuple[int, int]]) -> Ranges:
@@ -347,120 +333,86 @@ def _category(name: Any, ascii_only: bool) -> Ranges:
     return tuple((found.start(), found.end() - 1) for found in re.finditer(CATEGORIES[name], every))
 
 
-class _Nfa:
-    """A nondeterministic automaton of a regex (Thompson's construction).
+class Pattern(NamedTuple):
+    """A regex of a schema: the strings that match it, among those for which its dialects agree."""
 
-    Args:
-        text: The regex, in the syntax of Python.
-        search: Whether a match may be anywhere in a text.
+    matched: Dfa
+    agreed: Dfa
+
+
+@lru_cache(1024)
+def pattern(text: str) -> Pattern:
+    r"""Return the automaton of the strings in which a regex of a schema finds a match.
+
+    Strings about which dialects disagree are left out: without the Unicode flag, ECMA-262 counts
+    UTF-16 code units; `\d`, `\w` and `\s` are ASCII in some dialects; `.` does not match all line
+    breaks, and `$` may match before the last one.
+
+    Raises:
+        ValueError: The pattern is invalid, or no finite automaton has its language.
     """
+    found = _Regex(text, search=True)
+    agreed = regex(f"[^{BEYOND_ASCII if found.named else BEYOND_BASIC}{found.doubtful}]*")
+    return Pattern(intersection(found.dfa, agreed), agreed)
 
-    def __init__(self, text: str, *, search: bool) -> None:
-        self._search = search
-        self.named = False  # whether it has a class such as \d
-        self.doubtful = set[int]()  # characters that dialects treat differently
-        self._moves: list[list[Move]] = []  # by state
-        self._silent: list[list[tuple[Any, int]]] = []  # by state: moves without a character, some only at an anchor
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about [[ and && in classes, which have no meaning yet
-                tree = parser.parse(text)
-        except (re.error, OverflowError, RecursionError) as error:
-            raise ValueError(f"it is not a regular expression: {error}") from error
-        self._start = self._state()
-        begin = self._state(self._start)
-        self._end = self._built(tree, begin, tree.state.flags)
-        for state in (self._start, self._end) if search else ():
-            self._moves[state].append((0, 0x10FFFF, state))
 
-    def _state(self, *before: int, anchor: Any = None) -> int:
-        """Return a new state, with silent moves to it."""
-        if len(self._moves) > 20 * MOST_STATES:
-            raise TooManyStates("it is too large")
-        self._moves.append([])
-        self._silent.append([])
-        for state in before:
-            self._silent[state].append((anchor, len(self._moves) - 1))
-        return len(self._moves) - 1
+@lru_cache(1024)
+def regex(text: str) -> Dfa:
+    """Return the automaton of the texts that match a regex of Python as a whole. Raises ValueError as `pattern` does."""
+    return _Regex(text, search=False).dfa
 
-    def _built(self, tree: Any, state: int, flags: int) -> int:
-        """Add the states of a part of the regex after `state`. Return the last one."""
-        for kind, value in tree:
-            match kind:
-                case op.BRANCH:
-                    state = self._state(*[self._built(branch, self._state(state), flags) for branch in value[1]])
-                case op.SUBPATTERN:
-                    _, added, removed, part = value
-                    state = self._built(part, state, (flags | added) & ~removed)
-                case op.MAX_REPEAT | op.MIN_REPEAT:
-                    least, most, part = value
-                    state = self._repeated(least, most, part, state, flags)
-                case op.AT if value in (op.AT_BEGINNING, op.AT_BEGINNING_STRING):
-                    state = self._state(state, anchor="^")
-                case op.AT if value in (op.AT_END, op.AT_END_STRING):
-                    self.doubtful.add(10)
-                    state = self._state(state, anchor="$")
-                case op.LITERAL | op.NOT_LITERAL | op.ANY | op.IN:
-                    after = self._state()
-                    self._moves[state] += [(low, high, after) for low, high in self._letters(kind, value, flags)]
-                    state = after
-                case _:
-                    raise ValueError(f"{NAMES.get(kind, str(kind))} is not supported: write it without")
-        return state
 
-    def _repeated(self, least: int, most: int, part: Any, state: int, flags: int) -> int:
-        for _ in range(least):
-            state = self._built(part, state, flags)
-        if most is op.MAXREPEAT:
-            begin = self._state(state)
-            self._silent[self._built(part, begin, flags)].append((None, begin))
-            return self._state(begin)
-        ends = [state]
-        for _ in range(most - least):
-            ends.append(self._built(part, ends[-1], flags))
-        return self._state(*ends)
+# In regexes, the characters that JSON writes as they are, or with a backslash and one letter.
+LETTERS = "[\b-\n\f-\r -\ud7ff\ue000-\U0010ffff]"
+ASCII = "[\t-\n\f-\r -~]"
+BEYOND_ASCII = "\0-\b\v\x0e-\x1f\x7f-\U0010ffff"
+BEYOND_BASIC = "\0-\a\v\x0e-\x1f\ud800-\udfff\U00010000-\U0010ffff"  # of more than one UTF-16 code unit
+STRINGS = regex(f"{LETTERS}*")
 
-    def _letters(self, kind: Any, value: Any, flags: int) -> Ranges:
-        """Return the characters that a part of the regex matches."""
-        if kind is op.ANY:
-            self.doubtful |= {13, 0x2028, 0x2029}
-            return ALL if flags & re.DOTALL else _complement([(10, 10)])
-        items = value if kind is op.IN else [(kind, value)]
-        ranges: list[tuple[int, int]] = []
-        for item, letters in items:
-            if item is op.CATEGORY:
-                self.named = True
-                ranges += _category(letters, self._search)
-            elif item is not op.NEGATE:
-                ranges.append(letters if item is op.RANGE else (letters, letters))
-        if flags & re.IGNORECASE:
-            known = {letter for low, high in ranges for letter in range(low, min(high, 0x24F) + 1)}
-            cases = {case for letter in map(chr, known) for case in (letter.lower(), letter.upper()) if len(case) == 1}
-            ranges += [(ord(case), ord(case)) for case in cases]
-        return _complement(ranges) if items[0][0] in (op.NEGATE, op.NOT_LITERAL) else tuple(ranges)
 
-    def _closed(self, states: Iterable[int], anchor: str | None = None) -> frozenset[int]:
-        """Return the states that silent moves lead to, including those at an anchor."""
-        reached, stack = set(states), list(states)
-        while stack:
-            for at, after in self._silent[stack.pop()]:
-                if at in (None, anchor) and after not in reached:
-                    reached.add(after)
-                    stack.append(after)
-        return frozenset(reached)
+# Numbers: without an exponent, because automata cannot compare exponents.
 
-    def determined(self) -> Dfa:
-        """Return the equivalent deterministic automaton (its states are sets of states)."""
-        end = self._end
-        always = frozenset([end]) if self._moves[end] else None  # in a search, a text with a match may continue in any way
+# At most 15 digits, of which at most 6 after the point: so many are exact in 64 bits.
+NUMBERS = intersection(regex(r"-?(0|[1-9][0-9]*)(\.[0-9]{1,6})?"), regex(r"-?[0-9](\.?[0-9]){0,14}"))
+INTEGERS = intersection(NUMBERS, regex("[0-9-]*"))
 
-        def moves(states: frozenset[int]) -> Iterator[tuple[int, int, frozenset[int]]]:
-            for low, high, reached in _split(move for state in states for move in self._moves[state]):
-                after = self._closed(reached)
-                yield low, high, always if always and end in after else after
 
-        first = self._closed([self._start], "^")
-        return explored(always if always and end in first else first, moves, lambda states: end in self._closed(states, "$"))
+@lru_cache(1024)
+def compared(limit: Decimal) -> tuple[Dfa, Dfa, Dfa]:
+    """Return the automata of the numbers that are less than a limit, equal to it, and greater."""
+    whole, _, fraction = format(min(abs(limit), Decimal(10**15)), "f").partition(".")
+    fraction = fraction.rstrip("0")[:7]  # no number has so many digits, so it differs from the others as before
+    # Farther from zero are numbers with more digits, and those whose first different digit is larger.
+    farther = [rf"[1-9][0-9]{{{len(whole)},}}(\.[0-9]+)?", rf"{whole}\.{fraction}0*[1-9][0-9]*"]
+    for place, digit in enumerate(whole):
+        if digit < "9":
+            farther.append(rf"{whole[:place]}[{int(digit) + 1}-9][0-9]{{{len(whole) - place - 1}}}(\.[0-9]+)?")
+    for place, digit in enumerate(fraction):
+        if digit < "9":
+            farther.append(rf"{whole}\.{fraction[:place]}[{int(digit) + 1}-9][0-9]*")
+    sign = "-" if limit < 0 else ""
+    beyond = intersection(regex(f"{sign}({'|'.join(farther)})"), NUMBERS)
+    zeros = rf"\.{fraction}0*" if fraction else r"(\.0+)?"
+    equal = intersection(regex(f"{sign if limit else '-?'}{whole}{zeros}"), NUMBERS)
+    others = difference(difference(NUMBERS, equal), beyond)
+    return (beyond, equal, others) if limit < 0 else (others, equal, beyond)
+
+
+@lru_cache(256)
+def multiples(step: int) -> Dfa:
+    """Return the automaton of the multiples of a whole number."""
+
+    def moves(remainder: int) -> Iterator[tuple[int, int, int]]:
+        if remainder < 0:  # after the point
+            yield ord("0"), ord("0"), -1
+            return
+        yield ord("-"), ord("-"), remainder
+        for digit in range(10):
+            yield ord("0") + digit, ord("0") + digit, (remainder * 10 + digit) % step
+        if remainder == 0:
+            yield ord("."), ord("."), -1
+
+    return intersection(explored(0, moves, lambda remainder: remainder <= 0), NUMBERS)
 
 
 # Texts as bytes

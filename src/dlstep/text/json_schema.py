@@ -91,7 +91,7 @@ class Schemas:
         letters: Characters of strings that have a limit of their length.
     """
 
-    def __init__(self, root: Any, longest: int = 512, letters: dfa.Ranges = dfa.LETTERS) -> None:
+    def __init__(self, root: Any, longest: int = 512, letters: str = dfa.LETTERS) -> None:
         from referencing import Registry
 
         self.longest, self.letters = longest, letters
@@ -322,7 +322,9 @@ def _limit(keyword: str, sign: int) -> Reading:
         if isinstance(limit, bool):  # in draft 4: whether `minimum` or `maximum` is excluded
             return NUMBERS, NUMBERS
         strict = keyword.startswith("exclusive") or schema.fields.get(f"exclusive{keyword.title()}") is True
-        return dfa.compared(Decimal(repr(limit)), frozenset([sign] if strict else [sign, 0])), NUMBERS
+        less, equal, greater = dfa.compared(Decimal(repr(limit)))
+        beyond = greater if sign > 0 else less
+        return beyond if strict else dfa.union(beyond, equal), NUMBERS
 
     return _scalar("number", languages)
 
@@ -338,8 +340,9 @@ def _length(least: bool) -> Callable[[Schemas, Schema], tuple[Dfa, Dfa]]:
     def languages(schemas: Schemas, schema: Schema) -> tuple[Dfa, Dfa]:
         limit, letters = schema.fields["minLength" if least else "maxLength"], schemas.letters
         if least or limit <= schemas.longest:
-            return dfa.lengths(*((limit, None) if least else (0, limit)), letters), dfa.lengths(0, None, letters)
-        shorter = dfa.lengths(0, max(schemas.longest, schema.fields.get("minLength", 0)), letters)
+            limits = f"{limit}," if least else f"0,{limit}"
+            return dfa.regex(f"{letters}{{{limits}}}"), dfa.regex(f"{letters}*")
+        shorter = dfa.regex(f"{letters}{{0,{max(schemas.longest, schema.fields.get('minLength', 0))}}}")
         return shorter, shorter  # it decides nothing about the others
 
     return languages
@@ -376,7 +379,7 @@ def _among(schemas: Schemas, schema: Schema, values: Iterable[Any], holds: bool)
     others = dict(FREE.texts)
     for kind, some in texts.items():
         if kind == "number":  # of any spelling
-            others[kind] = reduce(dfa.difference, [dfa.compared(Decimal(text), frozenset([0])) for text in some], NUMBERS)
+            others[kind] = reduce(dfa.difference, [dfa.compared(Decimal(text))[1] for text in some], NUMBERS)
         else:
             others[kind] = dfa.difference(others[kind], dfa.words(some))
     others = {kind: text for kind, text in others.items() if text.rows}

@@ -5,75 +5,72 @@ beginnings of ids, share a function, so each function is extended by each class 
 Ids with the same function are one class.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
 
 from ..core.automaton import MOST_STATES, Automaton, TooLarge, tables_of
+from .dfa import Dfa, Row
 
 Ints = npt.NDArray[np.int32]
 States = npt.NDArray[np.int64]
 MOST_ENTRIES = 6_000_000
-ByteMoves = Sequence[Mapping[int, int]]  # per state: the next state by byte; other bytes lead nowhere
 
 
 def token_automaton(
     source: str,
-    moves: ByteMoves,
-    accepting: Sequence[int],
+    automaton: Dfa,
     pieces: Sequence[bytes],
     forbidden: Sequence[int] = (),
     *,
-    start: int = 0,
     max_entries: int = MOST_ENTRIES,
 ) -> Automaton:
     """Return the automaton over token ids that accepts the same texts as an automaton over bytes.
 
     Args:
         source: Description of the language for messages and traces.
-        moves: The byte automaton; `moves[state][byte]` is its next state.
-        accepting: The accepting states of the byte automaton.
+        automaton: The byte automaton.
         pieces: The bytes of each token id. Ids without bytes occur in no string of the language.
         forbidden: Other ids that occur in no string of the language, such as the mask id.
-        start: The first state of the byte automaton.
         max_entries: Limit on the number of moves, counting those by whole ids and by beginnings of ids.
 
     Raises:
         ValueError: No string of ids is in the language.
         TooLarge: The automaton would have more than `max_entries` moves or MOST_STATES states.
     """
-    functions, function_of = _functions(moves, pieces, forbidden, max_entries)
+    rows = automaton.rows or ((),)  # the empty language has none
+    functions, function_of = _functions(rows, pieces, forbidden, max_entries)
+    count = len(rows)
     used = np.unique(function_of[function_of >= 0])
     pairs = np.concatenate([np.zeros((2, 0), np.int32), *[functions[number] for number in used]], axis=1)
-    arrows = np.unique(pairs[0].astype(np.int64) * len(moves) + pairs[1])
-    before, after = arrows // len(moves), arrows % len(moves)
-    # Keep only states that whole ids can reach: other states of the byte automaton would enlarge the table.
-    reached = _reached(np.array([start]), before, after, len(moves))
-    ends = np.array([state for state in accepting if reached[state]], np.int64)
+    arrows = np.unique(pairs[0].astype(np.int64) * count + pairs[1])
+    before, after = arrows // count, arrows % count
+    # Keep only states that whole ids can reach: others would enlarge the table.
+    reached = _reached(np.array([0]), before, after, count)
+    ends = np.array([state for state in automaton.accepting if reached[state]], np.int64)
     inside = reached[before]
-    live = reached & _reached(ends, after[inside], before[inside], len(moves))
-    if not live[start]:
+    live = reached & _reached(ends, after[inside], before[inside], count)
+    if not live[0]:
         raise ValueError(f"{source} matches no text that the tokenizer can spell: give another pattern")
     states = int(live.sum())
     if states > MOST_STATES:
         raise TooLarge(f"its automaton has more than {MOST_STATES} states: give a simpler pattern")
-    number = np.full(len(moves), -1, np.int32)
-    live[start] = False
-    number[live], number[start] = np.arange(1, states), 0
+    number = np.full(count, -1, np.int32)
+    number[live] = np.arange(states)
     # Functions that differ only in states from which no accepting state can be reached are one class.
     classes: dict[bytes, int] = {b"": 0}
     class_of_function = np.zeros(len(functions) + 1, np.int32)  # the last one is that of ids without a function
-    rows = [np.zeros((3, 0), np.int32)]
+    made = [np.zeros((3, 0), np.int32)]
     for function in used:
         kept = number[functions[function]]
         kept = kept[:, (kept >= 0).all(axis=0)]
         letter = class_of_function[function] = classes.setdefault(kept.tobytes(), len(classes))
-        if letter == len(rows):
-            rows.append(np.stack([kept[0], np.full(kept.shape[1], letter, np.int32), kept[1]]))
+        if letter == len(made):
+            made.append(np.stack([kept[0], np.full(kept.shape[1], letter, np.int32), kept[1]]))
     return Automaton.of(
-        source, _tables(class_of_function[function_of], np.sort(number[ends]), states, np.concatenate(rows, axis=1))
+        source, _tables(class_of_function[function_of], np.sort(number[ends]), states, np.concatenate(made, axis=1))
     )
 
 
@@ -87,15 +84,16 @@ def _tables(class_of: Ints, accepting: Ints, states: int, moves: Ints) -> bytes:
 
 
 def _functions(
-    moves: ByteMoves, pieces: Sequence[bytes], forbidden: Sequence[int], max_entries: int
+    rows: Sequence[Row], pieces: Sequence[bytes], forbidden: Sequence[int], max_entries: int
 ) -> tuple[list[Ints], Ints]:
     """Return the functions of ids and of their beginnings, and for each id the index of its function; -1 if it has none.
 
     A function has two rows: states, and the next state of each; states from which the bytes lead nowhere are left out.
     """
-    table = np.full((256, len(moves)), -1, np.int32)
-    for state, row in enumerate(moves):
-        table[list(row), state] = list(row.values())
+    table = np.full((256, len(rows)), -1, np.int32)
+    for state, row in enumerate(rows):
+        for low, high, to in row:
+            table[low : high + 1, state] = to
     classes: dict[bytes, int] = {}
     byte_class = np.array(
         [classes.setdefault(blake2b(column.tobytes()).digest(), byte) for byte, column in enumerate(table)], np.int32
@@ -103,7 +101,7 @@ def _functions(
     text = byte_class[np.frombuffer(b"".join(pieces), np.uint8)]
     lengths = np.fromiter(map(len, pieces), np.int32, len(pieces))
     offsets = np.cumsum(lengths) - lengths
-    functions = [np.tile(np.arange(len(moves), dtype=np.int32), (2, 1))]
+    functions = [np.tile(np.arange(len(rows), dtype=np.int32), (2, 1))]
     known = {b"": 0}  # by digest, which takes less memory than the function
     entries, place = 0, 0
     function_of = np.where(lengths > 0, 0, -1).astype(np.int32)

@@ -8,12 +8,13 @@ import pytest
 from dlstep.core import DlstepError, Request, SamplingParams
 from dlstep.core.automaton import Automaton
 from dlstep.core.trace import from_json, to_json
+from dlstep.text.dfa import regex
 from dlstep.text.token_automaton import token_automaton
 
 PIECES = (b"a", b"b", b"ab", b"ba", b"", b"aab", b"c")
 
 
-MADE = token_automaton("(ab)*", [{97: 1}, {98: 0}], [0], PIECES)
+MADE = token_automaton("(ab)*", regex("(ab)*"), PIECES)
 
 
 def test_a_trace_holds_source_and_digest_and_finds_the_tables_again() -> None:
@@ -26,7 +27,7 @@ def test_a_trace_holds_source_and_digest_and_finds_the_tables_again() -> None:
 
 
 def test_equal_tables_of_two_sources_are_found_as_long_as_their_own_automaton_lives() -> None:
-    first, second = (token_automaton(source, [{98: 1}, {97: 0}], [0], PIECES) for source in ("(ba)*", "(?:ba)*"))
+    first, second = (token_automaton(source, regex(source), PIECES) for source in ("(ba)*", "(?:ba)*"))
     assert first.digest == second.digest and first != second
     digest = first.digest
     del first
@@ -40,5 +41,5 @@ def test_an_automaton_of_another_process_must_be_compiled() -> None:
 
 
 def test_automata_that_differ_in_moves_alone_are_not_equal() -> None:
-    one, other = (token_automaton("x", [{97: 1}, {98: to}], [1], (b"a", b"b")) for to in (0, 1))
+    one, other = (token_automaton("x", regex(text), (b"a", b"b")) for text in ("a(ba)*", "ab*"))
     assert one != other and other.accepts((0, 1)) and not one.accepts((0, 1))

@@ -14,6 +14,7 @@ from dlstep.core.block import Block, open_block
 from dlstep.core.constraint import RequestConstraint, bound
 from dlstep.core.filtering import WindowFilter
 from dlstep.strategies.multi_bd import MultiBD
+from dlstep.text.dfa import Dfa, regex
 from dlstep.text.token_automaton import token_automaton
 
 PIECES = (b"a", b"b", b"ab", b"", b"")
@@ -21,9 +22,15 @@ STOP, MASK = 3, 4
 IDS = (0, 1, 2, STOP)
 
 
+def byte_automaton(moves: list[dict[int, int]], accepting: list[int]) -> Dfa:
+    """The automaton with these next states by byte, some of which may lead nowhere."""
+    rows = [tuple((byte, byte, to) for byte, to in sorted(row.items())) for row in moves]
+    return Dfa(tuple(rows), frozenset(accepting))
+
+
 def automaton_of(moves: list[dict[int, int]], accepting: list[int]) -> Automaton | None:
     try:
-        return token_automaton("drawn", moves, accepting, PIECES, (STOP, MASK))
+        return token_automaton("drawn", byte_automaton(moves, accepting), PIECES, (STOP, MASK))
     except ValueError:
         return None
 
@@ -122,16 +129,16 @@ def test_a_block_keeps_a_largest_prefix_in_the_order_of_confidence(
 
 
 def test_stop_ids_are_no_letters_of_the_language() -> None:
-    automaton = token_automaton("a*", [{97: 0}], [0], PIECES, (MASK,))
+    automaton = token_automaton("a*", regex("a*"), PIECES, (MASK,))
     constraint = bound(automaton, (0, STOP))
     (mask,) = constraint.masks([(constraint.states(1), constraint.states(constraint.last))])
     assert mask.ids() == [0, STOP]  # the only letter ends the answer
-    nothing = token_automaton("a+", [{97: 1}, {97: 1}], [1], PIECES, (MASK,))
+    nothing = token_automaton("a+", regex("a+"), PIECES, (MASK,))
     assert not RequestConstraint(nothing, (0, STOP), 0, 3).feasible  # a gap holds no letter that no id has
 
 
 def test_without_stop_ids_an_answer_has_the_whole_length() -> None:
-    automaton = token_automaton("(ab)*", [{97: 1}, {98: 0}], [0], PIECES, (STOP, MASK))
+    automaton = token_automaton("(ab)*", regex("(ab)*"), PIECES, (STOP, MASK))
     assert RequestConstraint(automaton, (), 0, 4).feasible
     of = RequestConstraint(automaton, (), 0, 1)
     assert of.feasible  # one id spells ab
@@ -142,7 +149,7 @@ def test_without_stop_ids_an_answer_has_the_whole_length() -> None:
 
 
 def test_a_token_against_the_constraint_is_an_error() -> None:
-    automaton = token_automaton("ab", [{97: 1}, {98: 2}, {}], [2], PIECES, (STOP, MASK))
+    automaton = token_automaton("ab", regex("ab"), PIECES, (STOP, MASK))
     of = RequestConstraint(automaton, (STOP,), 0, 3)
     with pytest.raises(DlstepError, match="token 1 was kept, but ab does not allow it there"):
         of.run(0, (1,))
@@ -154,7 +161,7 @@ def test_a_token_against_the_constraint_is_an_error() -> None:
 
 
 def test_remasked_and_partial_blocks_stay_filtered() -> None:
-    automaton = token_automaton("(ab)*", [{97: 1}, {98: 0}], [0], PIECES, (STOP, MASK))
+    automaton = token_automaton("(ab)*", regex("(ab)*"), PIECES, (STOP, MASK))
     of = RequestConstraint(automaton, (STOP,), 0, 4)
     block = open_block(0, 4, 4, (), MASK)
     entered = WindowFilter(of, 0, 0, (block,)).enter(block)
@@ -182,7 +189,7 @@ def refused(params: SamplingParams, constraint: Automaton | None, strategy: obje
     return state.finished[0].error if 0 in state.finished else ""
 
 
-AB = token_automaton("ab", [{97: 1}, {98: 2}, {}], [2], PIECES, (STOP, MASK))
+AB = token_automaton("ab", regex("ab"), PIECES, (STOP, MASK))
 
 
 @pytest.mark.parametrize(
@@ -193,7 +200,7 @@ AB = token_automaton("ab", [{97: 1}, {98: 2}, {}], [2], PIECES, (STOP, MASK))
         ({"max_repetition_run": 2}, AB, "max_repetition_run=2 may cut"),
         ({"pinned": {0: 1}}, AB, "no text that matches ab fits 8 tokens with the pinned tokens: raise max_tokens"),
         ({"regex": "ab"}, None, "its constraint regex='ab' is not compiled"),
-        ({}, token_automaton("ab", [{97: 0}], [0], PIECES[:3]), "was compiled for 3 ids, the model has 5"),
+        ({}, token_automaton("ab", regex("ab"), PIECES[:3]), "was compiled for 3 ids, the model has 5"),
     ],
 )
 def test_requests_that_cannot_be_valid_are_rejected(params: dict[str, object], constraint: Automaton, reason: str) -> None:
@@ -211,7 +218,7 @@ def test_a_constraint_lives_as_long_as_a_request_needs_it() -> None:
 
 
 def test_masks_survive_pickling_and_differ_by_content() -> None:
-    constraint = bound(token_automaton("(ab)*", [{97: 1}, {98: 0}], [0], PIECES, (STOP, MASK)), (STOP,))
+    constraint = bound(token_automaton("(ab)*", regex("(ab)*"), PIECES, (STOP, MASK)), (STOP,))
     start, following = constraint.states(1), constraint.states(2)
     one, other = constraint.masks([(start, start), (start, following)])
     assert pickle.loads(pickle.dumps(one)) == one != other

@@ -4,14 +4,14 @@ from dlstep.core import Config, Request, SamplingParams, Span, SpanSamples, Spec
 from dlstep.core.automaton import Automaton
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
 from dlstep.testing.scripted import ScriptedDriver
+from dlstep.text.dfa import regex
 from dlstep.text.token_automaton import token_automaton
 
-PAIRS = token_automaton("(ab|ba)*", [{97: 1, 98: 2}, {98: 0}, {97: 0}], [0], PIECES, (MASK, EOS))
-ONE_PAIR = token_automaton("(ab|ba)a*", [{97: 1, 98: 2}, {98: 3}, {97: 3}, {97: 3}], [3], PIECES, (MASK, EOS))
-_LETTERS = {97: 1, 98: 2, 99: 4}
-_ORDERS = [{byte: (state | bit) % 7 for byte, bit in _LETTERS.items() if not state & bit} for state in range(7)]
-TRIPLES = token_automaton("(abc|acb|bac|bca|cab|cba)*", _ORDERS, [0], PIECES, (MASK, EOS))
-ONLY_A = token_automaton("a*", [{97: 0}], [0], (b"a", *PIECES[1:4], *[b""] * (VOCABULARY - 4)), (MASK, EOS))
+PAIRS = token_automaton("(ab|ba)*", regex("(ab|ba)*"), PIECES, (MASK, EOS))
+ONE_PAIR = token_automaton("(ab|ba)a*", regex("(ab|ba)a*"), PIECES, (MASK, EOS))
+ORDERS = "(abc|acb|bac|bca|cab|cba)*"
+TRIPLES = token_automaton(ORDERS, regex(ORDERS), PIECES, (MASK, EOS))
+ONLY_A = token_automaton("a*", regex("a*"), (b"a", *PIECES[1:4], *[b""] * (VOCABULARY - 4)), (MASK, EOS))
 
 
 def left_after_each_pass(strategy: Strategy, automaton: Automaton, size: int, seed: int = 0) -> list[tuple[int, ...]]:

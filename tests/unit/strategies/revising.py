@@ -25,6 +25,7 @@ from dlstep.strategies.dmax import DMax
 from dlstep.strategies.multi_bd_edit import MultiBDEdit
 from dlstep.testing.generators import hyperparameters
 from dlstep.testing.scripted import ScriptedDriver
+from dlstep.text.dfa import regex
 from dlstep.text.token_automaton import token_automaton
 
 VOCABULARY, EOS, MASK = 12, 10, 11
@@ -126,7 +127,7 @@ def check_step(step: Step, rule: Any, loop: Any, memories: dict[int, Memory]) ->
 OWN = st.none() | st.sampled_from(CHANCES)
 
 
-AB_OR_BA = token_automaton("ab|ba", [{97: 1, 98: 2}, {98: 3}, {97: 3}, {}], [3], (b"a", b"b", *[b""] * 10), (EOS, MASK))
+AB_OR_BA = token_automaton("ab|ba", regex("ab|ba"), (b"a", b"b", *[b""] * 10), (EOS, MASK))
 
 
 def under_a_constraint(strategy: Revising, answers: list[tuple[tuple[int, ...], tuple[float, ...]]]) -> list[tuple[int, ...]]:

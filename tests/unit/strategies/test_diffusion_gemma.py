@@ -13,6 +13,7 @@ from dlstep.core.draws import below, integer, integers, key, uniform
 from dlstep.strategies.diffusion_gemma import DiffusionGemma, accepted
 from dlstep.testing.generators import hyperparameters
 from dlstep.testing.scripted import ScriptedDriver
+from dlstep.text.dfa import regex
 from dlstep.text.token_automaton import token_automaton
 
 VOCABULARY, EOS = 11, 10
@@ -145,7 +146,7 @@ def test_spans_hold_the_temperature_and_nothing_that_may_be_long() -> None:
     assert strategy.schedule(sequence, SPEC).who.params == SamplingParams(temperature=strategy.temperature(3))
 
 
-AB_OR_BA = token_automaton("ab|ba", [{97: 1, 98: 2}, {98: 3}, {97: 3}, {}], [3], (b"a", b"b", *[b""] * 9), (EOS,))
+AB_OR_BA = token_automaton("ab|ba", regex("ab|ba"), (b"a", b"b", *[b""] * 9), (EOS,))
 A, B, VOID, NOISE = 0, 1, 9, 5
 
 

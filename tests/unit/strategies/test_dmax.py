@@ -10,6 +10,7 @@ from hypothesis import example, given, strategies as st
 from dlstep.core import Block, Request, SamplingParams, SpanSamples, add, commit, init, schedule
 from dlstep.strategies.dmax import DMax
 from dlstep.testing.scripted import ScriptedDriver
+from dlstep.text.dfa import regex
 from dlstep.text.token_automaton import token_automaton
 
 from .revising import (
@@ -132,7 +133,7 @@ def test_a_sure_pass_ends_a_block_that_kept_all_of_it() -> None:
 def test_a_block_of_pinned_tokens_waits_for_the_one_before_it() -> None:
     """A pass samples nothing in the second block, which is full when it opens."""
     value = DMax(block_size=2, buffer_size=2, add_block_threshold=0.0, token_merge_weight=0.0)
-    automaton = token_automaton("a*", [{97: 0}], [0], (b"a", *[b""] * 11), (EOS, MASK))
+    automaton = token_automaton("a*", regex("a*"), (b"a", *[b""] * 11), (EOS, MASK))
     request = Request(0, (5, 5), SamplingParams(max_tokens=4, pinned={2: 0, 3: 0}), automaton=automaton)
     state = add(init(CONFIG, value), request)
     driver = ScriptedDriver(lambda span: SpanSamples((0,) * len(span.wanted.sampled), (0.4,) * len(span.wanted.sampled)))

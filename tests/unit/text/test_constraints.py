@@ -147,7 +147,7 @@ def test_one_limit_of_time_and_memory_holds_for_all_of_a_compilation(
 def test_choices_of_a_megabyte_are_refused_without_using_memory_here(texts: list[str]) -> None:
     source = json.dumps(texts)
     tracemalloc.start()
-    with pytest.raises(ValueError, match="more than 65536 characters, equal beginnings counted once"):
+    with pytest.raises(ValueError, match="cannot be compiled: it"):
         compiled("choice", source, SPEC)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -16,8 +16,8 @@ from jsonschema.validators import validator_for
 
 from dlstep.serve.http.schema import Function, Tool
 from dlstep.serve.http.tool_calls import call_schema
-from dlstep.text.dfa import TooManyStates
-from dlstep.text.json_automaton import ByteAutomaton, schema_automaton
+from dlstep.text.dfa import Dfa, TooManyStates
+from dlstep.text.json_automaton import schema_automaton
 from dlstep.text.json_schema import _READ, FORMATS
 
 FORMAT_CHECKER = Draft202012Validator.FORMAT_CHECKER
@@ -163,44 +163,42 @@ SCHEMAS = st.recursive(
 ) | st.just(ANY_OBJECT)
 
 
-def accepts(automaton: ByteAutomaton, text: bytes) -> bool:
+def accepts(automaton: Dfa, text: bytes) -> bool:
     """Whether a byte automaton accepts a text."""
-    rows, accepting, state = automaton
-    for byte in text:
-        if byte not in rows[state]:
-            return False
-        state = rows[state][byte]
-    return state in accepting
+    return automaton.accepts(text.decode("latin-1"))  # one character for each byte
 
 
-def distances(automaton: ByteAutomaton) -> list[int]:
-    """The least number of bytes from each state to an accepting one; a large number if there is none."""
-    rows, accepting, _ = automaton
-    before: list[set[int]] = [set() for _ in rows]
-    for state, row in enumerate(rows):
-        for after in row.values():
+def row_of(automaton: Dfa, state: int) -> dict[int, int]:
+    """The next state by byte."""
+    return {byte: to for low, high, to in automaton.rows[state] for byte in range(low, high + 1)}
+
+
+def distances(automaton: Dfa) -> list[int]:
+    """The least number of bytes from each state to an accepting one."""
+    before: list[set[int]] = [set() for _ in automaton.rows]
+    for state, row in enumerate(automaton.rows):
+        for _, _, after in row:
             before[after].add(state)
-    least, level = [1 << 30] * len(rows), {*accepting}
-    for distance in range(len(rows)):
+    least, level = [1 << 30] * len(before), {*automaton.accepting}
+    for distance in range(len(before)):
         for state in level:
             least[state] = distance
         level = {state for after in level for state in before[after] if least[state] == 1 << 30}
     return least
 
 
-def texts_of(automaton: ByteAutomaton, count: int, random: Random) -> Iterator[bytes]:
+def texts_of(automaton: Dfa, count: int, random: Random) -> Iterator[bytes]:
     """Texts of the language: some random steps, then the shortest way to an end."""
-    rows, accepting, start = automaton
     least = distances(automaton)
     for _ in range(count):
-        free, state, text = random.randrange(60), start, bytearray()
-        while state not in accepting or (free > 0 and random.random() < 0.8):
-            choices = [byte for byte, after in rows[state].items() if least[after] < 1 << 30]
-            if not choices:
+        free, state, text = random.randrange(60), 0, bytearray()
+        while state not in automaton.accepting or (free > 0 and random.random() < 0.8):
+            row = row_of(automaton, state)
+            if not row:
                 break
-            byte = random.choice(choices) if free > 0 else min(choices, key=lambda byte: least[rows[state][byte]])
+            byte = random.choice([*row]) if free > 0 else min(row, key=lambda byte: least[row[byte]])
             text.append(byte)
-            state, free = rows[state][byte], free - 1
+            state, free = row[byte], free - 1
         yield bytes(text)
 
 
@@ -369,13 +367,14 @@ ALPHABET = b'{}[]":,01a-. tru'
 
 @pytest.mark.parametrize("schema", [{}, {"type": ["object", "array"]}, {"not": {"type": "object"}}, {"maximum": 1}], ids=str)
 def test_every_short_text_that_is_accepted_conforms(schema: dict[str, Any]) -> None:
-    rows, accepting, start = schema_automaton(schema)
+    automaton = schema_automaton(schema)
     validator = Draft202012Validator(schema)
-    level, found = [(b"", start)], 0
+    level, found = [(b"", 0)], 0
     for _ in range(5):
-        level = [(text + bytes([byte]), rows[state][byte]) for text, state in level for byte in ALPHABET if byte in rows[state]]
+        level = [(text + bytes([byte]), to) for text, state in level for byte, to in row_of(automaton, state).items()]
+        level = [(text, state) for text, state in level if text[-1] in ALPHABET]
         for text, state in level:
-            if state in accepting:
+            if state in automaton.accepting:
                 assert validator.is_valid(json.loads(text)), text
                 found += 1
     assert found > 20

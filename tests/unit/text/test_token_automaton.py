@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.core.automaton import DEAD, MOST_STATES, TooLarge, members
+from dlstep.text.dfa import Dfa
 from dlstep.text.token_automaton import token_automaton
 
 LETTERS = b"ab"
@@ -14,21 +15,12 @@ PIECES = (b"a", b"b", b"ab", b"ba", b"", b"aab", b"c")
 
 
 @st.composite
-def byte_automata(draw: st.DrawFn) -> tuple[list[dict[int, int]], list[int]]:
-    """Automata of up to five states over a and b; a state may lack a move."""
+def byte_automata(draw: st.DrawFn) -> Dfa:
+    """Automata of up to five states over a and b; a state may lack a move, or lead nowhere."""
     states = draw(st.integers(1, 5))
     target = st.none() | st.integers(0, states - 1)
-    moves = [{letter: to for letter in LETTERS if (to := draw(target)) is not None} for _ in range(states)]
-    return moves, draw(st.lists(st.integers(0, states - 1), min_size=1, unique=True))
-
-
-def accepts(moves: list[dict[int, int]], accepting: list[int], text: bytes) -> bool:
-    state: int | None = 0
-    for byte in text:
-        state = moves[state].get(byte)
-        if state is None:
-            return False
-    return state in accepting
+    rows = [tuple((letter, letter, to) for letter in LETTERS if (to := draw(target)) is not None) for _ in range(states)]
+    return Dfa(tuple(rows), draw(st.frozensets(st.integers(0, states - 1), min_size=1)))
 
 
 def strings(length: int) -> list[tuple[int, ...]]:
@@ -37,24 +29,21 @@ def strings(length: int) -> list[tuple[int, ...]]:
 
 
 @given(automaton=byte_automata(), forbidden=st.sets(st.integers(0, len(PIECES) - 1), max_size=2))
-def test_it_accepts_what_its_bytes_spell(automaton: tuple[list[dict[int, int]], list[int]], forbidden: set[int]) -> None:
-    moves, accepting = automaton
+def test_it_accepts_what_its_bytes_spell(automaton: Dfa, forbidden: set[int]) -> None:
     try:
-        made = token_automaton("drawn", moves, accepting, PIECES, sorted(forbidden))
+        made = token_automaton("drawn", automaton, PIECES, sorted(forbidden))
     except ValueError:
         made = None
     for ids in strings(3):
         spelled = all(PIECES[token] and token not in forbidden for token in ids)
-        expected = spelled and accepts(moves, accepting, b"".join(PIECES[token] for token in ids))
+        expected = spelled and automaton.accepts(b"".join(PIECES[token] for token in ids).decode())
         assert (made is not None and made.accepts(ids)) == expected
 
 
 @given(automaton=byte_automata())
-def test_every_state_can_be_reached_and_left_and_every_class_has_an_id(
-    automaton: tuple[list[dict[int, int]], list[int]],
-) -> None:
+def test_every_state_can_be_reached_and_left_and_every_class_has_an_id(automaton: Dfa) -> None:
     try:
-        made = token_automaton("drawn", *automaton, PIECES)
+        made = token_automaton("drawn", automaton, PIECES)
     except ValueError:
         return
     assert {*range(1, len(made.moves[0]))} <= {*made.class_of}
@@ -72,25 +61,26 @@ def test_every_state_can_be_reached_and_left_and_every_class_has_an_id(
 
 def test_ids_that_move_alike_share_a_class() -> None:
     pieces = (*[bytes([byte]) for byte in b"abcdefgh"], b"ab", b"gh")
-    made = token_automaton("letters", [dict.fromkeys(b"abcdefgh", 0)], [0], pieces)
+    made = token_automaton("letters", Dfa((((97, 104, 0),),), frozenset([0])), pieces)
     assert len(made.moves) == 1
     assert {*made.class_of} == {1}  # in one state, two letters are one letter
 
 
 def test_a_table_over_the_limit_is_refused() -> None:
     count = random.Random(0)
-    moves = [{byte: count.randrange(60) for byte in range(97, 123)} for _ in range(60)]
+    rows = [tuple((byte, byte, count.randrange(60)) for byte in range(97, 123)) for _ in range(60)]
     pieces = tuple(bytes([one, other]) for one in range(97, 123) for other in range(97, 123))
     with pytest.raises(TooLarge, match="more than 2000 moves"):
-        token_automaton("random", moves, [0], pieces, max_entries=2000)
+        token_automaton("random", Dfa(tuple(rows), frozenset([0])), pieces, max_entries=2000)
 
 
 @pytest.mark.parametrize("length", [15_000, MOST_STATES])
 def test_automata_have_any_number_of_states_up_to_the_limit(length: int) -> None:
-    moves = [{97: state + 1} for state in range(length)] + [dict[int, int]()]
+    rows = [((97, 97, state + 1),) for state in range(length)]
+    chain = Dfa((*rows, ()), frozenset([length]))
     if length == MOST_STATES:
         with pytest.raises(TooLarge, match="its automaton has more than 65536 states: give a simpler pattern"):
-            token_automaton("a" * length, moves, [length], PIECES)
+            token_automaton("a" * length, chain, PIECES)
         return
-    made = token_automaton("a" * length, moves, [length], PIECES)
+    made = token_automaton("a" * length, chain, PIECES)
     assert made.accepts((0,) * length) and not made.accepts((0,) * (length - 1)) and len(made.tables) < 40 * length
