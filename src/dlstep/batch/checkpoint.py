@@ -32,17 +32,14 @@ REMEDY = "give another OUT, or delete this one and its folder"
 def begin(folder: Path, settings: Mapping[str, Any], named: str, remedy: str) -> None:
     """Write `run.json`. Raises ValueError for a folder that holds answers of a run with another key.
 
-    `machines` are not part of the key: new ones are added to the list. In the error, `named` is the
-    user's name for the folder, and `remedy` the last part.
+    In the error, `named` is the user's name for the folder, and `remedy` the last part.
     """
     settings = json.loads(json.dumps(settings))
-    stored: dict[str, Any] = read_settings(folder) if (folder / RUN).exists() else {"key": {}}
-    if stored["key"] == settings["key"]:
-        known = stored.get("machines", [])
-        new = [machine for machine in settings.get("machines", []) if machine not in known]
-        settings = stored | {"machines": known + new}
-    elif any((folder / name).exists() and (folder / name).stat().st_size for name in (ANSWERS, BESIDE)):
-        raise ValueError(f"{named} {folder} holds a run with {difference(stored['key'], settings['key'])}: {remedy}")
+    stored = read_settings(folder)["key"] if (folder / RUN).exists() else {}
+    if stored != settings["key"] and any(
+        (folder / name).exists() and (folder / name).stat().st_size for name in (ANSWERS, BESIDE)
+    ):
+        raise ValueError(f"{named} {folder} holds a run with {difference(stored, settings['key'])}: {remedy}")
     replaced(folder / RUN, json.dumps(settings, indent=2, sort_keys=True).encode() + b"\n")
 
 

@@ -37,25 +37,12 @@ def code_of(engine: LoadedEngine) -> dict[str, str]:
     kinds = {type(value) for value in values if isinstance(value, Options)}
     found |= {kind.__qualname__: digest_of(own_source(kind)) for kind in kinds if not kind.__module__.startswith("dlstep.")}
     found |= {name: installed(name) for name in LIBRARIES}
-    model = network_of(engine)
-    return found if model is None else found | {"device": model.device.type, "dtype": str(model.dtype).removeprefix("torch.")}
-
-
-def network_of(engine: LoadedEngine) -> Any:
-    """Return the network that a torch driver runs; None for another driver."""
     from ..driver import TorchDriver  # imports torch
 
-    return engine.driver.network.model if isinstance(engine.driver, TorchDriver) else None
-
-
-def machine_of(engine: LoadedEngine) -> dict[str, str]:
-    """Return facts that may change when a run resumes: Python version, system, name of the device."""
-    model, device = network_of(engine), "cpu"
-    if model is not None and model.device.type == "cuda":
-        import torch
-
-        device = torch.cuda.get_device_name(model.device)
-    return {"python": platform.python_version(), "system": platform.platform(), "device": device}
+    if not isinstance(engine.driver, TorchDriver):
+        return found
+    model = engine.driver.network.model
+    return found | {"device": model.device.type, "dtype": str(model.dtype).removeprefix("torch.")}
 
 
 @cache

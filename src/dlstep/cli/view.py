@@ -56,8 +56,6 @@ def recording_in(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text("utf-8")
         data = None if text.startswith(TRACE) else json.loads(text)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: neither a recording nor a trace: it is no UTF-8 text") from error
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: neither a recording nor a trace: it is not JSON ({error})") from error
     if data is None:

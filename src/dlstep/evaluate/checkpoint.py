@@ -3,7 +3,7 @@
 - `answers.jsonl`: a line for each request, in their order once the run is complete.
 - `beside.jsonl`: values that depend on the batch, as they arise.
 - `scores.jsonl`: a line of scores for each answer, written at the end.
-- `run.json`: the key of the run, its options and machines.
+- `run.json`: the key of the run, and the options as they were given.
 
 Each line has a checksum of its other fields, so that an edited answer, cost or score is detected.
 """

@@ -148,11 +148,10 @@ def run_page(run: EvalRun, lines: Sequence[TableLine]) -> str:
     key = run.settings["key"]
     state = "" if len(run.rows) == run.expected else f" of {run.expected}: the run is not complete"
     charts = {f"{task}, {label_of(options)}": charts_of(pairs) for (task, options), pairs in run.groups.items()}
-    machines = {f"machine {number}": machine for number, machine in enumerate(run.settings.get("machines", []), 1)}
     return report_page(
         "report.html", entry="report.js", data=data_of(run), title=f"Evaluation: {run.folder.resolve().name}",
         notes=[f"{key['engine'].get('model')}. {counted(len(run.rows), 'answer')}{state}."], picture="",
-        parts=run_parts(lines), charts=charts, answers=run.rows.values(), settings=key | machines,
+        parts=run_parts(lines), charts=charts, answers=run.rows.values(), settings=key,
         sets=[label_of(options) for options in dict.fromkeys(options for _, options in run.groups)],
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from ..batch.facts import code_of, facts_of, machine_of
+from ..batch.facts import code_of, facts_of
 from ..batch.runner import Show, answered, no_show
 from ..core import Request, SamplingParams, Update
 from ..engine.json_lines import Line, digest_of
@@ -175,7 +175,7 @@ def evaluate(
     settings = {name: value for name, value in asdict(options).items() if name not in NOT_IN_KEY}
     settings["grid"] = [{name: repr(value) for name, value in chosen} for chosen in options.grid]
     facts = {"engine": facts_of(engine), "problems": problems_of(options, public), "versions": code_of(engine)}
-    run = {"key": facts | {"eval": settings}, "told": dict(given_options or {}), "machines": [machine_of(engine)]}
+    run = {"key": facts | {"eval": settings}, "told": dict(given_options or {})}
     with closing(EvalCheckpoint(Path(options.out), run)) as checkpoint:
 
         def answer(asked: Sequence[Item]) -> list[Line]:

@@ -25,7 +25,7 @@ def given(path: Path, **changes: Any) -> Path:
     [
         ("", "it is not JSON"),
         ("hello", "it is not JSON"),
-        ("\ud800", "it is no UTF-8 text"),
+        ("\ud800", "neither a recording nor a trace: it is not JSON"),
         ("[1, 2]", "neither a recording nor a trace: give what the page or Trace.save wrote"),
         ('{"dlstep_recording": 1}', "neither a recording nor a trace"),
         ('{"dlstep_recording": 2, "runs": []}', "a recording of version 2, but only version 1 can be shown"),

@@ -103,15 +103,6 @@ def test_other_code_or_libraries_do_not_go_on(options: EvalOptions, monkeypatch:
         run(options)
 
 
-def test_another_machine_goes_on_and_is_noted(options: EvalOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = copied(Path(options.out), tmp_path / "run")
-    before = json.loads((folder / RUN).read_text())["machines"]
-    monkeypatch.setattr("dlstep.evaluate.runner.machine_of", lambda given: facts.machine_of(given) | {"device": "other"})
-    for _ in range(2):
-        run(replace(options, out=str(folder)))
-    assert json.loads((folder / RUN).read_text())["machines"] == [*before, before[0] | {"device": "other"}]
-
-
 ITEMS = items_of(engine(), OPTIONS, read_problems(OPTIONS))
 ROOMY = LLM("tiny-bd", max_num_reqs=32).engine
 
