@@ -263,6 +263,8 @@ class CompletionRequest(Sampling):
 
 Name = Annotated[str, Field(pattern="^[a-zA-Z0-9_.-]{1,64}$")]
 NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+# Keywords that can allow properties which `properties` does not name.
+OPEN = {"$ref", "allOf", "anyOf", "oneOf", "if", "dependencies", "dependentSchemas", "patternProperties"}
 
 
 class Function(Strict):
@@ -275,8 +277,12 @@ class Function(Strict):
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """The schema of the arguments."""
-        return NOTHING if self.parameters is None else self.parameters or {"type": "object"}
+        """The schema of the arguments. A function has no argument besides the `properties` of its parameters."""
+        if self.parameters is None:
+            return NOTHING
+        if "properties" in self.parameters and OPEN.isdisjoint(self.parameters):
+            return {"additionalProperties": False, **self.parameters}
+        return self.parameters or {"type": "object"}
 
 
 class Tool(Strict):

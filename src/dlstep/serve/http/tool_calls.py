@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 from ...text.chat import template_of
 from ...text.detokenize import held_back
 from ..messages import ModelTexts
-from .schema import AllowedTools, Function, NamedTool, Tool, ToolChoice
+from .schema import NOTHING, AllowedTools, Function, NamedTool, Tool, ToolChoice
 
 FORCED = re.compile(r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*')  # what precedes the arguments
 BRACE, KEY, NEXT = map(re.compile, (r"\s*\{\s*", r'("(?:[^"\\]|\\.)*")\s*:\s*', r"\s*[,}]\s*"))  # parts of an object
@@ -72,7 +72,7 @@ def call_schema(tools: Sequence[Tool], choice: ToolChoice | None) -> Mapping[str
         if "$ref" in arguments:  # drafts before 2019 ignore an identifier next to `$ref`
             arguments["allOf"] = [{"$ref": arguments.pop("$ref")}, *arguments.get("allOf", ())]
         properties = {"name": {"const": function.name}, "arguments": arguments}
-        calls.append({"type": "object", "properties": properties, "required": ["name", "arguments"]})
+        calls.append({**NOTHING, "properties": properties, "required": ["name", "arguments"]})
     return calls[0] if len(calls) == 1 else {"anyOf": calls}
 
 

@@ -79,11 +79,36 @@ def test_an_answer_is_free_to_call_functions_by_default(choice: ToolChoice | Non
 
 def test_the_schema_is_that_of_the_arguments_or_of_any_call() -> None:
     add, stop = (CHOICE.validate_python({"type": "function", "function": {"name": name}}) for name in ("add", "stop"))
-    assert call_schema(TOOLS, add) == TOOLS[0].function.parameters
+    assert call_schema(TOOLS, add) == {**(TOOLS[0].function.parameters or {}), "additionalProperties": False}
     assert call_schema(TOOLS, stop) == {"type": "object", "properties": {}, "additionalProperties": False}
     calls = call_schema(TOOLS, "required")["anyOf"]
     assert [call["properties"]["name"] for call in calls] == [{"const": "add"}, {"const": "stop"}]
     assert call_schema(TOOLS[:1], "required")["properties"]["arguments"]["properties"] == {"a": {"type": "integer"}}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "open_ended"),
+    [
+        ({"properties": {"a": {"type": "integer"}}}, False),
+        ({"properties": {"a": {"type": "integer"}}, "additionalProperties": True}, True),
+        ({"properties": {"a": {"type": "integer"}}, "patternProperties": {"^x": {}}}, True),
+        ({"properties": {"a": {"type": "integer"}}, "allOf": [{"properties": {"x": {"type": "integer"}}}]}, True),
+        ({}, True),
+    ],
+)
+def test_calls_have_the_arguments_that_the_function_names(parameters: dict[str, object], open_ended: bool) -> None:
+    function = Function(name="f", parameters={"type": "object", **parameters})
+    rows, accepting, start = schema_automaton(call_schema([Tool(type="function", function=function)], "required"))
+
+    def accepts(text: str) -> bool:
+        state: int | None = start
+        for byte in text.encode():
+            state = None if state is None else rows[state].get(byte)
+        return state in accepting
+
+    assert accepts('{"name":"f","arguments":{"a":1}}')
+    assert accepts('{"name":"f","arguments":{"a":1,"x":1}}') == open_ended
+    assert not accepts('{"name":"f","arguments":{"a":1},"x":1}')
 
 
 @pytest.mark.parametrize("draft", ["http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#", ""])
