@@ -163,6 +163,11 @@ class PacedDriver:
         self.driver.mark_current(samples)
         return samples
 
+    def meet(self) -> None:
+        """Wait for the scripts of all ranks, so that no step contains the script of another rank."""
+        if self._channel is not None:
+            self._channel.check("script", 0)()
+
     def _announce(self, plan: Plan) -> Callable[[], None] | None:
         """Announce a forward pass to the other ranks, as `RankZeroDriver` does.
 
@@ -212,6 +217,7 @@ class DecodeRow:
         plan = schedule(self.state)
         planned = perf_counter()
         plan = self.driver.pace.fed(plan, self.state.config.spec.mask_id)
+        self.driver.meet()
         begin = perf_counter()
         pending = self.driver.start(plan)
         prepared = prepare(self.state, plan)

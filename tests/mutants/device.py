@@ -5,7 +5,7 @@ from .mutant import in_file
 MUTANTS = (
     *in_file(
         "distributed/rank_zero.py",
-        ("DecodeLeader.apply", "send samples to the ranks twice", "not isinstance(event, Samples)", "event"),
+        ("follow_rank_zero", "use a plan from before the last changes", "planned[0] is state", "True"),
         (
             "RankZeroDriver._whole",
             "leave ranks waiting after an unexpected exception",
@@ -416,12 +416,11 @@ MUTANTS = (
     *in_file(
         "models/sharding.py",
         (
-            "_cuts_of_experts",
-            "split gate and up projections as one matrix",
-            "(name, width, ranks), halves=packed",
-            "(name, width * (1 + packed), ranks)",
+            "_own_experts",
+            "let every rank use the experts of rank 0",
+            "chosen - ranks.rank * count",
+            "chosen",
         ),
-        noticed_by=("unit/distributed/test_rank_zero.py",),
     ),
     *in_file(
         "processes/child.py",

@@ -250,6 +250,7 @@ def _committed(state: State, samples: Samples, prepared: Prepared | None) -> Sta
 def follow_rank_zero(driver: RankDriver, ranks: Ranks) -> None:
     """Execute rank 0's commands until End. Raises RanksDisagree, or RuntimeError if one is lost."""
     states: dict[int, State] = {}
+    planned: tuple[State, Plan] | None = None  # the next plan, made while rank 0 still has to send its message
     channel = connect(ranks)
     while True:
         message: Message = channel.receive()
@@ -265,13 +266,23 @@ def follow_rank_zero(driver: RankDriver, ranks: Ranks) -> None:
                     states.pop(ended, None)
                 for change in changes:
                     states[number] = change if isinstance(change, State) else apply(states[number], change)
-                plan = schedule(states[number])
+                state = states[number]
+                plan = planned[1] if planned is not None and planned[0] is state else schedule(state)
                 try:
                     pending = _start(driver, channel, plan)
                 except CacheMismatch:
                     continue  # rank 0 gets the same error
-                prepared = prepare(states[number], plan)
-                states[number] = _committed(states[number], pending.wait(), prepared)
+                prepared = prepare(state, plan)
+                states[number] = _committed(state, pending.wait(), prepared)
+                planned = _planned(states[number])
+
+
+def _planned(state: State) -> tuple[State, Plan] | None:
+    """Return a state and its plan; None if a request fails in planning, which rank 0 will report."""
+    try:
+        return state, schedule(state)
+    except RequestFault:
+        return None
 
 
 def _start(driver: RankDriver, channel: ControlChannel, plan: Plan) -> PendingSamples:
