@@ -40,7 +40,7 @@ class Network:
     dense: int
     experts: int
     expert_count: int
-    chosen: int
+    chosen: float
     head: int
     mean: bool
     heads: int
@@ -70,7 +70,7 @@ def network_of(network: PreTrainedModel, ranks: int = 1) -> Network:
         dense=sum(parameter.numel() for parameter in dense),
         experts=sum(stack.numel() for stack in stacks),
         expert_count=stacks[0].shape[0] if stacks else 0,
-        chosen=(getattr(text, "top_k_experts", None) or text.num_experts_per_tok) if stacks else 0,
+        chosen=(getattr(text, "top_k_experts", None) or text.num_experts_per_tok) / ranks if stacks else 0.0,
         head=head.numel(),
         mean=text.model_type.startswith("diffusion_gemma"),
         heads=text.num_attention_heads // ranks,

@@ -267,7 +267,7 @@ def apply_adapter(
         )
     shares = Shares(network_tensors(whole).shapes, cuts_of(whole, ranks), ranks)
     for name, tensor in plan.replaced.items():
-        for place in plan.placed[name]:
+        for place in shares.held(plan.placed[name]):
             _view(network, place).copy_(shares.of(_rows(tensor, place), place))
     if adapter.drafts_only:
         _gate(network, plan.pairs)
@@ -378,7 +378,7 @@ def _rows(tensor: Tensor, place: Placement) -> Tensor:
 
 def _merge(network: PreTrainedModel, pair: Pair, shares: Shares) -> None:
     """Add an update to the weights, computed in float32."""
-    for place in pair.places:
+    for place in shares.held(pair.places):
         weight = _view(network, place)
         a, b = (part.to(weight.device, torch.float32) for part in (pair.a, _rows(pair.b, place)))
         merged = weight.float() + shares.of((b @ a) * pair.scale, place)

@@ -126,6 +126,7 @@ def _load_network(
         for first, its in filled.items()
         if its.dtype == FP8
     }
+    placements = list(shares.held(placements))
     total = sum(contents.tensors[name].size for name in {placement.tensor for placement in placements})
     with torch.no_grad(), progress(total) as advance:
         fill(filled, scales, placements, contents.tensors, advance, shares, dtype)

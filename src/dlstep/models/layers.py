@@ -129,7 +129,10 @@ def fits(module: nn.Module) -> bool:
 
 
 def install_experts(network: PreTrainedModel) -> None:
-    """Select the implementation of experts: dlstep's kernels if possible, else grouped_mm, else eager."""
+    """Select the implementation of experts: dlstep's if there are kernels, else grouped_mm, else eager.
+
+    grouped_mm needs all experts, so for a rank's share of them dlstep's is used, or eager.
+    """
     stacked = stacked_experts(network)
     stacks = [stack for module in stacked for stack in _stacks(module)]
     if not stacks:
@@ -138,9 +141,10 @@ def install_experts(network: PreTrainedModel) -> None:
     if all(stack.dtype == FP8 for stack in stacks):
         chosen = EXPERTS  # the other implementations cannot read quantized weights
     elif all(stack.dtype in GROUPED_DTYPES for stack in stacks):
-        if has_kernels(stacks[0].device) and all(map(fits, stacked)):
+        whole = all(len(stack) == getattr(module, "num_experts", len(stack)) for module in stacked for stack in _stacks(module))
+        if (has_kernels(stacks[0].device) or not whole) and all(map(fits, stacked)):
             chosen = EXPERTS
-        elif all(stack.shape[-1] * stack.element_size() % GROUPED_ALIGNMENT == 0 for stack in stacks):
+        elif whole and all(stack.shape[-1] * stack.element_size() % GROUPED_ALIGNMENT == 0 for stack in stacks):
             chosen = "grouped_mm"
     network.set_experts_implementation(chosen)
     if chosen == EXPERTS:

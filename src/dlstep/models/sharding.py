@@ -1,12 +1,14 @@
 """Shard a network for a tensor-parallel group, and sum results across ranks.
 
-Sharding follows transformers' `tp_plan`: attention by heads, products by their inner width, experts
-too. Embedding and head are both sharded by vocabulary, so that they can be tied.
+Sharding follows transformers' `tp_plan`: attention by heads, products by their inner width. Each
+rank holds some experts whole. Embedding and head are both sharded by vocabulary, so that they can
+be tied.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from jaxtyping import Float, Int64
@@ -17,11 +19,11 @@ from dlstep_kernels.vocabulary import Share, VocabularyShard, cut_of, gather_col
 
 from ..distributed.ranks import Ranks
 from .shapes import embedding_of, head_of, kv_shapes
-from .transformers_internals import tensor_parallel_plan
+from .transformers_internals import Glm4MoeMoE, tensor_parallel_plan
 
 HEADS = ("q_proj", "o_proj")
 KV_HEADS = ("k_proj", "v_proj")
-# The first four are followed. Embeddings and heads are sharded by vocabulary in any case.
+# Only colwise, rowwise and moe_tp_experts are followed. Embeddings and heads are sharded by vocabulary in any case.
 KINDS = (
     "colwise",
     "rowwise",
@@ -37,21 +39,20 @@ KINDS = (
 class ParameterShard:
     """The shard of a parameter: `start` to `stop` of dimension `dim`, which is negative (-1: last).
 
-    With `halves`, the range is taken of each half. With `dim` None, the parameter is whole on rank
-    0 and zero on other ranks, so that a sum over ranks adds it once.
+    With `dim` None, the parameter is whole on rank 0 and zero on other ranks, so that a sum over
+    ranks adds it once.
     """
 
     dim: int | None
     start: int = 0
     stop: int = 0
-    halves: bool = False
 
     def shape(self, whole: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of the shard of a parameter of shape `whole`."""
         if self.dim is None:
             return whole
         sizes = list(whole)
-        sizes[self.dim] = (self.stop - self.start) * (1 + self.halves)
+        sizes[self.dim] = self.stop - self.start
         return tuple(sizes)
 
 
@@ -101,7 +102,9 @@ def cuts_of(network: PreTrainedModel, ranks: Ranks) -> dict[str, ParameterShard]
             owner = network.get_submodule(name.rpartition(".")[0])
             cuts |= _cuts_of_layer(name, module, kind, owner, ranks)
         if kind == "moe_tp_experts":
-            cuts |= _cuts_of_experts(name, module, plan, ranks)
+            stacks = list(module.named_parameters(recurse=False))
+            own = _even(f"the {len(stacks[0][1])} experts of {name}", len(stacks[0][1]), ranks)
+            cuts |= {f"{name}.{stack}": ParameterShard(-parameter.ndim, *own) for stack, parameter in stacks}
     ids = cut_of(embedding_of(network).num_embeddings, ranks.rank, ranks.size)
     head = head_of(network)
     for name, module in network.named_modules():
@@ -120,16 +123,6 @@ def _cuts_of_layer(name: str, module: nn.Linear, kind: str, owner: nn.Module, ra
     return cuts
 
 
-def _cuts_of_experts(name: str, module: nn.Module, plan: Mapping[str, str], ranks: Ranks) -> dict[str, ParameterShard]:
-    """Return the cuts of the parameters of all experts of a layer, by their inner width."""
-    cuts: dict[str, ParameterShard] = {}
-    for own, parameter in module.named_parameters(recurse=False):
-        packed = kind_of(f"{name}.{own}", plan) == "packed_colwise"
-        width = parameter.shape[-2] // 2 if packed else parameter.shape[-1]
-        cuts[f"{name}.{own}"] = ParameterShard(-2 if packed else -1, *_even(name, width, ranks), halves=packed)
-    return cuts
-
-
 def _embeds(name: str) -> bool:
     return "vision" not in name and name.rpartition(".")[2] == "embed_tokens"
 
@@ -139,7 +132,7 @@ def _range(name: str, module: nn.Linear, kind: str, owner: nn.Module, ranks: Ran
     width = module.out_features if kind == "colwise" else module.in_features
     last = name.rpartition(".")[2]
     if last not in (*HEADS, *KV_HEADS):
-        return _even(name, width, ranks)
+        return _even(f"the inner width {width} of {name}", width, ranks)
     head_dim: Any = owner.head_dim
     heads = width // head_dim
     own = max(heads // ranks.size, 1)
@@ -147,13 +140,11 @@ def _range(name: str, module: nn.Linear, kind: str, owner: nn.Module, ranks: Ran
     return first * head_dim, (first + own) * head_dim
 
 
-def _even(name: str, width: int, ranks: Ranks) -> tuple[int, int]:
-    if width % ranks.size:
-        raise ValueError(
-            f"tensor_parallel_size={ranks.size} does not divide the inner width {width} of {name}: give a number of ranks that "
-            "does"
-        )
-    return ranks.rank * width // ranks.size, (ranks.rank + 1) * width // ranks.size
+def _even(what: str, count: int, ranks: Ranks) -> tuple[int, int]:
+    """Return this rank's range of `count`. Raises ValueError, which names `what`, if ranks would get different numbers."""
+    if count % ranks.size:
+        raise ValueError(f"tensor_parallel_size={ranks.size} does not divide {what}: give a number of ranks that does")
+    return ranks.rank * count // ranks.size, (ranks.rank + 1) * count // ranks.size
 
 
 def check_heads(config: PretrainedConfig, size: int) -> None:
@@ -197,10 +188,16 @@ def install_ranks(network: PreTrainedModel, ranks: Ranks) -> None:
     if not ranks.several:
         return
     plan = plan_of(network)
+    # In a mixture, shared and other experts are added before the ranks are, which saves one of two sums.
+    mixtures = tuple([f"{name}." for name, module in network.named_modules() if isinstance(module, Glm4MoeMoE)])
     for name, module in network.named_modules():
+        kind = kind_of(name, plan)
         if isinstance(module, nn.Linear):
             module.out_features, module.in_features = module.weight.shape
-        if kind_of(name, plan) in ("rowwise", "moe_tp_experts"):
+        if kind == "moe_tp_experts":
+            module.register_forward_pre_hook(partial(_own_experts, ranks))
+        partial_sums = kind in ("rowwise", "moe_tp_experts") and not name.startswith(mixtures)
+        if partial_sums or f"{name}." in mixtures:
             module.register_forward_hook(lambda _, inputs, answer: ranks.add_up(answer))
     for name, module in list(network.named_modules()):
         if isinstance(module, nn.Embedding) and _embeds(name):
@@ -216,25 +213,33 @@ def install_ranks(network: PreTrainedModel, ranks: Ranks) -> None:
         head_of(network).register_forward_hook(gather)
 
 
+def _own_experts(ranks: Ranks, module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Return the inputs of experts with the choices numbered as this rank holds them.
+
+    The experts of other ranks get the number of all experts, an index out of range, which contributes nothing.
+    """
+    experts: Any = module
+    hidden, chosen, *others = inputs
+    count = experts.num_experts // ranks.size
+    own = chosen - ranks.rank * count
+    return hidden, own.masked_fill((own < 0) | (own >= count), experts.num_experts), *others
+
+
 def ids_of(network: PreTrainedModel, ranks: Ranks) -> VocabularyShard:
     """Return the ids whose logits this rank computes."""
     return cut_of(embedding_of(network).num_embeddings, ranks.rank, ranks.size)
 
 
-def regions(
-    cut: ParameterShard, shape: tuple[int, ...], *, half: int | None, rows: tuple[int, int] | None
-) -> Iterator[tuple[slice, ...]]:
-    """Yield slices of a checkpoint tensor with a rank's shard of a part of shape `shape`.
+def region(cut: ParameterShard, shape: tuple[int, ...], rows: tuple[int, int] | None) -> tuple[slice, ...]:
+    """Return the slice of a checkpoint tensor with a rank's shard of a part of shape `shape`.
 
-    `rows` are the part's rows in that tensor (None: all). Shards of both halves come in order.
+    `rows` are the part's rows in that tensor (None: all).
     """
     assert cut.dim is not None, "what is whole is read whole"
     dim = len(shape) + cut.dim
-    both = cut.halves and half is None
-    for offset in (0, shape[dim] // 2) if both else (0,):
-        region = [slice(None)] * len(shape)
-        if rows is not None:
-            region[0] = slice(*rows)
-        first = offset + (rows[0] if rows is not None and dim == 0 else 0)
-        region[dim] = slice(first + cut.start, first + cut.stop)
-        yield tuple(region)
+    slices = [slice(None)] * len(shape)
+    if rows is not None:
+        slices[0] = slice(*rows)
+    first = rows[0] if rows is not None and dim == 0 else 0
+    slices[dim] = slice(first + cut.start, first + cut.stop)
+    return tuple(slices)

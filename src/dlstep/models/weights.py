@@ -8,7 +8,7 @@ a time. Buffers that the files do not hold are computed as transformers computes
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -21,7 +21,7 @@ from ..distributed.ranks import Ranks
 from .layers import ATTENTION, install
 from .quantization import CODES, SCALE, dtype_problems, is_scale, quantize_weight, restored
 from .reading import Contents, Stored, refuse_errors
-from .sharding import ParameterShard, cuts_of, regions
+from .sharding import ParameterShard, cuts_of, region
 from .transformers_internals import INITIALIZED, new_model
 
 
@@ -234,26 +234,37 @@ class Shares:
         cut = self.cuts.get(parameter)
         return self.shapes[parameter] if cut is None else cut.shape(self.shapes[parameter])
 
+    def held(self, placements: Iterable[Placement]) -> Iterator[Placement]:
+        """Yield the placements in this rank's share, with experts numbered as in the share."""
+        for placement in placements:
+            expert, half = placement.part
+            cut = self.cuts.get(placement.parameter)
+            if expert is None or cut is None:
+                yield placement
+            elif cut.start <= expert < cut.stop:
+                yield replace(placement, part=(expert - cut.start, half))
+
     def of(self, value: Tensor, placement: Placement) -> Tensor:
-        """Return the rank's share of a value for a placement."""
-        cut = self.cuts.get(placement.parameter)
+        """Return the rank's share of a value for a placement that `held` yields."""
+        cut = self._cut(placement)
         if cut is None or cut.dim is None:
             return value if cut is None or self.ranks.rank == 0 else torch.zeros_like(value)
-        return self._pieces(value, placement, cut, None)
+        return value[self._region(placement, cut, None)]
 
     def read(self, opened: Any, placement: Placement) -> Tensor:
         """Return the rank's share of a placement's tensor; of a tensor that is cut, only the share is read."""
-        cut = self.cuts.get(placement.parameter)
+        cut = self._cut(placement)
         if cut is None or cut.dim is None:
             whole: Tensor = opened.get_tensor(placement.tensor)
             return self.of(whole if placement.rows is None else whole[slice(*placement.rows)], placement)
-        return self._pieces(opened.get_slice(placement.tensor), placement, cut, placement.rows)
+        return opened.get_slice(placement.tensor)[self._region(placement, cut, placement.rows)]
 
-    def _pieces(self, source: Any, placement: Placement, cut: ParameterShard, rows: tuple[int, int] | None) -> Tensor:
-        assert cut.dim is not None, "what is whole is read whole"
-        shape = part_shape(self.shapes[placement.parameter], placement.part)
-        pieces = [source[region] for region in regions(cut, shape, half=placement.part[1], rows=rows)]
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=cut.dim)
+    def _cut(self, placement: Placement) -> ParameterShard | None:
+        """Return the cut of a placement's part; a single expert is not cut."""
+        return self.cuts.get(placement.parameter) if placement.part[0] is None else None
+
+    def _region(self, placement: Placement, cut: ParameterShard, rows: tuple[int, int] | None) -> tuple[slice, ...]:
+        return region(cut, part_shape(self.shapes[placement.parameter], placement.part), rows)
 
 
 def fill(
@@ -267,7 +278,7 @@ def fill(
 ) -> None:
     """Copy tensors to their placements, file by file. Raises ValueError if tied parameters have different values.
 
-    Parameters with `row_scales` are quantized, after rounding to `dtype`.
+    `placements` are those that `shares` holds. Parameters with `row_scales` are quantized, after rounding to `dtype`.
     """
     by_tensor: dict[str, list[Placement]] = {}
     for placement in placements:

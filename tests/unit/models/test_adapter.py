@@ -15,10 +15,12 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
+from dlstep.distributed.ranks import Ranks
 from dlstep.models import FAMILIES
 from dlstep.models.adapter import apply_adapter, read_adapter
 from dlstep.models.compiled import compile_layers
 from dlstep.models.reading import SINGLE, read_contents
+from dlstep.models.sharding import cuts_of, region
 from dlstep.models.weights import WeightRule
 
 from ...helpers.tiny_families import write_checkpoint
@@ -237,6 +239,23 @@ def test_experts_are_adapted_by_merging_only(tmp_path: Path) -> None:
     assert (logits(case("llada2").applied(tmp_path, merge=True)) - theirs).abs().max() < CLOSE
     with pytest.raises(ValueError, match=r"as a separate module: model\.layers\.1\.mlp\.experts\.0\.down_proj.*pre_merge"):
         case("llada2").applied(tmp_path, merge=False)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_each_rank_adapts_the_experts_that_it_holds(rank: int, tmp_path: Path) -> None:
+    tensors = fused_adapter(tmp_path, ["experts.3.gate_proj", "experts.7.up_proj", "experts.0.down_proj", "dense"])
+    whole, network = expected_llada2(tensors), copy.deepcopy(case("llada2").network)
+    cuts = cuts_of(network, Ranks(rank, 2))
+
+    def share(name: str, parameter: torch.Tensor) -> torch.Tensor:
+        return parameter[region(cuts[name], tuple(parameter.shape), None)] if name in cuts else parameter
+
+    for name, parameter in network.named_parameters():
+        parameter.data = share(name, parameter.data).clone()
+    adapter = read_adapter(tmp_path)
+    apply_adapter(network, adapter, case("llada2").rules, case("llada2").stored, merge=True, ranks=Ranks(rank, 2))
+    for name, parameter in network.named_parameters():
+        torch.testing.assert_close(parameter.data, share(name, whole.get_parameter(name).data), msg=name)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
