@@ -159,23 +159,20 @@ def gather(
 
 def placed_of(facts: Int64[np.ndarray, "7 s"], tables: PageTables, target: LoweringTarget) -> Placed:
     """Return where the rows of spans with these facts are, and what they see."""
-    counts, starts, _, _, _, query_only, row_of = facts
+    counts, starts, ends, _, _, _, row_of = facts
     firsts = np.cumsum(counts) - counts
     # The facts of each row's span.
-    row_starts, row_ends, origins, sizes, row_tables, row_firsts = np.repeat(
-        np.stack((starts, facts[2], facts[3], facts[4], row_of, firsts)), counts, axis=1
-    )
-    offsets = np.arange(int(counts.sum())) - row_firsts
+    _, row_starts, row_ends, origins, sizes, query_only, row_tables = np.repeat(facts, counts, axis=1)
+    offsets = np.arange(len(row_starts)) - np.repeat(firsts, counts)
     positions = row_starts + offsets
     page = positions // target.page_size  # with `take`, half the time of `divmod` and of two indices
     slots = positions + (tables.pages.take(row_tables * tables.pages.shape[1] + page) - page) * target.page_size
-    if query_only.any():
-        slots[offsets < np.repeat(query_only, counts)] = -1
+    slots[offsets < query_only] = -1
     held = tables.pages[row_of]
     views: dict[int | None, Spans] = {}
     for window in dict.fromkeys(window for window, _ in target.views):
         since, until = visible_range(positions, origins, sizes, row_ends, window=window)
-        views[window] = Spans(counts, facts[2], held, until, since, target.page_size)
+        views[window] = Spans(counts, ends, held, until, since, target.page_size)
     return Placed(facts, starts, firsts, positions, slots, views)
 
 
