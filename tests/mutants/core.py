@@ -433,6 +433,7 @@ MUTANTS = (
     *in_file(
         "rules/threshold.py",
         ("Threshold.chosen", "unmask at a probability equal to the threshold", "probability > accept", "probability >= accept"),
+        noticed_by=("reference/test_zoo.py",),
     ),
     *in_file(
         "strategies/_blocks.py",
