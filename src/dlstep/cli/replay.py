@@ -1,9 +1,10 @@
 """`dlstep replay`: re-execute a saved trace without a model."""
 
+from collections import Counter
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
-from ..core import Abort, Add, Adopt, Fail, Prune, Rebuild, ReplayDiverged, Samples, Trace
+from ..core import ReplayDiverged, Trace
 from ..text.constraints import recompiled
 from ..text.words import counted, printable
 from .options import Namespace, json_text
@@ -28,9 +29,9 @@ COMMAND = ReplayCommand
 def run(options: Namespace) -> int:
     """Print what was replayed, or the first divergence. Return 1 for a divergence, else 0."""
     trace = recompiled(Trace.load(options.file))
-    kinds = {"add": Add, "adopt": Adopt, "abort": Abort, "fail": Fail, "rebuild": Rebuild, "prune": Prune}
-    counts = {name: sum(isinstance(event, kind) for event in trace.events) for name, kind in kinds.items()}
-    steps = sum(isinstance(event, Samples) for event in trace.events)
+    kinds = Counter(type(event).__name__.lower() for event in trace.events)
+    counts = {name: kinds[name] for name in ("add", "adopt", "abort", "fail", "rebuild", "prune")}
+    steps = kinds["samples"]
     try:
         state, divergence = trace.replay(), None
     except ReplayDiverged as error:

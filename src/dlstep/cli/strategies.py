@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .. import rules, strategies
-from ..core.options import Options, searched, with_options
+from .. import strategies
+from ..core.options import Options, searched
 from ..engine.compatibility import Features, MatrixRow, matrix
 from ..engine.config import EngineConfig, embedded_models_for, option_rows, paragraphs, parts_of
 from .options import Namespace, as_yaml, json_text, title_of
 
-EXAMPLES = "dlstep strategies dual_cache\ndlstep strategies dual_cache --rule quota\ndlstep strategies --matrix"
+EXAMPLES = "dlstep strategies dual_cache\ndlstep strategies --matrix"
 SHORT = ("mode", "blocks", "exact", "shares", "cuts", "temp.", "carries")  # headings for the fields of `Features`
 
 
@@ -28,8 +28,6 @@ class StrategiesCommand:
     name: str | None = None
     """A strategy, whose options are explained."""
     _: KW_ONLY
-    rule: str | None = None
-    """With NAME: explain the options of this rule as well."""
     matrix: bool = False
     """Instead: strategies against models, and their features."""
     json: bool = False
@@ -53,15 +51,11 @@ def flat(value: Options) -> dict[str, object]:
 
 def run(options: Namespace) -> int:
     """Print the list, a strategy or the matrix."""
-    if options.name is None and options.rule is not None:
-        raise ValueError("--rule explains the rule of a strategy: name the strategy, too, or use `dlstep rules`")
     if options.name is not None:
         if options.matrix:
             raise ValueError("--matrix is about all strategies: leave the name out")
         with searched(Path.cwd()):
-            rule_field = {} if options.rule is None else {"rule": rules.PLUGINS.value(options.rule)}
-            value = with_options(strategies.PLUGINS.value(options.name), rule_field)
-        return print_options(value, as_json=options.json)
+            return print_options(strategies.PLUGINS.value(options.name), as_json=options.json)
     if options.json:
         rows = [asdict(row) for row in matrix()] if options.matrix else [*map(strategy_row, strategies.available())]
         print(json_text(rows))

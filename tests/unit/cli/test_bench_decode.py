@@ -12,7 +12,7 @@ from dlstep.engine.loader import load_engine
 from training.model import fresh_model, save_checkpoint
 from training.recipes import TINY_BD
 
-ROW = {"batch": 32, "rows": 828.0, "step_us": 123456.78, "forward_us": 123456.78, "outside_share": 0.13}
+ROW = {"batch": 32, "rows": 828.0, "step_us": 123456.78}
 
 
 def test_rows_are_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -20,7 +20,7 @@ def test_rows_are_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["bench", "decode"]) == 0
     out = capsys.readouterr().out
-    assert max(map(len, out.splitlines())) <= 80 and out.count("123456.78") == 2
+    assert max(map(len, out.splitlines())) <= 80 and out.count("123456.78") == 1
     assert main(["bench", "decode", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == [ROW]
 
@@ -29,4 +29,4 @@ def test_rows_of_the_measurement(tmp_path: Path) -> None:
     save_checkpoint(fresh_model(TINY_BD, 0), TINY_BD, tmp_path)
     (row,) = measure_decode(load_engine(EngineConfig(str(tmp_path), device="cpu", enforce_eager=True)), (2,), repetitions=2)
     assert row["batch"] == 2 and row["rows"] >= 16
-    assert 0 < row["forward_us"] < row["step_us"] and 0 < row["outside_share"] < 1
+    assert row["step_us"] > 0
