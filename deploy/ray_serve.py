@@ -25,7 +25,7 @@ from fastapi import FastAPI
 from ray import serve
 
 from dlstep.engine.config import engine_config
-from dlstep.serve.engine_process import start_engine
+from dlstep.serve.engine_loop import start_engine
 from dlstep.serve.http.app import create_app
 from dlstep.serve.router.router import Router
 from dlstep.serve.settings import ServeOptions

@@ -4,7 +4,7 @@ from .mutant import in_file
 
 MUTANTS = (
     *in_file(
-        "batch/actor.py",
+        "batch/engine.py",
         ("EngineActor._decode", "wait for a request while others are decoded", "live and self._questions.empty()", "False"),
     ),
     *in_file(

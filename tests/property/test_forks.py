@@ -16,7 +16,6 @@ from dlstep.strategies.causal_blocks import CausalBlocks
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
-from dlstep.testing.checks import check_answer
 from dlstep.testing.generators import (
     EOS,
     MASK,
@@ -29,7 +28,7 @@ from dlstep.testing.generators import (
     random_automata,
     specs,
 )
-from dlstep.testing.harness import run_case
+from dlstep.testing.harness import check_answer, run_case
 from dlstep.testing.sharing import Fold
 
 from .test_taking_back import Wavering

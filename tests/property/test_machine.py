@@ -8,9 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from dlstep import strategies
 from dlstep.core import Config, Plan, Request, State, Strategy, abort, add, commit, init, rebuild, schedule
 from dlstep.core.trace import from_json, to_json
-from dlstep.testing.checks import check_answer, check_ownership
 from dlstep.testing.generators import batches, hyperparameters, specs, tight
-from dlstep.testing.harness import answered_alone, shadow
+from dlstep.testing.harness import answered_alone, check_answer, check_ownership, shadow
 from dlstep.testing.shadow import ShadowDriver
 
 

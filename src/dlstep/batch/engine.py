@@ -1,17 +1,25 @@
-"""An engine that answers the requests of a batch like the server would."""
+"""An engine that answers the requests of a batch like the server would, in this process or as an actor of Ray."""
 
+import faulthandler
 import json
-from collections.abc import Generator, Sequence
+import os
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from itertools import count
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from time import perf_counter
-from traceback import print_exception
+from traceback import print_exc, print_exception
 from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
 from ..core import DlstepError
-from ..engine.loader import LoadedEngine
+from ..core.options import searched
+from ..engine.config import EngineConfig
+from ..engine.loader import LoadedEngine, load_engine
 from ..engine.step_limit import StepLimit
 from ..serve.engine_loop import MOST_FAILURES, EngineLoop, info_of
 from ..serve.http import translate
@@ -19,11 +27,11 @@ from ..serve.http.errors import FAULT, ApiError, first_fault, invalid
 from ..serve.http.replies import read_choices, reply_body, usage_of
 from ..serve.http.schema import ChatRequest, CompletionRequest, Strict, fields_of
 from ..serve.http.translate import TranslatedBody, head_for
-from ..serve.messages import known_facts
+from ..serve.messages import EngineFailed, known_facts
 from ..serve.router.pending_requests import Head, PendingRequest, id_of
 from ..serve.settings import ServeOptions
 from .facts import facts_of
-from .lines import Json, created_of
+from .lines import Json, content_key, created_of
 from .runner import answered
 
 MODELS: dict[str, TypeAdapter[Any]] = {
@@ -32,6 +40,7 @@ MODELS: dict[str, TypeAdapter[Any]] = {
 }
 MEASURED = ("nfe", "tokens_per_forward")  # fields of a choice that depend on the batch
 ROUND = 6  # decimals of measured seconds
+LOADING = 1800.0  # minimum time limit for loading an actor, in seconds
 
 
 class BatchRequest(Strict):
@@ -162,3 +171,64 @@ def _body(content: Json) -> CompletionRequest | ChatRequest:
         message = f"dlstep.stream must be settled or left out, got {body.dlstep.stream}: a batch does not stream or keep steps"
         raise ApiError(400, message, param="dlstep.stream")
     return body
+
+
+def loaded(config: EngineConfig, name: str | None, template: str | None, folder: str) -> BatchEngine:
+    """Load an engine. Relative paths of strategies and rules are those of `folder`."""
+    with searched(Path(folder)):
+        return BatchEngine(load_engine(config), name, template)
+
+
+def about(
+    config: EngineConfig, name: str | None, template: str | None, folder: str
+) -> tuple[dict[str, Any], int] | EngineFailed:
+    """Return the facts of an engine and its number of concurrent requests, or why it could not be created."""
+    try:
+        engine = loaded(config, name, template, folder)
+        return engine.facts, engine.seats
+    except (ValueError, OSError, DlstepError) as error:
+        return EngineFailed.because(error)
+
+
+class EngineActor:
+    """The engine of a Ray actor, which answers a batch of rows with `place` and `content` (JSON).
+
+    Ray Data calls it from several threads; the requests of all calls are decoded together. It does not depend on Ray.
+    If a forward pass takes longer than `engine_timeout` allows, the process ends, so that Ray restarts the actor.
+    """
+
+    def __init__(
+        self, engine_timeout: float, config: EngineConfig, name: str | None, template: str | None, folder: str
+    ) -> None:
+        faulthandler.dump_traceback_later(max(LOADING, engine_timeout), exit=True)
+        self._engine = loaded(config, name, template, folder)
+        faulthandler.cancel_dump_traceback_later()
+        self._limit = StepLimit(engine_timeout)
+        self._questions: SimpleQueue[tuple[Json, Future[str]]] = SimpleQueue()
+        Thread(target=self._decode, name="dlstep-engine", daemon=True).start()
+
+    def __call__(self, rows: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+        """Return the answers to the rows as JSON texts of `key`, status, body and `beside`."""
+        answers = [Future[str]() for _ in rows["content"]]
+        for content, answer in zip(rows["content"], answers, strict=True):
+            self._questions.put((json.loads(content), answer))
+        return {"place": [int(place) for place in rows["place"]], "answer": [answer.result() for answer in answers]}
+
+    def _decode(self) -> None:
+        """Answer requests as they come. End the process if the engine fails, so that Ray starts a new one."""
+        numbers, live = count(), dict[int, tuple[str, Future[str]]]()
+        try:
+            while True:
+                while not (live and self._questions.empty()):
+                    content, answer = self._questions.get()
+                    number, key = next(numbers), content_key(self._engine.facts, content)
+                    live[number] = key, answer
+                    self._engine.add(number, key, content)
+                with self._limit.enforced():
+                    answered = self._engine.step()
+                for number, *parts in answered:
+                    key, answer = live.pop(number)
+                    answer.set_result(json.dumps([key, *parts]))
+        except BaseException:  # noqa: BLE001 - the boundary of the actor: without an exit, calls would wait forever
+            print_exc()
+            os._exit(1)

@@ -23,8 +23,7 @@ from ..core import DlstepError
 from ..engine.config import EngineConfig
 from ..serve.http.errors import ApiError
 from ..serve.messages import EngineFailed
-from .actor import EngineActor, about
-from .engine import AnsweredRequest, BatchItem
+from .engine import AnsweredRequest, BatchItem, EngineActor, about
 from .options import BatchOptions
 
 LOCAL = "local"  # the address of a cluster on this machine only, which ends with the batch

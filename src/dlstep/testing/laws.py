@@ -29,7 +29,6 @@ from ..core.automaton import DEAD, Automaton
 from ..core.block import Grid
 from ..core.lifecycle import answer_limit, refusal, sized
 from ..core.trace import from_json, to_json
-from .checks import check_answer, check_device, check_order, check_ownership, check_tampering
 from .generators import (
     MAX_MODEL_LEN,
     VOCABULARY,
@@ -43,7 +42,21 @@ from .generators import (
     random_automata,
     under,
 )
-from .harness import CaseRun, alone, answered_alone, disturbed, outcome, outcomes, run_case, shadow
+from .harness import (
+    CaseRun,
+    alone,
+    answered_alone,
+    check_answer,
+    check_device,
+    check_order,
+    check_ownership,
+    check_tampering,
+    disturbed,
+    outcome,
+    outcomes,
+    run_case,
+    shadow,
+)
 from .shadow import ShadowDriver
 from .sharing import histories, told
 

@@ -28,9 +28,8 @@ from ..core import (
 from ..core.lifecycle import Rebuild, apply
 from ..core.plan import Plan, Samples
 from ..engine.decode import Decode
-from .checks import check_device, check_ownership
 from .generators import EOS, MAX_MODEL_LEN, Case, Kind, batches, cases, changes, due, engines, tight
-from .harness import answered_alone, outcome, run_case, shadow
+from .harness import answered_alone, check_device, check_ownership, outcome, run_case, shadow
 from .shadow import ShadowDriver
 
 MOST_TURNS = 4000

@@ -26,8 +26,7 @@ from dlstep.core import (
     with_options,
 )
 from dlstep.rules.remdm import ReMDM
-from dlstep.testing.checks import check_ownership
-from dlstep.testing.harness import shadow
+from dlstep.testing.harness import check_ownership, shadow
 
 from ...helpers.recorded import recorded, setting
 

@@ -18,7 +18,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from ...engine.config import EngineConfig
-from ..engine_process import start_engine
+from ..engine_loop import start_engine
 from ..log_lines import LOG, LineHandler
 from ..router.router import Router
 from ..settings import ServeOptions

@@ -1,11 +1,13 @@
 """The queue, limits and life cycle of requests in the HTTP process, and its engines. Independent of HTTP itself."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
+from typing import Generic, TypeVar
 
 from ...core import Request
 from ...core.sequence import FinishInfo
@@ -14,7 +16,6 @@ from ...text.detokenize import Tokenizer
 from ..messages import Cancel, Drop, Facts, Message, ModelInfo, StepReport, Submit, known_facts
 from ..settings import ServeOptions
 from ..shapes import Phase
-from .fair_queue import FairQueue
 from .metrics import Metrics
 from .pending_requests import Fault, PendingRequest
 from .placement import bound, choose, page_keys
@@ -28,6 +29,7 @@ NOT_READY: dict[Phase, str] = {
     "failed": "the engine is gone and the server is ending",
 }
 GRACE = 1.0  # seconds that an engine has to end a cancelled request before the router ends it
+Item = TypeVar("Item")
 
 
 class QueueFull(Exception):
@@ -36,6 +38,41 @@ class QueueFull(Exception):
 
 class NotReady(Exception):
     """Error: no request can be answered now. The message says why."""
+
+
+class FairQueue(Generic[Item]):
+    """One queue per owner. `pop` serves owners round-robin, so no owner can starve another."""
+
+    def __init__(self) -> None:
+        self._queues: OrderedDict[str, deque[Item]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter([item for queue in self._queues.values() for item in queue])
+
+    def push(self, owner: str, item: Item) -> None:
+        """Append an item to its owner's queue."""
+        self._queues.setdefault(owner, deque()).append(item)
+
+    def first(self) -> Item:
+        """Return the item that `pop` would return, without removing it."""
+        return next(iter(self._queues.values()))[0]
+
+    def pop(self) -> Item:
+        """Remove and return the first item of the next owner, and move the owner to the end."""
+        owner, queue = self._queues.popitem(last=False)
+        item = queue.popleft()
+        if queue:
+            self._queues[owner] = queue
+        return item
+
+    def remove(self, owner: str, item: Item) -> None:
+        """Remove a queued item."""
+        self._queues[owner].remove(item)
+        if not self._queues[owner]:
+            del self._queues[owner]
 
 
 class Router:

@@ -12,9 +12,8 @@ from unittest.mock import patch
 
 import pytest
 
-from dlstep.batch import actor
-from dlstep.batch.actor import EngineActor
-from dlstep.batch.engine import AnsweredRequest, BatchEngine
+from dlstep.batch import engine as engine_module
+from dlstep.batch.engine import AnsweredRequest, BatchEngine, EngineActor
 from dlstep.batch.lines import Json, content_key
 from dlstep.engine.config import EngineConfig
 
@@ -26,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 
 def actor_of(batch: BatchEngine, seconds: float = 600.0) -> EngineActor:
     """An actor with this engine."""
-    with patch.object(actor, "loaded", lambda *_: batch):
+    with patch.object(engine_module, "loaded", lambda *_: batch):
         return EngineActor(seconds, EngineConfig(), None, None, "")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dlstep.engine.config import EngineConfig
-from dlstep.serve import engine_process
+from dlstep.serve import engine_loop
 from dlstep.serve.messages import EngineFailed
 
 from ...helpers.serving import shadow_engine
@@ -28,11 +28,11 @@ def test_loading_and_serving_traverse_no_loaded_objects(fails: bool, monkeypatch
         collected.append(gc.isenabled())
         frozen.append(gc.get_freeze_count())
 
-    monkeypatch.setattr(engine_process, "load_engine", load)
-    monkeypatch.setattr(engine_process, "execute_commands", execute)
+    monkeypatch.setattr(engine_loop, "load_engine", load)
+    monkeypatch.setattr(engine_loop, "execute_commands", execute)
     ours, theirs = Pipe()
     try:
-        engine_process.run_process(theirs, EngineConfig(device="cpu"), 0)
+        engine_loop.run_process(theirs, EngineConfig(device="cpu"), 0)
     finally:
         gc.unfreeze()
     assert gc.isenabled()

@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from dlstep.serve.router.fair_queue import FairQueue
+from dlstep.serve.router.router import FairQueue
 
 
 @given(pushes=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=40))
