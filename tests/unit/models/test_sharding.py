@@ -100,6 +100,20 @@ def test_ranks_answer_as_one_process(size: int, folders: dict[str, Path]):
             assert all(held[key] * size == whole[key] for key in cut), name
 
 
+@pytest.mark.parametrize("quantized", [False, True])
+def test_ranks_hold_different_experts_bit_for_bit(quantized: bool, folders: dict[str, Path]):
+    def experts(ranks: Ranks) -> dict[str, torch.Tensor]:
+        network = load_checkpoint(folders["llada2-plain"], ranks=ranks, quantized=quantized).network
+        return {name: each for name, each in (*network.named_parameters(), *network.named_buffers()) if ".experts." in name}
+
+    whole = experts(ALONE)
+    assert len(whole) == 4 * (1 + quantized), "with scales"
+    for rank in (0, 1):
+        for name, tensor in experts(Ranks(rank, 2)).items():
+            own = whole[name].chunk(2)[rank]
+            assert torch.equal(tensor.float(), own.float()) and tensor.dtype == own.dtype, name
+
+
 def adapted(ranks: Ranks, folders: dict[str, Path], adapters: Path) -> list[Any]:
     """Answers with an adapter of each family, and with layers compiled and products merged."""
     import warnings
