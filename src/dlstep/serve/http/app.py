@@ -168,8 +168,8 @@ class Api:
             object="model",
             created=0,
             owned_by="dlstep",
-            max_model_len=facts.info.config.max_model_len,
-            description=description_of(facts.info),
+            max_model_len=facts.first.config.max_model_len,
+            description=description_of(facts),
         )
 
     async def models(self) -> Response:

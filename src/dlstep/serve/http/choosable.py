@@ -25,24 +25,23 @@ PLAIN_EXAMPLES = (
 
 def choices_of(facts: Facts) -> Choices:
     """Return the body of `/v1/options`. Takes about a second."""
-    info, texts, strategy = facts.info, facts.texts, facts.first.strategy
-    tokenizer = texts.tokenizer
-    chats = texts.chat_template is not None or (tokenizer is not None and bool(tokenizer.chat_template))
+    config, strategy = facts.first.config, facts.first.strategy
+    chats = facts.chat_template is not None or (facts.tokenizer is not None and bool(facts.tokenizer.chat_template))
     held = options_of(strategy).get("rule")
     cards = [_rule(facts.first, name) for name in rules.own()] if held is not None else []
     own = [row for row in option_rows(strategy) if row.name not in HOLDERS]
     return Choices(
         model=facts.model,
-        description=description_of(info),
+        description=description_of(facts),
         chat=chats,
-        max_model_len=info.config.max_model_len,
-        mask=info.config.spec.mask_id,
-        eos=list(info.config.spec.eos_ids),
+        max_model_len=config.max_model_len,
+        mask=config.spec.mask_id,
+        eos=list(config.spec.eos_ids),
         strategy=_part(facts.first, strategy, strategy, own),
         rule=name_of(held) if isinstance(held, Options) else None,
         rules=[card for card in cards if card is not None],
         strategies=[],  # a request can change options and rules, but not the strategy
-        examples=examples(embedded=tiny.is_embedded(info.folder), chats=chats),
+        examples=examples(embedded=tiny.is_embedded(facts.folder), chats=chats),
     )
 
 

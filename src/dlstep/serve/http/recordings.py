@@ -40,7 +40,7 @@ def recording(facts: Facts, kept: KeptRequest, after: int = -1) -> str:
 
 
 def _run(facts: Facts, head: Head, index: int, pending: PendingRequest, after: int) -> str:
-    spec = facts.info.config.spec
+    spec = facts.first.config.spec
     encoder = FrameEncoder(index, len(pending.submit.prompt), spec.pieces)
     # The event loop appends concurrently, to `times` last: the first `count` frames are complete.
     count = len(pending.times)
@@ -49,7 +49,7 @@ def _run(facts: Facts, head: Head, index: int, pending: PendingRequest, after: i
         encoder.skip(pending.frames[:begin])
     # Frame by frame: garbage collection would traverse the lists of all frames again and again, which takes seconds.
     frames = ", ".join([json.dumps(encoded_frame(encoder, pending, number, head, spec)) for number in range(begin, count)])
-    text = cut(decode(facts.texts.tokenizer, pending.tokens[: last.settled]), pending.submit.params.stop)
+    text = cut(decode(facts.tokenizer, pending.tokens[: last.settled]), pending.submit.params.stop)
     rest = {"head": answer_head(pending, head, spec), "text": text, "ended": last.finish_info is not None}
     return f'{{"index": {index}, "frames": [{frames}], {json.dumps(rest)[1:]}'
 

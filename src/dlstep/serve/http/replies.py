@@ -15,7 +15,7 @@ from ...stream import window_texts
 from ...text.detokenize import TextStream, cut, decode, special_ids
 from ...text.words import Pieces
 from ...views.frames import FrameEncoder, head_of
-from ..messages import Facts, ModelTexts
+from ..messages import Facts
 from ..router.pending_requests import Head, PendingRequest
 from ..shapes import ReadOfPrompt, ReadSlot, ReadsReply, ReadUsage
 from .tool_calls import HERMES, AnswerReader, Part, begins_reasoning, format_in
@@ -67,28 +67,28 @@ class ChoiceReader:
     streamed is a single piece. A slow reader gets only the newest draft, but every recorded step.
     """
 
-    def __init__(self, index: int, pending: PendingRequest, head: Head, texts: ModelTexts, spec: Spec) -> None:
+    def __init__(self, index: int, pending: PendingRequest, head: Head, facts: Facts) -> None:
         self.index, self.pending = index, pending
-        self._head, self._texts, self._spec = head, texts, spec
+        self._head, self._tokenizer, self._spec = head, facts.tokenizer, facts.first.config.spec
         self._frames = 0  # sent frames
-        self._encoder = FrameEncoder(index, len(pending.submit.prompt), spec.pieces)
+        self._encoder = FrameEncoder(index, len(pending.submit.prompt), self._spec.pieces)
         self._read = 0  # tokens passed to the text stream
-        self._pieces = Pieces(spec.pieces)
+        self._pieces = Pieces(self._spec.pieces)
         self._logged = 0  # tokens whose probabilities were sent
         self._offset = 0  # characters of these tokens
         self._seq = 0
         self._reported_nfe = 0
         self.ended = False  # whether the end was sent
-        form = format_in(texts) if head.kind == "chat" else None
+        form = format_in(facts) if head.kind == "chat" else None
         # Marks that are special tokens are part of the text.
         self._spelled = frozenset[int]()
-        if form is not None and texts.tokenizer is not None:
-            self._spelled = special_ids(texts.tokenizer, form.tokens)
-        self._stream = TextStream(texts.tokenizer, pending.submit.params.stop, self._spelled)
+        if form is not None and facts.tokenizer is not None:
+            self._spelled = special_ids(facts.tokenizer, form.tokens)
+        self._stream = TextStream(facts.tokenizer, pending.submit.params.stop, self._spelled)
         self._parts = AnswerReader(
             form or HERMES,
             head.functions,
-            mode="text" if form is None else "reasoning" if begins_reasoning(texts, form, pending.submit.prompt) else "start",
+            mode="text" if form is None else "reasoning" if begins_reasoning(facts, form, pending.submit.prompt) else "start",
             forced=head.call,
             most=None if head.parallel else 1,
         )
@@ -96,7 +96,7 @@ class ChoiceReader:
     @property
     def text(self) -> str:
         """The text of the answer so far, with reasoning and calls as the model wrote them."""
-        return cut(decode(self._texts.tokenizer, self.pending.tokens, self._spelled), self.pending.submit.params.stop)
+        return cut(decode(self._tokenizer, self.pending.tokens, self._spelled), self.pending.submit.params.stop)
 
     def call_id(self, number: int = 0) -> str:
         """Return the id of the function call with this number in the answer."""
@@ -201,8 +201,7 @@ class ChoiceReader:
 
 def read_choices(pending_requests: Sequence[PendingRequest], head: Head, facts: Facts) -> list[ChoiceReader]:
     """Return a reader of each pending request."""
-    spec = facts.info.config.spec
-    return [ChoiceReader(index, pending, head, facts.texts, spec) for index, pending in enumerate(pending_requests)]
+    return [ChoiceReader(index, pending, head, facts) for index, pending in enumerate(pending_requests)]
 
 
 def encoded_frame(encoder: FrameEncoder, pending: PendingRequest, number: int, head: Head, spec: Spec) -> dict[str, Any]:

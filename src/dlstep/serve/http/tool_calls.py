@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 from ...text.chat import template_of
 from ...text.detokenize import held_back
-from ..messages import ModelTexts
+from ..messages import Facts
 from .schema import NOTHING, AllowedTools, Function, NamedTool, Tool, ToolChoice
 
 FORCED = re.compile(r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*')  # what precedes the arguments
@@ -130,22 +130,22 @@ def format_of(template: str | None) -> CallFormat | None:
     return None
 
 
-def format_in(texts: ModelTexts) -> CallFormat | None:
+def format_in(facts: Facts) -> CallFormat | None:
     """Return the format of calls; without one, the format whose reasoning marks the tokenizer or chat template has."""
-    template = template_of(texts.tokenizer, texts.chat_template)
-    if texts.tokenizer is None or template is None:
+    template = template_of(facts.tokenizer, facts.chat_template)
+    if facts.tokenizer is None or template is None:
         return None
     if (calls := format_of(template)) is not None:
         return calls
-    known = {str(token) for token in texts.tokenizer.added_tokens_decoder.values()}
+    known = {str(token) for token in facts.tokenizer.added_tokens_decoder.values()}
     return next((form for form in FORMATS if all(mark in known or mark in template for mark in form.tokens[:2])), None)
 
 
-def begins_reasoning(texts: ModelTexts, form: CallFormat, prompt: Sequence[int]) -> bool:
+def begins_reasoning(facts: Facts, form: CallFormat, prompt: Sequence[int]) -> bool:
     """Return whether the prompt ends with the mark `form.think`, so that the answer begins with reasoning."""
-    assert texts.tokenizer is not None, "conversations need a tokenizer"
+    assert facts.tokenizer is not None, "conversations need a tokenizer"
     end = list(prompt[-2 * len(form.think) :])  # whitespace may follow
-    shown = texts.tokenizer.decode(end, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    shown = facts.tokenizer.decode(end, skip_special_tokens=False, clean_up_tokenization_spaces=False)
     return isinstance(shown, str) and shown.rstrip().endswith(form.think)
 
 

@@ -18,7 +18,7 @@ from ...text.detokenize import decode, special_ids
 from ...text.prompts import encode, encode_pins, numbered, with_stop_ids
 from ...text.read_templates import ReadTemplate, encode_template
 from ...views.frames import Frame, first_frame
-from ..messages import Facts, ModelTexts, Submit
+from ..messages import Facts, Submit
 from ..router.pending_requests import Head
 from ..shapes import Detokenized, Tokenized
 from .errors import ApiError, mentions
@@ -75,7 +75,7 @@ def _completion_prompts(facts: Facts, body: CompletionRequest) -> tuple[list[tup
     check_count(facts, len(prompts), body.n or 1)
     encoded = [encoded_prompt(facts, prompt, body.add_special_tokens) for prompt in prompts]
     pairs = zip(prompts, encoded, strict=True)
-    return encoded, [_echoed(facts.texts, prompt, tokens) if body.echo else "" for prompt, tokens in pairs]
+    return encoded, [_echoed(facts, prompt, tokens) if body.echo else "" for prompt, tokens in pairs]
 
 
 def prompts_of(body: CompletionRequest | ReadRequest) -> list[Any]:
@@ -92,7 +92,7 @@ def _chat_prompts(facts: Facts, body: ChatRequest) -> tuple[list[tuple[int, ...]
         raise ApiError(400, "max_tokens and max_completion_tokens differ: give one of them", param="max_tokens")
     check_count(facts, 1, body.n or 1)
     if callable_freely(body.tools or (), body.tool_choice):
-        _check_free_calls(facts.texts, body)
+        _check_free_calls(facts, body)
     return [_prompt(facts, body)], [""]
 
 
@@ -116,19 +116,18 @@ def conversation(
 ) -> tuple[int, ...]:
     """Return the prompt of a conversation, whose answer is its next turn. Raises ApiError."""
     check_length(facts, sum(len(message.text) for message in messages), "messages")
-    texts = facts.texts
     turns = [_turn(message) for message in messages]
     described = [tool.model_dump(exclude_unset=True) for tool in tools]
     try:
-        return chat_prompt(texts.tokenizer, texts.chat_template, turns, tools=described, variables=variables, optional=SWITCHES)
+        return chat_prompt(facts.tokenizer, facts.chat_template, turns, tools=described, variables=variables, optional=SWITCHES)
     except ValueError as error:
         param = "chat_template_kwargs" if str(error).startswith("chat_template_kwargs") else "messages"
         raise ApiError(400, str(error), param=param) from error
 
 
-def _check_free_calls(texts: ModelTexts, body: ChatRequest) -> None:
+def _check_free_calls(facts: Facts, body: ChatRequest) -> None:
     """Raise ApiError if the template defines no calls that could be found in an answer, or for a constraint."""
-    if format_of(template_of(texts.tokenizer, texts.chat_template)) is None:
+    if format_of(template_of(facts.tokenizer, facts.chat_template)) is None:
         message = (
             'tool_choice "auto" needs a chat template that defines calls as <tool_call>{"name": ..., "arguments": ...}'
             "</tool_call> or <|tool_call>call:NAME{...}<tool_call|>, and the template of this model does not: give "
@@ -150,19 +149,19 @@ def params_of(facts: Facts, body: Sampling) -> SamplingParams:
     """Return the sampling parameters. Raises ApiError with the message of `SamplingParams`."""
     own = body.dlstep
     options = strategy_options(facts.first.strategy, own.model_extra or {})
-    most = facts.info.max_tokens if body.most is None else body.most
+    most = facts.max_tokens if body.most is None else body.most
     known = vars(body) | vars(own) | {"max_tokens": most, "strategy_options": options}
     if body.top_k == -1:
         known["top_k"] = 0
     if isinstance(body.stop, str):
         known["stop"] = [body.stop]
     known.setdefault("top_logprobs", known.get("logprobs"))  # in completions, `logprobs` is the number
-    known |= constraint_of(body) | dict.fromkeys(facts.info.strategy.OWN_PARAMS) | {"processors": _processors(body)}
+    known |= constraint_of(body) | dict.fromkeys(facts.first.strategy.OWN_PARAMS) | {"processors": _processors(body)}
     params: dict[str, Any] = {name: known[name] for name in PARAMS if known.get(name) is not None}
     params |= {name: tuple(value) for name, value in params.items() if isinstance(value, list)}
     try:
-        params["pinned"] = encode_pins(facts.texts, {int(offset): token for offset, token in own.pinned.items()})
-        return with_stop_ids(SamplingParams(**params), facts.texts.tokenizer)
+        params["pinned"] = encode_pins(facts, {int(offset): token for offset, token in own.pinned.items()})
+        return with_stop_ids(SamplingParams(**params), facts.tokenizer)
     except ValueError as error:
         message = str(error).replace("SamplingParams.", "")
         first_word = re.match(r"(\w+)", message)
@@ -214,16 +213,16 @@ def reasoning_before(facts: Facts, body: Sampling) -> tuple[Spec, Marks]:
 
     It reasons if the prompt ends with the first mark, or if a switch of the chat template is true.
     """
-    spec, texts = facts.info.config.spec, facts.texts
-    if not isinstance(body, ChatRequest) or (form := format_in(texts)) is None or texts.tokenizer is None:
+    spec = facts.first.config.spec
+    if not isinstance(body, ChatRequest) or (form := format_in(facts)) is None or facts.tokenizer is None:
         return spec, None
-    begun, template = begins_reasoning(texts, form, _prompt(facts, body)), template_of(texts.tokenizer, texts.chat_template)
+    begun, template = begins_reasoning(facts, form, _prompt(facts, body)), template_of(facts.tokenizer, facts.chat_template)
     on = [name for name, value in _variables(body).items() if name in SWITCHES and value is True and name in (template or "")]
     if not begun and not on:
         return spec, None
     pieces = list(spec.pieces)
-    for index in special_ids(texts.tokenizer, form.tokens[:2]):
-        pieces[index] = str(texts.tokenizer.convert_ids_to_tokens(index)).encode()
+    for index in special_ids(facts.tokenizer, form.tokens[:2]):
+        pieces[index] = str(facts.tokenizer.convert_ids_to_tokens(index)).encode()
     return replace(spec, pieces=tuple(pieces)), ("" if begun else form.think, form.thought)
 
 
@@ -267,7 +266,7 @@ def check_count(facts: Facts, prompts: int, copies: int) -> None:
 
 def check_length(facts: Facts, characters: int, param: str) -> None:
     """Raise ApiError for a text that is certainly too long, before encoding it."""
-    max_model_len = facts.info.config.max_model_len
+    max_model_len = facts.first.config.max_model_len
     if characters > LONGEST_TOKEN * max_model_len:
         message = f"{param} has {characters} characters; max_model_len={max_model_len} tokens leave no room for an answer"
         raise ApiError(400, message, param=param, code="context_length_exceeded")
@@ -278,16 +277,16 @@ def encoded_prompt(facts: Facts, prompt: str | list[int], special: bool | None =
     if isinstance(prompt, str):
         check_length(facts, len(prompt), "prompt")
     try:
-        return encode(facts.texts, prompt, special=special)
+        return encode(facts, prompt, special=special)
     except ValueError as error:
         raise ApiError(400, str(error), param="prompt") from error
 
 
-def _echoed(texts: ModelTexts, prompt: str | list[int], tokens: tuple[int, ...]) -> str:
+def _echoed(facts: Facts, prompt: str | list[int], tokens: tuple[int, ...]) -> str:
     """Return the text of a prompt: the given text with `prompt_end`, or the decoded tokens."""
     if isinstance(prompt, str):
-        return prompt if prompt.endswith(texts.prompt_end) or not prompt else prompt + texts.prompt_end
-    return decode(texts.tokenizer, tokens)
+        return prompt if prompt.endswith(facts.prompt_end) or not prompt else prompt + facts.prompt_end
+    return decode(facts.tokenizer, tokens)
 
 
 def translated(facts: Facts, body: CompletionRequest | ChatRequest, constraint: Automaton | None = None) -> TranslatedBody:
@@ -296,7 +295,7 @@ def translated(facts: Facts, body: CompletionRequest | ChatRequest, constraint: 
     There is one submission per answer, checked as the engine would. Their seeds differ.
     """
     prompts, echoes = _chat_prompts(facts, body) if isinstance(body, ChatRequest) else _completion_prompts(facts, body)
-    params, spec = params_of(facts, body), facts.info.config.spec
+    params, spec = params_of(facts, body), facts.first.config.spec
     if body.truncate_prompt_tokens is not None:
         prompts = [prompt[-body.truncate_prompt_tokens :] for prompt in prompts]
     if not all(prompts):
@@ -336,7 +335,7 @@ def _opened(facts: Facts, request: Request, body: Sampling, *, forced: bool) -> 
     sequence = add(facts.first, request).find(request.id)
     assert sequence is not None, "it was just added"
     reason = sequence.error.removeprefix(f"request {request.id}: ") if sequence.finish == "rejected" else ""
-    room = facts.info.config.max_model_len - len(request.prompt)
+    room = facts.first.config.max_model_len - len(request.prompt)
     if not reason and body.most is not None and body.most > room:
         message = f"max_tokens={body.most} exceeds the {room} tokens that max_model_len leaves after the prompt: lower it"
         raise ApiError(400, message, param="max_tokens", code="context_length_exceeded")
@@ -358,15 +357,15 @@ def tokenized(facts: Facts, body: TokenizeRequest) -> Tokenized:
         ids = encoded_prompt(facts, body.prompt, body.add_special_tokens)
     else:
         ids = conversation(facts, body.messages, variables=body.chat_template_kwargs)
-    tokenizer, strings = facts.texts.tokenizer, None
+    tokenizer, strings = facts.tokenizer, None
     if body.return_token_strs:
         strings = [] if tokenizer is None else [str(tokenizer.convert_ids_to_tokens(index)) for index in ids]
-    return Tokenized(count=len(ids), max_model_len=facts.info.config.max_model_len, tokens=list(ids), token_strs=strings)
+    return Tokenized(count=len(ids), max_model_len=facts.first.config.max_model_len, tokens=list(ids), token_strs=strings)
 
 
 def detokenized(facts: Facts, body: DetokenizeRequest) -> Detokenized:
     """Return the text of token ids, including special tokens. Raises ApiError."""
-    size, tokenizer = facts.info.config.spec.vocab_size, facts.texts.tokenizer
+    size, tokenizer = facts.first.config.spec.vocab_size, facts.tokenizer
     wrong = [index for index in body.tokens if index >= size]
     if wrong:
         raise ApiError(400, f"tokens contains {wrong[0]}; ids must be below {size}", param="tokens")
@@ -392,16 +391,16 @@ def head_for(body: CompletionRequest | ChatRequest, model: str) -> Head:
 
 def read(facts: Facts, body: ReadRequest) -> TranslatedBody:
     """Translate a body. Raises ApiError that names the invalid field."""
-    prompts, config = prompts_of(body), facts.info.config
+    prompts, config = prompts_of(body), facts.first.config
     check_count(facts, len(prompts), 1)
     encoded = [encoded_prompt(facts, prompt) for prompt in prompts]
     characters = sum(len(part) if isinstance(part, str) else max(map(len, part)) for part in body.template)
     check_length(facts, characters, "template")
-    reading = Reading(facts.info.strategy)
+    reading = Reading(facts.first.strategy)
     if reason := reading.incompatibility(config.spec):
         raise ApiError(400, f"the model {facts.model!r} cannot be read: {reason}", param="model")
     try:
-        template = encode_template(facts.texts.tokenizer, body.template)
+        template = encode_template(facts.tokenizer, body.template)
     except ValueError as error:
         raise ApiError(400, str(error), param="template") from error
     return TranslatedBody([_submit(facts, reading, prompt, template) for prompt in encoded], [""] * len(encoded), [])
@@ -409,7 +408,7 @@ def read(facts: Facts, body: ReadRequest) -> TranslatedBody:
 
 def _submit(facts: Facts, reading: Reading, prompt: tuple[int, ...], template: ReadTemplate) -> Submit:
     """Return the submission of a read. Raises ApiError if the engine would reject it."""
-    config = facts.info.config
+    config = facts.first.config
     try:
         request = read_request(0, prompt, template, config.max_model_len)
     except ValueError as error:

@@ -6,8 +6,9 @@ from hypothesis import given, strategies as st
 
 from dlstep.core import Request, SamplingParams, add
 from dlstep.core.sequence import FinishInfo
+from dlstep.serve.engine_loop import info_of
 from dlstep.serve.http.replies import ChoiceReader, text_of
-from dlstep.serve.messages import ModelTexts, News, Origin, Submit
+from dlstep.serve.messages import News, Origin, Submit, known_facts
 from dlstep.serve.router.pending_requests import Head, PendingRequest
 from dlstep.stream import window_texts
 from dlstep.text.detokenize import TextStream
@@ -19,7 +20,7 @@ from ....helpers.serving import shadow_engine
 @given(cuts=st.lists(st.integers(0, 3), max_size=12), stops=st.sampled_from([(), ("a",), ("xy", "b")]), data=st.data())
 def test_a_slow_reader_loses_no_frame(cuts: list[int], stops: tuple[str, ...], data: st.DataObject) -> None:
     engine = shadow_engine()
-    spec, texts = engine.first.config.spec, ModelTexts(engine.tokenizer, "", None)
+    facts = known_facts(info_of(engine), engine.tokenizer, None, None, 1)
     session_like = data.draw(st.lists(st.lists(st.integers(3, 60), max_size=4), min_size=1, max_size=12))
     pending = PendingRequest(
         Submit(0, (5,), SamplingParams(stop=stops), steps=True, origin=Origin(1, 0)), "key-0", 0.0, lambda: None
@@ -31,7 +32,7 @@ def test_a_slow_reader_loses_no_frame(cuts: list[int], stops: tuple[str, ...], d
         settled += len(tokens)
         frames.append(Frame(seq, seq, seq, settled, tuple(tokens), (0.5,) * len(tokens)))
     pending.open(sequence, frames[0])
-    choice, pieces, left = ChoiceReader(0, pending, Head("completion", "m", False, False), texts, spec), [], frames[1:]
+    choice, pieces, left = ChoiceReader(0, pending, Head("completion", "m", False, False), facts), [], frames[1:]
     for cut in [*cuts, len(left)]:
         for frame in left[:cut]:
             pending.append_frame(frame, 1.0)
@@ -68,9 +69,9 @@ def test_however_a_reader_is_delayed_it_loses_drafts_and_never_text(
     groups: list[list[News]], drafts: bool, stops: tuple[str, ...]
 ) -> None:
     engine = shadow_engine()
-    spec, texts = engine.first.config.spec, ModelTexts(engine.tokenizer, "", None)
+    facts = known_facts(info_of(engine), engine.tokenizer, None, None, 1)
     pending = PendingRequest(Submit(0, (5,), SamplingParams(stop=stops), drafts=drafts), "key-0", 0.0, lambda: None)
-    choice, pieces = ChoiceReader(0, pending, Head("completion", "shadow", False, False), texts, spec), []
+    choice, pieces = ChoiceReader(0, pending, Head("completion", "shadow", False, False), facts), []
     for group in groups:
         for news in group:
             pending.apply(news, 0.0)
@@ -86,4 +87,4 @@ def test_however_a_reader_is_delayed_it_loses_drafts_and_never_text(
             cells = piece.dlstep["cells"]
             assert isinstance(cells, list)
             assert [(cell[1], cell[2]) for cell in cells] == [*zip(*news.window, strict=True)]
-            assert [cell[3] for cell in cells] == [*window_texts(news.window[0], spec.pieces)]
+            assert [cell[3] for cell in cells] == [*window_texts(news.window[0], facts.first.config.spec.pieces)]

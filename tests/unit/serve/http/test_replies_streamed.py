@@ -11,13 +11,14 @@ from hypothesis import given, settings, strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
-from dlstep.core import SamplingParams, Spec
+from dlstep.core import Config, SamplingParams, Spec, init
 from dlstep.core.sequence import FinishInfo
 from dlstep.models.description import pieces
 from dlstep.serve.http.replies import ChoiceReader, piece_chunk, reply_body
 from dlstep.serve.http.tool_calls import FORMATS, GEMMA, HERMES, CallFormat
-from dlstep.serve.messages import ModelTexts, News, Submit
+from dlstep.serve.messages import Facts, News, Submit
 from dlstep.serve.router.pending_requests import Head, PendingRequest
+from dlstep.strategies.autoregressive import Autoregressive
 
 Kind = Literal["special", "added", "spelled"]
 KINDS: tuple[Kind, ...] = ("special", "added", "spelled")
@@ -56,9 +57,10 @@ def reader(form: CallFormat, kind: Kind, head: Head, stops: tuple[str, ...], thi
     template = " ".join([*form.template, *form.tokens])
     prompt = tuple(tokenizer.encode(f"a{form.think}", add_special_tokens=False) if thinks and kind != "spelled" else [1])
     submit = Submit(0, prompt, SamplingParams(stop=stops), probabilities=head.logprobs or head.token_ids)
-    spec = Spec(mask_id=None, eos_ids=(), vocab_size=len(tokenizer), pieces=pieces(tokenizer))
+    spec = Spec(mask_id=0, eos_ids=(), vocab_size=len(tokenizer), pieces=pieces(tokenizer))
     pending = PendingRequest(submit, "key-0", 0.0, lambda: None)
-    return ChoiceReader(0, pending, head, ModelTexts(tokenizer, "", template), spec)
+    facts = Facts(init(Config(spec), Autoregressive()), None, tokenizer, "", template, 0, "model", 1)
+    return ChoiceReader(0, pending, head, facts)
 
 
 def news(tokens: list[int], nfe: int, end: FinishInfo | None) -> News:
