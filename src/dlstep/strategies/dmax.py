@@ -9,7 +9,7 @@ arXiv 2604.08302; for `iter_smooth_topk`, the iteration smoothing of dInfer.
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import ne
-from typing import Annotated, final, get_args
+from typing import Annotated, final
 
 from annotated_types import Ge, Gt, Interval
 
@@ -72,8 +72,6 @@ class DMax(Revising):
     def __post_init__(self) -> None:
         Revising.__post_init__(self)
         mode, weight = self.token_merge_mode, self.token_merge_weight
-        if mode not in get_args(MergeMode):
-            raise ValueError(f"DMax.token_merge_mode must be one of {', '.join(get_args(MergeMode))}, got {mode!r}")
         smooth = mode == "iter_smooth_topk"
         idle = (
             ("token_merge_top_k", self.token_merge_top_k, self.token_merge_top_k != 1 and not (smooth and weight)),
