@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import finalize
 
@@ -295,7 +294,7 @@ def trace_of(engine: LoadedEngine, source: Trace | State) -> Trace:
             f"{engine.name} has: load what it was made with"
         )
     for field in fields(ours):
-        was, now = attrgetter(field.name)(theirs), attrgetter(field.name)(ours)
+        was, now = getattr(theirs, field.name), getattr(ours, field.name)
         if was != now and field.name != "num_pages":
             shown = "" if field.name == "spec" else f": {was!r} there, {now!r} here"
             raise ValueError(f"the saved decode was made for another {field.name}{shown}; give the LLM the same options")

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from functools import cache
 from inspect import isabstract
 from numbers import Integral, Real
-from operator import attrgetter, ge, gt, le, lt
+from operator import ge, gt, le, lt
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
@@ -219,7 +219,7 @@ def check_ranges(value: object) -> None:
     """
     cls = type(value)
     for name, words, convert, limits in _checked_fields(cls):
-        given = attrgetter(name)(value)
+        given = getattr(value, name)
         try:
             converted = convert(given)
         except TypeError:
@@ -229,6 +229,11 @@ def check_ranges(value: object) -> None:
         for bound, limit in limits if converted is not None else ():
             if not _HOLDS[bound](converted, limit):
                 raise ValueError(f"{cls.__name__}.{name} must be {bound} {limit}, got {short(given)}")
+
+
+def values_of(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass by name."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 class Checked:
@@ -243,7 +248,7 @@ class Checked:
 def wrong_field(value: object) -> str | None:
     """Return name, value and type of the first field of a dataclass that is not exactly of its type; None if there is none."""
     for name, words, convert, _ in _checked_fields(type(value)):
-        given = attrgetter(name)(value)
+        given = getattr(value, name)
         try:
             exact = type(convert(given)) is type(given)
         except TypeError:

@@ -3,7 +3,6 @@
 from array import array
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from operator import attrgetter
 
 from .automaton import Automaton
 from .block import Grid
@@ -371,10 +370,8 @@ def unsatisfiable(config: Config, request: Request, given: Automaton) -> str | N
             f"{config.spec.vocab_size}: compile it with the tokenizer of the model"
         )
     for name in ("ignore_eos", "max_nfe", "max_repetition_run"):
-        if attrgetter(name)(params):
-            return (
-                f"{name}={attrgetter(name)(params)} may cut an answer before it satisfies the constraint: leave one of them out"
-            )
+        if getattr(params, name):
+            return f"{name}={getattr(params, name)} may cut an answer before it satisfies the constraint: leave one of them out"
     if constraint_of(config, request, given).feasible:
         return None
     with_pins = " with the pinned tokens" if params.pinned else ""

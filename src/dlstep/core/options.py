@@ -15,12 +15,11 @@ from importlib import import_module, invalidate_caches
 from importlib.metadata import EntryPoint, entry_points
 from inspect import isabstract, signature
 from itertools import chain
-from operator import attrgetter, itemgetter
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
-from .checks import LONGEST_NAME, Checked, did_you_mean, listed, pairs_of, plain, short, text_of, whole_numbers
+from .checks import LONGEST_NAME, Checked, did_you_mean, listed, pairs_of, plain, short, text_of, values_of, whole_numbers
 from .errors import defined, described, of_import
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def sorted_options(owner: str, given: object) -> StrategyOptions:
                 kept[name] = _option(f"{owner}[{name!r}]", option)
             case _:
                 raise ValueError(f"{owner} must be a mapping of names to values, got {short(given)}")
-    return tuple(sorted(kept.items(), key=itemgetter(0)))
+    return tuple(sorted(kept.items()))
 
 
 def _option(owner: str, given: object) -> Any:
@@ -93,7 +92,7 @@ def options_of(value: Options) -> dict[str, Any]:
     Args:
         value: A strategy or a rule.
     """
-    own = {field.name: attrgetter(field.name)(value) for field in fields(value)}
+    own = values_of(value)
     held = [options_of(part) for part in own.values() if isinstance(part, Options)]
     return {name: option for part in held for name, option in part.items()} | own
 
@@ -115,7 +114,7 @@ def with_options(value: Value, options: Mapping[str, Any]) -> Value:
     rest = {name: option for name, option in options.items() if name not in own}
     value = _changed(value, direct) if direct else value
     for name in own:
-        part = attrgetter(name)(value)
+        part = getattr(value, name)
         if isinstance(part, Options) and (of_part := _pop_options_of(part, rest)):
             value = _changed(value, {name: with_options(part, of_part)})
     for name, option in rest.items():

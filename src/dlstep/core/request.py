@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import wraps
 from inspect import signature
-from operator import attrgetter
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 from annotated_types import Ge, Gt, Interval
@@ -85,7 +84,7 @@ class SamplingParams:
         if self.json_schema is not None:
             object.__setattr__(self, "json_schema", schema_text(self.json_schema))
         check_ranges(self)
-        if len(given := [name for name in CONSTRAINTS if attrgetter(name)(self) not in (None, ())]) > 1:
+        if len(given := [name for name in CONSTRAINTS if getattr(self, name) not in (None, ())]) > 1:
             raise ValueError(f"SamplingParams takes one constraint, got {' and '.join(given)}: give one of them")
         object.__setattr__(self, "pinned", sorted_pins(self.pinned, self.max_tokens))
         object.__setattr__(self, "strategy_options", sorted_options("SamplingParams.strategy_options", self.strategy_options))
@@ -100,7 +99,7 @@ class SamplingParams:
     def constraint_source(self) -> tuple[str, str] | None:
         """Name and text of the constraint; None without one."""
         for name in CONSTRAINTS:
-            if (given := attrgetter(name)(self)) not in (None, ()):
+            if (given := getattr(self, name)) not in (None, ()):
                 return name, json.dumps(given) if name == "choice" else given
         return None
 

@@ -17,7 +17,7 @@ from functools import cache, reduce
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import accumulate
-from operator import attrgetter, eq, itemgetter
+from operator import eq
 from os import PathLike
 from pathlib import Path
 from pkgutil import iter_modules
@@ -184,7 +184,7 @@ def _first_difference(now: Any, then: Any, path: str) -> str:
     """Return the path of the first part in which two values differ, with both parts."""
     if is_dataclass(now) and type(now) is type(then):
         name = differing(now, then, names_of(now))[0]
-        return _first_difference(attrgetter(name)(now), attrgetter(name)(then), f"{path}.{name}")
+        return _first_difference(getattr(now, name), getattr(then, name), f"{path}.{name}")
     if isinstance(now, tuple) and isinstance(then, tuple):
         one, two = cast(tuple[Any, ...], now), cast(tuple[Any, ...], then)
         if len(one) == len(two):
@@ -201,7 +201,7 @@ def names_of(value: Any) -> list[str]:
 def differing(old: Any, new: Any, names: Iterable[str]) -> list[str]:
     """Return the fields among `names` that differ."""
     # `!=` does not work: persistent maps define only equality.
-    return [name for name in names if not eq(attrgetter(name)(old), attrgetter(name)(new))]
+    return [name for name in names if not eq(getattr(old, name), getattr(new, name))]
 
 
 CORE = __name__.rpartition(".")[0]
@@ -210,7 +210,7 @@ _PARTS = tuple(f"{CORE.rpartition('.')[0]}.{name}" for name in ("strategies", "r
 _TAGGED: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "bytes": (bytes, bytes.hex, bytes.fromhex),
     "set": (frozenset, lambda parts: tuple(sorted(parts)), frozenset),
-    "map": (HashTrieMap, lambda parts: tuple(sorted(parts.items(), key=itemgetter(0))), HashTrieMap),
+    "map": (HashTrieMap, lambda parts: tuple(sorted(parts.items())), HashTrieMap),
     "list": (List, tuple, List),
 }
 
@@ -249,7 +249,7 @@ def to_json(value: Any) -> Any:
     cls = type(value)
     data: dict[str, Any] = {"class": class_path(cls)}
     for name, default in _written(cls):
-        field_value = attrgetter(name)(value)
+        field_value = getattr(value, name)
         if default is MISSING or (default is not field_value and default != field_value):
             data[name] = to_json(field_value)
     return data

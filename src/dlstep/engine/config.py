@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from itertools import pairwise
-from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from annotated_types import Ge, Gt, Interval
@@ -21,7 +20,7 @@ from docstring_parser import parse_from_object
 
 from .. import rules, strategies, tiny
 from ..core import Config, Options, SamplingParams, Spec, Strategy, options_of, probe, with_options
-from ..core.checks import check_ranges, did_you_mean, limits_of, listed, pairs_of, plain, short
+from ..core.checks import check_ranges, did_you_mean, limits_of, listed, pairs_of, plain, short, values_of
 from ..core.lifecycle import least_pages, request_strategy
 from ..core.options import PluginGroup, StrategyOptions, by_default, processors_of, sorted_options, unknown_option
 from ..core.request import Seed
@@ -458,9 +457,7 @@ def build(config: EngineConfig, spec: Spec) -> tuple[Config, Strategy]:
     if not isinstance(strategy, Strategy):
         assert strategy is not None, "`resolve` has chosen one"
         strategy = with_options(strategies.PLUGINS.value(strategy), dict(config.strategy_options))
-    shared = {
-        field.name: attrgetter(field.name)(config) for field in fields(Config) if field.name not in ("spec", "processors")
-    }
+    shared = {field.name: getattr(config, field.name) for field in fields(Config) if field.name not in ("spec", "processors")}
     return Config(spec=spec, processors=processors_of(config.processors), **shared), strategy
 
 
@@ -621,9 +618,9 @@ def option_rows(value: Options) -> list[OptionRow]:
     texts, hints, bounds = field_help(cls), get_type_hints(cls), get_type_hints(cls, include_extras=True)
     rows: list[OptionRow] = []
     for own in fields(value):
-        default, hint = vars_of(value)[own.name], hints[own.name]
+        default, hint = values_of(value)[own.name], hints[own.name]
         if isinstance(default, Options):
-            default = vars_of(by_default(cls))[own.name]
+            default = values_of(by_default(cls))[own.name]
             default, hint = rules.name_of(type(default)) or type(default).__name__, str
         rows.append(OptionRow(own.name, hint, default, limits_of(bounds[own.name]), texts[own.name]))
     return rows
@@ -647,16 +644,10 @@ def _own_help(cls: type) -> dict[str, str]:
     return {param.arg_name: param.description for param in found.params if param.description}
 
 
-def vars_of(value: Options) -> dict[str, object]:
-    """Return the fields of a value, by name."""
-    known = options_of(value)
-    return {field.name: known[field.name] for field in fields(value)}
-
-
 def parts_of(value: Options) -> Iterator[Options]:
     """Yield a strategy or rule, then the rule that it holds, then the rule that this rule wraps."""
     yield value
-    for part in vars_of(value).values():
+    for part in values_of(value).values():
         if isinstance(part, Options):
             yield from parts_of(part)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from traceback import clear_frames
 from types import TracebackType
@@ -184,7 +183,7 @@ def _describe(config: EngineConfig) -> _Model:
     from ..models import read_adapter, read_description
     from ..models.weights import check_ranks
 
-    dtype = None if config.dtype is None else attrgetter(config.dtype)(torch)
+    dtype = None if config.dtype is None else getattr(torch, config.dtype)
     adapter = None if config.lora_path is None or config.use_lora is False else read_adapter(folder_of(config.lora_path))
     description = read_description(folder, config.model_name, mask_token_id=config.mask_token_id)
     if adapter is not None and adapter.drafts_only:

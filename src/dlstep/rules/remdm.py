@@ -10,7 +10,6 @@ passes, the copies that were read of the positions: the same if each pass unmask
 from bisect import bisect_left
 from dataclasses import dataclass
 from math import exp, fsum
-from operator import attrgetter
 from typing import Annotated, Literal, final
 
 from annotated_types import Ge, Gt, Interval
@@ -79,7 +78,7 @@ class ReMDM(Rule):
     def __post_init__(self) -> None:
         check_ranges(self)
         for name, variants in READ_BY.items():
-            option = attrgetter(name)(self)
+            option = getattr(self, name)
             if option is not None and self.variant not in variants:
                 raise ValueError(
                     f"ReMDM.{name}={option} does nothing with variant={self.variant!r}: leave it out, or choose "

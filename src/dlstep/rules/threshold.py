@@ -9,7 +9,6 @@ must advance unmasks its own. The falling threshold is that of Streaming-dLLM, 2
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from operator import attrgetter
 from typing import Annotated, Literal, final
 
 from annotated_types import Interval
@@ -43,7 +42,7 @@ class Threshold(Choice):
         check_ranges(self)
         unread = {"accept_threshold", "falling"} if self.order == "entropy" else {"entropy_threshold"}
         for field in fields(self):
-            option = attrgetter(field.name)(self)
+            option = getattr(self, field.name)
             if field.name in unread and option != field.default:
                 other = "confidence" if self.order == "entropy" else "entropy"
                 raise ValueError(

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import fsum
-from operator import attrgetter
 from struct import Struct
 from typing import Annotated, TypeVar, final
 
@@ -219,8 +218,8 @@ class DiffusionGemma(Strategy):
                 f"or max_tokens={params.max_tokens} for the answer"
             )
         for name in self.OWN_PARAMS:
-            option = attrgetter(name)(params)
-            if option != attrgetter(name)(_PLAIN):
+            option = getattr(params, name)
+            if option != getattr(_PLAIN, name):
                 return f"{name}={option} has no effect in DiffusionGemma, which samples at t_max={self.t_max} falling to t_min"
         return None
 

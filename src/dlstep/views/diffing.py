@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
-from operator import attrgetter
 from typing import Literal
 
 from ..core import AddedRequest, Event, Samples, SequenceState, Spec, State, Trace
@@ -99,7 +98,7 @@ def _state_diff(old: State, new: State) -> ValueDiff:
 def _options(old: State, new: State) -> list[str]:
     """Return the options of strategy and engine that differ."""
     one, two = old.config, new.config
-    of_config = ({name: attrgetter(name)(config) for name in names_of(one) if name != "spec"} for config in (one, two))
+    of_config = ({name: getattr(config, name) for name in names_of(one) if name != "spec"} for config in (one, two))
     if type(old.strategy) is not type(new.strategy):
         moves = [_move("strategy", type(old.strategy).__name__, type(new.strategy).__name__)]
     else:
