@@ -365,7 +365,7 @@ MUTANTS = (
         ),
     ),
     *in_file(
-        "core/state.py",
+        "core/update.py",
         (
             "Update.stop",
             "report tokens behind the end of the answer",
@@ -376,7 +376,7 @@ MUTANTS = (
             "updates",
             "drop the update of a request that ends in its first step",
             "*reversed(ended)",
-            "*[s for s in reversed(ended) if s.goal.request.arrival in known]",
+            "*[s for s in reversed(ended) if s.request.seq_id in known]",
         ),
         (
             "updates.update",

@@ -1,7 +1,7 @@
 """The pure core: immutable values and functions, without tensors, clocks or random state.
 
-Reading order: request, spec, grid, block, samples, plan, sequence, rule, cache, state, then lifecycle,
-schedule, commit.
+Reading order: request, spec, block, plan, sequence, rule, state, then schedule and commit. After these,
+`strategies._blocks` is one strategy. `lifecycle` adds and ends requests; the other modules are details.
 """
 
 from .block import (
@@ -101,8 +101,7 @@ from .spec import Config as Config, Spec as Spec
 from .state import (
     Cache as Cache,
     State as State,
-    Update as Update,
     WaitingQueue as WaitingQueue,
-    updates as updates,
 )
 from .trace import Trace as Trace
+from .update import Update as Update, updates as updates

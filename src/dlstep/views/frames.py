@@ -10,11 +10,25 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from ..core import Abort, Add, Adopt, Event, Fail, Rebuild, Samples, SequenceState, Span, SpanSamples, Spec, State, Trace
+from ..core import (
+    Abort,
+    Add,
+    Adopt,
+    Event,
+    Fail,
+    Rebuild,
+    Samples,
+    SequenceState,
+    Span,
+    SpanSamples,
+    Spec,
+    State,
+    Trace,
+    Update,
+)
 from ..core.lifecycle import apply
 from ..core.options import Options, options_of
 from ..core.sequence import Best, FinishInfo, masks_of
-from ..core.state import Update
 from ..text.detokenize import cut
 from ..text.words import Pieces
 from .usage import RequestUsage, worked
