@@ -1,6 +1,7 @@
 """`dlstep laws`: the laws of the engine, tried on a user's strategy or rule."""
 
 import sys
+from contextlib import closing
 from dataclasses import KW_ONLY, dataclass
 from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any
@@ -85,7 +86,7 @@ def _tried(name: str, laws: list[str], limits: "TrialLimits", console: "Console"
     rows: list[dict[str, Any]] = []
     warned: set[str] = set()  # a rule is tried on several strategies
     waiting = Console(stderr=True)
-    with Trials(name, limits) as trials:
+    with closing(Trials(name, limits)) as trials:
         with waiting.status(f"loading {name}"):
             opened = trials.opened()
         for number, (subject, warnings) in enumerate(opened):

@@ -20,7 +20,7 @@ from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
-from typing import Any, Self, TextIO, cast
+from typing import Any, TextIO, cast
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, given, seed as seeded, settings
@@ -76,10 +76,8 @@ class Trials:
         self._name, self._limits, self._folder = name, limits, TemporaryDirectory()
         self._worker: Worker | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
+    def close(self) -> None:
+        """End the process."""
         self._end()
         self._folder.cleanup()
 

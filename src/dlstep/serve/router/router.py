@@ -148,12 +148,8 @@ class Router:
         for phase in ("ready", "silent"):
             if phase in phases:
                 return phase
-        return "loading" if phases != {"failed"} and not self._loaded else "restarting"
-
-    @property
-    def _loaded(self) -> bool:
-        """Whether an engine has ever loaded the model."""
-        return any(replica.info is not None for replica in self.replicas)
+        loaded = any(replica.info is not None for replica in self.replicas)
+        return "loading" if phases != {"failed"} and not loaded else "restarting"
 
     @property
     def deaths(self) -> int:
